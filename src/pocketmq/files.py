@@ -1,0 +1,246 @@
+"""The only door to disk. Everything that touches a file goes through a `Files`, so that faults can be injected here.
+
+    Files ── names: list, replace, unlink, folders, how full the disk is
+      └─ open ─► File ── bytes of one file: read_at, write_at, sync, map …
+
+What survives a crash, and what the callers therefore have to do:
+- bytes are safe after `File.sync`; before it, any part of them may be lost, in any order, in whole sectors or torn;
+- a name (created, replaced, unlinked) is safe after `sync_dir` of its folder;
+- `replace` is atomic: after a crash the name means the old file or the new one, never a mixture.
+
+Writes and syncs release the interpreter lock; a read-only map does not copy. A map keeps its bytes alive after `unlink`
+and after `close`, so retention may unlink a file while a reader still looks at it.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self
+
+
+class DiskUsage(NamedTuple):
+    """Size of the file system that holds a path, and what of it is free for us, in bytes."""
+
+    total: int
+    free: int
+
+    @property
+    def used_ratio(self) -> float:
+        """Part in use, 0 to 1; space that only the administrator may take counts as used."""
+        return 1 - self.free / self.total if self.total else 1.0
+
+
+class FileStatus(NamedTuple):
+    size: int
+    modified_ms: int
+    is_dir: bool
+
+
+class File(Protocol):
+    """One open file. Offsets are absolute: there is no position."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of `data`, or raise; after an error any part of it may be there."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend (with zeros that take no space) to `size`."""
+
+    def allocate(self, size: int) -> None:
+        """Reserve real blocks up to `size`, so that later writes below it cannot run out of space."""
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk. After an error nothing may be assumed about it."""
+
+    def map(self, size: int) -> memoryview:
+        """The first `size` bytes, read only; later writes show in it."""
+
+    def lock(self) -> bool:
+        """Take the file for this process; False when another one has it. Freed by `close`, or with the process."""
+
+    def close(self) -> None:
+        """Closing twice is harmless. Maps live on."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Files(Protocol):
+    """Names on a disk."""
+
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> File:
+        """Open `path`; with `create`, make it (empty) when it is missing."""
+
+    def read(self, path: Path) -> bytes: ...
+
+    def status(self, path: Path) -> FileStatus | None:
+        """None when there is nothing of that name."""
+
+    def list(self, folder: Path) -> list[str]:
+        """Names in `folder`, sorted; none when it does not exist."""
+
+    def make_dir(self, folder: Path) -> None:
+        """Make `folder` and its parents; harmless when it exists."""
+
+    def remove_dir(self, folder: Path) -> None:
+        """Remove an empty folder."""
+
+    def replace(self, source: Path, target: Path) -> None: ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def sync_dir(self, folder: Path) -> None:
+        """Wait until the names in `folder` are on the disk."""
+
+    def usage(self, path: Path) -> DiskUsage: ...
+
+
+class DiskFile:
+    """A `File` of the operating system."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._path = path
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        missing = size - len(data)
+        while missing and (piece := os.pread(self._fd, missing, offset + size - missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written == len(data):
+            return
+        rest = memoryview(data)
+        while written < len(rest):
+            count = os.pwrite(self._fd, rest[written:], offset + written)
+            if count == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+            written += count
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def map(self, size: int) -> memoryview:
+        if size == 0:  # to mmap, 0 means the whole file
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
+
+    def lock(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class DiskFiles:
+    """The `Files` of the operating system."""
+
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> DiskFile:
+        flags = os.O_RDWR if write else os.O_RDONLY
+        return DiskFile(path, flags | os.O_CREAT if create else flags)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def status(self, path: Path) -> FileStatus | None:
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return FileStatus(found.st_size, found.st_mtime_ns // 1_000_000, path.is_dir())
+
+    def list(self, folder: Path) -> list[str]:
+        try:
+            return sorted(entry.name for entry in os.scandir(folder))
+        except FileNotFoundError:
+            return []
+
+    def make_dir(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def remove_dir(self, folder: Path) -> None:
+        folder.rmdir()
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def sync_dir(self, folder: Path) -> None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def usage(self, path: Path) -> DiskUsage:
+        found = os.statvfs(path)
+        return DiskUsage(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+
+
+def write_atomically(files: Files, path: Path, data: bytes) -> None:
+    """Replace `path` with `data`: after a crash it is the old content or the new, whole and synced."""
+    new = path.with_name(path.name + ".tmp")
+    with files.open(new, create=True) as file:
+        file.truncate(0)
+        file.write_at(0, data)
+        file.sync()
+    files.replace(new, path)
+    files.sync_dir(path.parent)
+
+
+def walk(files: Files, folder: Path) -> Iterator[Path]:
+    """Every file below `folder`, in name order."""
+    for name in files.list(folder):
+        path = folder / name
+        status = files.status(path)
+        if status is None:
+            continue
+        if status.is_dir:
+            yield from walk(files, path)
+        else:
+            yield path
