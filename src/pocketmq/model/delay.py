@@ -1,0 +1,48 @@
+"""Delay levels: a delayed message waits in the queue of its level, so each level is ordered by due time by itself."""
+
+import re
+
+from pocketmq.errors import InvalidSetting
+
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"(\d+)([smhd])")
+
+
+class DelayLevels:
+    """The level table: level n (from 1) waits `ms(n)` milliseconds."""
+
+    def __init__(self, text: str) -> None:
+        self._ms = [_parse_level(word) for word in text.split()]
+        if not self._ms:
+            raise InvalidSetting("the delay level table is empty; give at least one level such as '1s'")
+
+    def __len__(self) -> int:
+        return len(self._ms)
+
+    def clamp(self, level: int) -> int:
+        """Levels beyond the table mean the longest one."""
+        return min(level, len(self._ms))
+
+    def ms(self, level: int) -> int:
+        """How long `level` waits; 0 for a level that means no delay."""
+        return self._ms[self.clamp(level) - 1] if level > 0 else 0
+
+    def due_ms(self, level: int, store_ms: int) -> int:
+        """When a message stored at `store_ms` with `level` is due: the tags code of its queue entry."""
+        return store_ms + self.ms(level)
+
+
+def _parse_level(word: str) -> int:
+    match = _LEVEL.fullmatch(word)
+    if not match:
+        raise InvalidSetting(f"delay level {word!r} is not a number followed by s, m, h or d, such as '30s'")
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+DELAY_LEVELS = DelayLevels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+"""RocketMQ's table."""
+
+
+def queue_of_level(level: int) -> int:
+    """The queue of SCHEDULE_TOPIC_XXXX where messages of `level` wait."""
+    return level - 1

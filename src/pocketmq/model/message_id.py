@@ -1,0 +1,145 @@
+"""Message ids of both kinds, hex in capitals, 32 characters with an IPv4 address and 56 with an IPv6 one.
+
+    offset id   | ip 4/16 | port 4 | commit-log offset 8 |                           given by the broker: where it lies
+    unique id   | ip 4/16 | pid 2 | salt 4 | ms since month began 4 | counter 2 |    given by the producer: UNIQ_KEY
+
+Clients take the log offset out of the offset id to send a message back or to end a transaction, so it has to be true.
+"""
+
+import socket
+import struct
+import threading
+from datetime import datetime
+from typing import NamedTuple
+
+from pocketmq.errors import ProtocolError
+
+_OFFSET_ID_TAIL = struct.Struct(">iq")
+_UNIQUE_ID_TAIL = struct.Struct(">HIIH")
+
+
+class Host(NamedTuple):
+    """An address as it is stored in records: packed ip (4 or 16 bytes) and port."""
+
+    ip: bytes
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Host":
+        """`10.0.0.1:10911` or `[::1]:10911`, numeric only: resolving a name is not done here."""
+        address, colon, port = text.rpartition(":")
+        if not colon or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+            raise ProtocolError(f"address {text!r} is not of the form ip:port")
+        return cls(pack_ip(address.strip("[]")), int(port))
+
+    @property
+    def is_v6(self) -> bool:
+        return len(self.ip) == 16
+
+    def __str__(self) -> str:
+        return f"[{self.ip_text}]:{self.port}" if self.is_v6 else f"{self.ip_text}:{self.port}"
+
+    @property
+    def ip_text(self) -> str:
+        return socket.inet_ntop(socket.AF_INET6 if self.is_v6 else socket.AF_INET, self.ip)
+
+    def packed(self) -> bytes:
+        """As it stands in a record."""
+        return self.ip + self.port.to_bytes(4, "big")
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "Host":
+        return cls(packed[:-4], int.from_bytes(packed[-4:], "big"))
+
+
+def pack_ip(text: str) -> bytes:
+    try:
+        return socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+    except (OSError, ValueError):
+        raise ProtocolError(f"{text!r} is not an ip address") from None
+
+
+def _raw_id(kind: str, text: str) -> bytes:
+    if len(text) not in (32, 56):
+        raise ProtocolError(f"{kind} message id {text!r} has {len(text)} characters instead of 32 or 56")
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = b""
+    if 2 * len(raw) != len(text):  # fromhex also takes blanks between the bytes
+        raise ProtocolError(f"{kind} message id {text!r} is not hexadecimal")
+    return raw
+
+
+class OffsetId(NamedTuple):
+    """Where a message lies: the broker's address and the offset in its commit log."""
+
+    host: Host
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> "OffsetId":
+        raw = _raw_id("offset", text)
+        port, offset = _OFFSET_ID_TAIL.unpack(raw[-12:])
+        return cls(Host(raw[:-12], port), offset)
+
+    def __str__(self) -> str:
+        return offset_id(self.host.packed(), self.offset)
+
+
+def offset_id(packed_host: bytes, offset: int) -> str:
+    """The text of an offset id, from a host as it stands in records. Called once per send."""
+    return (packed_host + offset.to_bytes(8, "big")).hex().upper()
+
+
+class UniqueIds:
+    """Gives unique ids. `salt` tells processes apart that share ip and pid, as containers do.
+
+    Safe to call from any thread: the counter's lock is the only state, and it is held for one addition.
+    """
+
+    def __init__(self, ip: bytes, pid: int, salt: int) -> None:
+        self._head = ip + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)
+        self._lock = threading.Lock()
+        self._counter = 0
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+
+    def next(self, now_ms: int) -> str:
+        """An id that this process gives once; 65,536 of them fit into one millisecond."""
+        with self._lock:
+            self._counter = counter = self._counter + 1 & 0xFFFF
+            if not self._month_start_ms <= now_ms < self._month_end_ms:
+                self._month_start_ms, self._month_end_ms = month_of(now_ms)
+            since = now_ms - self._month_start_ms
+        return (self._head + struct.pack(">IH", since, counter)).hex().upper()
+
+
+class UniqueId(NamedTuple):
+    """The parts of a unique id."""
+
+    ip: bytes
+    pid: int
+    salt: int
+    ms_of_month: int
+    counter: int
+
+    @classmethod
+    def parse(cls, text: str) -> "UniqueId":
+        raw = _raw_id("unique", text)
+        return cls(raw[:-12], *_UNIQUE_ID_TAIL.unpack(raw[-12:]))
+
+    def born_ms(self, now_ms: int) -> int:
+        """When it was given, if less than a month before `now_ms`: the id itself does not name the month."""
+        start, _ = month_of(now_ms)
+        if start + self.ms_of_month > now_ms:
+            start, _ = month_of(start - 1)
+        return start + self.ms_of_month
+
+
+def month_of(now_ms: int) -> tuple[int, int]:
+    """First millisecond of the month of `now_ms` and of the month after, in local time, as Java counts."""
+    day = datetime.fromtimestamp(now_ms / 1000)
+    start = datetime(day.year, day.month, 1)
+    end = datetime(day.year + day.month // 12, day.month % 12 + 1, 1)
+    return int(start.timestamp() * 1000), int(end.timestamp() * 1000)

@@ -1,0 +1,169 @@
+"""Names of topics and groups: parsed once, at the edge; inside, a `TopicName` or `GroupName` is known to be good.
+
+    %RETRY%group            where a group's failed messages wait for their next attempt
+    %DLQ%group              its dead letters
+    namespace%topic         a topic inside a namespace; prefixes stay outside: %RETRY%namespace%group
+
+A name that passed here holds only letters, digits, `%`, `|`, `_` and `-`: it can never climb out of a folder.
+"""
+
+import re
+from typing import NewType
+
+from pocketmq.errors import InvalidName
+
+TopicName = NewType("TopicName", str)
+GroupName = NewType("GroupName", str)
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+LMQ_PREFIX = "%LMQ%"
+
+AUTO_CREATE_TOPIC = TopicName("TBW102")
+SCHEDULE_TOPIC = TopicName("SCHEDULE_TOPIC_XXXX")
+TIMER_TOPIC = TopicName("rmq_sys_wheel_timer")
+HALF_TOPIC = TopicName("RMQ_SYS_TRANS_HALF_TOPIC")
+OP_HALF_TOPIC = TopicName("RMQ_SYS_TRANS_OP_HALF_TOPIC")
+CHECK_MAX_TIME_TOPIC = TopicName("TRANS_CHECK_MAX_TIME_TOPIC")
+TRACE_TOPIC = TopicName("RMQ_SYS_TRACE_TOPIC")
+SELF_TEST_TOPIC = TopicName("SELF_TEST_TOPIC")
+BENCHMARK_TOPIC = TopicName("BenchmarkTest")
+OFFSET_MOVED_TOPIC = TopicName("OFFSET_MOVED_EVENT")
+
+TRANSACTION_CHECK_GROUP = GroupName("CID_RMQ_SYS_TRANS")
+INNER_PRODUCER_GROUP = GroupName("CLIENT_INNER_PRODUCER")
+TOOLS_GROUP = GroupName("TOOLS_CONSUMER")
+
+SYSTEM_TOPICS = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRACE_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
+"""Topics that belong to the broker; so does every name that starts with `rmq_sys_`."""
+
+UNSENDABLE_TOPICS = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
+"""Topics that only the broker itself writes to."""
+
+SYSTEM_GROUPS = frozenset(
+    {
+        "DEFAULT_CONSUMER",
+        "DEFAULT_PRODUCER",
+        TOOLS_GROUP,
+        "SCHEDULE_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER",
+        INNER_PRODUCER_GROUP,
+        "SELF_TEST_P_GROUP",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+        TRANSACTION_CHECK_GROUP,
+    }
+)
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+MAX_TOPIC_CHARS = 127
+MAX_LONG_TOPIC_CHARS = 255
+"""Retry, dead-letter and light topics carry a group's name and may be longer."""
+MAX_GROUP_CHARS = 120
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def parse_topic(text: str) -> TopicName:
+    """`text` as a topic name, or InvalidName saying what is wrong with it."""
+    longest = MAX_LONG_TOPIC_CHARS if text.startswith((RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX)) else MAX_TOPIC_CHARS
+    return TopicName(_checked("topic", text, longest))
+
+
+def parse_group(text: str) -> GroupName:
+    """`text` as a group name, or InvalidName saying what is wrong with it."""
+    return GroupName(_checked("group", text, MAX_GROUP_CHARS))
+
+
+def _checked(kind: str, text: str, longest: int) -> str:
+    if not text:
+        raise InvalidName(f"the {kind} name is empty")
+    if len(text) > longest:
+        raise InvalidName(f"{kind} name {text[:40]!r}… has {len(text)} characters; at most {longest} are allowed")
+    if not _ALLOWED.fullmatch(text):
+        bad = _ALLOWED.sub("", text)[0]
+        raise InvalidName(
+            f"{kind} name {text!r} holds {bad!r}; only letters, digits, '%', '|', '_' and '-' are allowed"
+        )
+    return text
+
+
+def retry_topic(group: GroupName) -> TopicName:
+    return TopicName(RETRY_PREFIX + group)
+
+
+def dlq_topic(group: GroupName) -> TopicName:
+    return TopicName(DLQ_PREFIX + group)
+
+
+def reply_topic(cluster: str) -> TopicName:
+    """Where answers of request-reply are sent in `cluster`."""
+    return TopicName(cluster + "_REPLY_TOPIC")
+
+
+def is_retry(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq(topic: str) -> bool:
+    return topic.startswith(DLQ_PREFIX)
+
+
+def group_of(topic: str) -> GroupName | None:
+    """The group that a retry or dead-letter topic belongs to; None for other topics."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if topic.startswith(prefix):
+            return GroupName(topic[len(prefix) :])
+    return None
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def wrap(namespace: str | None, name: str) -> str:
+    """`name` as it is called on the wire inside `namespace`. Wrapping twice, or a system name, changes nothing.
+
+    Of the groups only those with the system prefix count: Java wraps DEFAULT_CONSUMER and its like.
+    """
+    prefix, bare = _split_prefix(name)
+    if not namespace or not bare or is_system_topic(bare) or bare.startswith((SYSTEM_GROUP_PREFIX, namespace + "%")):
+        return name
+    return f"{prefix}{namespace}%{bare}"
+
+
+def unwrap(namespace: str | None, name: str) -> str:
+    """`name` as users of `namespace` call it; prefixes such as %RETRY% stay."""
+    if not namespace:
+        return name
+    prefix, bare = _split_prefix(name)
+    return prefix + bare.removeprefix(namespace + "%")
+
+
+def _split_prefix(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name

@@ -1,0 +1,41 @@
+"""Queues: where messages of a topic lie, and stretches of them."""
+
+import msgspec
+
+
+class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=False):
+    """One queue of a topic on one broker. Sorts as Java sorts: topic, broker name, then queue id as a number."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+    def java_text(self) -> str:
+        """Java's `toString`, which consistent hashing hashes."""
+        return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
+
+
+class QueueOffset(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A position in a queue: the next message to read."""
+
+    queue: MessageQueue
+    offset: int
+
+
+class QueueRange(msgspec.Struct, frozen=True, order=True, gc=False):
+    """Messages `start` (included) to `end` (excluded) of a queue."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+
+def java_sorted(texts: list[str]) -> list[str]:
+    """Sorted as Java compares strings, by UTF-16 unit; differs from Python only beyond the basic plane."""
+    return sorted(texts, key=lambda text: text.encode("utf-16-be", "surrogatepass"))
