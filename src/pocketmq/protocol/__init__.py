@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol, pure: bytes in, values out. No socket, no clock, no await."""

@@ -1,0 +1,131 @@
+"""Frames: where one command ends and the next begins.
+
+    | total 4 | encoding 1 | header length 3 | header … | body … |
+      total = bytes after this field      encoding: 0 JSON, 1 ROCKETMQ (binary)
+
+A frame is a plain tuple (encoding, header, body): it is made once per message, and a class would double the cost. Limits are
+checked on the prefix, before a byte of the frame is kept; a peer that announces much and sends little costs what it sends.
+"""
+
+import struct
+from typing import Final
+
+import msgspec
+
+from pocketmq.codes import HeaderEncoding
+from pocketmq.errors import ProtocolError
+
+Frame = tuple[int, bytes, bytes]
+"""Header encoding, header, body. No body is an empty one."""
+
+_PREFIX = struct.Struct(">II")
+PREFIX_SIZE: Final = 8
+_LARGEST_WORD = max(HeaderEncoding) << 24 | 0xFFFFFF
+
+
+class FrameLimits(msgspec.Struct, frozen=True):
+    """Largest frame (prefix included) and header that are accepted, in bytes."""
+
+    frame_bytes: int = 16 * 1024 * 1024
+    header_bytes: int = 1024 * 1024
+
+
+DEFAULT_LIMITS = FrameLimits()
+
+
+class FrameSplitter:
+    """Cuts a stream of bytes into frames. Feed it anything; it keeps what is not complete yet.
+
+    Bytes that can never become a frame end the stream: the frames before them are still given, then `failure` says
+    what was wrong, and nothing more is read.
+    """
+
+    __slots__ = ("_limits", "_needed", "_tail", "failure")
+
+    def __init__(self, limits: FrameLimits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self._tail: bytes | bytearray = b""
+        self._needed = 0
+        self.failure: ProtocolError | None = None
+
+    @property
+    def pending(self) -> int:
+        """Bytes held of a frame that is not complete."""
+        return len(self._tail)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes."""
+        frames: list[Frame] = []
+        if self.failure is not None:
+            return frames
+        if self._tail:
+            if len(self._tail) + len(data) < self._needed:
+                self._hold(data)
+                return frames
+            data = b"".join((self._tail, data))
+            self._tail = b""
+        at, end = 0, len(data)
+        largest_total, largest_header = self._limits.frame_bytes - 4, self._limits.header_bytes
+        while end - at >= PREFIX_SIZE:
+            total, word = _PREFIX.unpack_from(data, at)
+            header_size = word & 0xFFFFFF
+            header_end = at + PREFIX_SIZE + header_size
+            frame_end = at + 4 + total
+            if frame_end > end or header_end > frame_end or total > largest_total:
+                break
+            if header_size > largest_header or word > _LARGEST_WORD:
+                break
+            frames.append((word >> 24, data[at + PREFIX_SIZE : header_end], data[header_end:frame_end]))
+            at = frame_end
+        if at < end:
+            self._keep(data[at:])
+        return frames
+
+    def _keep(self, tail: bytes) -> None:
+        """Hold an incomplete frame, unless its prefix already shows that it will never be one."""
+        self._tail, self._needed = tail, PREFIX_SIZE
+        if len(tail) >= 4:
+            self.failure = self._prefix_failure(tail)
+            self._needed = max(PREFIX_SIZE, 4 + int.from_bytes(tail[:4], "big"))
+        if self.failure is not None:
+            self._tail = b""
+
+    def _hold(self, data: bytes) -> None:
+        # A bytearray grows in place: many small reads of one large frame stay linear, in time and in memory.
+        if not isinstance(self._tail, bytearray):
+            self._tail = bytearray(self._tail)
+        self._tail += data
+
+    def _prefix_failure(self, prefix: bytes) -> ProtocolError | None:
+        limits = self._limits
+        total = int.from_bytes(prefix[:4], "big")
+        if total < 4:
+            return ProtocolError(f"frame of {total} bytes: shorter than its own header length")
+        if total + 4 > limits.frame_bytes:
+            return ProtocolError(f"frame of {total + 4} bytes exceeds the limit of {limits.frame_bytes}")
+        if len(prefix) < PREFIX_SIZE:
+            return None
+        encoding, header = prefix[4], int.from_bytes(prefix[5:8], "big")
+        if encoding > max(HeaderEncoding):
+            return ProtocolError(f"unknown header encoding {encoding}")
+        if header > total - 4:
+            return ProtocolError(f"header of {header} bytes in a frame that has room for {total - 4}")
+        if header > limits.header_bytes:
+            return ProtocolError(f"header of {header} bytes exceeds the limit of {limits.header_bytes}")
+        return None
+
+
+def split_frames(data: bytes, limits: FrameLimits = DEFAULT_LIMITS) -> list[Frame]:
+    """The frames in `data`, which must hold nothing else."""
+    splitter = FrameSplitter(limits)
+    frames = splitter.feed(data)
+    if splitter.failure is not None:
+        raise splitter.failure
+    if splitter.pending:
+        raise ProtocolError(f"{splitter.pending} bytes after the last whole frame")
+    return frames
+
+
+def join_frame(encoding: int, header: bytes, body: bytes = b"") -> bytes:
+    """One whole frame."""
+    return b"".join((_PREFIX.pack(4 + len(header) + len(body), encoding << 24 | len(header)), header, body))
