@@ -1,0 +1,172 @@
+"""Bodies made smaller: zlib, or LZ4 and zstd where the extra `compression` is installed.
+
+    compress ──► zlib stream | LZ4 frame | zstd frame ──► decompress, chunk by chunk, until the cap
+
+What a body claims to inflate to is never believed: every decompressor gives its output in chunks, they are counted as they
+come, and one too many ends it. So a small body that would fill the memory costs the cap and one chunk.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Final
+
+from pocketmq.errors import InvalidSetting, MissingLibrary, ProtocolError
+from pocketmq.model.flags import Compression, compression_of
+
+MIN_BODY_BYTES: Final = 4096
+"""Clients compress bodies of at least this size, even when that makes them longer."""
+LEVEL: Final = 5
+"""The level that clients use when told nothing."""
+MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
+"""The default cap: as much as a frame could carry uncompressed."""
+
+_LEVELS = {Compression.ZLIB: range(10), Compression.ZSTD: range(1, 23)}
+_CHUNK_BYTES = 128 * 1024
+"""No decompressor gives more at once; a zstd block is never larger."""
+_PIECE_BYTES = 64 * 1024
+"""Input is handed on in pieces, because what a decompressor cannot use yet is copied at each step."""
+_MAX_ZSTD_BLOCKS = 65_536
+"""Far more than any writer makes: each costs time even when it is empty."""
+_MIN_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
+"""The window of zstd's level 19. It is address space: pages that a body does not fill are never touched."""
+
+
+def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:
+    """`body` compressed; LZ4 knows no level in RocketMQ. Put the kind into sysFlag by `with_compression`."""
+    if kind in _LEVELS and level not in _LEVELS[kind]:
+        levels = _LEVELS[kind]
+        raise InvalidSetting(f"{kind.name} has no compression level {level}; choose {levels[0]} to {levels[-1]}")
+    packed: bytes
+    match kind:
+        case Compression.ZLIB:
+            packed = zlib.compress(body, level)
+        case Compression.LZ4:
+            packed = _lz4_frame().compress(body)
+        case Compression.ZSTD:
+            packed = _zstandard().ZstdCompressor(level=level).compress(body)
+    return packed
+
+
+def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_INFLATED_BYTES) -> bytes:
+    """The body as it was before compression, if `sys_flag` says that there was one.
+
+    ProtocolError when it is damaged, cut off, followed by other bytes, or inflates to more than `max_bytes`.
+    """
+    kind = compression_of(sys_flag)
+    if kind is None:
+        return body
+    chunks: list[bytes] = []
+    total = 0
+    for chunk in _CHUNKS[kind](body, max_bytes):
+        total += len(chunk)
+        if total > max_bytes:
+            raise ProtocolError(f"{kind.name} body of {len(body)} bytes inflates to more than the limit of {max_bytes}")
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _zlib_chunks(body: bytes, _max_bytes: int) -> Iterator[bytes]:
+    stream = zlib.decompressobj()
+    try:
+        for piece in _pieces(body):
+            _check_goes_on(Compression.ZLIB, stream.eof)
+            rest: bytes | memoryview = piece
+            while rest and not stream.eof:
+                yield stream.decompress(rest, _CHUNK_BYTES)
+                rest = stream.unconsumed_tail
+    except zlib.error as error:
+        raise ProtocolError(f"ZLIB body: {error}") from None
+    _check_ended(Compression.ZLIB, stream.eof, stream.unused_data)
+
+
+def _lz4_chunks(body: bytes, _max_bytes: int) -> Iterator[bytes]:
+    frame = _lz4_frame().LZ4FrameDecompressor()
+    try:
+        for piece in _pieces(body):
+            _check_goes_on(Compression.LZ4, frame.eof)
+            yield frame.decompress(piece, _CHUNK_BYTES)
+            while not (frame.eof or frame.needs_input):
+                yield frame.decompress(b"", _CHUNK_BYTES)
+    except RuntimeError as error:
+        raise ProtocolError(f"LZ4 body: {error}") from None
+    _check_ended(Compression.LZ4, frame.eof, frame.unused_data)
+
+
+def _zstd_chunks(body: bytes, max_bytes: int) -> Iterator[bytes]:
+    """One block of the frame at a time: this decompressor has no limit of its own, but a block does."""
+    library = _zstandard()
+    window_bytes = max(max_bytes, _MIN_ZSTD_WINDOW_BYTES)
+    frame = library.ZstdDecompressor(max_window_size=window_bytes).decompressobj()
+    try:
+        start = 0
+        for end in _zstd_block_ends(body, library.frame_header_size(body)):
+            _check_goes_on(Compression.ZSTD, frame.eof)
+            yield frame.decompress(body[start:end])
+            start = end
+    except library.ZstdError as error:
+        raise ProtocolError(f"ZSTD body: {error}") from None
+    _check_ended(Compression.ZSTD, frame.eof, frame.unused_data)
+
+
+def _zstd_block_ends(body: bytes, first_at: int) -> Iterator[int]:
+    """Where each block ends, and at last where the body ends: a checksum may follow the last block.
+
+    | last block? 1 bit | type 2 bits | size 21 bits |  little-endian; type 1 is one byte, repeated `size` times
+    """
+    at = first_at
+    for _ in range(_MAX_ZSTD_BLOCKS):
+        head = int.from_bytes(body[at : at + 3], "little")
+        at += 3 + (1 if head >> 1 & 3 == 1 else head >> 3)
+        if head & 1 or at >= len(body):
+            break
+        yield at
+    else:
+        raise ProtocolError(f"ZSTD body of more than {_MAX_ZSTD_BLOCKS} blocks")
+    yield at
+    if at < len(body):
+        yield len(body)
+
+
+def _check_goes_on(kind: Compression, ended: bool) -> None:
+    if ended:
+        raise ProtocolError(f"{kind.name} body that has other bytes after its end")
+
+
+def _check_ended(kind: Compression, ended: bool, unused: bytes | None) -> None:
+    if not ended:
+        raise ProtocolError(f"{kind.name} body that is cut off")
+    _check_goes_on(kind, bool(unused))
+
+
+def _pieces(body: bytes) -> Iterator[memoryview]:
+    view = memoryview(body)
+    return (view[at : at + _PIECE_BYTES] for at in range(0, len(body), _PIECE_BYTES))
+
+
+_CHUNKS: dict[Compression, Callable[[bytes, int], Iterator[bytes]]] = {
+    Compression.ZLIB: _zlib_chunks,
+    Compression.LZ4: _lz4_chunks,
+    Compression.ZSTD: _zstd_chunks,
+}
+
+
+def _lz4_frame() -> ModuleType:
+    try:
+        import lz4.frame  # type: ignore[import-untyped]
+    except ImportError:
+        raise _missing("lz4") from None
+    found: ModuleType = lz4.frame
+    return found
+
+
+def _zstandard() -> ModuleType:
+    try:
+        import zstandard
+    except ImportError:
+        raise _missing("zstandard") from None
+    return zstandard
+
+
+def _missing(library: str) -> MissingLibrary:
+    return MissingLibrary(f"this compression needs the library {library}: pip install 'pocketmq[compression]'")
