@@ -47,6 +47,10 @@ class HeaderError(ProtocolError):
     """A request's header lacks a field or holds a value of the wrong kind; the frame itself was sound."""
 
 
+class BodyError(ProtocolError):
+    """A body is not of the type that its request has; the frame itself was sound."""
+
+
 class UsageError(PocketMQError, ValueError):
     """A value that can never work, found before anything was sent or written."""
 
@@ -80,6 +84,18 @@ class WrongState(PocketMQError, RuntimeError):
     fault = Fault.CALLER
 
 
+class MissingLibrary(PocketMQError, ImportError):
+    """What was asked for needs a library that is not installed; the text names the extra that brings it."""
+
+    fault = Fault.CALLER
+
+
+class Stuck(PocketMQError, AssertionError):
+    """A test that can never go on: every task waits for nothing, one spins, or a stalled call is never released."""
+
+    fault = Fault.CALLER
+
+
 class NetworkError(PocketMQError):
     """No answer came. The request may or may not have been carried out."""
 
@@ -90,6 +106,13 @@ class NetworkError(PocketMQError):
 
 class ConnectFailed(NetworkError):
     """The address could not be reached; nothing was sent."""
+
+
+class ListenFailed(NetworkError):
+    """The address cannot be listened on: taken by another program, or not one of this machine's."""
+
+    retriable = False
+    fault = Fault.CALLER
 
 
 class ConnectionLost(NetworkError):

@@ -62,6 +62,9 @@ class File(Protocol):
     def sync(self) -> None:
         """Wait until what was written is on the disk. After an error nothing may be assumed about it."""
 
+    def next_data(self, offset: int) -> int | None:
+        """Where bytes that may differ from zero begin at or behind `offset`; None when all the rest is a hole."""
+
     def map(self, size: int) -> memoryview:
         """The first `size` bytes, read only; later writes show in it."""
 
@@ -151,6 +154,14 @@ class DiskFile:
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
+    def next_data(self, offset: int) -> int | None:
+        try:
+            return os.lseek(self._fd, offset, os.SEEK_DATA)
+        except OSError as failure:
+            if failure.errno == errno.ENXIO:  # nothing but a hole, or the end
+                return None
+            raise
+
     def map(self, size: int) -> memoryview:
         if size == 0:  # to mmap, 0 means the whole file
             return memoryview(b"")
@@ -231,6 +242,24 @@ def write_atomically(files: Files, path: Path, data: bytes) -> None:
         file.sync()
     files.replace(new, path)
     files.sync_dir(path.parent)
+
+
+_ZERO_CHUNK = bytes(1024 * 1024)
+
+
+def zero_from(file: File, offset: int, end: int) -> bool:
+    """Overwrite with zeros whatever is not zero from `offset` to `end`; whether there was anything. Holes cost nothing."""
+    found = False
+    at = file.next_data(offset)
+    while at is not None and at < end:
+        chunk = file.read_at(at, min(len(_ZERO_CHUNK), end - at))
+        if not chunk:
+            break
+        if chunk != _ZERO_CHUNK[: len(chunk)]:
+            file.write_at(at, _ZERO_CHUNK[: len(chunk)])
+            found = True
+        at = file.next_data(at + len(chunk))
+    return found
 
 
 def walk(files: Files, folder: Path) -> Iterator[Path]:

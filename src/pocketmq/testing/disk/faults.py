@@ -1,0 +1,139 @@
+"""Rules that make a call fail or stall: on the n-th call of one kind, on paths that match, once, often or until healed.
+
+calls that match   1   2   3   4   5   6
+nth=3, times=2     ·   ·   x   x   ·   ·
+nth=2, times=None  ·   x   x   x   x   x   … until `heal` or `release`
+
+A pattern is matched against the whole path, and `*` crosses slashes: `*.tmp`, `/store/commitlog/*`.
+"""
+
+import threading
+from fnmatch import fnmatchcase
+from typing import Literal, Self, get_args
+
+from pocketmq.errors import Stuck, UsageError
+
+Call = Literal[
+    "open",
+    "create",
+    "read",
+    "write",
+    "truncate",
+    "allocate",
+    "sync",
+    "make_dir",
+    "remove_dir",
+    "replace",
+    "unlink",
+    "sync_dir",
+]
+"""What can fail or stall. `open` counts every opening, `create` only one that makes a new file."""
+
+LONGEST_STALL_S = 60.0
+"""Real time after which a stalled call raises `Stuck`: a test forgot to release it."""
+
+
+class Rule:
+    """Which calls are meant. The disk's lock is held while calls are counted."""
+
+    def __init__(self, call: Call, pattern: str, nth: int, times: int | None) -> None:
+        if call not in get_args(Call):
+            raise UsageError(f"{call!r} is no call of a disk; one of {', '.join(get_args(Call))} is meant")
+        if nth < 1 or (times is not None and times < 1):
+            raise UsageError(f"nth={nth}, times={times}: both count from 1")
+        self.call = call
+        self.pattern = pattern
+        self.hits = 0
+        self._before = nth - 1
+        self._left = times
+
+    @property
+    def over(self) -> bool:
+        return self._left == 0
+
+    def end(self) -> None:
+        """No call is meant any more."""
+        self._left = 0
+
+    def meets(self, call: str, paths: tuple[str, ...]) -> bool:
+        """Count a call; true when the rule strikes it."""
+        if call != self.call or self.over or not any(fnmatchcase(path, self.pattern) for path in paths):
+            return False
+        if self._before:
+            self._before -= 1
+            return False
+        self.hits += 1
+        if self._left is not None:
+            self._left -= 1
+        return True
+
+
+class Fault(Rule):
+    """Calls that raise `OSError(code)`. As a context manager it is healed at the end of the block."""
+
+    def __init__(self, call: Call, code: int, pattern: str, nth: int, times: int | None) -> None:
+        super().__init__(call, pattern, nth, times)
+        self.code = code
+
+    def heal(self) -> None:
+        self.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.heal()
+
+
+class Stall(Rule):
+    """Calls that block before they do anything. As a context manager it is released at the end of the block."""
+
+    def __init__(self, call: Call, pattern: str, nth: int, times: int | None, longest_s: float) -> None:
+        super().__init__(call, pattern, nth, times)
+        self.longest_s = longest_s
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._released = False
+
+    @property
+    def waiting(self) -> int:
+        """How many calls are blocked now."""
+        return self._waiting
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
+    def block(self) -> None:
+        """The stalled call's side: wait until the test releases it."""
+        with self._changed:
+            if self._released:
+                return
+            self._waiting += 1
+            self._changed.notify_all()
+            if self._changed.wait_for(lambda: self._released, self.longest_s):
+                return
+            self._waiting -= 1
+        raise Stuck(f"{self.call} on {self.pattern} was stalled and not released for {self.longest_s} s")
+
+    def wait_until_reached(self, calls: int = 1, *, deadline_s: float = 5.0) -> None:
+        """The test's side: wait until `calls` calls are blocked here."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._waiting >= calls, deadline_s):
+                raise Stuck(
+                    f"{self._waiting} of {calls} calls of {self.call} on {self.pattern} stalled within {deadline_s} s"
+                )
+
+    def release(self) -> None:
+        """Let all blocked calls go on, and block no more."""
+        with self._changed:
+            self.end()
+            self._released = True
+            self._waiting = 0  # at once: whoever lets time run past stalled calls must wait for these from now on
+            self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()

@@ -1,0 +1,252 @@
+"""A disk in memory that fails, stalls, fills up and loses power when a test says so. It is a `Files`, and does what `DiskFiles` does.
+
+    program ──► FaultyFiles ──► what programs see          read, list, map: always the latest
+                   │  │            │ sync, sync_dir
+                   │  │            ▼
+                   │  │         what is safe ── crash(random) ──► another FaultyFiles: one legal state after a power loss
+                   │  └─ journal: every operation in order ── state_at(n), crash_points(seed)
+                   └─ fail, stall, capacity
+
+What `crash` may do, and must not do. It is the promise of `pocketmq.files`, taken at its worst:
+
+    write, then sync                     the bytes and the size are there, if the name is
+    write, no sync                       any subset of its sectors (512 bytes) is there, out of order with other writes; with
+                                         `tear_bytes` also the first bytes of a sector. The size has grown, partly or not, by itself
+    truncate, allocate, no sync          happened or not; what was never written reads as zeros
+    a sync that is still running         has covered nothing; when it ends, only what was written before it began
+    a sync that failed                   its bytes are in doubt for ever: later syncs succeed without them, as on Linux
+    create, unlink, replace, no sync_dir happened or not; each name by itself, operations on one name in their order
+    replace                              both names change or none: old file or new, whole, never neither
+    make_dir, then sync_dir inside       the names inside are safe, the folder's own name is not: sync its parent
+    locks, open files, maps              gone with the machine; the new disk knows nothing of them
+
+A map follows later writes until the file outgrows the size that it had when it was first read or mapped, and keeps its bytes after
+`unlink` and `close`. Threads may use one disk freely. The same seed and the same operations give the same states.
+"""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from pocketmq.clock import Clock
+from pocketmq.files import DiskFiles, DiskUsage, FileStatus
+from pocketmq.testing.disk import real_folder
+from pocketmq.testing.disk.contents import Contents
+from pocketmq.testing.disk.drive import Drive
+from pocketmq.testing.disk.faults import LONGEST_STALL_S, Call, Fault, Stall
+from pocketmq.testing.disk.faulty_file import FaultyFile
+from pocketmq.testing.disk.model import Disk, Operation
+from pocketmq.testing.disk.names import os_error
+from pocketmq.testing.disk.power_loss import Survives
+from pocketmq.testing.fake_clock import FakeClock
+
+JOURNAL_MAX = 100_000
+"""Operations that are kept for going back; older ones are forgotten."""
+ENDLESS = 1 << 40
+"""Size that a disk without a capacity reports, in bytes."""
+
+
+class CrashPoint(NamedTuple):
+    """A disk after a power loss that followed `last`, the operation that led to `position`.
+
+    The same comes again from `state_at(position).crash(Random(seed))`.
+    """
+
+    position: int
+    last: Operation | None
+    seed: str
+    files: "FaultyFiles"
+
+
+class FaultyFiles:
+    """An in-memory `Files` with faults, a journal and crash states.
+
+    `capacity` in bytes makes it fill up; `clock` dates the files; `seed` decides how much of a failed write arrives.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity: int | None = None,
+        clock: Clock | None = None,
+        seed: int = 0,
+        journal_max: int = JOURNAL_MAX,
+    ) -> None:
+        self._drive = Drive(Disk(), capacity=capacity, clock=clock or FakeClock(), seed=seed, journal_max=journal_max)
+
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> FaultyFile:
+        name = str(path)
+        self._drive.strike("open", name)
+        if create and self.status(path) is None:
+            self._drive.strike("create", name)
+        with self._drive.lock:
+            found = self._drive.disk.names.find(name)
+            if found is None and create:
+                found = self._drive.disk.next_number
+                self._drive.do(Operation("create", name, found))
+            if found is None:
+                raise os_error(errno.ENOENT, name)
+            return FaultyFile(self._drive, path, found, self._contents(found, name), writable=write)
+
+    def read(self, path: Path) -> bytes:
+        name = str(path)
+        self._drive.strike("read", name)
+        with self._drive.lock:
+            contents = self._contents(self._drive.disk.names.existing(name), name)
+            return contents.read(0, contents.size)
+
+    def status(self, path: Path) -> FileStatus | None:
+        with self._drive.lock:
+            try:
+                found = self._drive.disk.names.find(str(path))
+            except NotADirectoryError:
+                return None
+            if found is None:
+                return None
+            contents = self._drive.disk.files.get(found)
+            if contents is None:
+                return FileStatus(0, 0, is_dir=True)
+            return FileStatus(contents.size, contents.modified_ms, is_dir=False)
+
+    def list(self, folder: Path) -> list[str]:
+        with self._drive.lock:
+            try:
+                return sorted(self._drive.disk.names.folder(str(folder)).live)
+            except FileNotFoundError:
+                return []
+
+    def make_dir(self, folder: Path) -> None:
+        name = str(folder)
+        self._drive.strike("make_dir", name)
+        with self._drive.lock:
+            for missing in tuple(self._drive.disk.names.missing_folders(name)):
+                self._drive.do(Operation("make_dir", missing, self._drive.disk.next_number))
+
+    def remove_dir(self, folder: Path) -> None:
+        self._drive.strike("remove_dir", str(folder))
+        with self._drive.lock:
+            self._drive.do(Operation("remove_dir", str(folder)))
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._drive.strike("replace", str(source), str(target))
+        with self._drive.lock:
+            self._drive.do(Operation("replace", str(source), target=str(target)))
+
+    def unlink(self, path: Path) -> None:
+        self._drive.strike("unlink", str(path))
+        with self._drive.lock:
+            self._drive.do(Operation("unlink", str(path)))
+
+    def sync_dir(self, folder: Path) -> None:
+        name = str(folder)
+        with self._drive.lock:
+            names = self._drive.disk.names
+            names.folder(name)
+            number, covers = names.existing(name), names.issued
+        error = self._drive.admit("sync_dir", name)
+        with self._drive.lock:
+            self._drive.do(Operation("sync_dir", name, number, covers=covers, failed=error is not None))
+        if error is not None:
+            raise error
+
+    def usage(self, path: Path) -> DiskUsage:
+        with self._drive.lock:
+            self._drive.disk.names.existing(str(path))
+            total = ENDLESS if self._drive.capacity is None else self._drive.capacity
+            return DiskUsage(total, max(0, total - self._drive.disk.used()))
+
+    def fail(self, call: Call, code: int = errno.EIO, path: str = "*", *, nth: int = 1, times: int | None = 1) -> Fault:
+        """Raise `OSError(code)` from the `nth` call from now on a path like `path`, `times` times; None means until healed.
+
+        A failed write may have been done in part. What a failed sync should have made safe is in doubt for ever.
+        """
+        fault = Fault(call, code, path, nth, times)
+        self._drive.add_fault(fault)
+        return fault
+
+    def stall(
+        self,
+        call: Call,
+        path: str = "*",
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        longest_s: float = LONGEST_STALL_S,
+    ) -> Stall:
+        """Block the `nth` call from now on a path like `path`, and `times` in all, until the test releases it.
+
+        A call that is not released for `longest_s` of real time raises `Stuck`.
+        """
+        stall = Stall(call, path, nth, times, longest_s)
+        self._drive.add_stall(stall)
+        return stall
+
+    def heal(self) -> None:
+        """End all faults and release all stalls."""
+        self._drive.heal()
+
+    def stalled(self) -> int:
+        """How many calls are blocked now; for `VirtualLoop.count_stalled`."""
+        return self._drive.stalled()
+
+    def resize(self, capacity: int | None) -> None:
+        """Make the disk larger or smaller; None takes the limit away."""
+        with self._drive.lock:
+            self._drive.capacity = capacity
+
+    def crash(self, random: Random, *, survives: Survives = "any", tear_bytes: bool = False) -> "FaultyFiles":
+        """A disk as it may be found after a power loss now; this one goes on undisturbed.
+
+        `survives="everything"` is what a killed process leaves, `"nothing"` keeps only what is safe.
+        """
+        with self._drive.lock:
+            return self._with(self._drive.disk.crash(random, survives, tear_bytes=tear_bytes))
+
+    @property
+    def position(self) -> int:
+        """How many operations were recorded so far."""
+        return self._drive.journal.position
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """The recorded operations, oldest first; the last one led to `position`."""
+        with self._drive.lock:
+            return tuple(self._drive.journal.operations)
+
+    def state_at(self, position: int) -> "FaultyFiles":
+        """The disk as it was after `position` operations, before any power loss."""
+        with self._drive.lock:
+            return self._with(self._drive.journal.state_at(position))
+
+    def crash_points(self, seed: int, *, states: int = 1, tear_bytes: bool = False) -> Iterator[CrashPoint]:
+        """`states` power losses before the first recorded operation and after each."""
+        with self._drive.lock:
+            moments = self._drive.journal.replay()
+        for position, last, disk in moments:
+            for state in range(states):
+                point_seed = f"{seed}/{position}/{state}"
+                found = disk.crash(Random(point_seed), "any", tear_bytes=tear_bytes)  # noqa: S311 repeatable, not secret
+                yield CrashPoint(position, last, point_seed, self._with(found))
+
+    def materialise(self, folder: Path) -> None:
+        """Write everything, as programs see it now, below `folder` of the real disk."""
+        with self._drive.lock:
+            real_folder.save(self._drive.disk, folder, DiskFiles())
+
+    @classmethod
+    def load(cls, folder: Path, root: Path = Path("/")) -> "FaultyFiles":
+        """A disk on which `root` is what `folder` is on the real one; all of it is safe."""
+        return cls()._with(real_folder.load(folder, root, DiskFiles()))
+
+    def _with(self, disk: Disk) -> "FaultyFiles":
+        other = FaultyFiles.__new__(FaultyFiles)
+        other._drive = self._drive.like_this(disk)
+        return other
+
+    def _contents(self, number: int, name: str) -> Contents:
+        contents = self._drive.disk.files.get(number)
+        if contents is None:
+            raise os_error(errno.EISDIR, name)
+        return contents

@@ -1,0 +1,26 @@
+"""The examples of docs/testing.md work as they stand."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+GUIDE = Path(__file__).parents[2] / "docs" / "testing.md"
+EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def examples() -> list[tuple[int, str]]:
+    """Each Python block with the line on which its code begins."""
+    text = GUIDE.read_text("utf-8")
+    return [(text.count("\n", 0, found.start(1)) + 1, found[1]) for found in EXAMPLE.finditer(text)]
+
+
+def test_the_guide_has_examples() -> None:
+    assert len(examples()) >= 9
+
+
+@pytest.mark.parametrize(("line", "code"), examples(), ids=[f"line {line}" for line, _ in examples()])
+def test_the_example(line: int, code: str) -> None:
+    placed = "\n" * (line - 1) + code
+
+    exec(compile(placed, GUIDE, "exec"), {"__name__": "guide"})
