@@ -235,6 +235,10 @@ class BoundaryType(StrEnum):
     LOWER = "LOWER"
     UPPER = "UPPER"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "BoundaryType":
+        return cls.UPPER if str(value).upper() == "UPPER" else cls.LOWER  # Java's rule, for any other spelling
+
 
 VERSION = Version.V5_3_3
 """The release that PocketMQ announces and follows where releases differ."""

@@ -19,6 +19,9 @@ RESPONSE = 1
 ONEWAY = 2
 """Flag bit: no answer must be sent."""
 
+_JSON = int(HeaderEncoding.JSON)
+_BINARY = HeaderEncoding.ROCKETMQ
+
 
 class Command(msgspec.Struct):
     """`code` is a request code, or a response code in a response. No body is an empty one; Java reads both as null."""
@@ -59,16 +62,16 @@ class Command(msgspec.Struct):
 def decode_command(frame: Frame) -> Command:
     """The command in `frame`; ProtocolError when its header is not one."""
     encoding, header, body = frame
-    if encoding == HeaderEncoding.JSON:
+    if encoding == _JSON:
         code, ext, remark, flag, opaque, version, language = header_json.decode(header)
         return Command(code, ext, body, remark, flag, opaque, version, language)
     code, ext, remark, flag, opaque, version, language = header_binary.decode(header)
-    return Command(code, ext, body, remark, flag, opaque, version, language, HeaderEncoding.ROCKETMQ)
+    return Command(code, ext, body, remark, flag, opaque, version, language, _BINARY)
 
 
 def encode_command(command: Command) -> bytes:
     """The whole frame of `command`."""
-    codec = header_json if command.encoding == HeaderEncoding.JSON else header_binary
+    codec = header_json if command.encoding == _JSON else header_binary
     header = codec.encode(
         (
             command.code,

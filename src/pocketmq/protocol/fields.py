@@ -18,6 +18,10 @@ class Fields(msgspec.Struct, rename="camel", gc=False):
     """Base of all headers. Fields without a default are mandatory."""
 
 
+class NoFields(Fields):
+    """The header of a request or response that has none."""
+
+
 def read_fields(header: type[H], ext: dict[str, str] | None) -> H:
     """The typed header in `ext`; HeaderError names the field that is missing or wrong. Unknown fields are ignored."""
     try:

@@ -20,6 +20,7 @@ Frame = tuple[int, bytes, bytes]
 
 _PREFIX = struct.Struct(">II")
 PREFIX_SIZE: Final = 8
+_unpack_prefix = _PREFIX.unpack_from
 _LARGEST_WORD = max(HeaderEncoding) << 24 | 0xFFFFFF
 
 
@@ -67,15 +68,16 @@ class FrameSplitter:
         at, end = 0, len(data)
         largest_total, largest_header = self._limits.frame_bytes - 4, self._limits.header_bytes
         while end - at >= PREFIX_SIZE:
-            total, word = _PREFIX.unpack_from(data, at)
-            header_size = word & 0xFFFFFF
-            header_end = at + PREFIX_SIZE + header_size
+            total, word = _unpack_prefix(data, at)
+            header_at = at + PREFIX_SIZE
+            header_end = header_at + (word & 0xFFFFFF)
             frame_end = at + 4 + total
-            if frame_end > end or header_end > frame_end or total > largest_total:
+            if not header_end <= frame_end <= end or total > largest_total:
                 break
-            if header_size > largest_header or word > _LARGEST_WORD:
+            # The word of a JSON header is its size: one comparison for most frames.
+            if word > largest_header and (word > _LARGEST_WORD or header_end - header_at > largest_header):
                 break
-            frames.append((word >> 24, data[at + PREFIX_SIZE : header_end], data[header_end:frame_end]))
+            frames.append((word >> 24, data[header_at:header_end], data[header_end:frame_end]))
             at = frame_end
         if at < end:
             self._keep(data[at:])
@@ -83,10 +85,12 @@ class FrameSplitter:
 
     def _keep(self, tail: bytes) -> None:
         """Hold an incomplete frame, unless its prefix already shows that it will never be one."""
-        self._tail, self._needed = tail, PREFIX_SIZE
-        if len(tail) >= 4:
-            self.failure = self._prefix_failure(tail)
-            self._needed = max(PREFIX_SIZE, 4 + int.from_bytes(tail[:4], "big"))
+        self._tail = tail
+        if len(tail) < 4:
+            self._needed = 4
+            return
+        self._needed = PREFIX_SIZE if len(tail) < PREFIX_SIZE else 4 + int.from_bytes(tail[:4], "big")
+        self.failure = self._prefix_failure(tail)
         if self.failure is not None:
             self._tail = b""
 

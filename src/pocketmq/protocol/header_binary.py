@@ -10,7 +10,7 @@ remark is none.
 
 import struct
 
-from pocketmq.errors import ProtocolError
+from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.protocol.header import MAX_EXT_FIELDS, Header, language_of
 
 _HEAD = struct.Struct(">hbhiii")
@@ -53,6 +53,13 @@ def _text(header: bytes, at: int, size: int) -> tuple[str, int]:
 
 
 def encode(header: Header) -> bytes:
+    try:
+        return _encode(header)
+    except struct.error as error:
+        raise UsageError(f"a number or text is too large for a binary header: {error}") from None
+
+
+def _encode(header: Header) -> bytes:
     code, ext, remark, flag, opaque, version, language = header
     remark_bytes = remark.encode() if remark else b""
     wrapped_code = (code & 0xFFFF ^ 0x8000) - 0x8000

@@ -3,18 +3,16 @@
     {"code":310,"extFields":{"a":"group",…},"flag":0,"language":"JAVA","opaque":1,"serializeTypeCurrentRPC":"JSON","version":479}
 
 Written as Java writes it: keys in alphabetical order, no blanks (a blank after a colon breaks some Java peers), every ext
-value a string, absent things left out. Read generously: any key order, unknown keys, numbers and booleans as ext values.
+value a string, absent things left out. Read generously: any key order, unknown keys, numbers and booleans as ext values,
+numbers as texts.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
-from pocketmq.codes import Language
 from pocketmq.errors import ProtocolError
-from pocketmq.protocol.header import MAX_EXT_FIELDS, Header, language_of
-
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+from pocketmq.protocol.header import LANGUAGE_NAMES, MAX_EXT_FIELDS, Header, Int32, language_of
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises on bytes that are not the JSON it was told to expect."""
@@ -51,10 +49,9 @@ class _Written(msgspec.Struct, gc=False):
 
 
 _read = msgspec.json.Decoder(_Read).decode
-_read_without_ext = msgspec.json.Decoder(_ReadHead).decode
+_read_without_ext = msgspec.json.Decoder(_ReadHead, strict=False).decode
 _read_ext = msgspec.json.Decoder(_ReadExt).decode
 _write = msgspec.json.Encoder().encode
-_LANGUAGES = {member.name: member for member in Language}
 
 
 def decode(header: bytes) -> Header:
@@ -63,7 +60,7 @@ def decode(header: bytes) -> Header:
     except msgspec.ValidationError:
         return _decode_any_values(header)
     except DECODE_ERRORS as error:
-        raise ProtocolError(f"JSON header: {error}") from None
+        raise _failure(error) from None
     return _header(read, read.extFields)
 
 
@@ -74,7 +71,7 @@ def encode(header: Header) -> bytes:
             code,
             msgspec.UNSET if ext is None else ext,
             flag,
-            language.name,
+            LANGUAGE_NAMES[language],
             opaque,
             msgspec.UNSET if remark is None else remark,
             "JSON",
@@ -84,20 +81,20 @@ def encode(header: Header) -> bytes:
 
 
 def _decode_any_values(header: bytes) -> Header:
-    """Java accepts numbers and booleans as ext values and takes their text; null is no value."""
+    """As Java reads: numbers and booleans as ext values are their text, null is no value; a number may be a text."""
     try:
         head = _read_without_ext(header)
         raw_ext = _read_ext(header).extFields
         ext = None if raw_ext is None else {name: _text(raw) for name, raw in raw_ext.items() if bytes(raw) != b"null"}
     except DECODE_ERRORS as error:
-        raise ProtocolError(f"JSON header: {error}") from None
+        raise _failure(error) from None
     return _header(head, ext)
 
 
 def _header(head: _ReadHead, ext: dict[str, str] | None) -> Header:
     if ext is not None and len(ext) > MAX_EXT_FIELDS:
         raise ProtocolError(f"JSON header with {len(ext)} ext fields; at most {MAX_EXT_FIELDS} are accepted")
-    return head.code, ext, head.remark, head.flag, head.opaque, head.version, _language(head.language)
+    return head.code, ext, head.remark, head.flag, head.opaque, head.version, language_of(head.language)
 
 
 def _text(raw: msgspec.Raw) -> str:
@@ -105,7 +102,7 @@ def _text(raw: msgspec.Raw) -> str:
     return msgspec.json.decode(text, type=str) if text.startswith(b'"') else text.decode()
 
 
-def _language(language: str | int | None) -> Language:
-    if isinstance(language, int):
-        return language_of(language)
-    return _LANGUAGES.get(language or "", Language.OTHER)
+def _failure(error: Exception) -> ProtocolError:
+    if isinstance(error, RecursionError):
+        return ProtocolError("JSON header: nested deeper than the interpreter's recursion limit")
+    return ProtocolError(f"JSON header: {error}")

@@ -1,0 +1,73 @@
+"""Consumer groups: their settings, what they read, how far behind they are."""
+
+from pocketmq.codes import RequestCode
+from pocketmq.protocol.api.row import Api
+from pocketmq.protocol.fields import Fields
+from pocketmq.protocol.header import Int32
+
+
+class GetAllGroups(Fields):
+    """A slave asks for its master's table in parts. Callers up to 5.3.3 send no field and get it whole."""
+
+    group_seq: Int32 | None = None
+    data_version: str | None = None
+    max_group_num: Int32 | None = None
+
+
+class AllGroupsReply(Fields):
+    total_group_num: Int32 | None = None
+
+
+class GetGroup(Fields):
+    group: str
+
+
+class DeleteGroup(Fields):
+    """RocketMQ 5 says `clean_offset`, 4.9 `remove_offset`."""
+
+    group_name: str
+    clean_offset: bool | None = None
+    remove_offset: bool | None = None
+
+
+class GetConsumeStats(Fields):
+    """`topic_list` is joined by semicolons."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class QueryTopicConsumers(Fields):
+    topic: str
+
+
+class QueryTopicsByConsumer(Fields):
+    group: str
+
+
+class QuerySubscriptionByConsumer(Fields):
+    group: str
+    topic: str | None = None
+
+
+class UpdateGroupForbidden(Fields):
+    """Forbids or allows reading a topic when `readable` is there; always tells how it stands."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
+ROWS = (
+    Api(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+    Api(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
+    Api(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllGroups, AllGroupsReply),
+    Api(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetGroup),
+    Api(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroup),
+    Api(RequestCode.GET_CONSUME_STATS, GetConsumeStats),
+    Api(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumers),
+    Api(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumer),
+    Api(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, QuerySubscriptionByConsumer),
+    Api(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbidden),
+)

@@ -1,0 +1,106 @@
+"""Pop consumption: the broker hands out messages for a while and takes acknowledgements, one by one.
+
+Its codes do not fit the binary header. A queue id of -1 means any queue; `extra_info` is what the broker said when it
+handed the message out.
+"""
+
+from pocketmq.codes import RequestCode
+from pocketmq.protocol.api.row import Api
+from pocketmq.protocol.fields import Fields
+from pocketmq.protocol.header import Int32, Int64
+
+
+class PopMessage(Fields):
+    """Without `born_time` the broker takes the time of arrival."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    invisible_time: Int64
+    poll_time: Int64
+    init_mode: Int32
+    born_time: Int64 | None = None
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+class PopReply(Fields):
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+    rest_num: Int64
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class AckMessage(Fields):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+
+
+class PeekMessage(Fields):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+
+
+class ChangeInvisibleTime(Fields):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    invisible_time: Int64
+
+
+class InvisibleTimeReply(Fields):
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+
+
+class Notification(Fields):
+    """Wait until there is something to pop. Without `born_time` the broker takes the time of arrival."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    poll_time: Int64
+    born_time: Int64 | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+class NotificationReply(Fields):
+    has_msg: bool
+    polling_full: bool | None = None
+
+
+class PollingInfo(Fields):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+class PollingInfoReply(Fields):
+    polling_num: Int32
+
+
+ROWS = (
+    Api(RequestCode.POP_MESSAGE, PopMessage, PopReply),
+    Api(RequestCode.PEEK_MESSAGE, PeekMessage, PopReply),
+    Api(RequestCode.ACK_MESSAGE, AckMessage),
+    Api(RequestCode.BATCH_ACK_MESSAGE),
+    Api(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTime, InvisibleTimeReply),
+    Api(RequestCode.NOTIFICATION, Notification, NotificationReply),
+    Api(RequestCode.POLLING_INFO, PollingInfo, PollingInfoReply),
+    Api(RequestCode.POP_ROLLBACK),
+)

@@ -1,0 +1,34 @@
+"""When two tables are the same, and how a change shows."""
+
+from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.java_json import read_body, write_body
+
+NOW_MS = 1_700_000_000_000
+
+
+def test_versions_are_equal_in_all_three_numbers_or_not_at_all() -> None:
+    version = DataVersion(counter=3, state_version=1, timestamp=NOW_MS)
+
+    assert version == DataVersion(3, 1, NOW_MS)
+    assert version != DataVersion(4, 1, NOW_MS)
+    assert version != DataVersion(3, 2, NOW_MS)
+    assert version != DataVersion(3, 1, NOW_MS + 1)
+
+
+def test_a_change_raises_the_counter_and_takes_the_time_it_is_told() -> None:
+    version = DataVersion(counter=3, state_version=7, timestamp=NOW_MS)
+
+    assert version.next_version(NOW_MS + 5) == DataVersion(4, 0, NOW_MS + 5)
+    assert version.next_version(NOW_MS + 5, state_version=7) == DataVersion(4, 7, NOW_MS + 5)
+
+
+def test_a_change_shows_even_within_one_millisecond_or_after_the_clock_stepped_back() -> None:
+    version = DataVersion(counter=3, timestamp=NOW_MS)
+
+    assert version.next_version(NOW_MS) != version
+    assert version.next_version(NOW_MS - 60_000) != version
+
+
+def test_release_4_has_no_state_version() -> None:
+    assert read_body(DataVersion, b'{"counter":2,"timestamp":5}') == DataVersion(2, 0, 5)
+    assert write_body(DataVersion(2, 0, 5)) == b'{"counter":2,"stateVersion":0,"timestamp":5}'

@@ -1,0 +1,318 @@
+"""One end of a conversation, without a socket: numbers, answers, deadlines, and two ends talking to each other."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.codes import HeaderEncoding, Language, RequestCode, ResponseCode
+from pocketmq.errors import (
+    ConnectionLost,
+    ProtocolError,
+    StoreFull,
+    TooManyCalls,
+    TopicNotFound,
+    UsageError,
+    WrongState,
+    error_for,
+)
+from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, decode_command
+from pocketmq.protocol.connection import Answer, Connection, failure_reply
+from pocketmq.protocol.frames import Frame, join_frame, split_frames
+
+LARGEST = 2**31 - 1
+SMALLEST = -(2**31)
+
+
+def request(code: int = RequestCode.PULL_MESSAGE, body: bytes = b"") -> Command:
+    return Command(code, body=body)
+
+
+def response(number: int, body: bytes = b"") -> Command:
+    return Command(ResponseCode.SUCCESS, body=body, flag=RESPONSE, opaque=number)
+
+
+def the_command(data: bytes) -> Command:
+    (frame,) = split_frames(data)
+    return decode_command(frame)
+
+
+def test_calls_are_numbered_from_zero_and_are_plain_requests() -> None:
+    connection: Connection[str] = Connection()
+
+    first = the_command(connection.call(request(), 1.0, "first"))
+    second = the_command(connection.call(request(), 1.0, "second"))
+
+    assert (first.opaque, second.opaque) == (0, 1)
+    assert first.flag == second.flag == 0
+    assert connection.in_flight == 2
+
+
+def test_a_command_that_was_sent_one_way_can_be_asked_again_as_a_call() -> None:
+    connection: Connection[str] = Connection()
+    command = request()
+    connection.oneway(command)
+
+    again = the_command(connection.call(command, 1.0, "again"))
+
+    assert again.flag == 0
+    assert command.opaque == again.opaque == 1
+
+
+def test_answers_find_their_callers_in_any_order() -> None:
+    connection: Connection[str] = Connection()
+    for name in ("a", "b", "c"):
+        connection.call(request(), 1.0, name)
+
+    answers = [connection.take(response(number, str(number).encode())) for number in (2, 0, 1)]
+
+    assert answers == [
+        Answer("c", response(2, b"2")),
+        Answer("a", response(0, b"0")),
+        Answer("b", response(1, b"1")),
+    ]
+    assert connection.in_flight == 0
+
+
+def test_a_response_that_nobody_waits_for_is_counted_and_ignored() -> None:
+    connection: Connection[str] = Connection()
+    number = connection.begin(1.0, "a")
+    connection.take(response(number))
+
+    assert connection.take(response(number)) is None
+    assert connection.take(response(99)) is None
+    assert connection.unmatched == 2
+
+
+def test_a_request_with_the_number_of_an_open_call_is_not_its_answer() -> None:
+    connection: Connection[str] = Connection()
+    number = connection.begin(1.0, "a")
+    theirs = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, opaque=number)
+
+    assert connection.take(theirs) is theirs
+    assert connection.in_flight == 1
+    assert connection.take(response(number)) == Answer("a", response(number))
+
+
+def test_numbers_wrap_to_negative_and_skip_those_still_in_flight() -> None:
+    connection: Connection[str] = Connection(first_number=LARGEST)
+
+    assert connection.begin(1.0, "last positive") == LARGEST
+    assert connection.begin(1.0, "first negative") == SMALLEST
+
+    again: Connection[str] = Connection(first_number=0)
+    again.begin(1.0, "still open")
+    again.begin(1.0, "still open")
+    again._next = LARGEST
+    numbers = [again.begin(1.0, "new") for _ in range(2)]
+    again._next = 0
+
+    assert numbers == [LARGEST, SMALLEST]
+    assert again.begin(1.0, "new") == 2
+
+
+def test_a_one_way_request_skips_numbers_in_flight_too_and_opens_no_call() -> None:
+    connection: Connection[str] = Connection()
+    connection.begin(1.0, "open")
+    connection._next = 0
+
+    sent = the_command(connection.oneway(request()))
+
+    assert sent.opaque == 1
+    assert sent.flag == ONEWAY
+    assert connection.in_flight == 1
+
+
+def test_one_call_more_than_the_bound_is_refused_and_fits_again_after_an_answer() -> None:
+    connection: Connection[str] = Connection(max_in_flight=2)
+    connection.begin(1.0, "a")
+    connection.begin(1.0, "b")
+
+    with pytest.raises(TooManyCalls, match="2 calls wait"):
+        connection.call(request(), 1.0, "c")
+    connection.take(response(0))
+
+    assert connection.begin(1.0, "c") == 2
+
+
+def test_time_is_up_at_the_deadline_and_not_before() -> None:
+    connection: Connection[str] = Connection()
+    connection.begin(3.0, "slow")
+    connection.begin(1.0, "fast")
+    connection.begin(2.0, "middle")
+
+    assert connection.next_deadline() == 1.0
+    assert connection.expire(0.999) == []
+    assert connection.expire(1.0) == ["fast"]
+    assert connection.next_deadline() == 2.0
+    assert connection.expire(10.0) == ["middle", "slow"]
+    assert connection.next_deadline() is None
+    assert connection.in_flight == 0
+
+
+def test_an_answer_after_the_deadline_is_unmatched() -> None:
+    connection: Connection[str] = Connection()
+    number = connection.begin(1.0, "a")
+    connection.expire(1.0)
+
+    assert connection.take(response(number)) is None
+    assert connection.unmatched == 1
+
+
+def test_calls_that_were_answered_or_forgotten_have_no_deadline() -> None:
+    connection: Connection[str] = Connection()
+    answered = connection.begin(1.0, "answered")
+    forgotten = connection.begin(2.0, "forgotten")
+    connection.begin(3.0, "open")
+    connection.take(response(answered))
+
+    assert connection.forget(forgotten)
+    assert not connection.forget(forgotten)
+    assert connection.next_deadline() == 3.0
+    assert connection.expire(5.0) == ["open"]
+
+
+def test_a_number_that_is_used_again_does_not_inherit_the_old_deadline() -> None:
+    connection: Connection[str] = Connection()
+    connection.begin(1.0, "old")
+    connection.forget(0)
+    connection._next = 0
+    connection.begin(9.0, "new")
+
+    assert connection.next_deadline() == 9.0
+    assert connection.expire(2.0) == []
+    assert connection.expire(9.0) == ["new"]
+
+
+def test_deadlines_of_answered_calls_do_not_pile_up() -> None:
+    connection: Connection[int] = Connection()
+
+    for call in range(20_000):
+        number = connection.begin(call + 1000.0, call)
+        connection.take(response(number))
+
+    assert len(connection._deadlines) <= 1025
+
+
+def test_closing_gives_every_waiter_once_and_refuses_what_comes_later() -> None:
+    connection: Connection[str] = Connection()
+    connection.begin(1.0, "a")
+    connection.begin(2.0, "b")
+
+    assert connection.close(ConnectionLost("10.0.0.1:10911: cut")) == ["a", "b"]
+    assert connection.close(ConnectionLost("again")) == []
+    assert connection.next_deadline() is None
+    with pytest.raises(ConnectionLost, match=r"10\.0\.0\.1:10911: cut"):
+        connection.call(request(), 1.0, "c")
+    with pytest.raises(ConnectionLost, match="cut"):
+        connection.oneway(request())
+
+
+def test_an_answer_carries_number_encoding_and_response_bit_of_its_request() -> None:
+    connection: Connection[str] = Connection()
+    asked = Command(RequestCode.GET_MAX_OFFSET, opaque=-7, encoding=HeaderEncoding.ROCKETMQ)
+
+    answer = the_command(connection.reply(asked, Command(ResponseCode.SUCCESS, {"offset": "5"})))
+
+    assert (answer.opaque, answer.flag, answer.encoding) == (-7, RESPONSE, HeaderEncoding.ROCKETMQ)
+    assert answer.ext == {"offset": "5"}
+
+
+@pytest.mark.parametrize("flag", [ONEWAY, RESPONSE, ONEWAY | RESPONSE])
+def test_what_must_not_be_answered_cannot_be(flag: int) -> None:
+    connection: Connection[str] = Connection()
+
+    with pytest.raises(WrongState, match="must not be answered"):
+        connection.reply(Command(RequestCode.HEART_BEAT, flag=flag), Command(ResponseCode.SUCCESS))
+
+
+def test_a_command_larger_than_a_frame_is_refused_before_it_breaks_the_line() -> None:
+    connection: Connection[str] = Connection(frame_bytes=1000)
+
+    with pytest.raises(UsageError, match="at most 1000 in one frame"):
+        connection.call(request(body=bytes(1000)), 1.0, "a")
+
+    assert connection.in_flight == 0
+    assert connection.next_deadline() is None
+
+
+def test_a_bad_header_ends_the_stream_after_what_came_before_it() -> None:
+    connection: Connection[str] = Connection()
+    frames: list[Frame] = [(0, b'{"code":34}', b""), (0, b"not json", b""), (0, b'{"code":35}', b"")]
+
+    events = connection.receive(frames)
+
+    assert next(events) == Command(RequestCode.HEART_BEAT, version=0, language=Language.OTHER)
+    with pytest.raises(ProtocolError, match="JSON header"):
+        next(events)
+
+
+def test_two_ends_ask_each_other_at_the_same_time_with_the_same_numbers() -> None:
+    client: Connection[str] = Connection()
+    server: Connection[str] = Connection()
+    pull = client.call(request(RequestCode.PULL_MESSAGE), 1.0, "pull")
+    notify = server.call(request(RequestCode.CHECK_TRANSACTION_STATE), 1.0, "check")
+
+    (asked_of_server,) = server.receive(split_frames(pull))
+    (asked_of_client,) = client.receive(split_frames(notify))
+    assert isinstance(asked_of_server, Command)
+    assert isinstance(asked_of_client, Command)
+    to_client = server.reply(asked_of_server, Command(ResponseCode.PULL_NOT_FOUND))
+    to_server = client.reply(asked_of_client, Command(ResponseCode.SUCCESS))
+    (heard_by_client,) = client.receive(split_frames(to_client))
+    (heard_by_server,) = server.receive(split_frames(to_server))
+
+    assert asked_of_server.opaque == asked_of_client.opaque == 0
+    assert isinstance(heard_by_client, Answer)
+    assert isinstance(heard_by_server, Answer)
+    assert (heard_by_client.waiter, heard_by_client.response.code) == ("pull", ResponseCode.PULL_NOT_FOUND)
+    assert (heard_by_server.waiter, heard_by_server.response.code) == ("check", ResponseCode.SUCCESS)
+
+
+def test_every_error_becomes_an_answer_with_its_code_and_text() -> None:
+    asked = Command(RequestCode.SEND_MESSAGE, opaque=3)
+
+    told = [
+        failure_reply(asked, error)
+        for error in (TopicNotFound("no T"), error_for(31337, "odd"), StoreFull("no space"), KeyError("x"))
+    ]
+
+    assert [(answer.code, answer.remark) for answer in told] == [
+        (ResponseCode.TOPIC_NOT_EXIST, "no T"),
+        (31337, "odd"),
+        (ResponseCode.SERVICE_NOT_AVAILABLE, "no space"),
+        (ResponseCode.SYSTEM_ERROR, "KeyError: 'x'"),
+    ]
+    assert all(answer.is_response and answer.opaque == 3 for answer in told)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["call", "answer", "forget", "expire"]), st.integers(0, 20)), max_size=60))
+def test_every_call_ends_in_exactly_one_way(steps: list[tuple[str, int]]) -> None:
+    connection: Connection[int] = Connection(max_in_flight=10)
+    opened: list[int] = []
+    ended: list[int] = []
+    for at, (step, which) in enumerate(steps):
+        match step:
+            case "call" if connection.in_flight < 10:
+                opened.append(connection.begin(at + which, len(opened)))
+            case "answer":
+                event = connection.take(response(which))
+                ended += [event.waiter] if isinstance(event, Answer) else []
+            case "forget":
+                ended += [which] if connection.forget(which) else []
+            case "expire":
+                ended += connection.expire(at)
+
+    ended += connection.close(ConnectionLost("over"))
+
+    assert sorted(ended) == opened
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_headers_raise_nothing_but_a_protocol_error(header: bytes) -> None:
+    connection: Connection[str] = Connection()
+    for encoding in HeaderEncoding:
+        frames = split_frames(join_frame(encoding, header))
+        try:
+            list(connection.receive(frames))
+        except ProtocolError:
+            continue

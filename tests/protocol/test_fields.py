@@ -1,0 +1,99 @@
+"""Typed headers: one codec reads and writes every declared header."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import field
+
+from pocketmq.codes import BoundaryType
+from pocketmq.errors import HeaderError, ProtocolError
+from pocketmq.protocol.fields import Fields, NoFields, read_fields, write_fields
+from pocketmq.protocol.header import Int32, Int64
+
+
+class Sample(Fields):
+    topic_name: str
+    queue_id: Int32
+    offset: Int64 = 0
+    flag: bool | None = None
+    odd_one: str | None = field(default=None, name="_ODD_ONE")
+    boundary: BoundaryType | None = None
+
+
+SAMPLES = st.builds(
+    Sample,
+    st.text(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.booleans(),
+    st.none() | st.text(),
+    st.none() | st.sampled_from(BoundaryType),
+)
+
+
+@given(SAMPLES)
+def test_any_header_survives(header: Sample) -> None:
+    assert read_fields(Sample, write_fields(header)) == header
+
+
+def test_every_value_is_written_as_a_text_and_none_is_left_out() -> None:
+    assert write_fields(Sample("T", 3)) == {"topicName": "T", "queueId": "3", "offset": "0"}
+    assert write_fields(Sample("", -1, 2**62, True, "x", BoundaryType.UPPER)) == {
+        "topicName": "",
+        "queueId": "-1",
+        "offset": "4611686018427387904",
+        "flag": "true",
+        "_ODD_ONE": "x",
+        "boundary": "UPPER",
+    }
+    assert write_fields(Sample("T", 3, flag=False))["flag"] == "false"
+
+
+def test_unknown_fields_are_ignored_and_absent_ones_keep_their_default() -> None:
+    assert read_fields(Sample, {"queueId": "3", "topicName": "T", "later": "?"}) == Sample("T", 3)
+
+
+def test_a_header_without_fields_reads_anything() -> None:
+    assert read_fields(NoFields, None) == read_fields(NoFields, {"bname": "broker-a"}) == NoFields()
+    assert write_fields(NoFields()) == {}
+
+
+@pytest.mark.parametrize("text", ["true", "True", "TRUE"])
+def test_a_boolean_may_be_spelled_with_capitals(text: str) -> None:
+    assert read_fields(Sample, {"topicName": "T", "queueId": "3", "flag": text}).flag is True
+
+
+@pytest.mark.parametrize("text", ["null", "true", "3"])
+def test_a_text_is_never_taken_for_something_else(text: str) -> None:
+    assert read_fields(Sample, {"topicName": text, "queueId": "3", "_ODD_ONE": text}) == Sample(text, 3, odd_one=text)
+
+
+@pytest.mark.parametrize(
+    ("ext", "words"),
+    [
+        (None, "Sample: Object missing required field `topicName`"),
+        ({"topicName": "T"}, "Sample: Object missing required field `queueId`"),
+        ({"topicName": "T", "queueId": ""}, r"Expected `int`, got `str` - at `\$.queueId`"),
+        ({"topicName": "T", "queueId": "three"}, r"\$.queueId"),
+        ({"topicName": "T", "queueId": "2147483648"}, r"2147483647` - at `\$.queueId`|<= 2147483647"),
+        ({"topicName": "T", "queueId": "1", "offset": "-9223372036854775809"}, r"\$.offset"),
+        ({"topicName": "T", "queueId": "1", "offset": "9" * 5000}, r"\$.offset"),
+        ({"topicName": "T", "queueId": "1", "flag": "maybe"}, r"\$.flag"),
+    ],
+)
+def test_the_error_names_the_header_and_the_field(ext: dict[str, str] | None, words: str) -> None:
+    with pytest.raises(HeaderError, match=words) as caught:
+        read_fields(Sample, ext)
+
+    assert isinstance(caught.value, ProtocolError)
+    assert str(caught.value).startswith("Sample: ")
+
+
+@given(st.dictionaries(st.sampled_from(["topicName", "queueId", "offset", "flag", "_ODD_ONE", "boundary"]), st.text()))
+def test_arbitrary_texts_are_a_header_or_a_header_error(ext: dict[str, str]) -> None:
+    try:
+        header = read_fields(Sample, ext)
+    except HeaderError:
+        return
+
+    assert read_fields(Sample, write_fields(header)) == header

@@ -1,0 +1,128 @@
+"""Replies from templates: byte for byte what the general encoder writes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.codes import ResponseCode
+from pocketmq.protocol.api.clients import HeartbeatReply
+from pocketmq.protocol.api.offsets import OffsetReply
+from pocketmq.protocol.api.pulling import PullReply
+from pocketmq.protocol.api.sending import SendReply
+from pocketmq.protocol.command import RESPONSE, Command, encode_command
+from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.replies import (
+    HEARD,
+    HEARD_UNCHANGED,
+    MAX_QUEUE_TEXTS,
+    OFFSET_UPDATED,
+    FixedReplies,
+    PullReplies,
+    SendReplies,
+    offset_reply,
+)
+
+OPAQUES = st.integers(-(2**31), 2**31 - 1)
+OFFSETS = st.integers(-(2**63), 2**63 - 1)
+QUEUE_IDS = st.integers(0, 2**31 - 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+MSG_IDS = st.lists(st.from_regex(r"[0-9A-F]{32}", fullmatch=True), min_size=1, max_size=40).map(",".join)
+
+
+def general(opaque: int, header: Fields, code: int = 0, remark: str | None = None, body: bytes = b"") -> bytes:
+    return encode_command(Command(code, write_fields(header), body, remark, RESPONSE, opaque))
+
+
+@given(
+    region=TEXTS,
+    trace_on=st.booleans(),
+    opaque=OPAQUES,
+    msg_id=MSG_IDS,
+    queue_id=QUEUE_IDS,
+    queue_offset=OFFSETS,
+    transaction_id=st.none() | TEXTS | st.from_regex(r"[0-9A-F]{32}", fullmatch=True),
+    code=st.sampled_from([0, 10, 11, 12]),
+)
+def test_a_send_reply_is_what_the_general_encoder_writes(
+    region: str,
+    trace_on: bool,
+    opaque: int,
+    msg_id: str,
+    queue_id: int,
+    queue_offset: int,
+    transaction_id: str | None,
+    code: int,
+) -> None:
+    replies = SendReplies(region, trace_on)
+    header = SendReply(msg_id, queue_id, queue_offset, transaction_id, region=region, trace_on=trace_on)
+
+    frame = replies.encode(opaque, msg_id, queue_id, queue_offset, transaction_id, code)
+
+    assert frame == general(opaque, header, code)
+    assert replies.encode(opaque, msg_id, queue_id, queue_offset, transaction_id, code) == frame
+
+
+@pytest.mark.parametrize("transaction_id", ['"', "\\", "\n", "\x7f", "é", "中", '","msgId":"forged', "", "null", "a b"])
+def test_a_transaction_id_cannot_break_out_of_its_text(transaction_id: str) -> None:
+    frame = SendReplies("R", True).encode(1, "AB", 2, 3, transaction_id)
+
+    assert frame == general(1, SendReply("AB", 2, 3, transaction_id, region="R", trace_on=True))
+
+
+def test_a_batch_reply_may_be_longer_than_any_other() -> None:
+    msg_id = ",".join(["7F00000100004A420000000000002490"] * 64)
+
+    frame = SendReplies("R", False).encode(1, msg_id, 2, 3, "CD")
+
+    assert frame == general(1, SendReply(msg_id, 2, 3, "CD", region="R", trace_on=False))
+
+
+def test_texts_of_queues_are_kept_up_to_a_bound() -> None:
+    replies = SendReplies("R", True)
+
+    for queue_id in range(MAX_QUEUE_TEXTS + 2):
+        frame = replies.encode(1, "AB", queue_id, 3, "CD")
+        assert frame == general(1, SendReply("AB", queue_id, 3, "CD", region="R", trace_on=True))
+
+    assert len(replies._queue_texts) == MAX_QUEUE_TEXTS
+
+
+@given(
+    code=st.sampled_from([0, 19, 20, 21]),
+    remark=TEXTS,
+    broker_id=st.integers(0, 9),
+    opaque=OPAQUES,
+    offsets=st.tuples(OFFSETS, OFFSETS, OFFSETS),
+    body=st.binary(max_size=100),
+)
+def test_a_pull_reply_is_what_the_general_encoder_writes(
+    code: int, remark: str, broker_id: int, opaque: int, offsets: tuple[int, int, int], body: bytes
+) -> None:
+    head = PullReplies(code, remark, broker_id).head(opaque, *offsets, body_size=len(body))
+
+    assert head + body == general(opaque, PullReply(broker_id, *offsets), code, remark, body)
+
+
+def test_the_code_of_a_pull_reply_may_be_given_by_name() -> None:
+    head = PullReplies(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE").head(1, 0, 0, 0)
+
+    assert head == general(1, PullReply(0, 0, 0, 0), 19, "NO_MESSAGE_IN_QUEUE")
+
+
+@given(OPAQUES, OFFSETS)
+def test_an_offset_reply_is_what_the_general_encoder_writes(opaque: int, offset: int) -> None:
+    assert offset_reply(opaque, offset) == general(opaque, OffsetReply(offset))
+
+
+@given(st.none() | st.dictionaries(TEXTS | st.just('","opaque":0,'), TEXTS | st.just('","opaque":0,')), OPAQUES)
+def test_a_fixed_reply_is_what_the_general_encoder_writes(ext: dict[str, str] | None, opaque: int) -> None:
+    assert FixedReplies(ext).encode(opaque) == encode_command(Command(0, ext, flag=RESPONSE, opaque=opaque))
+
+
+@given(OPAQUES)
+def test_updates_and_heartbeats_are_answered_as_rocketmq_5_does(opaque: int) -> None:
+    assert OFFSET_UPDATED.encode(opaque) == encode_command(Command(0, {}, flag=RESPONSE, opaque=opaque))
+    assert HEARD.encode(opaque) == general(opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=True))
+    assert HEARD_UNCHANGED.encode(opaque) == general(
+        opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=False)
+    )
