@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from pocketmq.errors import ProtocolError
 
-_OFFSET_ID_TAIL = struct.Struct(">iq")
 _UNIQUE_ID_TAIL = struct.Struct(">HIIH")
 
 
@@ -80,8 +79,7 @@ class OffsetId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "OffsetId":
         raw = _raw_id("offset", text)
-        port, offset = _OFFSET_ID_TAIL.unpack(raw[-12:])
-        return cls(Host(raw[:-12], port), offset)
+        return cls(Host.unpack(raw[:-8]), int.from_bytes(raw[-8:], "big"))
 
     def __str__(self) -> str:
         return offset_id(self.host.packed(), self.offset)

@@ -91,16 +91,17 @@ def parse_properties(text: str) -> dict[str, str]:
 def raw_property(raw: bytes, name: bytes) -> bytes | None:
     """The value of one property straight from its encoded text, much cheaper than parsing all; None when missing.
 
-    Of equal names the first counts here and the last in `parse_properties`; nobody writes a name twice.
+    Of equal names the last counts, as in `parse_properties`: RocketMQ 5 appends the properties of a batch to those of each
+    of its messages, so these have two unique keys.
     """
     mark = name + b"\x01"
-    if raw.startswith(mark):
+    found = raw.rfind(b"\x02" + mark)
+    if found >= 0:
+        start = found + 1 + len(mark)
+    elif raw.startswith(mark):
         start = len(mark)
     else:
-        found = raw.find(b"\x02" + mark)
-        if found < 0:
-            return None
-        start = found + 1 + len(mark)
+        return None
     end = raw.find(b"\x02", start)
     return (raw[start:] if end < 0 else raw[start:end]) or None
 

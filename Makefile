@@ -1,0 +1,43 @@
+# One command each. `make test` needs Python 3.11 or newer and make, nothing else: the rest lives in .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.PHONY: help check test bench clean
+.SILENT:
+
+help: ## list these commands
+	sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+check: $(INSTALLED) ## lint, format and types, without running anything
+	echo "ruff check" && $(BIN)/ruff check --quiet .
+	echo "ruff format" && $(BIN)/ruff format --check --quiet .
+	echo "mypy --strict" && $(BIN)/mypy --no-error-summary
+
+test: check ## check, then every test, with warnings as errors
+	echo "pytest" && $(BIN)/python -m pytest --quiet
+
+bench: $(INSTALLED) ## micro benchmarks beside json, orjson and a struct loop
+	$(BIN)/python -m bench
+
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+
+# The stamp is made last, so an install that broke off is done again.
+$(INSTALLED): pyproject.toml constraints.txt
+	found=; for python in $(SUPPORTED); do \
+	  if $$python -c '$(NEW_ENOUGH)' 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "PocketMQ needs Python 3.11 or newer; looked for: $(SUPPORTED)" >&2; exit 1; \
+	fi; \
+	echo "installing into $(VENV) with $$($$found --version)"; \
+	$$found -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --no-build-isolation --editable '.[test]'
+	touch $@

@@ -1,0 +1,175 @@
+"""A message before it is sent, and after it was stored."""
+
+from typing import Any
+
+import pytest
+
+from pocketmq.errors import InvalidMessage, InvalidName
+from pocketmq.model import properties
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.message_id import Host
+
+
+def stored(properties: str = "", **changes: Any) -> StoredMessage:
+    parts: dict[str, Any] = {
+        "topic": "TopicTest",
+        "queue_id": 3,
+        "queue_offset": 42,
+        "log_offset": 1234567,
+        "body": b"hello",
+        "raw_properties": properties.encode(),
+        "flag": 7,
+        "sys_flag": 0,
+        "born_ms": 1_700_000_000_123,
+        "packed_born_host": Host.parse("10.0.0.1:5678").packed(),
+        "store_ms": 1_700_000_000_456,
+        "packed_store_host": Host.parse("10.0.0.2:10911").packed(),
+        "reconsume_times": 0,
+        "prepared_offset": 0,
+        "body_crc": 907060870,
+        "size": 123,
+    }
+    return StoredMessage(**parts | changes)
+
+
+def test_a_plain_message_has_no_properties() -> None:
+    message = Message("T", b"hello")
+
+    assert (message.topic, message.body, message.flag, message.properties) == ("T", b"hello", 0, {})
+    assert (message.tags, message.keys, message.delay_level) == (None, [], 0)
+
+
+def test_what_a_user_says_becomes_properties() -> None:
+    message = Message(
+        "T",
+        b"hello",
+        tags="TagA",
+        keys=["k1", "k2"],
+        properties={"colour": "blue"},
+        flag=7,
+        delay_level=3,
+        sharding_key="order-1",
+        wait_stored=False,
+    )
+
+    assert message.properties == {
+        "colour": "blue",
+        "TAGS": "TagA",
+        "KEYS": "k1 k2",
+        "__SHARDINGKEY": "order-1",
+        "WAIT": "false",
+        "DELAY": "3",
+    }
+    assert (message.tags, message.keys, message.delay_level, message.flag) == ("TagA", ["k1", "k2"], 3, 7)
+
+
+@pytest.mark.parametrize(("keys", "found"), [("k1", ["k1"]), ("k1 k2", ["k1", "k2"]), ((), []), ("", [])])
+def test_keys_are_one_text_or_several(keys: str | list[str], found: list[str]) -> None:
+    message = Message("T", b"", keys=keys)
+
+    assert message.keys == found
+    assert (properties.KEYS in message.properties) == bool(found)
+
+
+def test_a_due_time_and_a_delay_are_told_in_milliseconds() -> None:
+    assert Message("T", b"", deliver_at_ms=1_700_000_000_000).properties == {"TIMER_DELIVER_MS": "1700000000000"}
+    assert Message("T", b"", delay_ms=0).properties == {"TIMER_DELAY_MS": "0"}
+
+
+def test_only_one_kind_of_delay_may_be_given() -> None:
+    with pytest.raises(InvalidMessage, match="only one of"):
+        Message("T", b"", delay_level=1, deliver_at_ms=0)
+    with pytest.raises(InvalidMessage, match="only one of"):
+        Message("T", b"", deliver_at_ms=0, delay_ms=0)
+
+
+@pytest.mark.parametrize("tag", ["", " ", "*", "a||b"])
+def test_a_tag_that_nobody_could_subscribe_to_is_refused(tag: str) -> None:
+    with pytest.raises(InvalidMessage, match="could never be subscribed to"):
+        Message("T", b"", tags=tag)
+
+
+@pytest.mark.parametrize("name", ["TAGS", "UNIQ_KEY", "", "a\x01"])
+def test_a_property_that_a_user_may_not_set_is_refused(name: str) -> None:
+    with pytest.raises(InvalidMessage):
+        Message("T", b"", properties={name: "1"})
+
+
+def test_a_bad_topic_is_refused_before_anything_else() -> None:
+    with pytest.raises(InvalidName):
+        Message("a b", b"", tags="*")
+
+
+def test_a_message_takes_no_other_attributes_and_shows_its_size_instead_of_its_body() -> None:
+    message = Message("T", b"secret", tags="a")
+
+    with pytest.raises(AttributeError):
+        message.colour = "blue"  # type: ignore[attr-defined]
+    assert repr(message) == "Message(topic='T', 6 bytes, {'TAGS': 'a'})"
+
+
+def test_a_users_mapping_is_copied() -> None:
+    own = {"colour": "blue"}
+
+    Message("T", b"", properties=own, tags="a")
+
+    assert own == {"colour": "blue"}
+
+
+def test_a_stored_message_reads_its_properties_once() -> None:
+    message = stored("TAGS\x01TagA\x02KEYS\x01k1 k2\x02DELAY\x013\x02")
+
+    assert message.properties is message.properties
+    assert (message.tags, message.keys, message.delay_level) == ("TagA", ["k1", "k2"], 3)
+
+
+def test_a_stored_message_without_properties_has_neither_tag_nor_keys() -> None:
+    message = stored()
+
+    assert (message.tags, message.keys, message.delay_level, message.properties) == (None, [], 0, {})
+
+
+def test_a_stored_message_knows_where_it_lies() -> None:
+    assert stored().offset_id == "0A00000200002A9F000000000012D687"
+    v6 = stored(packed_store_host=Host.parse("[::1]:10911").packed())
+    assert v6.offset_id == "00000000000000000000000000000001" + "00002A9F" + "000000000012D687"
+
+
+def test_its_id_is_the_producers_if_there_is_one() -> None:
+    assert stored("UNIQ_KEY\x010A000001\x02").message_id == "0A000001"
+    assert stored().message_id == "0A00000200002A9F000000000012D687"
+
+
+def test_equal_messages_stay_equal_when_somebody_looks_at_the_properties_of_one() -> None:
+    one, other = stored("TAGS\x01TagA\x02"), stored("TAGS\x01TagA\x02")
+
+    assert one.tags == "TagA"
+
+    assert one == other
+    assert one != stored("TAGS\x01TagB\x02")
+    assert one != stored("TAGS\x01TagA\x02", queue_offset=43)
+    assert one.__eq__("TagA") is NotImplemented
+
+
+def test_a_stored_message_knows_both_hosts() -> None:
+    message = stored()
+
+    assert str(message.born_host) == "10.0.0.1:5678"
+    assert str(message.store_host) == "10.0.0.2:10911"
+
+
+def test_properties_that_are_not_utf8_stay_readable() -> None:
+    message = stored(raw_properties=b"TAGS\x01TagA\x02name\x01\xff\x02")
+
+    assert message.properties == {"TAGS": "TagA", "name": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("text", "level"), [("3", 3), ("-1", -1), ("soon", 0), ("3.5", 0), ("0x3", 0), ("-", 0), ("9" * 5000, 0)]
+)
+def test_a_delay_level_that_is_no_number_means_none(text: str, level: int) -> None:
+    message = Message("T", b"")
+    message.properties[properties.DELAY] = text
+
+    assert message.delay_level == level
+    assert stored(f"DELAY\x01{text}\x02").delay_level == level

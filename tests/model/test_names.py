@@ -1,0 +1,167 @@
+"""Names: which are good, which belong to the system, and how a namespace wraps them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.errors import InvalidName
+from pocketmq.model import names
+from pocketmq.model.names import (
+    GroupName,
+    dlq_topic,
+    group_of,
+    is_dlq,
+    is_retry,
+    is_system_group,
+    is_system_topic,
+    parse_group,
+    parse_topic,
+    reply_topic,
+    retry_topic,
+    unwrap,
+    wrap,
+)
+
+GOOD = st.from_regex(r"[a-zA-Z0-9_-]{1,40}", fullmatch=True)
+"""Names that users give; `%` and `|` are allowed but mean something."""
+
+
+@pytest.mark.parametrize("text", ["T", "Topic-Test_1", "a|b", "ns%T", "%RETRY%g", "x" * 127, "0"])
+def test_a_good_topic_name_is_taken_as_it_is(text: str) -> None:
+    assert parse_topic(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is empty"),
+        ("a b", "holds ' '"),
+        ("../etc", "holds '.'"),
+        ("a/b", "holds '/'"),
+        ("T\n", r"holds '\\n'"),
+        ("Tópico", "holds 'ó'"),
+        ("主题", "holds '主'"),
+        ("T\0", r"holds '\\x00'"),
+        ("x" * 128, "has 128 characters; at most 127"),
+        ("%RETRY%" + "x" * 249, "has 256 characters; at most 255"),
+    ],
+)
+def test_a_bad_topic_name_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(InvalidName, match=reason):
+        parse_topic(text)
+
+
+@pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%", "%LMQ%"])
+def test_a_topic_that_carries_a_groups_name_may_be_longer(prefix: str) -> None:
+    longest = prefix + "x" * (255 - len(prefix))
+
+    assert parse_topic(longest) == longest
+
+
+def test_a_group_name_has_at_most_120_characters() -> None:
+    assert parse_group("g" * 120) == "g" * 120
+    with pytest.raises(InvalidName, match="at most 120"):
+        parse_group("g" * 121)
+    with pytest.raises(InvalidName, match="the group name is empty"):
+        parse_group("")
+
+
+@given(st.text(max_size=300))
+def test_a_name_that_was_taken_can_never_climb_out_of_a_folder(text: str) -> None:
+    for parse in (parse_topic, parse_group):
+        try:
+            taken = parse(text)
+        except InvalidName:
+            continue
+
+        assert taken.isascii()
+        assert not set(taken) & set("/\\.\0:~ ")
+
+
+@given(GOOD)
+def test_retry_and_dead_letter_topics_belong_to_their_group(name: str) -> None:
+    group = GroupName(name)
+
+    assert retry_topic(group) == f"%RETRY%{name}"
+    assert dlq_topic(group) == f"%DLQ%{name}"
+    assert group_of(retry_topic(group)) == group_of(dlq_topic(group)) == group
+    assert is_retry(retry_topic(group))
+    assert is_dlq(dlq_topic(group))
+    assert not is_dlq(retry_topic(group))
+    assert not is_retry(dlq_topic(group))
+    assert group_of(name) is None
+
+
+def test_the_longest_group_has_a_retry_topic_with_a_good_name() -> None:
+    group = parse_group("g" * 120)
+
+    assert parse_topic(retry_topic(group)) == retry_topic(group)
+    assert parse_topic(dlq_topic(group)) == dlq_topic(group)
+
+
+def test_replies_of_a_cluster_have_a_topic() -> None:
+    assert reply_topic("DefaultCluster") == "DefaultCluster_REPLY_TOPIC"
+
+
+@pytest.mark.parametrize("topic", sorted([*names.SYSTEM_TOPICS, "rmq_sys_anything", names.TIMER_TOPIC]))
+def test_system_topics_are_known(topic: str) -> None:
+    assert is_system_topic(topic)
+
+
+@pytest.mark.parametrize("group", sorted([*names.SYSTEM_GROUPS, "CID_RMQ_SYS_anything"]))
+def test_system_groups_are_known(group: str) -> None:
+    assert is_system_group(group)
+
+
+@pytest.mark.parametrize("name", ["TopicTest", "RMQ_SYS_mine", "xrmq_sys_", "%RETRY%g", "CID_RMQ"])
+def test_other_names_belong_to_users(name: str) -> None:
+    assert not is_system_topic(name)
+    assert not is_system_group(name)
+
+
+def test_topics_that_nobody_may_send_to_are_system_topics() -> None:
+    assert names.UNSENDABLE_TOPICS < names.SYSTEM_TOPICS
+    assert names.AUTO_CREATE_TOPIC not in names.UNSENDABLE_TOPICS
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapped"),
+    [
+        ("T", "ns%T"),
+        ("%RETRY%g", "%RETRY%ns%g"),
+        ("%DLQ%g", "%DLQ%ns%g"),
+        ("ns%T", "ns%T"),
+        ("%RETRY%ns%g", "%RETRY%ns%g"),
+        ("other%T", "ns%other%T"),
+        ("TBW102", "TBW102"),
+        ("rmq_sys_x", "rmq_sys_x"),
+        ("CID_RMQ_SYS_x", "CID_RMQ_SYS_x"),
+        ("%RETRY%CID_RMQ_SYS_x", "%RETRY%CID_RMQ_SYS_x"),
+        ("DEFAULT_CONSUMER", "ns%DEFAULT_CONSUMER"),
+        ("", ""),
+        ("%RETRY%", "%RETRY%"),
+    ],
+)
+def test_a_namespace_wraps_users_names_once(name: str, wrapped: str) -> None:
+    assert wrap("ns", name) == wrapped
+    assert wrap("ns", wrapped) == wrapped
+
+
+@pytest.mark.parametrize("namespace", [None, ""])
+def test_without_a_namespace_names_stay_as_they_are(namespace: str | None) -> None:
+    assert wrap(namespace, "%RETRY%g") == "%RETRY%g"
+    assert unwrap(namespace, "ns%T") == "ns%T"
+
+
+@given(GOOD, GOOD, st.sampled_from(["", "%RETRY%", "%DLQ%"]))
+def test_users_see_the_name_that_they_gave(namespace: str, name: str, prefix: str) -> None:
+    wrapped = wrap(namespace, prefix + name)
+
+    assert unwrap(namespace, wrapped) == prefix + name
+    assert wrap(namespace, wrapped) == wrapped
+
+
+def test_a_name_of_another_namespace_stays_wrapped() -> None:
+    assert unwrap("ns", "other%T") == "other%T"
+    assert unwrap("ns", "%RETRY%other%g") == "%RETRY%other%g"
+    assert unwrap("ns", "ns2%T") == "ns2%T"

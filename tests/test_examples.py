@@ -1,0 +1,42 @@
+"""Every example runs and prints what its docstring says; the README shows one of them."""
+
+import ast
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def promised_output(source: str) -> str:
+    docstring = ast.get_docstring(ast.parse(source), clean=True) or ""
+    return textwrap.dedent(docstring.partition("Prints:\n")[2]).strip()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_an_example_prints_what_it_promises(example: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout.strip() == promised_output(example.read_text("utf-8"))
+    assert done.stdout.strip()
+
+
+def test_there_are_examples() -> None:
+    assert "ask_for_a_route" in {example.stem for example in EXAMPLES}
+
+
+def test_the_readme_shows_an_example_word_for_word() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    example = (ROOT / "examples" / "ask_for_a_route.py").read_text("utf-8")
+    shown = readme.partition("```python\n")[2].partition("```")[0]
+
+    assert shown.strip()
+    assert example.endswith(shown)

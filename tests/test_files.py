@@ -1,0 +1,381 @@
+"""The door to disk: what the operating system's files promise through it."""
+
+import errno
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.files import DiskFile, DiskFiles, DiskUsage, File, Files, walk, write_atomically, zero_from
+
+
+@pytest.fixture
+def files() -> DiskFiles:
+    return DiskFiles()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def test_disk_files_are_files(files: DiskFiles, path: Path) -> None:
+    door: Files = files
+
+    with door.open(path, create=True) as file:
+        opened: File = file
+
+        assert opened.path == path
+
+
+def test_what_was_written_is_read_at_any_offset(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as file:
+        file.write_at(0, b"hello")
+        file.write_at(8, memoryview(b"world"))
+        file.write_at(5, bytearray(b"..."))
+
+        assert file.read_at(0, 13) == b"hello...world"
+        assert file.read_at(5, 4) == b"...w"
+        assert file.size() == 13
+
+
+def test_a_read_is_short_only_at_the_end_of_the_file(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as file:
+        file.write_at(0, b"hello")
+
+        assert file.read_at(3, 100) == b"lo"
+        assert file.read_at(5, 1) == b""
+        assert file.read_at(500, 1) == b""
+
+
+@given(st.binary(min_size=1, max_size=200), st.lists(st.integers(1, 50), min_size=1, max_size=20))
+def test_a_system_that_moves_few_bytes_at_a_time_still_moves_all(data: bytes, steps: list[int]) -> None:
+    disk = bytearray(len(data))
+    turns = itertools.cycle(steps)
+
+    def pwrite(fd: int, piece: bytes, offset: int) -> int:
+        part = bytes(piece[: next(turns)])
+        disk[offset : offset + len(part)] = part
+        return len(part)
+
+    def pread(fd: int, size: int, offset: int) -> bytes:
+        return bytes(disk[offset : offset + min(size, next(turns))])
+
+    file = DiskFile(Path(os.devnull), os.O_RDWR)
+    with pytest.MonkeyPatch.context() as patch, file:
+        patch.setattr(os, "pwrite", pwrite)
+        patch.setattr(os, "pread", pread)
+        file.write_at(0, data)
+
+        assert disk == data
+        assert file.read_at(0, len(data) + 10) == data
+
+
+def test_a_disk_that_takes_nothing_is_full(files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with files.open(path, create=True) as file:
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: 0)
+
+        with pytest.raises(OSError, match="No space left") as caught:
+            file.write_at(0, b"hello")
+
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_a_missing_file_is_made_only_when_asked(files: DiskFiles, path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.open(path)
+    assert files.status(path) is None
+
+    files.open(path, create=True).close()
+
+    assert files.read(path) == b""
+
+
+def test_opening_with_create_keeps_what_is_there(files: DiskFiles, path: Path) -> None:
+    path.write_bytes(b"old")
+
+    with files.open(path, create=True) as file:
+        assert file.read_at(0, 3) == b"old"
+
+
+def test_a_file_opened_for_reading_refuses_writes(files: DiskFiles, path: Path) -> None:
+    path.write_bytes(b"old")
+
+    with files.open(path, write=False) as file, pytest.raises(OSError, match="Bad file descriptor"):
+        file.write_at(0, b"new")
+
+
+def test_truncate_cuts_and_extends_with_zeros(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as file:
+        file.write_at(0, b"hello")
+        file.truncate(2)
+        file.truncate(4)
+
+        assert file.read_at(0, 10) == b"he\0\0"
+
+
+def test_allocate_reserves_blocks_and_never_shrinks(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as file:
+        file.allocate(64 * 1024)
+        file.allocate(1024)
+
+        assert file.size() == 64 * 1024
+        assert path.stat().st_blocks * 512 >= 64 * 1024
+
+
+def test_sync_waits_for_bytes_and_for_names(files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    for name in ("fdatasync", "fsync"):
+        monkeypatch.setattr(os, name, lambda fd, name=name: synced.append(name))
+
+    with files.open(path, create=True) as file:
+        file.sync()
+    files.sync_dir(path.parent)
+
+    assert synced == ["fdatasync", "fsync"]
+
+
+def test_later_writes_show_in_a_map(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as file:
+        file.truncate(10)
+        view = file.map(10)
+        file.write_at(4, b"new")
+
+    assert bytes(view) == b"\0\0\0\0new\0\0\0"
+    assert view.readonly
+
+
+def test_a_map_lives_after_unlink_and_close(files: DiskFiles, path: Path) -> None:
+    path.write_bytes(b"hello")
+    with files.open(path) as file:
+        view = file.map(5)
+
+    files.unlink(path)
+
+    assert files.status(path) is None
+    assert bytes(view) == b"hello"
+
+
+def test_a_map_covers_the_bytes_asked_for_even_if_none(files: DiskFiles, path: Path) -> None:
+    path.write_bytes(b"hello")
+
+    with files.open(path) as file:
+        assert bytes(file.map(2)) == b"he"
+        assert bytes(file.map(0)) == b""
+
+
+def test_closing_twice_is_harmless_and_never_closes_somebody_elses_file(files: DiskFiles, path: Path) -> None:
+    first = files.open(path, create=True)
+    first.close()
+    with files.open(path) as second:
+        first.close()
+
+        assert second.size() == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        first.size()
+
+
+def test_holes_are_skipped_in_search_of_data(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as file:
+        file.truncate(1 << 20)
+        file.write_at(1 << 19, b"x" * 4096)
+
+        assert file.next_data(0) == 1 << 19
+        assert file.next_data((1 << 19) + 1) == (1 << 19) + 1
+        assert file.next_data((1 << 19) + 4096) is None
+        assert file.next_data(1 << 21) is None
+
+
+def test_a_search_for_data_in_a_closed_file_fails(files: DiskFiles, path: Path) -> None:
+    file = files.open(path, create=True)
+    file.close()
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.next_data(0)
+
+
+def test_what_is_not_zero_behind_an_offset_is_overwritten(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as file:
+        file.truncate(4 << 20)
+        file.write_at(0, b"kept" * 1024)
+        file.write_at((3 << 20) - 10, b"stale" * 100)
+
+        assert zero_from(file, 4096, 4 << 20)
+
+        assert file.read_at(0, 4 << 20) == b"kept" * 1024 + bytes((4 << 20) - 4096)
+        assert not zero_from(file, 4096, 4 << 20)
+
+
+def test_zeroing_stops_at_its_end_and_at_the_end_of_the_file(files: DiskFiles, path: Path) -> None:
+    path.write_bytes(b"x" * 100)
+
+    with files.open(path) as file:
+        assert zero_from(file, 10, 20)
+        assert file.read_at(0, 100) == b"x" * 10 + bytes(10) + b"x" * 80
+        assert zero_from(file, 90, 1000)
+        assert file.size() == 100
+
+
+LOCK_ELSEWHERE = """
+import sys
+from pathlib import Path
+from pocketmq.files import DiskFiles
+with DiskFiles().open(Path(sys.argv[1])) as file:
+    print(file.lock())
+"""
+
+
+def lock_in_another_process(path: Path) -> bool:
+    done = subprocess.run(
+        [sys.executable, "-c", LOCK_ELSEWHERE, str(path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.strip() == "True"
+
+
+def test_a_lock_excludes_other_processes_until_it_is_closed(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as file:
+        assert file.lock()
+        assert file.lock()
+
+        assert not lock_in_another_process(path)
+
+    assert lock_in_another_process(path)
+
+
+def test_a_lock_excludes_a_second_opening_in_the_same_process(files: DiskFiles, path: Path) -> None:
+    with files.open(path, create=True) as first, files.open(path) as second:
+        assert first.lock()
+        assert not second.lock()
+
+
+def test_status_tells_size_age_and_kind(files: DiskFiles, path: Path) -> None:
+    path.write_bytes(b"hello")
+    os.utime(path, ns=(0, 1_700_000_000_123_456_789))
+
+    assert files.status(path) == (5, 1_700_000_000_123, False)
+    folder = files.status(path.parent)
+    assert folder is not None
+    assert folder.is_dir
+
+
+def test_nothing_below_a_plain_file_has_a_status(files: DiskFiles, path: Path) -> None:
+    path.write_bytes(b"")
+
+    assert files.status(path / "below") is None
+
+
+def test_names_in_a_folder_are_sorted_and_a_missing_folder_has_none(files: DiskFiles, tmp_path: Path) -> None:
+    for name in ("00000000000001073741824", "00000000000000000000", "abort"):
+        (tmp_path / name).touch()
+
+    assert files.list(tmp_path) == ["00000000000000000000", "00000000000001073741824", "abort"]
+    assert files.list(tmp_path / "missing") == []
+
+
+def test_folders_are_made_with_their_parents_and_removed_when_empty(files: DiskFiles, tmp_path: Path) -> None:
+    folder = tmp_path / "consumequeue" / "T" / "0"
+
+    files.make_dir(folder)
+    files.make_dir(folder)
+    files.remove_dir(folder)
+
+    assert files.list(folder.parent) == []
+    with pytest.raises(OSError, match="not empty"):
+        files.remove_dir(tmp_path / "consumequeue")
+
+
+def test_replace_gives_the_new_file_the_old_ones_name(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "new").write_bytes(b"new")
+    (tmp_path / "old").write_bytes(b"old")
+
+    files.replace(tmp_path / "new", tmp_path / "old")
+
+    assert files.read(tmp_path / "old") == b"new"
+    assert files.list(tmp_path) == ["old"]
+
+
+def test_usage_tells_how_full_the_disk_is(files: DiskFiles, tmp_path: Path) -> None:
+    usage = files.usage(tmp_path)
+
+    assert 0 <= usage.free <= usage.total
+    assert 0 <= usage.used_ratio <= 1
+
+
+def test_a_disk_without_size_counts_as_full() -> None:
+    assert DiskUsage(total=0, free=0).used_ratio == 1
+    assert DiskUsage(total=100, free=25).used_ratio == 0.75
+
+
+@pytest.mark.parametrize("old", [None, b"", b"a much longer old table"])
+def test_an_atomic_write_leaves_the_new_table_and_nothing_else(
+    files: DiskFiles, tmp_path: Path, old: bytes | None
+) -> None:
+    table = tmp_path / "topics.json"
+    if old is not None:
+        table.write_bytes(old)
+
+    write_atomically(files, table, b"{}")
+
+    assert files.read(table) == b"{}"
+    assert files.list(tmp_path) == ["topics.json"]
+
+
+def test_an_atomic_write_overwrites_what_a_crash_left_behind(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "topics.json.tmp").write_bytes(b"half of an older, longer table")
+
+    write_atomically(files, tmp_path / "topics.json", b"{}")
+
+    assert files.read(tmp_path / "topics.json") == b"{}"
+
+
+def test_an_atomic_write_that_fails_leaves_the_old_table(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "topics.json"
+    table.write_bytes(b"old")
+
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, "sync failed")
+
+    monkeypatch.setattr(os, "fdatasync", refuse)
+    with pytest.raises(OSError, match="sync failed"):
+        write_atomically(files, table, b"new")
+
+    assert files.read(table) == b"old"
+
+
+def test_an_atomic_write_syncs_the_bytes_before_the_name_and_the_name_at_last(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    def record(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def recorded(*args: object) -> object:
+            steps.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(owner, name, recorded)
+
+    for name in ("pwrite", "fdatasync", "fsync"):
+        record(os, name)
+    record(files, "replace")
+
+    write_atomically(files, tmp_path / "topics.json", b"{}")
+
+    assert steps == ["pwrite", "fdatasync", "replace", "fsync"]
+
+
+def test_a_walk_finds_every_file_below_in_name_order(files: DiskFiles, tmp_path: Path) -> None:
+    for name in ("b/2", "b/1", "a", "c/d/e"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+
+    assert [str(found.relative_to(tmp_path)) for found in walk(files, tmp_path)] == ["a", "b/1", "b/2", "c/d/e"]
+    assert list(walk(files, tmp_path / "missing")) == []

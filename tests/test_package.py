@@ -1,0 +1,139 @@
+"""The package as somebody gets it: what it needs, what it weighs, what is in it."""
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from importlib import resources
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+import pocketmq
+
+ROOT = Path(__file__).parents[1]
+MAX_IMPORT_S = 0.150
+HEAVY = {
+    "pyspark",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "starlette",
+    "uvicorn",
+    "jinja2",
+    "prometheus_client",
+    "opentelemetry",
+}
+OPTIONAL = {"lz4", "zstandard", "uvloop", "orjson", "pytest", "hypothesis"}
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
+def fastest_s(code: str, runs: int = 7) -> float:
+    """The shortest of several runs: what else the machine does can only lengthen one."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        run_python(code)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pinned() -> set[str]:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    return {normal(line.partition("==")[0]) for line in lines if not line.startswith("#")}
+
+
+def everything_needed_for(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
+    """Every distribution that `name` with `extras` brings into this environment, itself not counted."""
+    found: set[str] = set()
+    waiting, seen = [(normal(name), extras)], set()
+    while waiting:
+        here = waiting.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        for text in importlib.metadata.requires(here[0]) or []:
+            requirement = Requirement(text)
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": e}) for e in ["", *here[1]]):
+                found.add(normal(requirement.name))
+                waiting.append((normal(requirement.name), frozenset(requirement.extras)))
+    return found - {normal(name)}
+
+
+def test_importing_pocketmq_is_quick() -> None:
+    bare_s = fastest_s("pass")
+    import_s = fastest_s("import pocketmq")
+
+    assert import_s - bare_s < MAX_IMPORT_S
+
+
+def test_importing_pocketmq_brings_in_nothing_heavy_and_nothing_optional() -> None:
+    loaded = {name.partition(".")[0] for name in run_python("import sys, pocketmq; print(*sys.modules)").split()}
+
+    assert {"pocketmq", "msgspec"} <= loaded
+    assert loaded & (HEAVY | OPTIONAL) == set()
+
+
+def test_the_version_is_the_one_that_was_installed() -> None:
+    assert pocketmq.__version__ == importlib.metadata.version("pocketmq")
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", pocketmq.__version__)
+
+
+def test_public_names_are_there() -> None:
+    assert [name for name in pocketmq.__all__ if not hasattr(pocketmq, name)] == []
+    assert pocketmq.__all__ == sorted(pocketmq.__all__)
+
+
+def test_the_core_needs_three_libraries() -> None:
+    requirements = [Requirement(text) for text in importlib.metadata.requires("pocketmq") or []]
+
+    core = {requirement.name for requirement in requirements if requirement.marker is None}
+
+    assert core == {"msgspec", "click", "rich"}
+
+
+def test_extras_are_those_that_the_documents_name() -> None:
+    extras = importlib.metadata.metadata("pocketmq").get_all("Provides-Extra")
+
+    assert set(extras or []) == {"speed", "compression", "spark", "console", "otel", "all", "test"}
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert resources.files("pocketmq").joinpath("py.typed").is_file()
+
+
+def test_a_wheel_holds_the_package_its_types_its_licence_and_nothing_else(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
+
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+
+    assert wheel.name == f"pocketmq-{pocketmq.__version__}-py3-none-any.whl"
+    assert {"pocketmq/__init__.py", "pocketmq/py.typed", "pocketmq/model/message.py"} <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert {name.partition("/")[0] for name in names} == {"pocketmq", f"pocketmq-{pocketmq.__version__}.dist-info"}
+
+
+def test_constraints_are_plain_pins() -> None:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+
+    assert [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)] == []
+
+
+def test_everything_that_the_tests_bring_in_is_pinned() -> None:
+    needed = everything_needed_for("pocketmq", frozenset({"test"}))
+
+    assert "pytest" in needed
+    assert needed - pinned() == set()
