@@ -1,0 +1,165 @@
+"""The door of a listener: who knocks, whether TLS is spoken, and nobody may stand in the doorway for ever.
+
+    accept ── TLS possible? ── no ───────────────────────────────► a line
+                  └─ yes ── wait for the first byte ── 0x16 ── handshake ──► a line
+                                   │                └─ other ──────────────► a line (permissive)
+                                   └─ silent for `hello_s`, or pushed out by newcomers ──► turned away
+
+The first byte is looked at, not read, so whoever gets the socket finds the stream whole.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from pocketmq.errors import ConnectFailed, InvalidSetting, NetworkError
+from pocketmq.net.address import Address
+from pocketmq.net.tls import TLS_FIRST_BYTE, ServerTls, TlsMode
+
+log = logging.getLogger("pocketmq.net")
+
+TurnedAway = Callable[[NetworkError], None]
+
+_ACCEPTS_PER_TURN = 64
+
+
+class AcceptSettings(msgspec.Struct, frozen=True):
+    """Bounds of the doorway."""
+
+    backlog: int = 1024
+    """Connections that the system holds before they are accepted."""
+    hello_s: float = 5.0
+    """Time for the first byte and the TLS handshake together."""
+    max_hellos: int = 256
+    """Connections in the doorway; one more pushes out the one that stands there longest."""
+    exhausted_pause_s: float = 1.0
+    """How long nobody is accepted after the system ran out of descriptors or memory."""
+
+    def __post_init__(self) -> None:
+        if min(self.backlog, self.hello_s, self.max_hellos, self.exhausted_pause_s) <= 0:
+            raise InvalidSetting(f"every bound of the doorway must be above 0: {self}")
+
+
+class Acceptor:
+    """Accepts from `door` until closed. A `Listener`."""
+
+    def __init__(
+        self,
+        door: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        tls: ServerTls | None,
+        settings: AcceptSettings,
+        turned_away: TurnedAway | None,
+    ) -> None:
+        self._door = door
+        self._factory = factory
+        self._tls = tls if tls is not None and tls.mode is not TlsMode.DISABLED else None
+        self._settings = settings
+        self._turned_away = turned_away
+        self._loop = asyncio.get_running_loop()
+        self._doorway: dict[asyncio.Task[None], None] = {}
+        self._pause: asyncio.TimerHandle | None = None
+        self.address = _address(door.getsockname())
+        self._loop.add_reader(door, self._accept)
+
+    def close(self) -> None:
+        if self._door.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._door)
+        self._door.close()
+        for hello in list(self._doorway):
+            hello.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                connection, place = self._door.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                self._take_a_pause(error)
+                return
+            connection.setblocking(False)
+            self._greet(connection, _address(place))
+
+    def _take_a_pause(self, error: OSError) -> None:
+        """Out of descriptors or memory: the door stays readable, so looking again at once would only burn the loop."""
+        log.error("%s: cannot accept for %s s: %s", self.address, self._settings.exhausted_pause_s, error)
+        self._loop.remove_reader(self._door)
+        self._pause = self._loop.call_later(
+            self._settings.exhausted_pause_s, self._loop.add_reader, self._door, self._accept
+        )
+
+    def _greet(self, connection: socket.socket, peer: Address) -> None:
+        if len(self._doorway) >= self._settings.max_hellos:
+            oldest = next(iter(self._doorway))
+            del self._doorway[oldest]
+            oldest.cancel()
+        hello = self._loop.create_task(self._hello(connection, peer))
+        self._doorway[hello] = None
+        hello.add_done_callback(lambda hello: self._leave_doorway(hello, connection, peer))
+
+    def _leave_doorway(self, hello: asyncio.Task[None], connection: socket.socket, peer: Address) -> None:
+        self._doorway.pop(hello, None)
+        if hello.cancelled():  # perhaps before it began, when nobody else had the socket in hand
+            connection.close()
+            self._turn_away(peer, "was pushed out of the doorway by newcomers, or the listener closed")
+
+    async def _hello(self, connection: socket.socket, peer: Address) -> None:
+        """Make a line of `connection`, or tell why not."""
+        try:
+            async with asyncio.timeout(self._settings.hello_s):
+                context = await self._context_for(connection)
+                await self._loop.connect_accepted_socket(self._factory, connection, ssl=context)
+        except TimeoutError:
+            self._turn_away(peer, f"neither spoke nor finished its TLS handshake within {self._settings.hello_s} s")
+        except ssl.SSLError as error:
+            self._turn_away(peer, f"failed in its TLS handshake: {error.reason or error}")
+        except OSError as error:
+            self._turn_away(peer, f"was lost: {error}")
+
+    def _turn_away(self, peer: Address, why: str) -> None:
+        log.info("%s turned away %s: %s", self.address, peer, why)
+        if self._turned_away is not None:
+            self._turned_away(ConnectFailed(f"{peer} {why}"))
+
+    async def _context_for(self, connection: socket.socket) -> ssl.SSLContext | None:
+        if self._tls is None:
+            return None
+        if self._tls.mode is TlsMode.ENFORCING:
+            return self._tls.context
+        try:
+            await self._readable(connection)
+            first = connection.recv(1, socket.MSG_PEEK)
+            if not first:
+                raise ConnectionResetError("closed before the first byte")
+        except BaseException:
+            connection.close()
+            raise
+        return self._tls.context if first == TLS_FIRST_BYTE else None
+
+    async def _readable(self, connection: socket.socket) -> None:
+        ready = self._loop.create_future()
+        self._loop.add_reader(connection, _set_ready, ready)
+        try:
+            await ready
+        finally:
+            self._loop.remove_reader(connection)
+
+
+def _set_ready(ready: asyncio.Future[None]) -> None:
+    with suppress(asyncio.InvalidStateError):
+        ready.set_result(None)
+
+
+def _address(place: tuple[str, int]) -> Address:
+    return Address(place[0], place[1])

@@ -1,0 +1,41 @@
+"""Where somebody listens: `host:port`, as texts on the wire and in settings have it."""
+
+from typing import NamedTuple, Self
+
+from pocketmq.errors import InvalidSetting
+
+LARGEST_PORT = 65_535
+
+
+class Address(NamedTuple):
+    """A host (name, IPv4 or IPv6) and a TCP port. Port 0, for a listener, means any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, *, default_port: int | None = None) -> Self:
+        """`broker:10911`, `10.0.0.1:10911`, `[::1]:10911`; without a port only where a default is given."""
+        host, port = _split(text.strip(), default_port)
+        if not host:
+            raise InvalidSetting(f"address {text!r} names no host; write it as host:port")
+        if not (port.isascii() and port.isdigit()) or int(port) > LARGEST_PORT:
+            raise InvalidSetting(f"address {text!r} has no port from 0 to {LARGEST_PORT}; write it as host:port")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _split(text: str, default_port: int | None) -> tuple[str, str]:
+    fallback = "" if default_port is None else str(default_port)
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if bracket and not rest:
+            return host, fallback
+        return host, rest[1:] if rest.startswith(":") else ""
+    if text.count(":") > 1:
+        # An IPv6 address without brackets: where its port would begin cannot be told.
+        raise InvalidSetting(f"address {text!r} has more than one colon; write IPv6 as [::1]:10911")
+    host, colon, port = text.partition(":")
+    return host, port if colon else fallback

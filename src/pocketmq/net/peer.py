@@ -1,0 +1,342 @@
+"""The other end of a line: ask it, tell it, serve it. Both sides of a connection use the same class.
+
+    call(command) ──► a number, a future ──► line          line ──► turn ──► response ──► its future
+    oneway(command) ───────────────────────► line                     └────► request ───► serve ──► answer ──► line
+                                                                                             └─ a coroutine: a task of this line
+
+One timer serves all calls of a peer. A peer that answers nothing although it was asked, while a call times out, is taken for
+dead after `silence_s`: a half-open connection never says so itself.
+
+A server may take the turn itself (`on_turn`). The contract of a turn:
+- `on_turn(peer, frames)` gets every complete frame of one read, in order, and must not wait;
+- it answers with `peer.line.write(bytes)`, now or at any later time; what it writes before it returns goes out in one write;
+- before each request it looks at `peer.line.should_pause`, and if so gives the frames that are left to `peer.line.put_back`;
+- every command that it does not want, responses above all, it gives to `peer.handle(command)`;
+- a ProtocolError that it raises ends the line, after what was written before; any other exception too, and is logged.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from pocketmq.codes import Version
+from pocketmq.errors import (
+    CallTimedOut,
+    ConnectionLost,
+    GoAway,
+    InvalidSetting,
+    PocketMQError,
+    RequestNotSupported,
+    ServiceNotAvailable,
+    SystemBusy,
+    TooManyCalls,
+    WrongState,
+)
+from pocketmq.net.address import Address
+from pocketmq.net.line import Line, LineSettings
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.connection import MAX_IN_FLIGHT, Answer, Connection, failure_reply
+from pocketmq.protocol.frames import Frame
+
+log = logging.getLogger("pocketmq.net")
+
+Serve = Callable[["Peer", Command], Command | Coroutine[Any, Any, Command | None] | None]
+"""Answers a request, at once or as a coroutine; None sends no answer. An error that it raises is answered with its code."""
+
+OnTurn = Callable[["Peer", list[Frame]], None]
+
+
+class PeerSettings(msgspec.Struct, frozen=True):
+    """Bounds of one peer."""
+
+    line: LineSettings = LineSettings()
+    call_s: float = 3.0
+    """Time for an answer, unless the call says otherwise."""
+    silence_s: float = 10.0
+    """A call that times out ends the line when the peer has said nothing for so long after being asked."""
+    max_in_flight: int = MAX_IN_FLIGHT
+    """Calls that wait for an answer; one more is TooManyCalls."""
+    max_serving: int = 4096
+    """Requests of the peer that are being served by coroutines; one more is answered with SYSTEM_BUSY."""
+
+    def __post_init__(self) -> None:
+        if min(self.call_s, self.silence_s, self.max_in_flight, self.max_serving) <= 0:
+            raise InvalidSetting("call_s, silence_s, max_in_flight and max_serving of a peer must be above 0")
+
+
+class _Waiting:
+    """Who waits for an answer, and what to say when none comes."""
+
+    __slots__ = ("code", "future", "timeout_s")
+
+    def __init__(self, future: asyncio.Future[Command], code: int, timeout_s: float) -> None:
+        self.future = future
+        self.code = code
+        self.timeout_s = timeout_s
+
+
+class Peer:
+    """One connection seen as somebody to talk to. Give `peer.line` to a network, which connects it."""
+
+    __slots__ = (
+        "__weakref__",
+        "_asked_at",
+        "_connection",
+        "_on_lost",
+        "_on_made",
+        "_on_turn",
+        "_serve",
+        "_serving",
+        "_settings",
+        "_timer",
+        "_timer_at",
+        "line",
+        "refusing",
+    )
+
+    def __init__(
+        self,
+        *,
+        serve: Serve | None = None,
+        on_turn: OnTurn | None = None,
+        on_made: "Callable[[Peer], None] | None" = None,
+        on_lost: "Callable[[Peer, PocketMQError], None] | None" = None,
+        settings: PeerSettings | None = None,
+    ) -> None:
+        self._settings = settings = settings or PeerSettings()
+        self._serve = serve or _not_supported
+        self._on_turn = on_turn or Peer.take_turn
+        self._on_made = on_made
+        self._on_lost = on_lost
+        self._connection: Connection[_Waiting] = Connection(
+            max_in_flight=settings.max_in_flight, frame_bytes=settings.line.limits.frame_bytes
+        )
+        self._serving: set[asyncio.Task[None]] = set()
+        self.refusing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._asked_at = 0.0
+        self.line = Line(self._turn, self._lost, self._made, settings.line)
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.address}>"
+
+    @property
+    def address(self) -> Address:
+        return self.line.address
+
+    @property
+    def is_open(self) -> bool:
+        return self.line.is_open
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for their answer."""
+        return self._connection.in_flight
+
+    @property
+    def unmatched(self) -> int:
+        """Responses that belonged to no open call."""
+        return self._connection.unmatched
+
+    @property
+    def serving(self) -> frozenset[asyncio.Task[None]]:
+        """The requests of this peer that coroutines are working on."""
+        return frozenset(self._serving)
+
+    async def call(self, command: Command, timeout: float | None = None) -> Command:  # noqa: ASYNC109 the deadline is kept with the call
+        """The response, whatever its code. While the line is not writable the call waits, within its `timeout` in seconds."""
+        seconds = self._settings.call_s if timeout is None else timeout
+        deadline = asyncio.get_running_loop().time() + seconds
+        if self.line.is_open and not self.line.writable:
+            await self._wait_writable(command.code, seconds, deadline)
+        future = self._ask(command, seconds, deadline)
+        number = command.opaque
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._connection.forget(number)
+            raise
+
+    def ask(self, command: Command, timeout: float | None = None) -> asyncio.Future[Command]:
+        """Like `call` without waiting: the future of the response. TooManyCalls when the line is not writable."""
+        seconds = self._settings.call_s if timeout is None else timeout
+        self._require_writable()
+        return self._ask(command, seconds, asyncio.get_running_loop().time() + seconds)
+
+    def oneway(self, command: Command) -> None:
+        """Send and expect nothing back. TooManyCalls when the line is not writable."""
+        self._require_writable()
+        self.line.write(self._connection.oneway(command))
+
+    def take_turn(self, frames: list[Frame]) -> None:
+        """The turn of a peer that was given no other: responses to their calls, requests to `serve`."""
+        rest = iter(frames)
+        for event in self._connection.receive(rest):
+            self._act(event)
+            if self.line.should_pause:
+                self.line.put_back(list(rest))
+                return
+
+    def handle(self, command: Command) -> None:
+        """One command of this line, from a turn that does not want it."""
+        event = self._connection.take(command)
+        if event is not None:
+            self._act(event)
+
+    def answer(self, request: Command, response: Command) -> None:
+        """Send the answer of a request; that of a one-way request is dropped."""
+        if request.is_oneway:
+            return
+        try:
+            data = self._connection.reply(request, response)
+        except PocketMQError as error:
+            log.warning("%s: the answer to request %d cannot be sent: %s", self.address, request.code, error)
+            data = self._connection.reply(request, failure_reply(request, error))
+        self.line.write(data)
+
+    def refuse_requests(self) -> None:
+        """From now on every new request is told to go elsewhere; those being served are finished.
+
+        A turn of one's own looks at `refusing` for itself.
+        """
+        self.refusing = True
+
+    def close(self, reason: PocketMQError | None = None) -> None:
+        """Send what was written, then end; open calls fail when the line is gone. Harmless when done twice."""
+        self.line.close(reason)
+
+    async def wait_lost(self) -> None:
+        """Return when the line is gone."""
+        await self.line.wait_lost()
+
+    def _made(self, line: Line) -> None:
+        if self._on_made is not None:
+            self._on_made(self)
+
+    def _turn(self, line: Line, frames: list[Frame]) -> None:
+        self._on_turn(self, frames)
+
+    def _lost(self, line: Line, reason: PocketMQError) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._serving:
+            task.cancel()
+        for waiting in self._connection.close(reason):
+            if not waiting.future.done():
+                waiting.future.set_exception(ConnectionLost(f"{self.address}: {reason}"))
+        if self._on_lost is not None:
+            self._on_lost(self, reason)
+
+    def _ask(self, command: Command, timeout_s: float, deadline: float) -> asyncio.Future[Command]:
+        self._require_open()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Command] = loop.create_future()
+        self.line.write(self._connection.call(command, deadline, _Waiting(future, command.code, timeout_s)))
+        if self._asked_at <= self.line.heard_at:
+            self._asked_at = loop.time()
+        if self._timer is None or deadline < self._timer_at:
+            self._set_timer(deadline)
+        return future
+
+    def _set_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        expired = self._connection.expire(now)
+        for waiting in expired:
+            if not waiting.future.done():
+                waiting.future.set_exception(_timed_out(waiting.code, self.address, waiting.timeout_s))
+        if expired and self._asked_at > self.line.heard_at and now - self._asked_at >= self._settings.silence_s:
+            self.line.abort(ConnectionLost(f"no sign of life since it was asked {now - self._asked_at:.1f} s ago"))
+        deadline = self._connection.next_deadline()
+        if deadline is not None:
+            self._set_timer(deadline)
+
+    async def _wait_writable(self, code: int, timeout_s: float, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.line.wait_writable()
+        except TimeoutError:
+            raise _timed_out(code, self.address, timeout_s) from None
+
+    def _require_open(self) -> None:
+        # A line that is ending drops what is written to it, and a caller must not learn that by waiting.
+        if self.line.is_open:
+            return
+        if self.line.reason is None:
+            raise WrongState("this peer is not connected yet")
+        raise ConnectionLost(f"{self.address}: {self.line.reason}")
+
+    def _require_writable(self) -> None:
+        self._require_open()
+        if not self.line.writable:
+            raise TooManyCalls(f"{self.address}: {self.line.unsent_bytes} bytes wait to be sent; try again later")
+
+    def _act(self, event: Command | Answer[_Waiting]) -> None:
+        if isinstance(event, Command):
+            self._serve_request(event)
+        elif not event.waiter.future.done():
+            event.waiter.future.set_result(event.response)
+
+    def _serve_request(self, request: Command) -> None:
+        try:
+            if self.refusing:
+                raise _stopping(request)
+            outcome = self._serve(self, request)
+        except Exception as error:
+            self._answer_failure(request, error)
+            return
+        if isinstance(outcome, Command):
+            self.answer(request, outcome)
+        elif outcome is not None:
+            self._serve_later(request, outcome)
+
+    def _serve_later(self, request: Command, work: Coroutine[Any, Any, Command | None]) -> None:
+        if len(self._serving) >= self._settings.max_serving:
+            work.close()
+            busy = SystemBusy(
+                f"[OVERLOAD]{len(self._serving)} requests of this connection are being served; try again later"
+            )
+            self._answer_failure(request, busy)
+            return
+        task = asyncio.get_running_loop().create_task(self._finish(request, work))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _finish(self, request: Command, work: Coroutine[Any, Any, Command | None]) -> None:
+        """Cancelled when the line is lost: a handler that must not stop half-way shields itself."""
+        try:
+            response = await work
+        except Exception as error:
+            self._answer_failure(request, error)
+        else:
+            if response is not None:
+                self.answer(request, response)
+
+    def _answer_failure(self, request: Command, error: Exception) -> None:
+        if not isinstance(error, PocketMQError):
+            log.error("%s: request %d failed", self.address, request.code, exc_info=error)
+        self.answer(request, failure_reply(request, error))
+
+
+def _not_supported(peer: Peer, request: Command) -> Command:
+    raise RequestNotSupported(f" request type {request.code} not supported")
+
+
+def _timed_out(code: int, address: Address, timeout_s: float) -> CallTimedOut:
+    return CallTimedOut(f"{address}: no answer to request {code} within {timeout_s} s; it may have been carried out")
+
+
+def _stopping(request: Command) -> PocketMQError:
+    """Only newer clients know the word for it."""
+    text = "this server is stopping; go elsewhere"
+    return GoAway(text) if request.version > Version.V5_3_1 else ServiceNotAvailable(text)

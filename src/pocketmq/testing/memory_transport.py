@@ -1,0 +1,277 @@
+"""The two ends of an in-memory connection, and the two pipes between them.
+
+    MemoryTransport ── write ──► Pipe: unsent ── window ──► on its way ──► receive ── MemoryTransport
+          ▲                                                                                  │
+          └──── receive ◄── on its way ◄── window ── unsent :Pipe ◄── write ────────────────┘
+
+`memory_net` decides about delays, sizes and faults; here is what a transport promises to its protocol.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from pocketmq.net.address import Address
+
+DEFAULT_HIGH_BYTES = 64 * 1024
+
+Piece = bytes | ConnectionResetError | None
+"""What travels: a segment, the end of the stream (None), or a reset."""
+
+
+class Pipe:
+    """One direction of a connection. Pieces arrive in order, each after a delay of its own."""
+
+    def __init__(
+        self,
+        window_bytes: int,
+        segment_bytes: Callable[[], int],
+        delay_s: Callable[[], float],
+        note: Callable[[str, int], None],
+    ) -> None:
+        self.source: MemoryTransport
+        self.target: MemoryTransport
+        self._window_bytes = window_bytes
+        self._segment_bytes = segment_bytes
+        self._delay_s = delay_s
+        self._note = note
+        self._loop = asyncio.get_running_loop()
+        self._unsent = bytearray()
+        self._way: deque[tuple[float, Piece]] = deque()
+        self._way_bytes = 0
+        self._last_arrival = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._held = False
+        self._swallows = False
+        self._ended = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._unsent)
+
+    def send(self, data: bytes | bytearray | memoryview) -> None:
+        self._unsent += data
+        self._fill_window()
+
+    def end(self) -> None:
+        """No more bytes: after those on their way the other side sees the end of the stream."""
+        self._ended = True
+        self._fill_window()
+
+    def reset(self) -> None:
+        """Drop what is unsent; after what is on its way the other side sees a reset."""
+        self._unsent.clear()
+        if not self._swallows:
+            self._dispatch(ConnectionResetError("connection reset by peer"))
+
+    def hold(self, held: bool) -> None:
+        """While held nothing arrives, and nothing is lost."""
+        self._held = held
+        self.wake()
+
+    def swallow(self) -> None:
+        """From now on everything vanishes, and the sender is not told."""
+        self._swallows = True
+        self.empty()
+        self.source.take_note_of_room()
+
+    def empty(self) -> None:
+        """Forget what is unsent and what is on its way."""
+        self._unsent.clear()
+        self._way.clear()
+        self._way_bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def wake(self) -> None:
+        """See to it that the next piece arrives, if it may."""
+        if self._timer is None and self._way and not self._held and self.target.takes_pieces:
+            self._timer = self._loop.call_at(max(self._way[0][0], self._loop.time()), self._arrive)
+
+    def _fill_window(self) -> None:
+        if self._swallows:
+            self._unsent.clear()
+        while self._unsent and self._way_bytes < self._window_bytes:
+            size = min(self._segment_bytes(), self._window_bytes - self._way_bytes)
+            segment = bytes(self._unsent[:size])
+            del self._unsent[:size]
+            self._way_bytes += len(segment)
+            self._dispatch(segment)
+        if self._ended and not self._unsent:
+            self._ended = False
+            if not self._swallows:
+                self._dispatch(None)
+            self.source.all_sent()
+        self.wake()
+
+    def _dispatch(self, piece: Piece) -> None:
+        self._last_arrival = max(self._last_arrival, self._loop.time() + self._delay_s())
+        self._way.append((self._last_arrival, piece))
+        self.wake()
+
+    def _arrive(self) -> None:
+        self._timer = None
+        if self._held or not self.target.takes_pieces:
+            return
+        _, piece = self._way.popleft()
+        if isinstance(piece, bytes):
+            self._way_bytes -= len(piece)
+            self._note("segment", len(piece))
+        else:
+            self._note("end" if piece is None else "reset", 0)
+        self.target.receive(piece)
+        self._fill_window()
+        self.source.take_note_of_room()
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end, as asyncio's protocols expect it."""
+
+    def __init__(self, own: Address, other: Address, outgoing: Pipe, incoming: Pipe) -> None:
+        super().__init__({"sockname": tuple(own), "peername": tuple(other)})
+        self._loop = asyncio.get_running_loop()
+        self._protocol: asyncio.BaseProtocol
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._high = DEFAULT_HIGH_BYTES
+        self._low = DEFAULT_HIGH_BYTES // 4
+        self._paused_reading = False
+        self._paused_protocol = False
+        self._closing = False
+        self._half_closed = False
+        self._lost = False
+        self.on_lost: Callable[[], None] = lambda: None
+        outgoing.source = self
+        incoming.target = self
+
+    def start(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost
+
+    @property
+    def takes_pieces(self) -> bool:
+        return not self._paused_reading or self._closing
+
+    def is_reading(self) -> bool:
+        return not self._paused_reading and not self._closing
+
+    def pause_reading(self) -> None:
+        self._paused_reading = True
+
+    def resume_reading(self) -> None:
+        self._paused_reading = False
+        self._incoming.wake()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = DEFAULT_HIGH_BYTES if low is None else 4 * low
+        self._high, self._low = high, high // 4 if low is None else low
+        self._look_at_high()
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def get_write_buffer_size(self) -> int:
+        return self._outgoing.unsent_bytes
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._half_closed:
+            raise RuntimeError("cannot write after write_eof")
+        if self._closing or not data:
+            return
+        self._outgoing.send(data)
+        self._look_at_high()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._half_closed and not self._closing:
+            self._half_closed = True
+            self._outgoing.end()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if self._half_closed:
+            if not self._outgoing.unsent_bytes:
+                self.lose(None)
+        else:
+            self._outgoing.end()
+
+    def abort(self) -> None:
+        if not self._lost:
+            self._outgoing.reset()
+            self.lose(None)
+
+    def lose(self, error: Exception | None) -> None:
+        """The connection is over for this end; its protocol hears it when the loop comes round."""
+        self._closing = True
+        if not self._lost:
+            self._lost = True
+            self._loop.call_soon(self._tell_lost, error)
+
+    def all_sent(self) -> None:
+        """From the pipe: everything up to the end of the stream is on its way."""
+        if self._closing:
+            self.lose(None)
+
+    def take_note_of_room(self) -> None:
+        """From the pipe: bytes have left."""
+        if self._paused_protocol and not self._lost and self._outgoing.unsent_bytes <= self._low:
+            self._paused_protocol = False
+            self._protocol.resume_writing()
+
+    def receive(self, piece: Piece) -> None:
+        """From the pipe: the next piece. What comes after `close` is dropped, as by a closed socket."""
+        if isinstance(piece, ConnectionResetError):
+            self.lose(piece)
+        elif self._closing:
+            return
+        elif piece is not None:
+            self._feed(piece)
+        elif not self._protocol_wants_half():
+            self.close()
+
+    def _protocol_wants_half(self) -> bool:
+        protocol = self._protocol
+        assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol)
+        return bool(protocol.eof_received())
+
+    def _feed(self, segment: bytes) -> None:
+        protocol = self._protocol
+        if isinstance(protocol, asyncio.Protocol):
+            protocol.data_received(segment)
+            return
+        assert isinstance(protocol, asyncio.BufferedProtocol)
+        at = 0
+        while at < len(segment):
+            buffer = memoryview(protocol.get_buffer(-1))
+            size = min(len(buffer), len(segment) - at)
+            buffer[:size] = segment[at : at + size]
+            protocol.buffer_updated(size)
+            at += size
+
+    def _look_at_high(self) -> None:
+        if not self._paused_protocol and self._outgoing.unsent_bytes > self._high:
+            self._paused_protocol = True
+            self._protocol.pause_writing()
+
+    def _tell_lost(self, error: Exception | None) -> None:
+        self._protocol.connection_lost(error)
+        self.on_lost()

@@ -1,0 +1,88 @@
+"""What the tests of `net` share: lines that remember what they heard, and waiting for something to become true."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import PocketMQError
+from pocketmq.net.address import Address
+from pocketmq.net.line import Line, LineSettings
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.command import Command, encode_command
+from pocketmq.protocol.frames import Frame
+from pocketmq.testing.memory_net import MemoryNetwork, Weather
+
+T = TypeVar("T")
+
+SERVER = Address("10.0.0.1", 10911)
+LOOPBACK = Address("127.0.0.1", 0)
+BRISK = Weather(delay_s=(0.001, 0.001), segment_bytes=(1 << 20, 1 << 20), window_bytes=1 << 20)
+"""Every write arrives as one read, a millisecond later."""
+
+every_loop = pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+def run_on(new_loop: NewLoop, main: Coroutine[Any, Any, T], timeout_s: float = 20) -> T:
+    """Run `main` on a real loop, and not for ever."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(timeout_s):
+            return await main
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(limited())
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
+    """Return when `condition()` is true; it fails the test when it never is."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 what is waited for lies outside the loop: sockets, threads
+            await asyncio.sleep(0.002)
+
+
+class Recorder:
+    """A line, what it heard and how it ended. `answer` is what it writes in each turn."""
+
+    def __init__(self, settings: LineSettings | None = None, answer: bytes = b"") -> None:
+        self.turns: list[list[Frame]] = []
+        self.lost: list[PocketMQError] = []
+        self.answer = answer
+        self.line = Line(self._turn, lambda _, reason: self.lost.append(reason), None, settings)
+
+    def _turn(self, line: Line, frames: list[Frame]) -> None:
+        self.turns.append(frames)
+        if self.answer:
+            line.write(self.answer)
+
+    @property
+    def heard(self) -> list[Frame]:
+        return [frame for turn in self.turns for frame in turn]
+
+
+async def joined(client: Recorder, server: Recorder, weather: Weather = BRISK) -> MemoryNetwork:
+    """Connect two recorders in memory."""
+    network = MemoryNetwork(weather=weather)
+    await network.listen(lambda: server.line, SERVER)
+    await network.connect(lambda: client.line, SERVER)
+    return network
+
+
+def frame_of(code: int = RequestCode.HEART_BEAT, body: bytes = b"") -> bytes:
+    return encode_command(Command(code, body=body))
+
+
+def echo(peer: Peer, request: Command) -> Command:
+    """A `serve` that gives the body back."""
+    return request.reply(ResponseCode.SUCCESS, body=request.body)
+
+
+def ask(body: bytes = b"", code: int = RequestCode.QUERY_CONSUMER_OFFSET) -> Command:
+    return Command(code, body=body)

@@ -1,0 +1,212 @@
+"""The doorway of a listener: nobody may stand in it for ever, and running out of descriptors is a pause, not a loop."""
+
+import asyncio
+import errno
+import socket
+
+import pytest
+from tests.net.certificates import Certificate, make_authority, make_certificate
+from tests.net.talk import LOOPBACK, NewLoop, Recorder, ask, echo, every_loop, frame_of, run_on, until
+
+from pocketmq.errors import InvalidSetting, NetworkError
+from pocketmq.net.accepting import AcceptSettings
+from pocketmq.net.network import TcpNetwork
+from pocketmq.net.peer import Peer
+from pocketmq.net.server import Server
+from pocketmq.net.tls import ServerTls, server_context
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    folder = tmp_path_factory.mktemp("server")
+    return make_certificate(folder, make_authority(folder))
+
+
+@every_loop
+def test_a_peer_that_connects_and_says_nothing_is_turned_away(new_loop: NewLoop, certificate: Certificate) -> None:
+    network = TcpNetwork(AcceptSettings(hello_s=0.2))
+    tls = ServerTls(server_context(certificate.cert, certificate.key))
+
+    async def main() -> None:
+        async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
+            with socket.create_connection(server.address) as silent:
+                silent.setblocking(False)
+                assert await asyncio.get_running_loop().sock_recv(silent, 1) == b""
+
+            assert server.counters.turned_away == 1
+            assert server.counters.accepted == 0
+
+    run_on(new_loop, main())
+
+
+@every_loop
+def test_a_peer_that_begins_a_handshake_and_stops_is_turned_away(new_loop: NewLoop, certificate: Certificate) -> None:
+    network = TcpNetwork(AcceptSettings(hello_s=0.2))
+    tls = ServerTls(server_context(certificate.cert, certificate.key))
+
+    async def main() -> None:
+        async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
+            with socket.create_connection(server.address) as halting:
+                halting.setblocking(False)
+                halting.sendall(b"\x16\x03\x01")
+                assert await asyncio.get_running_loop().sock_recv(halting, 1) == b""
+
+            assert server.counters.turned_away == 1
+            assert server.counters.accepted == 0
+
+    run_on(new_loop, main())
+
+
+@every_loop
+def test_a_peer_that_connects_and_leaves_is_turned_away(new_loop: NewLoop, certificate: Certificate) -> None:
+    tls = ServerTls(server_context(certificate.cert, certificate.key))
+
+    async def main() -> None:
+        async with Server(LOOPBACK, serve=echo, tls=tls) as server:
+            socket.create_connection(server.address).close()
+
+            await until(lambda: server.counters.turned_away == 1)
+
+    run_on(new_loop, main())
+
+
+@every_loop
+def test_newcomers_push_out_those_who_stand_in_the_doorway_longest(new_loop: NewLoop, certificate: Certificate) -> None:
+    network = TcpNetwork(AcceptSettings(max_hellos=4, hello_s=60))
+    tls = ServerTls(server_context(certificate.cert, certificate.key))
+
+    async def main() -> None:
+        async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
+            silent = [socket.create_connection(server.address) for _ in range(4)]
+            for sock in silent:
+                sock.setblocking(False)
+            client = Peer()
+            await network.connect(lambda: client.line, server.address)
+
+            assert (await client.call(ask(b"let in"))).body == b"let in"
+            assert await asyncio.get_running_loop().sock_recv(silent[0], 1) == b""
+            assert server.counters.turned_away == 1
+            for sock in silent:
+                sock.close()
+            client.close()
+            await client.wait_lost()
+
+    run_on(new_loop, main())
+
+
+@every_loop
+def test_a_crowd_of_silent_peers_leaves_no_more_in_the_doorway_than_its_bound(
+    new_loop: NewLoop, certificate: Certificate
+) -> None:
+    network = TcpNetwork(AcceptSettings(max_hellos=4, hello_s=60))
+    tls = ServerTls(server_context(certificate.cert, certificate.key))
+
+    async def main() -> None:
+        async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
+            crowd = [socket.create_connection(server.address) for _ in range(60)]
+            await until(lambda: server.counters.turned_away == 56)
+
+            assert len(server._listener._doorway) == 4  # type: ignore[union-attr]
+            for sock in crowd:
+                sock.close()
+
+    run_on(new_loop, main())
+
+
+@every_loop
+def test_closing_the_listener_empties_the_doorway(new_loop: NewLoop, certificate: Certificate) -> None:
+    tls = ServerTls(server_context(certificate.cert, certificate.key))
+
+    async def main() -> None:
+        away: list[NetworkError] = []
+        listener = await TcpNetwork().listen(lambda: Recorder().line, LOOPBACK, tls=tls, turned_away=away.append)
+        with socket.create_connection(listener.address) as silent:
+            silent.setblocking(False)
+            await until(lambda: listener._doorway)  # type: ignore[attr-defined]
+            listener.close()
+            listener.close()
+
+            assert await asyncio.get_running_loop().sock_recv(silent, 1) == b""
+            assert len(away) == 1
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(listener.address)
+
+    run_on(new_loop, main())
+
+
+@every_loop
+def test_closing_the_listener_at_once_loses_no_socket(new_loop: NewLoop) -> None:
+    async def main() -> None:
+        listener = await TcpNetwork().listen(lambda: Recorder().line, LOOPBACK)
+        with socket.create_connection(listener.address) as early:
+            early.setblocking(False)
+            listener._accept()  # type: ignore[attr-defined]
+            listener.close()
+
+            assert await asyncio.get_running_loop().sock_recv(early, 1) == b""
+
+    run_on(new_loop, main())
+
+
+class Exhausted:
+    """A door that has no descriptor to give, and then one that the system aborted."""
+
+    def __init__(self, door: socket.socket) -> None:
+        self._door = door
+        self.failures: list[OSError] = [ConnectionAbortedError(), OSError(errno.EMFILE, "Too many open files")]
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        if self.failures:
+            raise self.failures.pop(0)
+        return self._door.accept()
+
+    def fileno(self) -> int:
+        return self._door.fileno()
+
+    def close(self) -> None:
+        self._door.close()
+
+
+@every_loop
+def test_out_of_descriptors_the_door_pauses_and_opens_again(
+    new_loop: NewLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = TcpNetwork(AcceptSettings(exhausted_pause_s=0.1))
+
+    async def main() -> None:
+        async with Server(LOOPBACK, serve=echo, network=network) as server:
+            acceptor = server._listener
+            acceptor._door = Exhausted(acceptor._door)  # type: ignore[union-attr]
+            client = Peer()
+            await network.connect(lambda: client.line, server.address)
+
+            assert (await client.call(ask(b"late"), timeout=5)).body == b"late"
+            client.close()
+            await client.wait_lost()
+
+    run_on(new_loop, main())
+    assert [record.message for record in caplog.records if "cannot accept for 0.1 s" in record.message]
+
+
+@every_loop
+def test_the_first_byte_is_looked_at_and_not_taken(new_loop: NewLoop, certificate: Certificate) -> None:
+    tls = ServerTls(server_context(certificate.cert, certificate.key))
+
+    async def main() -> None:
+        heard = Recorder()
+        listener = await TcpNetwork().listen(lambda: heard.line, LOOPBACK, tls=tls)
+        with socket.create_connection(listener.address) as plain:
+            plain.sendall(frame_of(body=b"whole"))
+            await until(lambda: heard.turns)
+
+            assert [body for _, _, body in heard.heard] == [b"whole"]
+        listener.close()
+        await heard.line.wait_lost()
+
+    run_on(new_loop, main())
+
+
+def test_bounds_of_the_doorway_must_be_above_zero() -> None:
+    for settings in ({"backlog": 0}, {"hello_s": 0}, {"max_hellos": 0}, {"exhausted_pause_s": 0}):
+        with pytest.raises(InvalidSetting):
+            AcceptSettings(**settings)

@@ -1,0 +1,49 @@
+"""Addresses, as texts have them."""
+
+import pytest
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.net.address import Address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("broker:10911", Address("broker", 10911)),
+        ("10.0.0.1:10911", Address("10.0.0.1", 10911)),
+        (" 127.0.0.1:0 ", Address("127.0.0.1", 0)),
+        ("[::1]:9876", Address("::1", 9876)),
+        ("[fe80::1%eth0]:9876", Address("fe80::1%eth0", 9876)),
+        ("host:65535", Address("host", 65535)),
+    ],
+)
+def test_a_text_names_a_host_and_a_port_and_is_written_back(text: str, address: Address) -> None:
+    assert Address.parse(text) == address
+    assert str(address) == text.strip()
+
+
+@pytest.mark.parametrize("text", ["broker", "[::1]"])
+def test_a_port_may_be_left_out_where_there_is_a_default(text: str) -> None:
+    assert Address.parse(text, default_port=9876).port == 9876
+    assert Address.parse(text + ":10911", default_port=9876).port == 10911
+    with pytest.raises(InvalidSetting, match="host:port"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":", ":10911", "host:", "host:x", "host:-1", "host:65536", "host:1.5", "host:²", "[]:1", "[::1", "[::1]10911"],
+)
+def test_a_text_that_is_no_address_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="host:port"):
+        Address.parse(text)
+
+
+def test_an_open_bracket_is_no_reason_to_take_the_default_port() -> None:
+    with pytest.raises(InvalidSetting, match="host:port"):
+        Address.parse("[::1", default_port=9876)
+
+
+def test_ipv6_without_brackets_is_refused_because_its_port_cannot_be_told() -> None:
+    with pytest.raises(InvalidSetting, match=r"\[::1\]:10911"):
+        Address.parse("::1:9876")

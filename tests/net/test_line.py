@@ -1,0 +1,600 @@
+"""Lines: turns, one write each, back-pressure, idleness, and an end that is told once."""
+
+import asyncio
+import logging
+
+import pytest
+from tests.net.talk import Recorder, frame_of, joined
+
+from pocketmq.errors import ConnectionLost, InvalidSetting, ProtocolError, WrongState
+from pocketmq.net.address import Address
+from pocketmq.net.line import RECEIVE_BYTES, Ending, Line, LineSettings
+from pocketmq.protocol.frames import Frame, FrameLimits
+from pocketmq.testing import run
+from pocketmq.testing.memory_net import Weather
+
+SMALL = LineSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, unsent_max_bytes=100_000)
+NARROW = Weather(delay_s=(0.001, 0.001), segment_bytes=(1 << 20, 1 << 20), window_bytes=1_000)
+
+
+class WrittenTransport(asyncio.Transport):
+    """Remembers each write."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.9", 4000)})
+        self.writes: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert (high, low) == (1024 * 1024, 256 * 1024)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+def feed(line: Line, data: bytes) -> None:
+    line.get_buffer(-1)[: len(data)] = data
+    line.buffer_updated(len(data))
+
+
+def test_all_frames_of_one_read_are_one_turn() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        await joined(client, server)
+
+        client.line.write(frame_of(body=b"1"))
+        client.line.write(frame_of(body=b"2") + frame_of(body=b"3")[:10])
+        await asyncio.sleep(0.01)
+        client.line.write(frame_of(body=b"3")[10:])
+        await asyncio.sleep(0.01)
+
+        assert [[body for _, _, body in turn] for turn in server.turns] == [[b"1", b"2"], [b"3"]]
+
+    run(main())
+
+
+def test_everything_written_in_a_turn_goes_out_in_one_write_at_its_end() -> None:
+    async def main() -> None:
+        transport = WrittenTransport()
+        seen_during_turn: list[int] = []
+
+        def answer_each(line: Line, frames: list[Frame]) -> None:
+            for number, _ in enumerate(frames):
+                line.write(b"answer %d " % number)
+            seen_during_turn.append(len(transport.writes))
+
+        line = Line(answer_each, lambda *_: None)
+        line.connection_made(transport)
+        feed(line, frame_of() * 3)
+
+        assert seen_during_turn == [0]
+        assert transport.writes == [b"answer 0 answer 1 answer 2 "]
+
+    run(main())
+
+
+def test_what_is_written_outside_a_turn_is_joined_until_the_loop_comes_round() -> None:
+    async def main() -> None:
+        transport = WrittenTransport()
+        line = Line(lambda *_: None, lambda *_: None)
+        line.connection_made(transport)
+
+        line.write(b"a")
+        line.write(b"b")
+        assert line.unsent_bytes == 2
+        await asyncio.sleep(0)
+
+        assert transport.writes == [b"ab"]
+
+    run(main())
+
+
+def test_what_waits_for_the_loop_goes_out_with_the_next_turn() -> None:
+    async def main() -> None:
+        transport = WrittenTransport()
+        line = Line(lambda line, _: line.write(b"answer"), lambda *_: None)
+        line.connection_made(transport)
+
+        line.write(b"before ")
+        feed(line, frame_of())
+        await asyncio.sleep(0)
+
+        assert transport.writes == [b"before answer"]
+
+    run(main())
+
+
+def test_all_lines_of_a_loop_read_into_one_buffer() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        await joined(client, server)
+
+        assert client.line.get_buffer(-1) is server.line.get_buffer(10)
+        assert len(client.line.get_buffer(-1)) == RECEIVE_BYTES
+
+    run(main())
+
+
+def test_a_line_knows_its_peer() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        await joined(client, server)
+
+        assert client.line.address == Address("10.0.0.1", 10911)
+        assert server.line.address.host == "127.0.0.1"
+
+    run(main())
+
+
+def test_frames_before_garbage_are_served_and_answered_and_the_reason_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> tuple[Recorder, Recorder]:
+        client, server = Recorder(), Recorder(answer=frame_of(body=b"served"))
+        await joined(client, server)
+        client.line.write(frame_of(body=b"good") + b"GET / HTTP/1.1\r\n\r\n")
+        await client.line.wait_lost()
+        await server.line.wait_lost()
+        return client, server
+
+    with caplog.at_level(logging.WARNING, "pocketmq.net"):
+        client, server = run(main())
+
+    assert [body for _, _, body in server.heard] == [b"good"]
+    assert [body for _, _, body in client.heard] == [b"served"]
+    assert server.line.ending is Ending.PROTOCOL
+    assert [type(reason) for reason in server.lost] == [ProtocolError]
+    assert len(caplog.records) == 1
+    assert "127.0.0.1" in caplog.text
+    assert "exceeds the limit" in caplog.text
+
+
+def test_a_frame_that_is_announced_too_large_ends_the_line_before_it_comes() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(LineSettings(limits=FrameLimits(frame_bytes=1000)))
+        await joined(client, server)
+
+        client.line.write((1001).to_bytes(4, "big"))
+        await server.line.wait_lost()
+
+        assert "exceeds the limit of 1000" in str(server.lost[0])
+        assert server.turns == []
+
+    run(main())
+
+
+def test_a_protocol_error_in_a_turn_ends_the_line_after_what_was_written() -> None:
+    async def main() -> None:
+        client = Recorder()
+
+        def turn(line: Line, frames: list[Frame]) -> None:
+            line.write(frame_of(body=b"first answer"))
+            raise ProtocolError("second header is none")
+
+        server = Recorder()
+        server.line = Line(turn, lambda _, reason: server.lost.append(reason))
+        await joined(client, server)
+        client.line.write(frame_of() * 2)
+        await client.line.wait_lost()
+
+        assert [body for _, _, body in client.heard] == [b"first answer"]
+        assert server.line.ending is Ending.PROTOCOL
+        assert str(server.lost[0]) == "second header is none"
+
+    run(main())
+
+
+def test_a_turn_that_fails_ends_its_line_and_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> Recorder:
+        client, server = Recorder(), Recorder()
+
+        def turn(line: Line, frames: list[Frame]) -> None:
+            raise KeyError("bug")
+
+        server.line = Line(turn, lambda _, reason: server.lost.append(reason))
+        await joined(client, server)
+        client.line.write(frame_of())
+        await server.line.wait_lost()
+        return server
+
+    server = run(main())
+
+    assert server.line.ending is Ending.FAILED
+    assert "KeyError: 'bug'" in caplog.text
+
+
+def test_while_a_peer_does_not_read_its_requests_are_not_read_either() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL, answer=frame_of(body=bytes(6_000)))
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+
+        for _ in range(10):
+            client.line.write(frame_of())
+            await asyncio.sleep(0.01)
+        turns_while_slow = len(server.turns)
+        unsent_while_slow, writable_while_slow = server.line.unsent_bytes, server.line.writable
+
+        connection.ends[0].resume_reading()
+        await asyncio.sleep(1)
+
+        assert turns_while_slow == 2
+        assert unsent_while_slow > SMALL.unsent_high_bytes
+        assert (writable_while_slow, server.line.writable) == (False, True)
+        assert sum(len(turn) for turn in server.turns) == 10
+        assert len(client.heard) == 10
+
+    run(main())
+
+
+class Careful(Recorder):
+    """Answers each request with `answer`, and puts back what it should not serve yet."""
+
+    def __init__(self, settings: LineSettings, answer: bytes) -> None:
+        super().__init__(settings, answer)
+        self.line = Line(self._serve_some, lambda _, reason: self.lost.append(reason), None, settings)
+
+    def _serve_some(self, line: Line, frames: list[Frame]) -> None:
+        served = 0
+        while served < len(frames) and not line.should_pause:
+            line.write(self.answer)
+            served += 1
+        self.turns.append(frames[:served])
+        line.put_back(frames[served:])
+
+
+def test_requests_that_were_put_back_are_served_in_order_when_there_is_room() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+
+        client.line.write(b"".join(frame_of(body=b"%d" % number) for number in range(9)))
+        await asyncio.sleep(1)
+        served_while_slow, unsent_while_slow = len(server.heard), server.line.unsent_bytes
+        client.line.write(b"".join(frame_of(body=b"%d" % number) for number in range(9, 200)))
+        connection.ends[0].resume_reading()
+        await asyncio.sleep(10)
+
+        assert served_while_slow == 2
+        assert unsent_while_slow < SMALL.unsent_high_bytes + 6_200
+        assert [body for _, _, body in server.heard] == [b"%d" % number for number in range(200)]
+        assert len(client.heard) == 200
+        assert server.line.writable
+
+    run(main())
+
+
+def test_requests_that_were_put_back_go_on_at_once_when_the_system_takes_the_answers() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
+        await joined(client, server)
+        started_at = asyncio.get_running_loop().time()
+
+        client.line.write(frame_of() * 20)
+        await asyncio.sleep(0.003)
+
+        assert asyncio.get_running_loop().time() - started_at < 0.01
+        assert len(client.heard) == 20
+        assert len(server.turns) == 10
+
+    run(main())
+
+
+def test_garbage_behind_requests_that_were_put_back_ends_the_line_after_them() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
+        await joined(client, server, NARROW)
+
+        client.line.write(frame_of() * 10 + b"garbage!")
+        await client.line.wait_lost()
+
+        assert len(client.heard) == 10
+        assert server.line.ending is Ending.PROTOCOL
+
+    run(main())
+
+
+def test_requests_that_were_put_back_die_with_their_line() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        client.line.write(frame_of() * 10)
+        await asyncio.sleep(1)
+
+        network.cut(connection)
+        await server.line.wait_lost()
+        await asyncio.sleep(1)
+
+        assert len(server.heard) == 2
+        assert server.line._held == []
+
+    run(main())
+
+
+def test_a_line_that_mostly_asks_goes_on_reading_while_it_cannot_write() -> None:
+    async def main() -> None:
+        client = Recorder(LineSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, pause_reading=False))
+        server = Recorder()
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[1].pause_reading()
+
+        client.line.write(frame_of(body=bytes(50_000)))
+        server.line.write(frame_of(body=b"an answer"))
+        await asyncio.sleep(1)
+
+        assert not client.line.writable
+        assert [body for _, _, body in client.heard] == [b"an answer"]
+
+    run(main())
+
+
+def test_a_peer_that_reads_nothing_is_disconnected_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        loop = asyncio.get_running_loop()
+
+        server.line.write(frame_of(body=bytes(50_000)))
+        await asyncio.sleep(0)
+        paused_at = loop.time()
+        await server.line.wait_lost()
+
+        assert loop.time() - paused_at == pytest.approx(30.0)
+        assert server.line.ending is Ending.SLOW
+        assert server.line.unsent_bytes == 0
+
+    run(main())
+    assert "has not read them for 30.0 s" in caplog.text
+
+
+def test_a_peer_that_asks_for_more_than_the_largest_amount_is_disconnected_at_once() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+
+        held: list[int] = []
+        while server.line.is_open:
+            server.line.write(frame_of(body=bytes(9_000)))
+            held.append(server.line.unsent_bytes)
+            await asyncio.sleep(0)
+        await server.line.wait_lost()
+
+        assert loop.time() - started_at < 1
+        assert max(held) <= SMALL.unsent_max_bytes
+        assert len(held) == 12
+        assert "the limit is 100000" in str(server.lost[0])
+
+    run(main())
+
+
+def test_bytes_that_the_peer_has_read_since_do_not_count_against_the_largest_amount() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        await joined(client, server, NARROW)
+
+        for _ in range(30):
+            server.line.write(frame_of(body=bytes(40_000)))
+            await server.line.wait_writable()
+            await asyncio.sleep(0.1)
+
+        assert server.line.is_open
+        assert len(client.heard) == 30
+
+    run(main())
+
+
+def test_waiting_for_room_ends_when_there_is_room() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        server.line.write(frame_of(body=bytes(50_000)))
+        await asyncio.sleep(0)
+        waiters = [asyncio.create_task(server.line.wait_writable()) for _ in range(3)]
+        await asyncio.sleep(1)
+        waiters[0].cancel()
+        await asyncio.sleep(0)
+
+        assert not any(waiter.done() for waiter in waiters[1:])
+        connection.ends[0].resume_reading()
+        await asyncio.gather(*waiters[1:])
+
+        assert server.line.writable
+        assert server.line._waiters == set()
+
+    run(main())
+
+
+def test_waiting_for_room_fails_when_the_line_ends() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        server.line.write(frame_of(body=bytes(50_000)))
+        await asyncio.sleep(0)
+
+        with pytest.raises(ConnectionLost, match="has not read them"):
+            await server.line.wait_writable()
+        with pytest.raises(ConnectionLost):
+            await server.line.wait_writable()
+
+    run(main())
+
+
+def test_a_line_that_is_silent_in_both_directions_is_closed_after_two_minutes() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        await joined(client, server)
+        started_at = asyncio.get_running_loop().time()
+
+        await server.line.wait_lost()
+
+        assert asyncio.get_running_loop().time() - started_at == pytest.approx(120.0)
+        assert Ending.IDLE in (client.line.ending, server.line.ending)
+
+    run(main())
+
+
+@pytest.mark.parametrize("speaker", ["client", "server"])
+def test_a_word_in_either_direction_keeps_both_ends_alive(speaker: str) -> None:
+    async def main() -> None:
+        ends = {"client": Recorder(), "server": Recorder()}
+        await joined(ends["client"], ends["server"])
+
+        for _ in range(5):
+            await asyncio.sleep(100)
+            ends[speaker].line.write(frame_of())
+        spoken_at = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.01)
+        assert all(end.line.is_open for end in ends.values())
+        await ends["server"].line.wait_lost()
+
+        assert asyncio.get_running_loop().time() - spoken_at == pytest.approx(120.0, abs=0.01)
+
+    run(main())
+
+
+def test_a_half_open_peer_is_closed_as_idle() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        network = await joined(client, server)
+        network.half_open("10.0.0.1")
+        client.line.write(frame_of())
+
+        await server.line.wait_lost()
+
+        assert server.line.ending is Ending.IDLE
+        assert server.heard == []
+
+    run(main())
+
+
+def test_closing_sends_what_was_written_and_tells_both_ends_once() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        await joined(client, server)
+
+        client.line.write(frame_of(body=b"last words"))
+        client.line.close()
+        client.line.close()
+        client.line.write(b"too late")
+        await client.line.wait_lost()
+        await server.line.wait_lost()
+        client.line.close()
+        client.line.abort()
+
+        assert [body for _, _, body in server.heard] == [b"last words"]
+        assert len(client.lost) == len(server.lost) == 1
+        assert client.line.ending is Ending.CLOSED
+        assert server.line.ending is Ending.PEER
+        assert not client.line.is_open
+
+    run(main())
+
+
+def test_aborting_drops_what_was_not_sent() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        await joined(client, server)
+
+        client.line.write(frame_of(body=b"never sent"))
+        client.line.abort()
+        await server.line.wait_lost()
+
+        assert server.heard == []
+        assert len(client.lost) == 1
+
+    run(main())
+
+
+def test_a_closing_line_does_not_wait_for_ever_for_a_peer_that_does_not_read() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        server.line.write(frame_of(body=bytes(50_000)))
+        await asyncio.sleep(0)
+        closed_at = asyncio.get_running_loop().time()
+
+        server.line.close()
+        await server.line.wait_lost()
+
+        assert asyncio.get_running_loop().time() - closed_at == pytest.approx(5.0)
+
+    run(main())
+
+
+def test_a_connection_that_is_cut_is_lost_with_its_cause() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        network = await joined(client, server)
+
+        network.cut("10.0.0.1")
+        await client.line.wait_lost()
+
+        assert client.line.ending is Ending.PEER
+        assert "connection reset by peer" in str(client.lost[0])
+
+    run(main())
+
+
+def test_frames_that_arrive_while_a_line_is_ending_are_not_served() -> None:
+    async def main() -> None:
+        transport = WrittenTransport()
+        recorder = Recorder()
+        recorder.line.connection_made(transport)
+
+        recorder.line.close()
+        feed(recorder.line, frame_of())
+
+        assert transport.closed
+        assert recorder.turns == []
+
+    run(main())
+
+
+def test_a_line_that_is_not_connected_cannot_be_written_to() -> None:
+    line = Recorder().line
+
+    line.close()
+    with pytest.raises(WrongState, match="not connected"):
+        line.write(b"x")
+    assert line.unsent_bytes == 0
+
+
+@pytest.mark.parametrize(("low", "high", "largest"), [(10, 10, 20), (10, 20, 20), (-1, 20, 30), (30, 20, 40)])
+def test_bounds_of_unsent_bytes_must_rise(low: int, high: int, largest: int) -> None:
+    with pytest.raises(InvalidSetting, match="low < high < max"):
+        LineSettings(unsent_low_bytes=low, unsent_high_bytes=high, unsent_max_bytes=largest)
+
+
+@pytest.mark.parametrize("times", [(0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)])
+def test_times_of_a_line_must_be_above_zero(times: tuple[float, float, float]) -> None:
+    idle_s, slow_s, linger_s = times
+
+    with pytest.raises(InvalidSetting, match="idle_s, slow_s and linger_s"):
+        LineSettings(idle_s=idle_s, slow_s=slow_s, linger_s=linger_s)

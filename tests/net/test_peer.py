@@ -1,0 +1,586 @@
+"""Peers: asking, telling and serving over one line, in both directions."""
+
+import asyncio
+import logging
+
+import pytest
+from tests.net.talk import BRISK, SERVER, ask, echo
+
+from pocketmq.codes import RequestCode, ResponseCode, Version
+from pocketmq.errors import (
+    CallTimedOut,
+    ConnectionLost,
+    InvalidSetting,
+    ProtocolError,
+    StoreFull,
+    TooManyCalls,
+    TopicNotFound,
+    WrongState,
+)
+from pocketmq.net.line import Ending, LineSettings
+from pocketmq.net.peer import Peer, PeerSettings, Serve
+from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
+from pocketmq.protocol.frames import Frame, join_frame
+from pocketmq.testing import run
+from pocketmq.testing.memory_net import MemoryNetwork, Weather
+
+NARROW = Weather(delay_s=(0.001, 0.001), segment_bytes=(1 << 20, 1 << 20), window_bytes=1_000)
+SMALL = LineSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, unsent_max_bytes=100_000, pause_reading=False)
+
+
+async def connected(client: Peer, server: Peer, weather: Weather = BRISK) -> MemoryNetwork:
+    network = MemoryNetwork(weather=weather)
+    await network.listen(lambda: server.line, SERVER)
+    await network.connect(lambda: client.line, SERVER)
+    return network
+
+
+async def never(peer: Peer, request: Command) -> Command | None:
+    await asyncio.Event().wait()
+    return None
+
+
+def test_a_call_gets_its_answer_whatever_its_code() -> None:
+    def serve(peer: Peer, request: Command) -> Command:
+        return request.reply(ResponseCode.PULL_NOT_FOUND, "nothing new", {"nextBeginOffset": "7"})
+
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer(serve=serve))
+
+        response = await client.call(ask())
+
+        assert (response.code, response.remark) == (ResponseCode.PULL_NOT_FOUND, "nothing new")
+        assert response.ext == {"nextBeginOffset": "7"}
+        assert client.in_flight == 0
+
+    run(main())
+
+
+def test_both_ends_ask_at_the_same_time() -> None:
+    async def main() -> None:
+        client, server = Peer(serve=echo), Peer(serve=echo)
+        await connected(client, server)
+
+        answers = await asyncio.gather(
+            *(client.call(ask(b"from client %d" % number)) for number in range(20)),
+            *(server.call(ask(b"from server %d" % number)) for number in range(20)),
+        )
+
+        assert [answer.body for answer in answers[:20]] == [b"from client %d" % number for number in range(20)]
+        assert [answer.body for answer in answers[20:]] == [b"from server %d" % number for number in range(20)]
+
+    run(main())
+
+
+def test_answers_that_come_out_of_order_reach_their_callers() -> None:
+    async def serve(peer: Peer, request: Command) -> Command:
+        await asyncio.sleep(1 - int(request.body) / 10)
+        return echo(peer, request)
+
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer(serve=serve))
+        order: list[bytes] = []
+
+        async def call(body: bytes) -> None:
+            order.append((await client.call(ask(body))).body)
+
+        await asyncio.gather(*(call(b"%d" % number) for number in range(5)))
+
+        assert order == [b"4", b"3", b"2", b"1", b"0"]
+
+    run(main())
+
+
+def test_a_one_way_request_is_served_and_never_answered() -> None:
+    async def main() -> None:
+        seen: list[bytes] = []
+
+        def serve(peer: Peer, request: Command) -> Command:
+            seen.append(request.body)
+            if request.body == b"fails":
+                raise StoreFull("no space")
+            return echo(peer, request)
+
+        client = Peer()
+        network = await connected(client, Peer(serve=serve))
+
+        client.oneway(ask(b"works"))
+        client.oneway(ask(b"fails"))
+        await asyncio.sleep(1)
+
+        assert seen == [b"works", b"fails"]
+        assert client.unmatched == 0
+        assert [line.source for line in network.log if line.what == "segment" and line.source == str(SERVER)] == []
+
+    run(main())
+
+
+def test_a_call_times_out_at_its_deadline_and_its_late_answer_is_ignored() -> None:
+    async def serve(peer: Peer, request: Command) -> Command:
+        await asyncio.sleep(5)
+        return echo(peer, request)
+
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer(serve=serve))
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+
+        with pytest.raises(CallTimedOut, match=r"10\.0\.0\.1:10911: no answer to request 14 within 3\.0 s"):
+            await client.call(ask())
+        assert loop.time() - asked_at == pytest.approx(3.0)
+        await asyncio.sleep(5)
+
+        assert client.unmatched == 1
+        assert (await client.call(ask(b"patient"), timeout=6)).body == b"patient"
+
+    run(main())
+
+
+def test_one_timer_serves_calls_of_all_deadlines() -> None:
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer(serve=never))
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        ended: list[float] = []
+
+        async def call(timeout_s: float) -> None:
+            with pytest.raises(CallTimedOut):
+                await client.call(ask(), timeout=timeout_s)
+            assert loop.time() - started_at == pytest.approx(timeout_s)
+            ended.append(timeout_s)
+
+        await asyncio.gather(*(call(timeout_s) for timeout_s in (4.0, 1.0, 3.0, 2.0, 2.0)))
+
+        assert ended == [1.0, 2.0, 2.0, 3.0, 4.0]
+
+    run(main())
+
+
+def test_a_peer_that_never_answers_is_given_up_when_a_call_times_out_in_its_silence() -> None:
+    async def main() -> None:
+        client, server = Peer(), Peer(serve=echo)
+        network = await connected(client, server)
+        await asyncio.sleep(60)
+        network.half_open(SERVER)
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+
+        calls = 0
+        while client.is_open:
+            with pytest.raises(CallTimedOut):
+                await client.call(ask(), timeout=3)
+            calls += 1
+        await client.wait_lost()
+
+        assert loop.time() - asked_at == pytest.approx(12.0)
+        assert calls == 4
+        assert "no sign of life" in str(client.line.reason)
+
+    run(main())
+
+
+def test_a_peer_that_answers_others_is_not_given_up_for_one_slow_call() -> None:
+    async def main() -> None:
+        def serve(peer: Peer, request: Command) -> object:
+            return echo(peer, request) if request.body else never(peer, request)
+
+        client = Peer()
+        await connected(client, Peer(serve=serve))  # type: ignore[arg-type]
+        slow = asyncio.create_task(client.call(ask(), timeout=30))
+        for _ in range(29):
+            await client.call(ask(b"x"))
+            await asyncio.sleep(1)
+
+        with pytest.raises(CallTimedOut):
+            await slow
+        assert client.is_open
+
+    run(main())
+
+
+def test_one_call_more_than_the_bound_is_refused_at_once() -> None:
+    async def main() -> None:
+        client = Peer(settings=PeerSettings(max_in_flight=2))
+        await connected(client, Peer(serve=never))
+        open_calls = [asyncio.create_task(client.call(ask())) for _ in range(2)]
+        await asyncio.sleep(0.1)
+
+        with pytest.raises(TooManyCalls):
+            await client.call(ask())
+
+        assert client.in_flight == 2
+        await asyncio.wait(open_calls)
+        assert all(isinstance(call.exception(), CallTimedOut) for call in open_calls)
+
+    run(main())
+
+
+def test_cancelling_a_call_forgets_it() -> None:
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer(serve=never))
+        call = asyncio.create_task(client.call(ask()))
+        await asyncio.sleep(1)
+
+        call.cancel()
+        await asyncio.wait([call])
+
+        assert call.cancelled()
+        assert client.in_flight == 0
+
+    run(main())
+
+
+def test_every_open_call_fails_when_the_line_is_cut() -> None:
+    async def main() -> None:
+        client = Peer()
+        network = await connected(client, Peer(serve=never))
+        calls = [asyncio.create_task(client.call(ask(), timeout=60)) for _ in range(10)]
+        await asyncio.sleep(1)
+
+        network.cut(SERVER)
+        await asyncio.wait(calls)
+
+        assert {type(call.exception()) for call in calls} == {ConnectionLost}
+        assert "10.0.0.1:10911: connection lost: connection reset" in str(calls[0].exception())
+        with pytest.raises(ConnectionLost):
+            await client.call(ask())
+        with pytest.raises(ConnectionLost):
+            client.oneway(ask())
+
+    run(main())
+
+
+def test_a_line_that_is_being_closed_takes_nothing_more_and_says_so() -> None:
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer(serve=never))
+        begun = asyncio.create_task(client.call(ask()))
+        await asyncio.sleep(1)
+
+        client.close()
+
+        with pytest.raises(ConnectionLost, match="closed here"):
+            await client.call(ask())
+        with pytest.raises(ConnectionLost, match="closed here"):
+            client.oneway(ask())
+        with pytest.raises(ConnectionLost, match="closed here"):
+            await begun
+        assert client.in_flight == 0
+
+    run(main())
+
+
+def test_a_peer_that_was_never_connected_cannot_be_asked() -> None:
+    async def main() -> None:
+        client = Peer()
+
+        with pytest.raises(WrongState, match="not connected yet"):
+            await client.call(ask())
+        with pytest.raises(WrongState, match="not connected yet"):
+            client.oneway(ask())
+        assert client.in_flight == 0
+
+    run(main())
+
+
+def test_handlers_of_a_lost_line_are_cancelled() -> None:
+    async def main() -> None:
+        ended: list[str] = []
+
+        async def serve(peer: Peer, request: Command) -> Command | None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+            return None
+
+        client, server = Peer(), Peer(serve=serve)
+        await connected(client, server)
+        client.oneway(ask())
+        await asyncio.sleep(1)
+        assert len(server.serving) == 1
+
+        client.close()
+        await server.wait_lost()
+        await asyncio.sleep(0)
+
+        assert ended == ["cancelled"]
+        assert server.serving == frozenset()
+
+    run(main())
+
+
+@pytest.mark.parametrize("as_coroutine", [False, True])
+def test_an_error_of_a_handler_is_answered_with_its_code_and_text(
+    as_coroutine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = {b"topic": TopicNotFound("no T"), b"disk": StoreFull("no space"), b"bug": KeyError("oops")}
+
+    def fail(peer: Peer, request: Command) -> Command:
+        raise failures[request.body]
+
+    async def fail_later(peer: Peer, request: Command) -> Command:
+        await asyncio.sleep(0.1)
+        raise failures[request.body]
+
+    serve: Serve = fail_later if as_coroutine else fail
+
+    async def main() -> list[tuple[int, str | None]]:
+        client = Peer()
+        await connected(client, Peer(serve=serve))
+        answers = [await client.call(ask(body)) for body in failures]
+        return [(answer.code, answer.remark) for answer in answers]
+
+    told = run(main())
+
+    assert told == [
+        (ResponseCode.TOPIC_NOT_EXIST, "no T"),
+        (ResponseCode.SERVICE_NOT_AVAILABLE, "no space"),
+        (ResponseCode.SYSTEM_ERROR, "KeyError: 'oops'"),
+    ]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert "KeyError: 'oops'" in caplog.text
+
+
+def test_a_peer_that_serves_nothing_says_that_the_request_is_not_supported() -> None:
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer())
+
+        answer = await client.call(ask(code=4711))
+
+        assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
+
+    run(main())
+
+
+def test_a_handler_may_leave_a_request_without_an_answer_and_give_it_later() -> None:
+    async def main() -> None:
+        held: list[tuple[Peer, Command]] = []
+
+        def serve(peer: Peer, request: Command) -> None:
+            held.append((peer, request))
+
+        client = Peer()
+        await connected(client, Peer(serve=serve))
+        call = asyncio.create_task(client.call(ask(), timeout=30))
+        await asyncio.sleep(20)
+        peer, request = held[0]
+
+        peer.answer(request, request.reply(body=b"at last"))
+
+        assert (await call).body == b"at last"
+
+    run(main())
+
+
+def test_one_coroutine_more_than_the_bound_is_answered_with_busy() -> None:
+    async def main() -> None:
+        client = Peer()
+        server = Peer(serve=never, settings=PeerSettings(max_serving=3))
+        await connected(client, server)
+        waiting = [asyncio.create_task(client.call(ask(), timeout=9)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+
+        answer = await client.call(ask())
+
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert (answer.remark or "").startswith("[OVERLOAD]3 requests of this connection")
+        assert len(server.serving) == 3
+        await asyncio.wait(waiting)
+        assert {type(call.exception()) for call in waiting} == {CallTimedOut}
+
+    run(main())
+
+
+def test_an_answer_too_large_for_a_frame_becomes_an_error_that_fits(caplog: pytest.LogCaptureFixture) -> None:
+    def serve(peer: Peer, request: Command) -> Command:
+        return request.reply(body=bytes(17 * 1024 * 1024))
+
+    async def main() -> Command:
+        client = Peer()
+        await connected(client, Peer(serve=serve))
+        return await client.call(ask())
+
+    answer = run(main())
+
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert "16777216 in one frame" in (answer.remark or "")
+    assert "cannot be sent" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(Version.V5_3_3, ResponseCode.GO_AWAY), (Version.V4_9_7, ResponseCode.SERVICE_NOT_AVAILABLE)],
+)
+def test_a_peer_that_refuses_requests_sends_them_elsewhere_and_finishes_what_it_began(
+    version: Version, code: ResponseCode
+) -> None:
+    async def serve(peer: Peer, request: Command) -> Command:
+        await asyncio.sleep(1)
+        return echo(peer, request)
+
+    async def main() -> None:
+        client, server = Peer(), Peer(serve=serve)
+        await connected(client, server)
+        begun = asyncio.create_task(client.call(ask(b"begun")))
+        await asyncio.sleep(0.1)
+
+        server.refuse_requests()
+        late = await client.call(Command(RequestCode.PULL_MESSAGE, version=version))
+
+        assert late.code == code
+        assert (await begun).body == b"begun"
+
+    run(main())
+
+
+def test_a_call_waits_while_the_line_is_full_and_goes_out_when_there_is_room() -> None:
+    async def main() -> None:
+        client = Peer(settings=PeerSettings(line=SMALL))
+        network = await connected(client, Peer(serve=echo), NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[1].pause_reading()
+        full = asyncio.create_task(client.call(ask(bytes(50_000)), timeout=60))
+        await asyncio.sleep(0.1)
+        waiting = asyncio.create_task(client.call(ask(b"patient"), timeout=60))
+        await asyncio.sleep(5)
+        assert client.in_flight == 1
+
+        connection.ends[1].resume_reading()
+
+        assert (await waiting).body == b"patient"
+        assert len((await full).body) == 50_000
+
+    run(main())
+
+
+def test_a_call_that_waits_for_room_keeps_its_deadline() -> None:
+    async def main() -> None:
+        client = Peer(settings=PeerSettings(line=SMALL))
+        network = await connected(client, Peer(serve=echo), NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[1].pause_reading()
+        client.oneway(ask(bytes(50_000)))
+        await asyncio.sleep(0)
+        asked_at = asyncio.get_running_loop().time()
+
+        with pytest.raises(CallTimedOut):
+            await client.call(ask(), timeout=2)
+
+        assert asyncio.get_running_loop().time() - asked_at == pytest.approx(2.0)
+        assert client.in_flight == 0
+
+    run(main())
+
+
+def test_what_cannot_wait_is_refused_while_the_line_is_full() -> None:
+    async def main() -> None:
+        client = Peer(settings=PeerSettings(line=SMALL))
+        network = await connected(client, Peer(serve=echo), NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[1].pause_reading()
+        client.oneway(ask(bytes(50_000)))
+        await asyncio.sleep(0)
+
+        with pytest.raises(TooManyCalls, match="bytes wait to be sent"):
+            client.oneway(ask())
+        with pytest.raises(TooManyCalls, match="bytes wait to be sent"):
+            client.ask(ask())
+
+        assert client.in_flight == 0
+
+    run(main())
+
+
+def test_futures_of_many_calls_are_awaited_together() -> None:
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer(serve=echo))
+
+        futures = [client.ask(ask(b"%d" % number)) for number in range(100)]
+
+        assert [(await future).body for future in futures] == [b"%d" % number for number in range(100)]
+
+    run(main())
+
+
+def test_a_turn_of_ones_own_gets_all_frames_and_gives_back_what_it_does_not_want() -> None:
+    async def main() -> None:
+        turns: list[int] = []
+
+        def on_turn(peer: Peer, frames: list[Frame]) -> None:
+            turns.append(len(frames))
+            for frame in frames:
+                command = decode_command(frame)
+                if command.code == RequestCode.SEND_MESSAGE_V2 and not command.is_response:
+                    peer.line.write(encode_command(command.reply(body=b"hot path")))
+                else:
+                    peer.handle(command)
+
+        client, server = Peer(serve=echo), Peer(serve=echo, on_turn=on_turn)
+        await connected(client, server)
+
+        sends = [client.ask(ask(code=RequestCode.SEND_MESSAGE_V2)) for _ in range(8)]
+        other = client.ask(ask(b"slow path"))
+        back = await server.call(ask(b"asked of the client"))
+
+        assert [(await send).body for send in sends] == [b"hot path"] * 8
+        assert (await other).body == b"slow path"
+        assert back.body == b"asked of the client"
+        assert turns == [9, 1]
+
+    run(main())
+
+
+def test_a_header_that_is_none_ends_the_line_after_the_requests_before_it() -> None:
+    async def main() -> None:
+        client, server = Peer(), Peer(serve=echo)
+        await connected(client, server)
+
+        call = client.ask(ask(b"good"))
+        client.line.write(join_frame(0, b"this is not a header"))
+
+        assert (await call).body == b"good"
+        await server.wait_lost()
+        assert server.line.ending is Ending.PROTOCOL
+        assert isinstance(server.line.reason, ProtocolError)
+
+    run(main())
+
+
+def test_the_flag_of_a_one_way_request_is_on_the_wire() -> None:
+    async def main() -> None:
+        seen: list[int] = []
+        server = Peer(on_turn=lambda _, frames: seen.extend(decode_command(frame).flag for frame in frames))
+        client = Peer()
+        await connected(client, server)
+
+        client.oneway(ask())
+        await asyncio.sleep(1)
+
+        assert seen == [ONEWAY]
+
+    run(main())
+
+
+def test_bounds_of_a_peer_must_be_above_zero() -> None:
+    for settings in ({"call_s": 0}, {"silence_s": 0}, {"max_in_flight": 0}, {"max_serving": -1}):
+        with pytest.raises(InvalidSetting, match="must be above 0"):
+            PeerSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_a_peer_is_shown_with_its_address() -> None:
+    async def main() -> None:
+        client = Peer()
+        await connected(client, Peer())
+
+        assert repr(client) == "<Peer 10.0.0.1:10911>"
+
+    run(main())

@@ -1,0 +1,387 @@
+"""Pools: one connection for each address, shared tries, and patience that grows."""
+
+import asyncio
+import itertools
+import random
+from collections import Counter
+
+import pytest
+from tests.net.talk import BRISK, SERVER, ask, echo
+
+from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, InvalidSetting, NetworkError, WrongState
+from pocketmq.net.address import Address
+from pocketmq.net.line import Ending
+from pocketmq.net.peer import Peer
+from pocketmq.net.pool import Pool, PoolSettings
+from pocketmq.net.server import Server
+from pocketmq.protocol.command import Command
+from pocketmq.testing import run
+from pocketmq.testing.memory_net import MemoryNetwork
+
+NOBODY = Address("10.0.0.9", 10911)
+
+
+def connects(network: MemoryNetwork) -> int:
+    return sum(line.what == "connect" for line in network.log)
+
+
+def test_one_connection_serves_all_who_ask_for_an_address() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
+            peers = await asyncio.gather(*(pool.peer(SERVER) for _ in range(20)))
+
+            assert len(set(peers)) == 1
+            assert connects(network) == 1
+            assert await pool.peer(SERVER) is peers[0]
+            assert (await peers[0].call(ask(b"hello"))).body == b"hello"
+            assert pool.peers == [peers[0]]
+
+    run(main())
+
+
+def test_a_waiter_that_gives_up_does_not_take_the_connection_from_the_others() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
+            impatient = asyncio.create_task(pool.peer(SERVER))
+            patient = asyncio.create_task(pool.peer(SERVER))
+            await asyncio.sleep(0)
+            impatient.cancel()
+
+            assert (await patient).is_open
+            assert impatient.cancelled()
+            assert connects(network) == 1
+
+    run(main())
+
+
+def test_requests_of_every_peer_are_served_by_the_pool() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, network=network) as server, Pool(network=network, serve=echo) as pool:
+            await pool.peer(SERVER)
+            (server_side,) = server.peers
+
+            assert (await server_side.call(ask(b"from the broker"))).body == b"from the broker"
+
+    run(main())
+
+
+def test_a_failure_is_the_answer_for_all_who_waited_and_names_the_next_try() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Pool(network=network) as pool:
+            outcomes = await asyncio.gather(*(pool.peer(NOBODY) for _ in range(5)), return_exceptions=True)
+
+            assert {type(outcome) for outcome in outcomes} == {ConnectFailed}
+            assert len({id(outcome) for outcome in outcomes}) == 5
+            assert "10.0.0.9:10911: connection refused; next try in 0." in str(outcomes[0])
+            assert connects(network) == 1
+
+    run(main())
+
+
+def test_patience_doubles_with_each_failure_up_to_its_largest_and_has_a_random_part() -> None:
+    async def main() -> list[float]:
+        network = MemoryNetwork(weather=BRISK)
+        settings = PoolSettings(backoff_s=1.0, backoff_max_s=10.0)
+        async with Pool(network=network, settings=settings, dice=random.Random(7)) as pool:
+            while connects(network) < 9:
+                with pytest.raises(ConnectFailed):
+                    await pool.peer(NOBODY)
+                await asyncio.sleep(0.001)
+        tries = [line.at for line in network.log if line.what == "connect"]
+        return [later - earlier for earlier, later in itertools.pairwise(tries)]
+
+    waits = run(main())
+    dice = random.Random(7)
+    expected = [min(10.0, 2.0**failures) * dice.uniform(0.5, 1.0) for failures in range(8)]
+
+    assert waits == pytest.approx(expected, abs=0.005)
+    assert max(waits) <= 10.01
+
+
+def test_while_backing_off_nobody_connects_and_everybody_hears_at_once() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Pool(network=network, settings=PoolSettings(backoff_s=4.0)) as pool:
+            with pytest.raises(ConnectFailed):
+                await pool.peer(NOBODY)
+            failed_at = asyncio.get_running_loop().time()
+
+            with pytest.raises(ConnectFailed, match=r"connection refused; next try in \d\.\d s"):
+                await pool.peer(NOBODY)
+
+            assert asyncio.get_running_loop().time() == failed_at
+            assert connects(network) == 1
+
+    run(main())
+
+
+def test_an_address_that_comes_back_is_reached_and_its_failures_are_forgotten() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Pool(network=network) as pool:
+            for _ in range(4):
+                with pytest.raises(ConnectFailed):
+                    await pool.peer(SERVER)
+                await asyncio.sleep(10)
+            async with Server(SERVER, serve=echo, network=network):
+                await pool.peer(SERVER)
+                await asyncio.sleep(5)
+            await asyncio.sleep(1)
+
+            with pytest.raises(ConnectFailed, match=r"next try in 0\.[12] s"):
+                await pool.peer(SERVER)
+
+    run(main())
+
+
+def test_after_a_cut_the_lost_peer_is_forgotten_at_once_and_the_next_call_connects_anew() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
+            first = await pool.peer(SERVER)
+            call = asyncio.create_task(first.call(ask(), timeout=60))
+            await asyncio.sleep(2)
+            await call
+
+            network.cut(SERVER)
+            await first.wait_lost()
+            assert pool.peers == []
+            second = await pool.peer(SERVER)
+
+            assert second is not first
+            assert (await second.call(ask(b"again"))).body == b"again"
+
+    run(main())
+
+
+def test_a_peer_that_is_being_closed_is_not_given_out() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
+            first = await pool.peer(SERVER)
+
+            first.close()
+            second = await pool.peer(SERVER)
+
+            assert second is not first
+            assert (await second.call(ask(b"x"))).body == b"x"
+            await asyncio.sleep(1)
+            assert await pool.peer(SERVER) is second
+
+    run(main())
+
+
+def test_a_server_that_accepts_and_hangs_up_is_not_hammered() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+
+        def hang_up() -> asyncio.BaseProtocol:
+            return Peer(on_made=lambda peer: peer.line.abort()).line
+
+        await network.listen(hang_up, SERVER)
+        async with Pool(network=network, settings=PoolSettings(backoff_s=1.0)) as pool:
+            for _ in range(100):
+                try:
+                    await (await pool.peer(SERVER)).call(ask())
+                except (ConnectFailed, ConnectionLost):
+                    await asyncio.sleep(0.1)
+
+        assert 3 <= connects(network) <= 6
+
+    run(main())
+
+
+def test_an_idle_connection_is_closed_after_two_minutes_and_made_again_when_needed() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
+            first = await pool.peer(SERVER)
+            await first.call(ask())
+            used_at = asyncio.get_running_loop().time()
+            await first.wait_lost()
+
+            assert asyncio.get_running_loop().time() - used_at == pytest.approx(120.0, abs=0.01)
+            assert first.line.ending in (Ending.IDLE, Ending.PEER)
+            assert (await (await pool.peer(SERVER)).call(ask(b"x"))).body == b"x"
+
+    run(main())
+
+
+def test_a_host_that_does_not_react_is_given_up_after_three_seconds() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
+            network.partition("127.0.0.1", "10.0.0.1")
+            asked_at = asyncio.get_running_loop().time()
+
+            with pytest.raises(ConnectFailed, match=r"10\.0\.0\.1:10911: no connection within 3\.0 s; next try in"):
+                await pool.peer(SERVER)
+
+            assert asyncio.get_running_loop().time() - asked_at == pytest.approx(3.0)
+
+    run(main())
+
+
+def test_a_half_open_connection_is_replaced_when_its_calls_time_out() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
+            first = await pool.peer(SERVER)
+            await first.call(ask())
+            await asyncio.sleep(30)
+            network.half_open(SERVER)
+
+            timeouts = 0
+            while True:
+                try:
+                    answer = await (await pool.peer(SERVER)).call(ask(b"back"))
+                except CallTimedOut:
+                    timeouts += 1
+                else:
+                    break
+
+            assert answer.body == b"back"
+            assert timeouts == 4
+
+    run(main())
+
+
+def test_the_number_of_addresses_is_bounded_and_old_failures_make_room() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with (
+            Server(SERVER, serve=echo, network=network),
+            Pool(network=network, settings=PoolSettings(max_addresses=2)) as pool,
+        ):
+            await pool.peer(SERVER)
+            with pytest.raises(ConnectFailed, match="refused"):
+                await pool.peer(NOBODY)
+
+            with pytest.raises(ConnectFailed, match="the pool holds 2 other addresses, its limit"):
+                await pool.peer(Address("10.0.0.8", 10911))
+            await asyncio.sleep(10)
+            with pytest.raises(ConnectFailed, match=r"10\.0\.0\.8:10911: connection refused"):
+                await pool.peer(Address("10.0.0.8", 10911))
+
+    run(main())
+
+
+def test_closing_ends_every_connection_and_every_try() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network) as server:
+            pool = Pool(network=network)
+            peer = await pool.peer(SERVER)
+            network.partition("127.0.0.1", "10.0.0.9")
+            connecting = asyncio.create_task(pool.peer(NOBODY))
+            await asyncio.sleep(1)
+
+            await pool.close()
+            await pool.close()
+
+            assert not peer.is_open
+            with pytest.raises(WrongState, match="closed while connecting"):
+                await connecting
+            with pytest.raises(WrongState, match="the pool is closed"):
+                await pool.peer(SERVER)
+            await asyncio.sleep(1)
+            assert server.counters.open == 0
+
+    run(main())
+
+
+def test_an_error_that_is_no_failure_to_connect_reaches_the_caller_as_it_is() -> None:
+    class Broken(MemoryNetwork):
+        def _delay_s(self) -> float:
+            raise KeyError("bug")
+
+    async def main() -> None:
+        async with Pool(network=Broken()) as pool:
+            with pytest.raises(KeyError):
+                await pool.peer(SERVER)
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_cut_every_call_ends_with_its_own_answer_or_an_error(seed: int) -> None:
+    async def serve(peer: Peer, request: Command) -> Command:
+        await asyncio.sleep(len(request.body) % 7 / 10)
+        return echo(peer, request)
+
+    async def main() -> None:
+        network = MemoryNetwork(seed)
+        dice = random.Random(seed)
+        outcomes: Counter[str] = Counter()
+
+        async def call(pool: Pool, number: int) -> None:
+            body = b"%d " % number * dice.randrange(1, 3_000)
+            await asyncio.sleep(dice.uniform(0, 60))
+            try:
+                answer = await (await pool.peer(SERVER)).call(ask(body), timeout=5)
+            except NetworkError as error:
+                outcomes[type(error).__name__] += 1
+            else:
+                assert answer.body == body
+                outcomes["answered"] += 1
+
+        async def break_things() -> None:
+            breaks = [
+                lambda: network.cut(SERVER),
+                lambda: network.half_open(SERVER),
+                lambda: network.partition("127.0.0.1", SERVER),
+                lambda: network.refuse(SERVER),
+                network.heal,
+            ]
+            for _ in range(40):
+                await asyncio.sleep(dice.uniform(0, 3))
+                dice.choice(breaks)()
+
+        async with Server(SERVER, serve=serve, network=network) as server, Pool(network=network, dice=dice) as pool:
+            breaking = asyncio.create_task(break_things())
+            async with asyncio.TaskGroup() as calls:
+                for number in range(200):
+                    calls.create_task(call(pool, number))
+            await breaking
+            network.heal()
+            await asyncio.sleep(20)
+            await (await pool.peer(SERVER)).call(ask())
+
+            assert outcomes.total() == 200
+            assert outcomes["answered"] > 0
+            assert server.counters.protocol_errors == 0
+            assert all(peer.in_flight == 0 for peer in pool.peers)
+
+    run(main(), seed=seed)
+
+
+def test_both_sides_flooding_each_other_with_large_bodies_do_not_stop_for_ever() -> None:
+    def large(peer: Peer, request: Command) -> Command:
+        return request.reply(body=bytes(300_000))
+
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with Server(SERVER, serve=large, network=network), Pool(network=network) as pool:
+            peer = await pool.peer(SERVER)
+
+            answers = await asyncio.gather(*(peer.call(ask(bytes(300_000)), timeout=60) for _ in range(30)))
+
+            assert all(len(answer.body) == 300_000 for answer in answers)
+
+    run(main())
+
+
+def test_bounds_of_a_pool_must_make_sense() -> None:
+    for settings in (
+        {"connect_s": 0},
+        {"backoff_s": 0},
+        {"max_addresses": 0},
+        {"settled_s": -1},
+        {"backoff_s": 5, "backoff_max_s": 4},
+    ):
+        with pytest.raises(InvalidSetting):
+            PoolSettings(**settings)  # type: ignore[arg-type]
