@@ -24,9 +24,9 @@ _PREFIX = struct.Struct(">II")
 
 
 def with_send_replies() -> None:
-    encode = REPLIES.encode
+    encode, message_id = REPLIES.encode, MESSAGE_ID.encode()
     for opaque, queue_id, queue_offset, unique_id in ANSWERS:
-        encode(opaque, MESSAGE_ID, queue_id, queue_offset, unique_id)
+        encode(opaque, message_id, queue_id, queue_offset, unique_id)
 
 
 def with_encode_command() -> None:
@@ -76,7 +76,7 @@ def json_dumps(value: Any) -> bytes:
 def _check() -> None:
     """Everybody wrote the same."""
     opaque, queue_id, queue_offset, unique_id = answer = ANSWERS[5]
-    ours = REPLIES.encode(opaque, MESSAGE_ID, queue_id, queue_offset, unique_id)
+    ours = REPLIES.encode(opaque, MESSAGE_ID.encode(), queue_id, queue_offset, unique_id)
     for other in (command_of(*answer), framed(json_dumps, *answer), framed(orjson.dumps, *answer)):
         assert decode_command(split_frames(other)[0]) == decode_command(split_frames(ours)[0])
 

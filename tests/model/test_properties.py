@@ -77,6 +77,14 @@ def test_one_property_is_found_without_parsing_all(given_properties: dict[str, s
         assert raw_property(raw.removesuffix(b"\x02"), name.encode()) == expected
 
 
+@pytest.mark.parametrize("end", [b"\x02", b""])
+def test_of_equal_names_the_last_counts(end: bytes) -> None:
+    raw = b"KEYS\x01a\x02TAGS\x01b\x02KEYS\x01c" + end
+
+    assert raw_property(raw, b"KEYS") == b"c"
+    assert parse_properties(raw.decode())["KEYS"] == "c"
+
+
 @pytest.mark.parametrize("raw", [b"", b"XTAGS\x01a\x02", b"TAGS\x01\x02", b"TAGS", b"A\x01TAGS\x02", b"TAGS2\x01a\x02"])
 def test_a_property_that_is_missing_or_empty_is_not_found(raw: bytes) -> None:
     assert raw_property(raw, b"TAGS") is None

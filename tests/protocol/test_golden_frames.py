@@ -226,7 +226,7 @@ def composed(frame: Captured, answer: Command) -> bytes | None:
         case 10 | 310 | 320 | 325 if "msgId" in ext and "recallHandle" not in ext:
             return SendReplies(ext["MSG_REGION"], ext["TRACE_ON"] == "true").encode(
                 answer.opaque,
-                ext["msgId"],
+                ext["msgId"].encode(),
                 int(ext["queueId"]),
                 int(ext["queueOffset"]),
                 ext.get("transactionId"),

@@ -43,6 +43,7 @@ _BLANK = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
 _unpack_v4 = _V4_HOSTS.unpack_from
 _pack_v4 = _V4_HOSTS.pack
+_pack_short = _SHORT.pack
 
 QUEUE_OFFSET_AT: Final = 20
 LOG_OFFSET_AT: Final = 28
@@ -66,6 +67,17 @@ def record_size(topic_bytes: int, body_bytes: int, properties_bytes: int, sys_fl
     return _HEADS[sys_flag & _HOSTS_V6].size + 3 + wide_topic + topic_bytes + body_bytes + properties_bytes
 
 
+def topic_field(topic: bytes) -> bytes:
+    """The topic as it stands in a record, behind its length: one byte up to 127 bytes, two beyond."""
+    size = len(topic)
+    return (size.to_bytes(1, "big") if size <= MAX_TOPIC_V1_BYTES else _SHORT.pack(size)) + topic
+
+
+def magic_for(topic: bytes) -> int:
+    """The version of records of this topic."""
+    return MAGIC_V1 if len(topic) <= MAX_TOPIC_V1_BYTES else MAGIC_V2
+
+
 def encode_record(
     topic: bytes,
     queue_id: int,
@@ -83,19 +95,50 @@ def encode_record(
     prepared_offset: int = 0,
 ) -> bytes:
     """The record of a message. Hosts are packed; `sys_flag` must tell their lengths (see `host_flags`)."""
-    topic_size = len(topic)
-    properties_size = _SHORT.pack(len(properties))
-    if topic_size <= MAX_TOPIC_V1_BYTES:
-        magic, topic_length = MAGIC_V1, topic_size.to_bytes(1, "big")
-    else:
-        magic, topic_length = MAGIC_V2, _SHORT.pack(topic_size)
-    head = _pack_v4 if not sys_flag & _HOSTS_V6 else _HEADS[sys_flag & _HOSTS_V6].pack
-    hosts_and_fixed = 60 + len(born_host) + len(store_host) + 12
-    body_size = len(body)
+    return pack_record(
+        record_size(len(topic), len(body), len(properties), sys_flag),
+        magic_for(topic),
+        topic_field(topic),
+        queue_id,
+        queue_offset,
+        log_offset,
+        body,
+        properties,
+        flag,
+        sys_flag,
+        born_ms,
+        born_host,
+        store_ms,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+    )
+
+
+def pack_record(
+    size: int,
+    magic: int,
+    topic: bytes,
+    queue_id: int,
+    queue_offset: int,
+    log_offset: int,
+    body: bytes,
+    properties: bytes,
+    flag: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: bytes,
+    store_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_offset: int,
+) -> bytes:
+    """`encode_record` for whoever knows `record_size`, `magic_for` and `topic_field` already; once per stored message."""
+    head = _HEADS[sys_flag & _HOSTS_V6].pack if sys_flag & _HOSTS_V6 else _pack_v4
     return b"".join(
         (
             head(
-                hosts_and_fixed + body_size + len(topic_length) + topic_size + 2 + len(properties),
+                size,
                 magic,
                 crc32(body) & CRC_MASK,
                 queue_id,
@@ -109,12 +152,11 @@ def encode_record(
                 store_host,
                 reconsume_times,
                 prepared_offset,
-                body_size,
+                len(body),
             ),
             body,
-            topic_length,
             topic,
-            properties_size,
+            _pack_short(len(properties)),
             properties,
         )
     )

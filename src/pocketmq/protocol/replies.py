@@ -19,9 +19,6 @@ from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.frames import PREFIX_SIZE, join_frame
 
-MAX_QUEUE_TEXTS: Final = 1024
-"""Queue ids whose text is kept for the next answer; that of any further one is composed each time."""
-
 _pack_prefix = struct.Struct(">II").pack
 _PREFIXES: Final = tuple(_pack_prefix(4 + size, size) for size in range(1024))
 """Prefixes of frames without a body, by the size of their JSON header."""
@@ -34,27 +31,24 @@ _END: Final = f',"serializeTypeCurrentRPC":"JSON","version":{int(VERSION)}}}'
 _as_json = msgspec.json.Encoder().encode
 
 
-def _is_plain(text: str) -> bool:
-    """Whether JSON adds two quotes to `text` and nothing else: no character is escaped."""
-    return len(_as_json(text)) == len(text.encode()) + 2
-
-
 class SendReplies:
     """Answers to sends: the message is stored, here is where. One per broker, for its region and trace switch."""
 
-    __slots__ = ("_after_ids", "_queue_texts", "_region", "_trace_on")
+    __slots__ = ("_region", "_template", "_trace_on")
 
     def __init__(self, region: str, trace_on: bool) -> None:
         self._region = region
         self._trace_on = trace_on
-        switch = "true" if trace_on else "false"
-        self._after_ids = f'","MSG_REGION":{_as_json(region).decode()},"TRACE_ON":"{switch}{_BEFORE_OPAQUE}'
-        self._queue_texts: dict[int, str] = {}
+        rest = f',"MSG_REGION":{_as_json(region).decode()},"TRACE_ON":"{"true" if trace_on else "false"}{_BEFORE_OPAQUE}'
+        self._template = (
+            b'{"code":0,"extFields":{"msgId":"%b","queueId":"%d","queueOffset":"%d","transactionId":%b'
+            + (rest.replace("%", "%%") + "%d" + _END).encode()
+        )
 
     def encode(
         self,
         opaque: int,
-        msg_id: str,
+        msg_id: bytes,
         queue_id: int,
         queue_offset: int,
         transaction_id: str | None = None,
@@ -64,31 +58,20 @@ class SendReplies:
 
         `code` is one of the four that mean stored: 0, 10, 11, 12.
         """
-        if code or transaction_id is None or not (transaction_id.isalnum() or _is_plain(transaction_id)):
+        if code or transaction_id is None:
             return self._encode_unusual(opaque, msg_id, queue_id, queue_offset, transaction_id, code)
-        try:
-            queue_text = self._queue_texts[queue_id]
-        except KeyError:
-            queue_text = self._new_queue_text(queue_id)
-        header = (
-            f'{{"code":0,"extFields":{{"msgId":"{msg_id}{queue_text}{queue_offset}","transactionId":"{transaction_id}'
-            f"{self._after_ids}{opaque}{_END}"
-        ).encode()
+        header = self._template % (msg_id, queue_id, queue_offset, _as_json(transaction_id), opaque)
         try:
             return _PREFIXES[len(header)] + header
         except IndexError:
             return join_frame(_JSON, header)
 
-    def _new_queue_text(self, queue_id: int) -> str:
-        text = f'","queueId":"{queue_id}","queueOffset":"'
-        if len(self._queue_texts) < MAX_QUEUE_TEXTS:
-            self._queue_texts[queue_id] = text
-        return text
-
     def _encode_unusual(
-        self, opaque: int, msg_id: str, queue_id: int, queue_offset: int, transaction_id: str | None, code: int
+        self, opaque: int, msg_id: bytes, queue_id: int, queue_offset: int, transaction_id: str | None, code: int
     ) -> bytes:
-        reply = SendReply(msg_id, queue_id, queue_offset, transaction_id, region=self._region, trace_on=self._trace_on)
+        reply = SendReply(
+            msg_id.decode(), queue_id, queue_offset, transaction_id, region=self._region, trace_on=self._trace_on
+        )
         return encode_command(Command(code, write_fields(reply), flag=RESPONSE, opaque=opaque))
 
 
