@@ -16,6 +16,7 @@ import errno
 import fcntl
 import mmap
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
@@ -70,6 +71,9 @@ class File(Protocol):
 
     def lock(self) -> bool:
         """Take the file for this process; False when another one has it. Freed by `close`, or with the process."""
+
+    def is_locked(self) -> bool:
+        """Whether another opening of the file has it. Takes nothing, and may be asked of a file opened for reading."""
 
     def close(self) -> None:
         """Closing twice is harmless. Maps live on."""
@@ -168,11 +172,19 @@ class DiskFile:
         return memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
 
     def lock(self) -> bool:
+        # A record lock on the first byte, as Java takes it, so that a broker of either kind keeps the other out; bound to
+        # this open file (OFD) and not to the process, so that it also works between two stores of one process.
+        wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, wanted)
+        except (BlockingIOError, PermissionError):
             return False
         return True
+
+    def is_locked(self) -> bool:
+        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        found = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, wanted)
+        return bool(struct.unpack("hhqqi4x", found)[0] != fcntl.F_UNLCK)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -260,8 +272,8 @@ def zero_from(file: File, offset: int, end: int) -> bool:
         chunk = file.read_at(at, min(len(_ZERO_CHUNK), end - at))
         if not chunk:
             break
-        if chunk != _ZERO_CHUNK[: len(chunk)]:
-            file.write_at(at, _ZERO_CHUNK[: len(chunk)])
+        if used := len(chunk.rstrip(b"\0")):  # no further: what is zero already may have no space on a full disk
+            file.write_at(at, _ZERO_CHUNK[:used])
             found = True
         at = file.next_data(at + len(chunk))
     return found

@@ -97,6 +97,11 @@ class FaultyFile:
             self._check()
             return self._drive.owners.setdefault(self._number, self) is self
 
+    def is_locked(self) -> bool:
+        with self._drive.lock:
+            self._check()
+            return self._drive.owners.get(self._number, self) is not self
+
     def close(self) -> None:
         with self._drive.lock:
             if self._closed:
