@@ -37,6 +37,7 @@ from pocketmq.protocol.record import (
     encode_message,
     encode_record,
     host_flags,
+    properties_start,
     property_crc,
     property_crc_holds,
     record_size,
@@ -359,6 +360,23 @@ def test_lengths_that_cannot_be_raise_nothing_but_a_protocol_error(body_size: in
 
     with suppress(ProtocolError):
         assert decode_record(bytes(record)) == decode_record(VECTOR)
+
+
+@given(records())
+def test_the_properties_are_found_without_decoding_the_rest(record: bytes) -> None:
+    assert record[properties_start(record) :] == decode_record(record).raw_properties
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"", VECTOR[:80], VECTOR[:88], VECTOR[:-19]]))
+def test_properties_of_what_is_no_record_are_not_found_behind_its_end(tail: bytes, head: bytes) -> None:
+    with suppress(ProtocolError):
+        assert 0 < properties_start(head + tail) <= len(head + tail)
+
+
+@pytest.mark.parametrize("size", [0, 39, 87, 88, 100])
+def test_a_record_that_is_cut_short_has_no_properties(size: int) -> None:
+    with pytest.raises(ProtocolError, match="record at 0 has"):
+        properties_start(VECTOR[:size])
 
 
 def test_a_topic_that_is_not_utf_8_is_refused_and_properties_are_read_as_java_reads_them() -> None:

@@ -39,9 +39,11 @@ _HEADS = {
     SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6: struct.Struct(">IIIiiqqiq20sq20siqi"),
 }
 _HOSTS_V6 = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_HEAD_SIZES = {flags: head.size for flags, head in _HEADS.items()}
 _BLANK = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
 _unpack_v4 = _V4_HOSTS.unpack_from
+_unpack_int = struct.Struct(">i").unpack_from
 _pack_v4 = _V4_HOSTS.pack
 _pack_short = _SHORT.pack
 
@@ -257,6 +259,23 @@ def _topic_v2(buffer: bytes, at: int, magic: int, body_end: int) -> tuple[int, i
         raise _damage(at, f"magic {magic:#010x}")
     topic_at = body_end + 2
     return topic_at, topic_at + (buffer[body_end] << 8 | buffer[body_end + 1])
+
+
+def properties_start(record: bytes) -> int:
+    """Where the properties of one whole record begin; they end with it. For filters, which need nothing else of a record."""
+    try:
+        head = _HEAD_SIZES[record[SYS_FLAG_AT + 3] & _HOSTS_V6]
+        body_size: int = _unpack_int(record, head - 4)[0]
+        topic_at = head + body_size
+        if record[7] == MAGIC_V1 & 0xFF:
+            start = topic_at + 3 + record[topic_at]
+        else:
+            start = topic_at + 4 + (record[topic_at] << 8 | record[topic_at + 1])
+    except (struct.error, IndexError):
+        raise _damage(0, f"only {len(record)} bytes") from None
+    if not head < start <= len(record):
+        raise _damage(0, f"properties at {start} of {len(record)} bytes")
+    return start
 
 
 def decode_records(buffer: bytes, *, check_crc: bool = True) -> list[StoredMessage]:
