@@ -24,7 +24,8 @@ class Captured(NamedTuple):
     """One frame of a conversation, byte exact. `answers` is the request code that a response belongs to.
 
     `link` is where it was heard: `namesrv`, `broker` or `vip` with a client, `registration` of a broker with its name
-    server; `forward` when it went from the side that connected to the side that listens.
+    server; `conn` tells the connections of a link apart; `forward` when it went from the side that connected to the side
+    that listens.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Captured(NamedTuple):
     answers: int | None
     link: str
     forward: bool
+    conn: str = ""
 
     @property
     def command(self) -> Command:
@@ -60,6 +62,7 @@ def _frames(path: Path) -> Iterator[Captured]:
                 answers=record.get("answers"),
                 link=record["conn"].partition("#")[0],
                 forward=record["dir"] == "->",
+                conn=record["conn"],
             )
 
 

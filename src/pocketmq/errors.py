@@ -78,6 +78,12 @@ class InvalidSetting(UsageError):
     """A setting with an unknown name or an impossible value."""
 
 
+class ImpossibleRequest(UsageError):
+    """A request that was understood and can never be carried out as it is; RocketMQ has no better code for it than 1."""
+
+    code = ResponseCode.SYSTEM_ERROR
+
+
 class WrongState(PocketMQError, RuntimeError):
     """Called too early, too late, or from a place where it cannot work: not started, closed, inside a running loop."""
 

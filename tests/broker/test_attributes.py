@@ -1,0 +1,77 @@
+"""Attributes: only what the broker knows, only what was asked, and every refusal says why."""
+
+import pytest
+
+from pocketmq.broker.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, altered, parse_changes
+from pocketmq.errors import ImpossibleRequest
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (None, {}),
+        ("", {}),
+        ("+message.type=FIFO", {"+message.type": "FIFO"}),
+        ("+a=1,-b", {"+a": "1", "-b": ""}),
+        ("+a=x=y", {"+a": "x=y"}),
+    ],
+)
+def test_a_text_is_read_as_changes(text: str | None, changes: dict[str, str]) -> None:
+    assert parse_changes(text) == changes
+
+
+def test_the_same_change_twice_is_refused() -> None:
+    with pytest.raises(ImpossibleRequest, match="twice"):
+        parse_changes("+a=1,+a=2")
+
+
+@pytest.mark.parametrize(
+    ("current", "changes", "after"),
+    [
+        (None, {}, {}),
+        (None, {"+message.type": "FIFO"}, {"message.type": "FIFO"}),
+        (
+            None,
+            {"+queue.type": "SimpleCQ", "+cleanup.policy": "DELETE"},
+            {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"},
+        ),
+        ({}, {"+message.type": "DELAY"}, {"message.type": "DELAY"}),
+        ({"message.type": "FIFO"}, {}, {"message.type": "FIFO"}),
+        ({"message.type": "FIFO"}, {"+message.type": "NORMAL"}, {"message.type": "NORMAL"}),
+        ({"message.type": "FIFO", "kept": "1"}, {"-message.type": ""}, {"kept": "1"}),
+    ],
+)
+def test_changes_are_made_to_what_is_there(
+    current: dict[str, str] | None, changes: dict[str, str], after: dict[str, str]
+) -> None:
+    assert altered(TOPIC_ATTRIBUTES, current, changes) == after
+
+
+@pytest.mark.parametrize(
+    ("current", "changes", "why"),
+    [
+        (None, {"message.type": "FIFO"}, "begins neither with"),
+        (None, {"": ""}, "begins neither with"),
+        (None, {"+colour": "red"}, "not supported"),
+        (None, {"+reserve.time": "1"}, "not supported"),
+        (None, {"+message.type": "MIXED"}, "cannot be 'MIXED'"),
+        (None, {"+queue.type": "BatchCQ"}, "cannot be 'BatchCQ'"),
+        (None, {"+cleanup.policy": "COMPACTION"}, "cannot be 'COMPACTION'"),
+        (None, {"-message.type": ""}, "not set"),
+        ({}, {"-message.type": ""}, "not set"),
+        ({}, {"+queue.type": "SimpleCQ"}, "only when the topic is made"),
+        ({"queue.type": "SimpleCQ"}, {"-queue.type": ""}, "only when the topic is made"),
+        ({"message.type": "FIFO"}, {"+message.type": "NORMAL", "-message.type": ""}, "both set and removed"),
+        ({"message.type": "FIFO"}, {"-message.type": "", "+message.type": "NORMAL"}, "both set and removed"),
+    ],
+)
+def test_what_cannot_be_is_refused(current: dict[str, str] | None, changes: dict[str, str], why: str) -> None:
+    with pytest.raises(ImpossibleRequest, match=why) as refused:
+        altered(TOPIC_ATTRIBUTES, current, changes)
+
+    assert refused.value.code == 1
+
+
+def test_groups_have_no_attributes() -> None:
+    with pytest.raises(ImpossibleRequest, match="known are: none"):
+        altered(GROUP_ATTRIBUTES, None, {"+message.type": "FIFO"})

@@ -1,0 +1,476 @@
+"""Topics: who may make which, what changes show, and that nothing is lost between two lives of a broker."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from tests.golden import GOLDEN, captured, needs_golden
+
+from pocketmq.broker.attributes import parse_changes
+from pocketmq.broker.topics import MAX_QUEUES, TopicTable, built_in_topics
+from pocketmq.codes import RequestCode
+from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, TopicNotFound
+from pocketmq.model.flags import Perm, TopicFlag
+from pocketmq.model.names import GroupName, TopicName
+from pocketmq.protocol.api.sending import SendMessageV2
+from pocketmq.protocol.api.topics import CreateTopic
+from pocketmq.protocol.bodies import topics as bodies
+from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.heartbeat import HeartbeatData
+from pocketmq.protocol.bodies.registration import read_registration
+from pocketmq.protocol.bodies.topics import TopicConfig, TopicConfigList, TopicFilterType
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json
+
+NOW = 1_700_000_000_000
+TEMPLATE = "TBW102"
+T = TopicName("T")
+GROUP = GroupName("g")
+
+
+@pytest.fixture
+def topics() -> TopicTable:
+    return TopicTable("DefaultCluster", "broker-a")
+
+
+def test_a_broker_has_its_own_topics() -> None:
+    found = {topic.topic_name: (topic.read_queue_nums, topic.perm) for topic in built_in_topics("C", "b", trace=True)}
+
+    assert found == {
+        "TBW102": (8, 7),
+        "C": (16, 7),
+        "b": (1, 7),
+        "SELF_TEST_TOPIC": (1, 6),
+        "BenchmarkTest": (1024, 6),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "C_REPLY_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+        "rmq_sys_wheel_timer": (1, 6),
+        "rmq_sys_REVIVE_LOG_C": (8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_b": (1, 1),
+        "RMQ_SYS_TRACE_TOPIC": (1, 6),
+    }
+
+
+def test_template_and_trace_topic_can_be_missing() -> None:
+    names = {topic.topic_name for topic in built_in_topics("C", "b", auto_create=False)}
+
+    assert TEMPLATE not in names
+    assert "RMQ_SYS_TRACE_TOPIC" not in names
+
+
+def test_a_topic_is_found_or_it_is_an_error(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T", 2, 2)], NOW)
+
+    assert topics.get("T") == topics.require("T") == TopicConfig("T", 2, 2)
+    assert "T" in topics
+    assert TopicConfig("T", 2, 2) in list(topics)
+    assert topics.get("U") is None
+    assert "U" not in topics
+    with pytest.raises(TopicNotFound, match="topic U does not exist"):
+        topics.require("U")
+
+
+def test_every_change_makes_a_new_version_and_no_change_makes_none(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T", 2, 2)], NOW)
+    first = topics.version
+    topics.put([TopicConfig("T", 2, 2)], NOW + 1)
+    same = topics.version
+    topics.put([TopicConfig("T", 4, 4)], NOW + 2)
+    second = topics.version
+    topics.delete("T", NOW + 3)
+
+    assert first == DataVersion(1, 0, NOW)
+    assert same == first
+    assert second == DataVersion(2, 0, NOW + 2)
+    assert topics.version == DataVersion(3, 0, NOW + 3)
+
+
+def test_a_table_of_another_life_never_has_the_same_version() -> None:
+    assert TopicTable("C", "b", started_ms=1).version != TopicTable("C", "b", started_ms=2).version
+
+
+def test_changed_topics_are_told_once_as_they_are_now(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T", 2, 2)], NOW)
+    topics.put([TopicConfig("T", 4, 4), TopicConfig("U")], NOW)
+    topics.put([TopicConfig("V")], NOW)
+    topics.delete("V", NOW)
+
+    assert topics.take_changed() == [TopicConfig("T", 4, 4), TopicConfig("U")]
+    assert topics.take_changed() == []
+
+
+# administration
+
+
+@pytest.mark.parametrize("name", ["", "bad*topic", "a@b", "../etc", "x" * 128, "%RETRY%" + "x" * 249])
+def test_a_bad_name_is_refused(topics: TopicTable, name: str) -> None:
+    with pytest.raises(InvalidName) as refused:
+        topics.put([TopicConfig(name)], NOW)
+
+    assert refused.value.code == 29
+
+
+@pytest.mark.parametrize("name", ["x" * 127, "%RETRY%" + "x" * 248, "%DLQ%g", "a|b_c-d%e"])
+def test_a_good_name_is_taken(topics: TopicTable, name: str) -> None:
+    topics.put([TopicConfig(name)], NOW)
+
+    assert name in topics
+
+
+@pytest.mark.parametrize(
+    "name", [TEMPLATE, "DefaultCluster", "broker-a", "rmq_sys_anything", "TRANS_CHECK_MAX_TIME_TOPIC"]
+)
+def test_a_topic_of_the_broker_can_be_neither_changed_nor_deleted(topics: TopicTable, name: str) -> None:
+    before = topics.snapshot()
+
+    for change in (lambda: topics.put([TopicConfig(name)], NOW), lambda: topics.delete(name, NOW)):
+        with pytest.raises(InvalidName, match="belongs to the broker") as refused:
+            change()
+        assert refused.value.code == 29
+
+    assert topics.snapshot() == before
+    assert topics.is_system(name)
+
+
+def test_system_topics_are_listed(topics: TopicTable) -> None:
+    listed = topics.system_topics()
+
+    assert {TEMPLATE, "DefaultCluster", "broker-a", "TRANS_CHECK_MAX_TIME_TOPIC"} <= set(listed)
+    assert all(map(topics.is_system, listed))
+    assert not topics.is_system("T")
+
+
+@pytest.mark.parametrize("queues", [0, 1, MAX_QUEUES - 1, MAX_QUEUES])
+def test_queue_numbers_within_the_limit_are_taken(topics: TopicTable, queues: int) -> None:
+    topics.put([TopicConfig("T", queues, queues)], NOW)
+
+    assert topics.require("T").write_queue_nums == queues
+
+
+@pytest.mark.parametrize(
+    "config", [TopicConfig("T", -1, 1), TopicConfig("T", 1, MAX_QUEUES + 1), TopicConfig("T", perm=16)]
+)
+def test_numbers_that_cannot_be_are_refused(topics: TopicTable, config: TopicConfig) -> None:
+    with pytest.raises(InvalidParameter) as refused:
+        topics.put([config], NOW)
+
+    assert refused.value.code == 29
+    assert "T" not in topics
+
+
+def test_several_topics_are_put_all_or_none(topics: TopicTable) -> None:
+    with pytest.raises(InvalidName):
+        topics.put([TopicConfig("T"), TopicConfig("bad*topic")], NOW)
+
+    assert "T" not in topics
+    assert topics.take_changed() == []
+
+
+def test_attributes_are_changed_and_kept(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T", attributes=parse_changes("+message.type=FIFO"))], NOW)
+    topics.put([TopicConfig("T", 2, 2)], NOW)
+
+    assert topics.require("T") == TopicConfig("T", 2, 2, attributes={"message.type": "FIFO"})
+
+    topics.put([TopicConfig("T", 2, 2, attributes=parse_changes("-message.type"))], NOW)
+    assert topics.require("T").attributes == {}
+    with pytest.raises(ImpossibleRequest):
+        topics.put([TopicConfig("T", 2, 2, attributes=parse_changes("-message.type"))], NOW)
+
+
+def test_deleting_says_whether_there_was_anything(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T")], NOW)
+    version = topics.version
+
+    assert topics.delete("T", NOW)
+    assert topics.version != version
+    assert "T" not in topics
+
+    version = topics.version
+    assert not topics.delete("T", NOW)
+    assert topics.version == version
+    with pytest.raises(InvalidName):
+        topics.delete("", NOW)
+
+
+# topics made by sending to them
+
+
+@pytest.mark.parametrize(("asked", "queues"), [(1, 1), (7, 7), (8, 8), (9, 8), (1000, 8)])
+def test_an_unknown_topic_is_made_with_at_most_the_queues_of_its_template(
+    topics: TopicTable, asked: int, queues: int
+) -> None:
+    made = topics.create_for_send(T, TEMPLATE, asked, NOW, sys_flag=TopicFlag.UNIT)
+
+    assert made == TopicConfig("T", queues, queues, Perm.READ_WRITE, topic_sys_flag=1)
+    assert topics.require("T") == made
+    assert topics.take_changed() == [made]
+    assert topics.version.counter == 1
+
+
+def test_a_topic_takes_permission_and_filter_type_from_its_template(topics: TopicTable) -> None:
+    topics.put([TopicConfig("template", 3, 2, Perm.READ | Perm.INHERIT, TopicFilterType.MULTI_TAG)], NOW)
+
+    made = topics.create_for_send(T, "template", 4, NOW)
+
+    assert made == TopicConfig("T", 2, 2, Perm.READ, TopicFilterType.MULTI_TAG)
+
+
+def test_a_topic_that_is_there_is_left_as_it_is(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T", 1, 1)], NOW)
+    version = topics.version
+
+    assert topics.create_for_send(T, TEMPLATE, 4, NOW) == TopicConfig("T", 1, 1)
+    assert topics.version == version
+
+
+@pytest.mark.parametrize("asked", [0, -1])
+def test_no_topic_without_queues_is_made(topics: TopicTable, asked: int) -> None:
+    with pytest.raises(InvalidParameter, match="at least 1"):
+        topics.create_for_send(T, TEMPLATE, asked, NOW)
+
+    assert "T" not in topics
+
+
+@pytest.mark.parametrize(
+    ("template", "why"), [("NoTemplate", "is not there"), ("plain", "does not pass its settings on")]
+)
+def test_without_a_template_no_topic_is_made(topics: TopicTable, template: str, why: str) -> None:
+    topics.put([TopicConfig("plain")], NOW)
+
+    with pytest.raises(TopicNotFound, match=why):
+        topics.create_for_send(T, template, 4, NOW)
+
+
+def test_a_retry_topic_needs_no_template_and_has_one_queue(topics: TopicTable) -> None:
+    for template in ("NoTemplate", TEMPLATE):
+        made = topics.create_for_send(TopicName(f"%RETRY%{template}"), template, 4, NOW)
+        assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (1, 1, 6)
+
+
+def test_switched_off_no_built_in_topic_is_a_template_but_one_of_the_administrator_is() -> None:
+    topics = TopicTable("C", "b", auto_create=False)
+    topics.restore(bodies.TopicTable(DataVersion(), {TEMPLATE: TopicConfig(TEMPLATE, 8, 8, 7)}))
+    topics.put([TopicConfig("own", 2, 2, 7)], NOW)
+
+    for template in (TEMPLATE, "C", "b"):
+        with pytest.raises(TopicNotFound, match="switched off"):
+            topics.create_for_send(T, template, 4, NOW)
+    assert topics.create_for_send(T, "own", 4, NOW).write_queue_nums == 2
+
+
+def test_topics_are_made_by_sending_up_to_the_limit_and_by_an_administrator_beyond_it() -> None:
+    own = len(TopicTable("C", "b"))
+    topics = TopicTable("C", "b", max_topics=own + 2)
+
+    topics.create_for_send(TopicName("T1"), TEMPLATE, 4, NOW)
+    topics.create_for_send(TopicName("T2"), TEMPLATE, 4, NOW)
+    for name in ("T3", "%RETRY%T3"):
+        with pytest.raises(TopicNotFound, match="max_topics"):
+            topics.create_for_send(TopicName(name), TEMPLATE, 4, NOW)
+
+    topics.put([TopicConfig("T3")], NOW)
+    topics.ensure_retry(GROUP, 1, NOW)
+    assert topics.create_for_send(TopicName("T2"), TEMPLATE, 4, NOW).topic_name == "T2"
+    assert len(topics) == own + 4
+
+
+# topics of a group
+
+
+@pytest.mark.parametrize(
+    ("asked", "queues"), [(-1, 1), (0, 1), (1, 1), (3, 3), (MAX_QUEUES, MAX_QUEUES), (MAX_QUEUES + 1, MAX_QUEUES)]
+)
+def test_a_group_gets_its_retry_topic(topics: TopicTable, asked: int, queues: int) -> None:
+    made = topics.ensure_retry(GROUP, asked, NOW, sys_flag=TopicFlag.UNIT_SUB)
+
+    assert made == TopicConfig("%RETRY%g", queues, queues, topic_sys_flag=2)
+    assert topics.take_changed() == [made]
+    assert topics.ensure_retry(GROUP, 9, NOW) == made
+    assert topics.take_changed() == []
+
+
+def test_a_retry_topic_is_ordered_as_long_as_the_group_has_an_ordered_topic(topics: TopicTable) -> None:
+    assert topics.ensure_retry(GROUP, 1, NOW, order=True).order
+    assert topics.ensure_retry(GROUP, 1, NOW).order
+    assert not topics.ensure_retry(GROUP, 1, NOW, order=False).order
+    assert topics.version.counter == 2
+
+
+def test_a_group_gets_a_topic_for_its_dead_letters(topics: TopicTable) -> None:
+    made = topics.ensure_dlq(GROUP, NOW)
+
+    assert made == TopicConfig("%DLQ%g", 1, 1)
+    assert topics.ensure_dlq(GROUP, NOW) is made
+
+
+def test_the_name_server_says_which_topics_are_ordered(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T"), TopicConfig("U")], NOW)
+
+    topics.mark_ordered(["T", "Unknown"], NOW)
+    version = topics.version
+    topics.mark_ordered(["T"], NOW)
+
+    assert topics.is_order("T")
+    assert not topics.is_order("U")
+    assert not topics.is_order("Unknown")
+    assert topics.version == version
+
+
+# telling the name servers
+
+
+def test_all_topics_are_registered_with_the_version(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T", 2, 2)], NOW)
+
+    told = topics.registration()
+
+    assert told.data_version == topics.version
+    assert told.topic_config_table == topics.snapshot().topic_config_table
+
+
+@pytest.mark.parametrize(("permission", "perm"), [(6, 7), (7, 7), (4, 4), (2, 2), (0, 0), (5, 5)])
+def test_a_broker_that_allows_less_registers_less(topics: TopicTable, permission: int, perm: int) -> None:
+    topics.put([TopicConfig("T", perm=7, order=True)], NOW)
+
+    (told,) = topics.registration(permission, topics.take_changed()).topic_config_table.values()
+
+    assert told == TopicConfig("T", perm=perm, order=True)
+    assert topics.require("T").perm == 7
+
+
+# keeping
+
+
+def test_a_restored_table_goes_on_where_the_saved_one_was(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T", 2, 2)], NOW)
+    again = TopicTable("DefaultCluster", "broker-a")
+
+    again.restore(topics.snapshot())
+
+    assert again.snapshot() == topics.snapshot()
+    assert again.take_changed() == []
+    again.put([TopicConfig("U")], NOW)
+    assert again.version == DataVersion(2, 0, NOW)
+
+
+def test_a_snapshot_does_not_change_with_the_table(topics: TopicTable) -> None:
+    taken = topics.snapshot()
+
+    topics.put([TopicConfig("T")], NOW)
+
+    assert "T" not in taken.topic_config_table
+
+
+@needs_golden
+@pytest.mark.parametrize("kind", ["clean", "live"])
+def test_the_table_of_a_real_broker_is_saved_as_it_was(kind: str) -> None:
+    data = (GOLDEN / "store" / "5.3.3" / kind / "config" / "topics.json").read_bytes()
+    topics = TopicTable("DefaultCluster", "broker-a", trace=True)
+
+    topics.restore(read_body(bodies.TopicTable, data))
+
+    assert read_json(write_pretty_json(topics.snapshot())) == read_json(data)
+
+
+@needs_golden
+@pytest.mark.parametrize("kind", ["clean", "live"])
+def test_the_table_of_an_older_broker_gets_what_is_new_since_then(kind: str) -> None:
+    data = (GOLDEN / "store" / "4.9.7" / kind / "config" / "topics.json").read_bytes()
+    topics = TopicTable("DefaultCluster", "broker-a", trace=True)
+
+    topics.restore(read_body(bodies.TopicTable, data))
+
+    saved = read_json(write_pretty_json(topics.snapshot()))
+    was = read_json(data)
+    assert saved["dataVersion"] == {"stateVersion": 0} | was["dataVersion"]
+    assert {name: saved["topicConfigTable"][name] for name in was["topicConfigTable"]} == {
+        name: {"attributes": {}} | row for name, row in was["topicConfigTable"].items()
+    }
+    assert saved["topicConfigTable"].keys() - was["topicConfigTable"].keys() == {
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "rmq_sys_wheel_timer",
+        "rmq_sys_REVIVE_LOG_DefaultCluster",
+        "rmq_sys_SYNC_BROKER_MEMBER_broker-a",
+    }
+
+
+def _replayed(topics: TopicTable, pattern: str) -> Iterator[TopicConfig]:
+    """What the table has to tell when the sends, send-backs, heartbeats and creations of a conversation come in."""
+    for frame in captured(pattern):
+        command = frame.command
+        if frame.answers is not None or frame.link not in ("broker", "vip"):
+            continue
+        if command.code == RequestCode.SEND_MESSAGE_V2 and "b" in (command.ext or {}):
+            send = read_fields(SendMessageV2, command.ext or {})
+            try:
+                topics.create_for_send(TopicName(send.topic), send.default_topic, send.default_topic_queue_nums, NOW)
+            except TopicNotFound:
+                assert send.topic == "NotCreatedTopic"
+        elif command.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+            group = GroupName((command.ext or {})["group"])
+            topics.ensure_retry(group, 1, NOW)
+            if (command.ext or {})["delayLevel"] == "-1":
+                topics.ensure_dlq(group, NOW)
+        elif command.code == RequestCode.HEART_BEAT:
+            for data in read_body(HeartbeatData, command.body).consumer_data_set:
+                topics.ensure_retry(GroupName(data.group_name), 1, NOW, order=False)
+        yield from topics.take_changed()
+
+
+@needs_golden
+@pytest.mark.parametrize("name", ["sendErrors", "retry", "push", "members", "orderly"])
+def test_topics_come_to_be_as_in_captured_conversations(name: str) -> None:
+    registered: dict[str, TopicConfig] = {}
+    for frame in captured(f"wire/5.3.3/json/{name}.jsonl"):
+        command = frame.command
+        if frame.link == "registration" and command.code == RequestCode.REGISTER_BROKER and frame.answers is None:
+            table = read_registration(command.body).topics.topic_config_table
+            if len(table) == 1:
+                registered |= table
+    topics = TopicTable("DefaultCluster", "broker-a", trace=True)
+
+    made = list(_replayed(topics, f"wire/5.3.3/json/{name}.jsonl"))
+
+    assert registered
+    assert {topic.topic_name: topic for topic in made} == registered
+    assert len(made) == len(registered)
+
+
+@needs_golden
+def test_mqadmin_creates_what_it_says_it_created() -> None:
+    topics = TopicTable("DefaultCluster", "broker-a", trace=True)
+    refused = []
+    for frame in captured("mqadmin/5.3.3/wire/*-updateTopic*.jsonl"):
+        command = frame.command
+        if frame.answers is None and command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
+            asked = read_fields(CreateTopic, command.ext or {})
+            put = partial(
+                TopicConfig,
+                asked.topic,
+                asked.read_queue_nums,
+                asked.write_queue_nums,
+                asked.perm,
+                TopicFilterType(asked.topic_filter_type),
+                asked.topic_sys_flag or 0,
+                asked.order,
+            )
+            try:
+                topics.put([put(parse_changes(asked.attributes))], NOW)
+            except InvalidName:
+                refused.append(asked.topic)
+        elif frame.answers is None and command.code == RequestCode.UPDATE_AND_CREATE_TOPIC_LIST:
+            topics.put(read_body(TopicConfigList, command.body).topic_config_list, NOW)
+
+    assert refused == ["bad*topic"]
+    assert topics.take_changed() == [
+        TopicConfig("AdminTopic", 4, 4),
+        TopicConfig("AdminTopic2", 1, 1, perm=4),
+        TopicConfig("AdminFifo", 2, 2, attributes={"message.type": "FIFO"}),
+        TopicConfig("AdminOrdered", 2, 2, order=True),
+        TopicConfig("AdminList1", 2, 2),
+        TopicConfig("AdminList2", 1, 1),
+    ]
