@@ -47,3 +47,23 @@ def test_an_open_bracket_is_no_reason_to_take_the_default_port() -> None:
 def test_ipv6_without_brackets_is_refused_because_its_port_cannot_be_told() -> None:
     with pytest.raises(InvalidSetting, match=r"\[::1\]:10911"):
         Address.parse("::1:9876")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("LocalHost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        ("localhost.example", False),
+    ],
+)
+def test_only_what_cannot_be_reached_from_outside_is_loopback(host: str, is_loopback: bool) -> None:
+    assert Address(host, 1).is_loopback == is_loopback

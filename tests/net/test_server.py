@@ -194,6 +194,34 @@ def test_beyond_its_bound_a_server_accepts_and_closes_and_says_so_once(caplog: p
     assert "5 connections are open, the limit of this server" in caplog.text
 
 
+def test_a_server_tells_once_of_every_connection_that_is_gone() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        lost: list[tuple[Address, str]] = []
+        server = Server(
+            SERVER,
+            serve=echo,
+            on_lost=lambda peer, reason: lost.append((peer.address, str(reason))),
+            network=network,
+            settings=ServerSettings(max_connections=2),
+        )
+        async with server:
+            first, second = [await connect(network, server.address) for _ in range(2)]
+            refused = await connect(network, server.address)
+            await refused.wait_lost()
+            assert len(lost) == 1
+            first.close()
+            await first.wait_lost()
+            await until(lambda: len(lost) == 2)
+
+        assert len({address for address, _ in lost}) == 3
+        assert "the limit of this server" in lost[0][1]
+        assert "the server stopped" in lost[2][1]
+        await second.wait_lost()
+
+    run(main())
+
+
 def test_one_host_cannot_take_the_places_of_others() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)

@@ -1,5 +1,6 @@
 """Where somebody listens: `host:port`, as texts on the wire and in settings have it."""
 
+from ipaddress import ip_address
 from typing import NamedTuple, Self
 
 from pocketmq.errors import InvalidSetting
@@ -22,6 +23,14 @@ class Address(NamedTuple):
         if not (port.isascii() and port.isdigit()) or int(port) > LARGEST_PORT:
             raise InvalidSetting(f"address {text!r} has no port from 0 to {LARGEST_PORT}; write it as host:port")
         return cls(host, int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs of this machine reach it. A name other than `localhost` may mean anything, so it is not."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

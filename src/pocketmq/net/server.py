@@ -8,6 +8,7 @@ Beyond the bound on connections a newcomer is accepted and closed, so that it le
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import Self
 
 import msgspec
@@ -56,6 +57,7 @@ class ServerCounters(msgspec.Struct):
 class Server:
     """Serves requests by `serve`, or by `on_turn`, which gets whole turns; see `net.peer` for both.
 
+    `on_lost(peer, reason)` is called once for every connection, refused ones included, when it is gone.
     Use it as `async with Server(...) as server:`; `server.address` has the port that was given for 0.
     """
 
@@ -65,6 +67,7 @@ class Server:
         *,
         serve: Serve | None = None,
         on_turn: OnTurn | None = None,
+        on_lost: Callable[[Peer, PocketMQError], None] | None = None,
         tls: ServerTls | None = None,
         network: Network | None = None,
         settings: ServerSettings | None = None,
@@ -72,6 +75,7 @@ class Server:
         self._wanted = address
         self._serve = serve
         self._on_turn = on_turn
+        self._on_lost = on_lost
         self._tls = tls
         self._network = network or TcpNetwork()
         self._settings = settings or ServerSettings()
@@ -171,6 +175,8 @@ class Server:
         counters.idle += peer.line.ending is Ending.IDLE
         counters.slow += peer.line.ending is Ending.SLOW
         counters.protocol_errors += peer.line.ending is Ending.PROTOCOL
+        if self._on_lost is not None:
+            self._on_lost(peer, reason)
 
     def _count_turned_away(self, reason: NetworkError) -> None:
         self.counters.turned_away += 1

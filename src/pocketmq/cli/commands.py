@@ -1,0 +1,76 @@
+"""What all commands have in common: how an error becomes a sentence and an exit code, in one place."""
+
+import difflib
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import click
+
+from pocketmq.errors import PocketMQError, UsageError
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    REPAIRABLE = 1
+    DAMAGE = 2
+    REFUSED = 3
+    USAGE = 64
+    INTERRUPTED = 130
+
+
+class ErrorTellingGroup(click.Group):
+    """A group that names the nearest command for one it does not know, and ends every error in plain words.
+
+    Click's own exit codes are 1 and 2 for all kinds of errors, which mean something else here.
+    """
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        try:
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(ExitCode.USAGE)
+        except click.Abort:
+            _tell("interrupted")
+            sys.exit(ExitCode.INTERRUPTED)
+        except UsageError as error:
+            _tell(str(error))
+            sys.exit(ExitCode.USAGE)
+        except PocketMQError as error:
+            _tell(str(error))
+            sys.exit(ExitCode.REFUSED)
+        except OSError as error:
+            _tell(_sentence(error))
+            sys.exit(ExitCode.REFUSED)
+        sys.exit(result if isinstance(result, int) else ExitCode.OK)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(self.list_commands(ctx))}."
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _tell(text: str) -> None:
+    click.echo(f"pocketmq: {text}", err=True)
+
+
+def _sentence(error: OSError) -> str:
+    what = f"{error.filename}: " if error.filename else ""
+    hint = ". Run it as the user that owns the store" if isinstance(error, PermissionError) else ""
+    return f"{what}{error.strerror or error}{hint}"

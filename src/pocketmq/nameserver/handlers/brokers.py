@@ -1,0 +1,143 @@
+"""Brokers: they register and say that they live, and everybody asks for them."""
+
+import logging
+from zlib import crc32
+
+from pocketmq.clock import Clock
+from pocketmq.codes import RequestCode
+from pocketmq.errors import ServerFailed
+from pocketmq.nameserver.brokers import Registration
+from pocketmq.nameserver.handlers.request import Handler, Reply, Request
+from pocketmq.nameserver.kv_config import ORDER_NAMESPACE, KvConfig
+from pocketmq.nameserver.routes import RouteTable
+from pocketmq.nameserver.settings import SettingsInUse
+from pocketmq.protocol.api import Envelope
+from pocketmq.protocol.api.routes import (
+    AddWritePerm,
+    AddWritePermReply,
+    BrokerHeartbeat,
+    DataVersionReply,
+    GetBrokerMemberGroup,
+    QueryDataVersion,
+    RegisterBroker,
+    RegisterBrokerReply,
+    UnregisterBroker,
+    WipeWritePerm,
+    WipeWritePermReply,
+)
+from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.key_values import KVTable
+from pocketmq.protocol.bodies.registration import read_registration
+from pocketmq.protocol.bodies.routes import BrokerMemberGroup
+from pocketmq.protocol.fields import NoFields, read_fields
+from pocketmq.protocol.java_json import read_body, write_body
+
+log = logging.getLogger("pocketmq.nameserver")
+
+_CRC_MASK = 0x7FFF_FFFF
+
+
+class BrokerHandlers:
+    """Requests about brokers."""
+
+    def __init__(self, routes: RouteTable, kv_config: KvConfig, settings: SettingsInUse, clock: Clock) -> None:
+        self._routes = routes
+        self._kv_config = kv_config
+        self._settings = settings
+        self._clock = clock
+        self._told_refusal = ""
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.REGISTER_BROKER: self.register,
+            RequestCode.UNREGISTER_BROKER: self.unregister,
+            RequestCode.BROKER_HEARTBEAT: self.heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self.data_version,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self.members,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
+        }
+
+    def register(self, request: Request[RegisterBroker]) -> Reply:
+        told = _registration(request)
+        settings = self._settings.now
+        try:
+            done = self._routes.register(
+                told, self._clock.monotonic(), drop_absent=settings.delete_topic_with_broker_registration
+            )
+        except ServerFailed as refusal:
+            self._tell_refusal(f"{told.broker_name!r} at {told.address!r}: {refusal.remark}")
+            raise
+        if done.is_new:
+            log.info("%s registered by %s", done.member, request.peer.address)
+        if done.rival is not None:
+            self._tell_refusal(f"{told.broker_name!r} at {told.address!r} is ignored: {done.rival} has a newer state")
+        orders = self._kv_config.table(ORDER_NAMESPACE) if settings.return_order_topic_config_to_broker else None
+        return Reply(
+            RegisterBrokerReply(done.master.ha_address, done.master.address) if done.master else RegisterBrokerReply(),
+            b"" if orders is None else write_body(KVTable(orders)),
+        )
+
+    def unregister(self, request: Request[UnregisterBroker]) -> Reply:
+        header = request.header
+        gone = self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        if gone is not None:
+            log.info("%s unregistered", gone)
+        return Reply()
+
+    def heartbeat(self, request: Request[BrokerHeartbeat]) -> Reply:
+        self._routes.heard_from(request.header.cluster_name, request.header.broker_addr, self._clock.monotonic())
+        return Reply()
+
+    def data_version(self, request: Request[QueryDataVersion]) -> Reply:
+        cluster, address = request.header.cluster_name, request.header.broker_addr
+        theirs = read_body(DataVersion, request.command.body)
+        self._routes.heard_from(cluster, address, self._clock.monotonic())
+        ours = self._routes.data_version(cluster, address)
+        return Reply(DataVersionReply(ours != theirs), b"" if ours is None else write_body(ours))
+
+    def members(self, request: Request[GetBrokerMemberGroup]) -> Reply:
+        members = self._routes.members(request.header.cluster_name, request.header.broker_name)
+        return Reply(body=write_body(BrokerMemberGroup(members)))
+
+    def cluster_info(self, request: Request[NoFields]) -> Reply:
+        return Reply(body=write_body(self._routes.cluster_info()))
+
+    def wipe_write_perm(self, request: Request[WipeWritePerm]) -> Reply:
+        count = self._routes.wipe_write_perm(request.header.broker_name)
+        log.info(
+            "%s wiped the write permission of %r: %d topics", request.peer.address, request.header.broker_name, count
+        )
+        return Reply(WipeWritePermReply(count))
+
+    def add_write_perm(self, request: Request[AddWritePerm]) -> Reply:
+        count = self._routes.add_write_perm(request.header.broker_name)
+        log.info("%s gave write permission to %r: %d topics", request.peer.address, request.header.broker_name, count)
+        return Reply(AddWritePermReply(count))
+
+    def _tell_refusal(self, text: str) -> None:
+        """A broker that is refused comes again every 30 s, with the same words."""
+        if text != self._told_refusal:
+            self._told_refusal = text
+            log.warning("%s", text)
+
+
+def _registration(request: Request[RegisterBroker]) -> Registration:
+    """What the broker says; the line it came by stands for it."""
+    header, command = request.header, request.command
+    if header.body_crc32 and header.body_crc32 != crc32(command.body) & _CRC_MASK:
+        raise ServerFailed("crc32 not match")
+    timeout_ms = header.heartbeat_timeout_millis
+    return Registration(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        address=header.broker_addr,
+        ha_address=header.ha_server_addr,
+        body=read_registration(command.body, compressed=bool(header.compressed), version=command.version),
+        line=request.peer,
+        timeout_s=None if timeout_ms is None else timeout_ms / 1000,
+        acting_master=header.enable_acting_master,
+        zone=read_fields(Envelope, command.ext).zone_name,
+    )

@@ -1,0 +1,243 @@
+"""Routes: which brokers there are, which topics they have, and who is still there. Pure: no I/O, and told the time.
+
+    register ──► a member, and its topics ─┬─ heard again in time ─────────────────► stays
+                                           ├─ unregister, line lost, `expire` ─────► gone at once
+                                           └─ last of its name ────────────────────► the name leaves its clusters and all topics
+
+What a refused registration says leaves no trace. Times are seconds of a clock that only grows.
+"""
+
+from collections.abc import Hashable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pocketmq.errors import ServerFailed
+from pocketmq.model.flags import Perm
+from pocketmq.nameserver.brokers import MASTER_ID, Broker, BrokerTable, Member, Registration
+from pocketmq.nameserver.limits import RouteLimits
+from pocketmq.nameserver.topics import TopicTable
+from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterInfo, QueueData, TopicRouteData
+from pocketmq.protocol.bodies.topics import TopicConfig, TopicList
+
+BROKER_TIMEOUT_S: Final = 120.0
+"""How long a broker may be silent, unless it says another time itself."""
+MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Topics by which the members of a broker name find each other: they need the true ids, never an acting master."""
+
+
+class Registered(NamedTuple):
+    """What came of a registration."""
+
+    member: Member | None = None
+    """None: ignored, because `rival` has the same id and a newer state."""
+    is_new: bool = False
+    master: Member | None = None
+    """Told to slaves."""
+    rival: Member | None = None
+
+
+class RouteTable:
+    """All that brokers told."""
+
+    def __init__(self, limits: RouteLimits | None = None, *, timeout_s: float = BROKER_TIMEOUT_S) -> None:
+        self._limits = limits or RouteLimits()
+        self._brokers = BrokerTable(timeout_s)
+        self.topics = TopicTable()
+
+    def register(self, told: Registration, now: float, *, drop_absent: bool = False) -> Registered:
+        """Take a registration, whole or of a single topic. ServerFailed when it comes too early, or passes a bound.
+
+        With `drop_absent`, topics that a whole registration does not name are taken from the broker.
+        """
+        broker = self._brokers.named(told.broker_name)
+        held = broker.members.get(told.broker_id) if broker else None
+        if held and held.address != told.address and held.version.state_version > told.version.state_version:
+            self.unregister(told.cluster, told.broker_name, told.address)
+            return Registered(rival=held)
+        # A single topic is an addition to what is known, and of this broker nothing is known yet.
+        if held is None and len(told.body.topics.topic_config_table) == 1:
+            raise ServerFailed("register broker failed")
+        known = self._brokers.at(told.cluster, told.address)
+        tells_topics = _tells_topics(told, broker)
+        self._check(told, is_new=known is None, tells_topics=tells_topics)
+        changed = held is None or known is None or known.version != told.version
+        if known and known.broker_name != told.broker_name:
+            self._withdraw(known)
+        member = self._brokers.enter(told, now)
+        if tells_topics:
+            self._take_topics(told, changed=changed, drop_absent=drop_absent)
+        return Registered(member, known is None, self._master_of(member))
+
+    def unregister(self, cluster: str, broker_name: str, address: str) -> Member | None:
+        """A broker says good-bye; None when it was not known."""
+        member = self._brokers.at(cluster, address)
+        if member is None or member.broker_name != broker_name:
+            return None
+        self._withdraw(member)
+        return member
+
+    def heard_from(self, cluster: str, address: str, now: float) -> None:
+        """A broker lives; one that is not registered is not thereby."""
+        member = self._brokers.at(cluster, address)
+        if member is not None:
+            member.heard_at = now
+
+    def lose(self, line: Hashable) -> list[Member]:
+        """A connection is gone, and with it the brokers that registered by it last."""
+        lost = self._brokers.of_line(line)
+        for member in lost:
+            self._withdraw(member)
+        return lost
+
+    def expire(self, now: float) -> list[Member]:
+        """Remove the brokers that were not heard within their time; the caller closes their lines."""
+        expired = self._brokers.overdue(now)
+        for member in expired:
+            self._withdraw(member)
+        return expired
+
+    def register_topic(self, topic: str, queues: tuple[QueueData, ...]) -> str | None:
+        """Add a topic by hand. A broker name that is not known, if any: then nothing was added."""
+        names = [data.broker_name for data in queues]
+        unknown = next((name for name in names if self._brokers.named(name) is None), None)
+        if unknown is None:
+            self._limits.check_topics(self.topics, [topic], set(names))
+            for data in queues:
+                self.topics.put(topic, data)
+        return unknown
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or in one cluster. A broker that still has it tells it again when its table changes."""
+        if cluster:
+            self.topics.remove(topic, self._brokers.names_of(cluster))
+        else:
+            self.topics.delete(topic)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Nobody shall write to this broker; how many topics it has. Lasts until the broker changes a topic."""
+        return self.topics.change_perm(broker_name, _without_write)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """All its topics may be read and written, whatever the permission was before: RocketMQ does not remember it."""
+        return self.topics.change_perm(broker_name, lambda _: Perm.READ_WRITE)
+
+    def route(self, topic: str, *, acting_master: bool = False) -> TopicRouteData | None:
+        """Where a topic is; None when no broker has it. With `acting_master` a slave may stand in for a lost master."""
+        queues = self.topics.queues(topic)
+        brokers = [broker for name in queues if (broker := self._brokers.named(name))]
+        if not brokers:
+            return None
+        datas = [broker.data for broker in brokers]
+        if acting_master and not topic.startswith(MEMBER_TOPIC_PREFIX):
+            datas = [_with_acting_master(data, queues) for data in datas]
+        members = [member for broker in brokers for member in broker.members.values()]
+        mappings = self.topics.mappings(topic)
+        return TopicRouteData(
+            queue_datas=tuple(queues.values()),
+            broker_datas=tuple(datas),
+            filter_server_table={one.address: one.filter_servers for one in members if one.filter_servers},
+            topic_queue_mapping_by_broker=None if mappings is None else dict(mappings),
+        )
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """The state of a broker's topics that is known here."""
+        member = self._brokers.at(cluster, address)
+        return member.version if member else None
+
+    def cluster_info(self) -> ClusterInfo:
+        return self._brokers.info()
+
+    def members(self, cluster: str, broker_name: str) -> BrokerMembers:
+        return self._brokers.members(cluster, broker_name)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        return self.topics.of_brokers(self._brokers.names_of(cluster))
+
+    def system_topics(self) -> TopicList:
+        """Every cluster and every broker name is the name of a topic, too; and one broker that can tell the others."""
+        clusters = self._brokers.info().cluster_addr_table
+        names = dict.fromkeys(name for cluster, brokers in clusters.items() for name in (cluster, *brokers))
+        return TopicList(tuple(names), self._brokers.first_address())
+
+    def _check(self, told: Registration, *, is_new: bool, tells_topics: bool) -> None:
+        self._limits.check_broker(told, int(is_new), len(self._brokers))
+        if tells_topics:
+            topics = {config.topic_name for config in told.body.topics.topic_config_table.values()}
+            self._limits.check_topics(self.topics, topics, (told.broker_name,))
+
+    def _withdraw(self, member: Member) -> None:
+        broker = self._brokers.remove(member)
+        if broker is None:
+            self.topics.remove_broker(member.broker_name)
+        elif broker.acting_master and MASTER_ID not in broker.members:
+            self.topics.change_perm(broker.name, _without_write)
+
+    def _take_topics(self, told: Registration, *, changed: bool, drop_absent: bool) -> None:
+        name, table = told.broker_name, told.body.topics
+        configs = table.topic_config_table.values()
+        # A single topic is never the whole table. How static topics are taken away, RocketMQ leaves open.
+        if drop_absent and len(configs) > 1 and not table.topic_queue_mapping_info_map:
+            named = {config.topic_name for config in configs}
+            for topic in self.topics.of_broker(name):
+                if topic not in named:
+                    self.topics.remove(topic, (name,))
+        is_acting = bool(told.acting_master) and told.broker_id != MASTER_ID
+        for config in configs:
+            if changed or name not in self.topics.queues(config.topic_name):
+                self.topics.put(config.topic_name, _queue_data(name, config, writable=not is_acting))
+        if changed:
+            for topic, mapping in table.topic_queue_mapping_info_map.items():
+                self.topics.put_mapping(topic, mapping.bname or name, mapping)
+
+    def _master_of(self, member: Member) -> Member | None:
+        broker = self._brokers.named(member.broker_name)
+        return broker.members.get(MASTER_ID) if broker and member.broker_id != MASTER_ID else None
+
+
+def in_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
+    """The part of a route that lies in `zone`. A broker without a master stays, wherever it is, so that it can be read."""
+    near = {
+        data.broker_name: data
+        for data in route.broker_datas
+        if MASTER_ID not in data.broker_addrs or (data.zone_name or "").lower() == zone.lower()
+    }
+    addresses = {address for data in near.values() for address in data.broker_addrs.values()}
+    filters = {address: servers for address, servers in route.filter_server_table.items() if address in addresses}
+    return msgspec.structs.replace(
+        route,
+        broker_datas=tuple(near.values()),
+        queue_datas=tuple(data for data in route.queue_datas if data.broker_name in near),
+        filter_server_table=filters,
+    )
+
+
+def _tells_topics(told: Registration, broker: Broker | None) -> bool:
+    """The master does; without one the slave with the lowest id, if it is new enough to know that it may."""
+    if told.broker_id == MASTER_ID:
+        return True
+    others = (
+        [member.broker_id for member in broker.members.values() if member.address != told.address] if broker else []
+    )
+    return told.acting_master is not None and told.broker_id <= min(others, default=told.broker_id)
+
+
+def _without_write(perm: int) -> int:
+    return perm & ~Perm.WRITE
+
+
+def _queue_data(broker_name: str, config: TopicConfig, *, writable: bool) -> QueueData:
+    perm = config.perm if writable else _without_write(config.perm)
+    return QueueData(broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
+
+
+def _with_acting_master(data: BrokerData, queues: dict[str, QueueData]) -> BrokerData:
+    """The slave with the lowest id as master, where there is none, one may act for it, and nobody can write."""
+    addresses = data.broker_addrs
+    writable = queues[data.broker_name or ""].perm & Perm.WRITE
+    if MASTER_ID in addresses or not data.enable_acting_master or writable:
+        return data
+    lowest = min(addresses)
+    rest = {number: address for number, address in addresses.items() if number != lowest}
+    return msgspec.structs.replace(data, broker_addrs={MASTER_ID: addresses[lowest], **rest})

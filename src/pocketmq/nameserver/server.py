@@ -1,0 +1,140 @@
+"""A name server: its parts put together, and its life. No rules here.
+
+start ──► KV config read ──► listening ─── every `scan_interval_ms`: silent brokers out, their lines closed
+stop  ──► no new requests, those being served finish ──► lines closed ──► KV config on the disk
+"""
+
+import asyncio
+import logging
+from typing import Self
+
+import msgspec
+
+from pocketmq.clock import Clock, SystemClock
+from pocketmq.errors import ConnectionLost, PocketMQError
+from pocketmq.files import DiskFiles, Files
+from pocketmq.nameserver.dispatcher import Dispatcher
+from pocketmq.nameserver.handlers.brokers import BrokerHandlers
+from pocketmq.nameserver.handlers.kv_config import KvConfigHandlers
+from pocketmq.nameserver.handlers.settings import SettingHandlers
+from pocketmq.nameserver.handlers.topics import TopicHandlers
+from pocketmq.nameserver.kv_config import KvConfig, KvLimits
+from pocketmq.nameserver.routes import RouteTable
+from pocketmq.nameserver.settings import NameServerSettings, SettingsInUse
+from pocketmq.net.accepting import AcceptSettings
+from pocketmq.net.address import Address
+from pocketmq.net.line import LineSettings
+from pocketmq.net.network import Network, TcpNetwork
+from pocketmq.net.peer import Peer, PeerSettings
+from pocketmq.net.server import Server, ServerCounters, ServerSettings
+
+log = logging.getLogger("pocketmq.nameserver")
+
+
+class NameServer:
+    """Use it as `async with NameServer(settings) as name_server:`; `name_server.address` is where it listens.
+
+    Any number of them may run in one process: they share nothing.
+    """
+
+    def __init__(
+        self,
+        settings: NameServerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        network: Network | None = None,
+        files: Files | None = None,
+    ) -> None:
+        settings = settings or NameServerSettings()
+        self._settings = SettingsInUse(settings)
+        self._clock = clock or SystemClock()
+        self._routes = RouteTable(settings.limits, timeout_s=settings.broker_timeout_ms / 1000)
+        self._kv_config = KvConfig(files or DiskFiles(), settings.kv_config_path, _kv_limits(settings))
+        self._scan: asyncio.TimerHandle | None = None
+        self._server = Server(
+            settings.address,
+            serve=self._dispatcher().serve,
+            on_lost=self._forget,
+            network=network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
+            settings=_server_settings(settings),
+        )
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that was given for 0."""
+        return self._server.address
+
+    @property
+    def counters(self) -> ServerCounters:
+        return self._server.counters
+
+    async def start(self) -> None:
+        """Listen. ListenFailed when the address is taken, StoreDamaged or StoreLocked when the KV config cannot be used."""
+        self._kv_config.open()
+        try:
+            await self._server.start()
+        except BaseException:
+            await self._kv_config.close()
+            raise
+        # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
+        self._settings.now = msgspec.structs.replace(self._settings.now, port=self.address.port)
+        self._scan_later()
+
+    async def stop(self) -> None:
+        """Harmless when done twice."""
+        if self._scan is not None:
+            self._scan.cancel()
+        await self._server.stop()
+        await self._kv_config.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    def _dispatcher(self) -> Dispatcher:
+        parts = self._routes, self._kv_config, self._settings, self._clock
+        return Dispatcher(
+            [
+                BrokerHandlers(*parts).table(),
+                TopicHandlers(*parts).table(),
+                KvConfigHandlers(self._kv_config).table(),
+                SettingHandlers(self._settings).table(),
+            ]
+        )
+
+    def _scan_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._scan = loop.call_later(self._settings.now.scan_interval_ms / 1000, self._scan_brokers)
+
+    def _scan_brokers(self) -> None:
+        self._scan_later()
+        for member in self._routes.expire(self._clock.monotonic()):
+            log.warning("%s is gone: not heard for %s s", member, member.timeout_s)
+            if isinstance(member.line, Peer):
+                member.line.close(ConnectionLost(f"not heard from as a broker for {member.timeout_s} s"))
+
+    def _forget(self, peer: Peer, reason: PocketMQError) -> None:
+        level = logging.INFO if peer.refusing else logging.WARNING  # refusing: it is us who stop
+        for member in self._routes.lose(peer):
+            log.log(level, "%s is gone: %s", member, reason)
+
+
+def _kv_limits(settings: NameServerSettings) -> KvLimits:
+    return KvLimits(
+        max_entries=settings.max_kv_entries,
+        max_name_chars=settings.max_kv_name_chars,
+        max_value_chars=settings.max_kv_value_chars,
+        max_waiting=settings.max_kv_waiting,
+    )
+
+
+def _server_settings(settings: NameServerSettings) -> ServerSettings:
+    return ServerSettings(
+        peer=PeerSettings(line=LineSettings(idle_s=settings.idle_s, linger_s=settings.linger_s)),
+        max_connections=settings.max_connections,
+        max_connections_per_host=settings.max_connections_per_host,
+        drain_s=settings.drain_s,
+    )

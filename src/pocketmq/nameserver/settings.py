@@ -1,0 +1,97 @@
+"""Every limit, interval and switch of a name server, with RocketMQ's defaults where it has them."""
+
+from pathlib import Path
+
+import msgspec
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.nameserver.limits import RouteLimits
+from pocketmq.nameserver.routes import BROKER_TIMEOUT_S
+from pocketmq.net.address import LARGEST_PORT, Address
+
+DEFAULT_PORT = 9876
+OPEN_FLAG = "--open-to-the-network-without-authentication"
+
+
+class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a name server runs. `setting_keys` has RocketMQ's names for these, and says which may change while it runs."""
+
+    # where it listens, and what it keeps
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 means any free one."""
+    open_to_the_network_without_authentication: bool = False
+    """Needed to listen where other machines reach it: whoever does may register brokers and change routes."""
+    kv_config_path: Path | None = None
+    """The file of the KV config; None keeps it in memory only."""
+
+    # brokers
+    broker_timeout_ms: int = int(BROKER_TIMEOUT_S * 1000)
+    """A broker that is silent for longer is removed, unless it named another time when it registered."""
+    scan_interval_ms: int = 5_000
+    """How often silent brokers are looked for."""
+    delete_topic_with_broker_registration: bool = False
+    """Topics that a broker does not name any more in its whole table are removed from it."""
+    return_order_topic_config_to_broker: bool = True
+    """Answer a registration with the order config."""
+
+    # answers
+    order_message_enable: bool = False
+    """Routes tell the order config of their topic."""
+    support_acting_master: bool = False
+    """In routes, the slave with the lowest id stands in for a lost master, where brokers allow it."""
+    enable_all_topic_list: bool = True
+    enable_topic_list: bool = True
+    """Answer who asks for all topics; or for those of a cluster or a unit."""
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: int = 45
+    """With the former, no route is told for so long after the start: brokers have that time to register."""
+
+    # bounds
+    limits: RouteLimits = RouteLimits()
+    max_connections: int = 10_000
+    max_connections_per_host: int | None = None
+    """None: a host may take all of them."""
+    backlog: int = 1024
+    """Connections that the system holds before they are accepted."""
+    idle_s: int = 120
+    """A connection is closed when neither side said anything for so long."""
+    max_kv_entries: int = 10_000
+    max_kv_name_chars: int = 255
+    """Of a namespace, and of a key."""
+    max_kv_value_chars: int = 65_536
+    max_kv_waiting: int = 256
+    """Changes of the KV config that wait for the disk; one more is refused for now."""
+
+    # the end
+    drain_s: float = 0.4
+    """How long stopping waits for requests that are being served."""
+    linger_s: float = 0.3
+    """How long a closing connection may take to send what was written."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name != "port" and isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+                raise InvalidSetting(f"name server setting {name} = {value} must be above 0")
+        if not 0 <= self.port <= LARGEST_PORT:
+            raise InvalidSetting(f"port {self.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}")
+        if not self.address.is_loopback and not self.open_to_the_network_without_authentication:
+            raise InvalidSetting(
+                f"{self.host} can be reached by other machines, and there is no authentication: whoever reaches this "
+                f"name server may register brokers and change routes. If that is meant, say so with {OPEN_FLAG} "
+                "(in code: open_to_the_network_without_authentication=True)"
+            )
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host, self.port)
+
+
+class SettingsInUse:
+    """The settings as they are now. `now` is replaced as a whole when one of them changes."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, settings: NameServerSettings) -> None:
+        self.now = settings

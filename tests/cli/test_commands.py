@@ -1,0 +1,84 @@
+import click
+import pytest
+from click.testing import CliRunner
+
+from pocketmq.cli import main
+from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.errors import InvalidSetting, StoreDamaged
+
+
+@click.group(cls=ErrorTellingGroup)
+def group() -> None:
+    """Commands that end in all ways."""
+
+
+@group.command()
+@click.argument("how")
+def end(how: str) -> int | None:
+    match how:
+        case "usage":
+            raise InvalidSetting("that cannot be")
+        case "damage":
+            raise StoreDamaged("that is broken")
+        case "disk":
+            raise OSError(5, "Input/output error", "/dev/x")
+        case "nameless":
+            raise OSError("strange")
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "code":
+            return ExitCode.REPAIRABLE
+    return None
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("well", 0, ""),
+        ("code", 1, ""),
+        ("usage", 64, "pocketmq: that cannot be\n"),
+        ("damage", 3, "pocketmq: that is broken\n"),
+        ("disk", 3, "pocketmq: /dev/x: Input/output error\n"),
+        ("nameless", 3, "pocketmq: strange\n"),
+        ("interrupt", 130, "pocketmq: interrupted\n"),
+    ],
+)
+def test_every_end_has_its_code_and_its_words(how: str, code: int, words: str) -> None:
+    result = CliRunner().invoke(group, ["end", how])
+
+    assert result.exit_code == code
+    assert result.stderr.lstrip("\n") == words
+
+
+def test_a_missing_argument_is_a_wrong_usage() -> None:
+    result = CliRunner().invoke(group, ["end"])
+
+    assert result.exit_code == 64
+    assert "Missing argument 'HOW'" in result.stderr
+
+
+def test_a_caller_that_handles_errors_itself_gets_them() -> None:
+    with pytest.raises(InvalidSetting):
+        group.main(["end", "usage"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("args", [["--help"], ["-h"], ["store", "--help"], ["store", "verify", "-h"]])
+def test_help_is_there_for_everything(args: list[str]) -> None:
+    result = CliRunner().invoke(main, args)
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: ")
+
+
+def test_the_version_is_told() -> None:
+    assert CliRunner().invoke(main, ["--version"]).stdout.startswith("pocketmq, version ")
+
+
+@pytest.mark.parametrize("name", ["verify", "dump", "rebuild"])
+def test_every_option_says_what_it_is_for(name: str) -> None:
+    store = main.commands["store"]
+    assert isinstance(store, click.Group)
+
+    options = [option for option in store.commands[name].params if isinstance(option, click.Option)]
+
+    assert [option.name for option in options if not option.help] == []

@@ -1,0 +1,60 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from pocketmq.cli import screen as screen_module
+from pocketmq.cli.screen import LateBar, count, late_bar, screen
+from pocketmq.testing import FakeClock
+
+
+def test_tables_in_a_file_are_wide() -> None:
+    assert screen().width == 200
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Let the error stream be a terminal; what it shows."""
+    shown = io.StringIO()
+    monkeypatch.setattr(screen_module, "Console", lambda **_: Console(file=shown, force_terminal=True, width=100))
+    return shown
+
+
+def test_quick_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    clock = FakeClock()
+
+    with late_bar(clock, "reading") as bar:
+        bar.update(1, 10)
+        clock.advance_ms(1_900)
+        bar.update(10, 10)
+
+    assert shown.getvalue() == ""
+
+
+def test_slow_work_shows_a_bar_with_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    clock = FakeClock()
+
+    with late_bar(clock, "reading") as bar:
+        clock.advance_ms(2_100)
+        bar.update(1024**2, 4 * 1024**2)
+        bar.update(2 * 1024**2, 4 * 1024**2)
+
+    assert "reading" in shown.getvalue()
+    assert "4.0 MiB" in shown.getvalue()
+
+
+def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = FakeClock()
+    bar = LateBar(clock, "reading")
+    clock.advance_ms(5_000)
+
+    bar.update(1, 2)
+    bar.close()
+    bar.close()
+
+    assert capsys.readouterr().err == ""
+
+
+def test_numbers_have_their_nouns() -> None:
+    assert (count(1, "key"), count(0, "key"), count(2000, "key")) == ("1 key", "0 keys", "2,000 keys")

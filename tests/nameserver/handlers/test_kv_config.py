@@ -1,0 +1,74 @@
+"""Requests about the KV config, asked over a line, down to the disk."""
+
+import errno
+from pathlib import Path
+
+from tests.nameserver.talk import ask, started
+
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.protocol.api.routes import DeleteKvConfig, GetKvConfig, GetKvList, PutKvConfig
+from pocketmq.testing import FaultyFiles, run
+
+SETTINGS = NameServerSettings(kv_config_path=Path("/data/kvConfig.json"))
+
+
+def test_a_value_is_put_told_listed_and_deleted() -> None:
+    async def main() -> None:
+        async with started(SETTINGS, files=FaultyFiles()) as (_, peer):
+            put = await ask(peer, RequestCode.PUT_KV_CONFIG, PutKvConfig("ns", "k", "v"))
+            got = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("ns", "k"))
+            listed = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKvList("ns"))
+            deleted = await ask(peer, RequestCode.DELETE_KV_CONFIG, DeleteKvConfig("ns", "k"))
+            empty = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKvList("ns"))
+
+            assert (put.code, put.ext, put.body) == (ResponseCode.SUCCESS, None, b"")
+            assert got.ext == {"value": "v"}
+            assert listed.body == b'{"table":{"k":"v"}}'
+            assert deleted.code == ResponseCode.SUCCESS
+            assert empty.body == b'{"table":{}}'
+
+    run(main())
+
+
+def test_what_is_not_there_is_told_in_rocketmqs_words() -> None:
+    async def main() -> None:
+        async with started() as (_, peer):
+            got = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("none", "none"))
+            listed = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKvList("none"))
+            deleted = await ask(peer, RequestCode.DELETE_KV_CONFIG, DeleteKvConfig("none", "none"))
+
+            assert (got.code, got.remark) == (22, "No config item, Namespace: none Key: none")
+            assert (listed.code, listed.remark) == (22, "No config item, Namespace: none")
+            assert deleted.code == ResponseCode.SUCCESS
+
+    run(main())
+
+
+def test_values_are_there_again_after_a_restart() -> None:
+    async def main() -> None:
+        files = FaultyFiles()
+        async with started(SETTINGS, files=files) as (_, peer):
+            await ask(peer, RequestCode.PUT_KV_CONFIG, PutKvConfig("ns", "k", "v"))
+
+        async with started(SETTINGS, files=files) as (_, peer):
+            got = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("ns", "k"))
+
+            assert got.ext == {"value": "v"}
+
+    run(main())
+
+
+def test_a_disk_that_is_full_is_told_and_the_server_goes_on() -> None:
+    async def main() -> None:
+        files = FaultyFiles()
+        async with started(SETTINGS, files=files) as (_, peer):
+            with files.fail("write", errno.ENOSPC, path="*"):
+                put = await ask(peer, RequestCode.PUT_KV_CONFIG, PutKvConfig("ns", "k", "v"))
+            got = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("ns", "k"))
+
+            assert put.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "kvConfig.json could not be saved: No space left on device" in (put.remark or "")
+            assert got.code == ResponseCode.QUERY_NOT_FOUND
+
+    run(main())

@@ -1,0 +1,122 @@
+"""Brokers by name, cluster, address and line: every member is in all tables or in none."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.nameserver.talk import CLUSTER, MASTER, SLAVE, registration
+
+from pocketmq.nameserver.brokers import BrokerTable, Registration
+from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterInfo
+
+
+def filled(*told: Registration) -> BrokerTable:
+    table = BrokerTable(120)
+    for one in told:
+        table.enter(one, 0)
+    return table
+
+
+def test_a_member_is_found_by_name_address_and_line() -> None:
+    table = filled(registration(line="one"), registration(number=1, address=SLAVE, line="two"))
+
+    broker = table.named("broker-a")
+
+    assert broker is not None
+    assert broker.addresses == {0: MASTER, 1: SLAVE}
+    assert table.at(CLUSTER, SLAVE) is broker.members[1]
+    assert table.of_line("two") == [broker.members[1]]
+    assert len(table) == 2
+    assert table.first_address() == MASTER
+    assert table.names_of(CLUSTER) == ("broker-a",)
+
+
+def test_an_empty_table_knows_nobody() -> None:
+    table = filled()
+
+    assert table.named("broker-a") is None
+    assert table.at(CLUSTER, MASTER) is None
+    assert table.first_address() is None
+    assert table.names_of(CLUSTER) == ()
+    assert table.of_line("line") == []
+    assert table.info() == ClusterInfo()
+    assert table.members(CLUSTER, "broker-a") == BrokerMembers(CLUSTER, "broker-a", {})
+
+
+def test_who_changes_its_id_is_there_once() -> None:
+    table = filled(registration(number=1), registration(number=0))
+
+    assert table.members(CLUSTER, "broker-a").broker_addrs == {0: MASTER}
+    assert len(table) == 1
+
+
+def test_who_takes_an_id_over_puts_the_other_out() -> None:
+    table = filled(registration(line="old"), registration(address=SLAVE, line="new"))
+
+    assert table.members(CLUSTER, "broker-a").broker_addrs == {0: SLAVE}
+    assert table.at(CLUSTER, MASTER) is None
+    assert table.of_line("old") == []
+
+
+def test_a_member_that_registers_by_another_line_leaves_the_first() -> None:
+    table = filled(registration(line="old"), registration(line="new"))
+
+    assert table.of_line("old") == []
+    assert [member.address for member in table.of_line("new")] == [MASTER]
+
+
+def test_a_broker_tells_its_zone_and_whether_a_slave_may_act_for_its_master() -> None:
+    table = filled(registration(acting=True, zone="north"))
+
+    data = BrokerData(CLUSTER, "broker-a", {0: MASTER}, enable_acting_master=True, zone_name="north")
+
+    assert table.info() == ClusterInfo({"broker-a": data}, {CLUSTER: ("broker-a",)})
+
+
+def test_a_name_goes_with_its_last_member_out_of_every_cluster() -> None:
+    table = filled(
+        registration(),
+        registration(number=1, address=SLAVE, cluster="Other"),
+        registration(name="broker-b", address="b:1", cluster="Other"),
+    )
+    master, slave = table.at(CLUSTER, MASTER), table.at("Other", SLAVE)
+    assert master is not None
+    assert slave is not None
+
+    assert table.remove(master) is table.named("broker-a")
+    assert table.remove(slave) is None
+
+    assert table.info().cluster_addr_table == {"Other": ("broker-b",)}
+    assert list(table.info().broker_addr_table) == ["broker-b"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["enter", "enter", "remove"]),
+            st.sampled_from(["a", "b"]),
+            st.integers(0, 2),
+            st.sampled_from(["x:1", "y:1", "z:1"]),
+            st.sampled_from(["c", "d"]),
+            st.sampled_from(["l1", "l2"]),
+        )
+    )
+)
+def test_all_tables_agree_whatever_happens(steps: list[tuple[str, str, int, str, str, str]]) -> None:
+    table = BrokerTable(120)
+
+    for what, name, number, address, cluster, line in steps:
+        known = table.at(cluster, address)
+        if known is not None and (what == "remove" or known.broker_name != name):
+            table.remove(known)
+        if what == "enter":
+            table.enter(registration(name=name, number=number, address=address, cluster=cluster, line=line), 0)
+
+    names = [broker for name in ("a", "b") if (broker := table.named(name))]
+    by_name = {member for broker in names for member in broker.members.values()}
+    by_line = {member for line in ("l1", "l2") for member in table.of_line(line)}
+    by_address = {table.at(cluster, address) for cluster in "cd" for address in ("x:1", "y:1", "z:1")} - {None}
+    assert by_name == by_line == by_address
+    assert len(table) == len(by_name)
+    assert all(broker.members for broker in names)
+    in_clusters = {name for names in table.info().cluster_addr_table.values() for name in names}
+    assert in_clusters == {broker.name for broker in names}
+    assert all(table.info().cluster_addr_table.values())

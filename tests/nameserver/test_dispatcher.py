@@ -1,0 +1,81 @@
+"""From a command to its handler: unknown codes, codes without an access row, headers, answers now and later."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode
+from pocketmq.errors import HeaderError, NoPermission, RequestNotSupported
+from pocketmq.nameserver.access import ACCESS
+from pocketmq.nameserver.dispatcher import Dispatcher
+from pocketmq.nameserver.handlers.request import Handler, Reply, Request
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.routes import GetKvConfig, KvConfigReply
+from pocketmq.protocol.command import Command
+
+CODE = RequestCode.GET_KV_CONFIG
+
+
+def echo(request: Request[GetKvConfig]) -> Reply:
+    return Reply(KvConfigReply(f"{request.header.namespace}/{request.header.key}"), request.command.body)
+
+
+async def echo_later(request: Request[GetKvConfig]) -> Reply:
+    await asyncio.sleep(0)
+    return echo(request)
+
+
+def command(code: int = CODE, **ext: str) -> Command:
+    return Command(code, ext, b"body", opaque=7, encoding=HeaderEncoding.ROCKETMQ)
+
+
+def served(handler: Handler, request: Command) -> Command:
+    outcome = Dispatcher([{CODE: handler}]).serve(Peer(), request)
+    return asyncio.run(_awaited(outcome)) if isinstance(outcome, Coroutine) else outcome
+
+
+async def _awaited(outcome: Coroutine[Any, Any, Command]) -> Command:
+    return await outcome
+
+
+@pytest.mark.parametrize("handler", [echo, echo_later])
+def test_a_handler_gets_its_header_and_its_reply_becomes_the_answer(handler: Handler) -> None:
+    answer = served(handler, command(namespace="ns", key="k"))
+
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.ext == {"value": "ns/k"}
+    assert answer.body == b"body"
+    assert answer.opaque == 7
+    assert answer.is_response
+    assert answer.encoding is HeaderEncoding.ROCKETMQ
+
+
+def test_a_reply_without_a_header_has_no_ext_fields() -> None:
+    assert served(lambda request: Reply(), command(namespace="ns", key="k")).ext is None
+
+
+def test_a_code_without_a_handler_is_not_supported_in_rocketmqs_words() -> None:
+    with pytest.raises(RequestNotSupported, match=" request type 9999 not supported"):
+        served(echo, command(9999))
+
+
+def test_a_handler_without_an_access_row_is_refused_before_anything_is_read() -> None:
+    def never(request: Request[GetKvConfig]) -> Reply:
+        raise AssertionError("a handler that nobody may use was called")
+
+    access = {code: row for code, row in ACCESS.items() if code != CODE}
+
+    with pytest.raises(NoPermission, match="request type 101 has no access rule"):
+        Dispatcher([{CODE: never}], access).serve(Peer(), command())
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(HeaderError, match="`key`"):
+        served(echo, command(namespace="ns"))
+
+
+def test_two_handlers_for_one_code_are_a_mistake() -> None:
+    with pytest.raises(AssertionError, match="two handlers"):
+        Dispatcher([{CODE: echo}, {CODE: echo}])

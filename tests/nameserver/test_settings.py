@@ -1,0 +1,43 @@
+"""Settings of a name server: what cannot be is refused before anything starts."""
+
+from typing import Any
+
+import pytest
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.nameserver.settings import NameServerSettings
+
+
+def test_the_defaults_are_rocketmqs_on_loopback() -> None:
+    settings = NameServerSettings()
+
+    assert str(settings.address) == "127.0.0.1:9876"
+    assert (settings.broker_timeout_ms, settings.scan_interval_ms, settings.idle_s) == (120_000, 5_000, 120)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_on_loopback_nothing_needs_to_be_said(host: str) -> None:
+    assert NameServerSettings(host=host).address.is_loopback
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "fe80::1", "my-host"])
+def test_where_others_reach_it_the_flag_must_say_so(host: str) -> None:
+    with pytest.raises(InvalidSetting, match="--open-to-the-network-without-authentication"):
+        NameServerSettings(host=host)
+
+    NameServerSettings(host=host, open_to_the_network_without_authentication=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"port": -1}, "port -1"),
+        ({"port": 65_536}, "port 65536"),
+        ({"scan_interval_ms": 0}, "scan_interval_ms = 0"),
+        ({"max_kv_entries": -5}, "max_kv_entries = -5"),
+        ({"drain_s": 0.0}, r"drain_s = 0\.0"),
+    ],
+)
+def test_an_impossible_value_is_named(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidSetting, match=why):
+        NameServerSettings(**wrong)
