@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
-from pocketmq.cli.running import run_until_stopped
+from pocketmq.cli.running import STOP_SIGNALS, run_until_stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -47,3 +47,16 @@ def test_a_program_that_cannot_start_says_why() -> None:
 
     with pytest.raises(OSError, match="no"):
         run_until_stopped(Broken(), lambda _: None)
+
+
+def test_a_program_that_cannot_start_gives_the_signals_back() -> None:
+    class Broken(nullcontext[None]):
+        async def __aenter__(self) -> None:
+            raise OSError("no")
+
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+
+    with pytest.raises(OSError, match="no"):
+        run_until_stopped(Broken(), lambda _: None)
+
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before

@@ -31,11 +31,18 @@ async def _run(program: AbstractAsyncContextManager[P], on_ready: Callable[[P], 
 
     def stop() -> None:
         told_to_stop.set()
+        give_back_signals()
+
+    def give_back_signals() -> None:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
 
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop)
-    async with program as running:
-        on_ready(running)
-        await told_to_stop.wait()
+    try:
+        async with program as running:
+            on_ready(running)
+            await told_to_stop.wait()
+    finally:
+        # A closed loop of uvloop would go on swallowing them.
+        give_back_signals()
