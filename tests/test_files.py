@@ -247,6 +247,18 @@ def test_a_lock_excludes_other_processes_until_it_is_closed(files: DiskFiles, pa
     assert lock_in_another_process(path)
 
 
+def test_whether_a_file_is_locked_can_be_asked_without_taking_it(files: DiskFiles, path: Path) -> None:
+    path.write_bytes(b"lock")
+
+    with files.open(path) as owner, files.open(path, write=False) as other:
+        assert not other.is_locked()
+        assert owner.lock()
+        assert other.is_locked()
+        assert not owner.is_locked()
+    with files.open(path, write=False) as later:
+        assert not later.is_locked()
+
+
 def test_a_lock_excludes_a_second_opening_in_the_same_process(files: DiskFiles, path: Path) -> None:
     with files.open(path, create=True) as first, files.open(path) as second:
         assert first.lock()

@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "console": (*LIBRARY, *PROGRAMS, "spark", "pipelines", FRONT),
     "cli": (*LIBRARY, *PROGRAMS, "spark", "pipelines", FRONT),
     "testing": (*LIBRARY, *PROGRAMS, "spark", "pipelines", FRONT),
+    "__main__": ("cli",),
     "pyspark_rocketmq": ("spark",),
 }
 PURE = ("codes", "errors", "model", "protocol")

@@ -39,7 +39,9 @@ class SendReplies:
     def __init__(self, region: str, trace_on: bool) -> None:
         self._region = region
         self._trace_on = trace_on
-        rest = f',"MSG_REGION":{_as_json(region).decode()},"TRACE_ON":"{"true" if trace_on else "false"}{_BEFORE_OPAQUE}'
+        rest = (
+            f',"MSG_REGION":{_as_json(region).decode()},"TRACE_ON":"{"true" if trace_on else "false"}{_BEFORE_OPAQUE}'
+        )
         self._template = (
             b'{"code":0,"extFields":{"msgId":"%b","queueId":"%d","queueOffset":"%d","transactionId":%b'
             + (rest.replace("%", "%%") + "%d" + _END).encode()

@@ -1,0 +1,102 @@
+"""The checkpoint: how far each kind of file is safe on the disk, told as store times. Recovery begins its walk from it.
+
+    | physic ms 8 | logics ms 8 | index ms 8 | master flushed offset 8 | confirm offset 8 | zeros … |     4096 bytes
+      log           queues        key index    both kept as found: they belong to RocketMQ's replication
+
+The 40 bytes are written in place; they lie in one sector, which a disk writes whole or not at all. A checkpoint that cannot be
+read counts as zeros: nothing is known to be safe, and recovery reads all.
+"""
+
+import logging
+import struct
+from pathlib import Path
+from typing import Final, Self
+
+from pocketmq.files import Files
+
+log = logging.getLogger(__name__)
+
+FILE_BYTES: Final = 4096
+_TIMES: Final = struct.Struct(">qqqqq")
+_Times = tuple[int, int, int, int, int]
+_NOTHING: Final = (0, 0, 0, 0, 0)
+
+
+class Checkpoint:
+    """Times up to which everything is safe. Set one only after the sync that makes it true. Owned by the store's thread.
+
+    `save`, sync what it returns, then `saved`.
+    """
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        self._files = files
+        self.path = folder / "checkpoint"
+        self.physic_ms = 0
+        self.logics_ms = 0
+        self.index_ms = 0
+        self._replication = (0, 0)
+        self._written: bytes | None = None
+        self._is_syncing = False
+        self.saved_index_ms = 0
+        """The index time that is known to be on the disk."""
+        self.flaw = ""
+        """Why the file could not be read; empty when it could."""
+
+    @property
+    def raw(self) -> bytes:
+        """The times as the file has them."""
+        return _TIMES.pack(self.physic_ms, self.logics_ms, self.index_ms, *self._replication)
+
+    def load(self) -> Self:
+        """Read the file. One that is missing or no good counts as zeros; `flaw` says why, and it is logged."""
+        times, self.flaw = self._read()
+        self.physic_ms, self.logics_ms, self.index_ms = times[:3]
+        self._replication = times[3:]
+        self.saved_index_ms = self.index_ms
+        self._written = None if self.flaw else self.raw
+        if self.flaw:
+            log.warning("%s: nothing is taken for safe", self.flaw)
+        return self
+
+    def _read(self) -> tuple[_Times, str]:
+        if self._files.status(self.path) is None:
+            return _NOTHING, f"{self.path} does not exist"
+        data = self._files.read(self.path)[: _TIMES.size]
+        if len(data) < _TIMES.size:
+            return _NOTHING, f"{self.path} has only {len(data)} bytes"
+        if not any(data):
+            return _NOTHING, f"{self.path} holds nothing but zeros"
+        times: _Times = _TIMES.unpack(data)
+        if min(times[:3]) < 0:
+            return _NOTHING, f"{self.path} holds a time before 1970"
+        return times, ""
+
+    def lower(self, newest_ms: int) -> bool:
+        """Vouch for nothing that was stored after `newest_ms`; whether that changes anything."""
+        before = self.raw
+        self.physic_ms = min(self.physic_ms, newest_ms)
+        self.logics_ms = min(self.logics_ms, newest_ms)
+        self.index_ms = min(self.index_ms, newest_ms)
+        return self.raw != before
+
+    def save(self) -> list[Path]:
+        """Write the times; what to sync before `saved` is called. Nothing, when nothing changed or that is still to come."""
+        raw = self.raw
+        if raw == self._written or self._is_syncing:
+            return []
+        is_new = self._files.status(self.path) is None
+        with self._files.open(self.path, create=True) as file:
+            if file.size() < FILE_BYTES:
+                file.truncate(FILE_BYTES)
+            file.write_at(0, raw)
+        if is_new:
+            self._files.sync_dir(self.path.parent)
+        self._written = raw
+        self._is_syncing = True
+        return [self.path]
+
+    def saved(self) -> None:
+        """What `save` wrote is on the disk."""
+        self._is_syncing = False
+        if self._written is not None:
+            self.saved_index_ms = _TIMES.unpack(self._written)[2]

@@ -1,0 +1,391 @@
+"""Commit log: every message, one record after the other. All other files can be made from it.
+
+    | record | record | … | record | filler |        | record | … | record |  zeros …          |
+    00000000000000000000 ───────────────────┘        00000000000000032768 ─────────────────────┘
+    ▲ start                                                 ▲ synced   ▲ written  ▲ end
+
+    start      first offset that is kept; retention moves it, file by file
+    synced     safe on the disk; the flusher moves it
+    written    in the files, so readable
+    end        the next offset to be given out: reserved in this turn, or in the transient pool
+
+A turn is `reserve`, `put` for each record, then one `write`. A record never spans files: one that would leave less than the
+eight bytes of a filler's head begins the next file, and the filler says so.
+
+A write that fails gives back the whole turn. Part of it may be on the disk, though, whole records among it, and once the log
+has grown up to them nothing would tell them from real ones. So the stretch is `stale`, and no offset is given out until the
+flusher has overwritten it with zeros and synced them; a power loss cannot bring them back then.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pocketmq.errors import InvalidMessage, PocketMQError, StoreBusy, StoreError, SyncFailed, WrongState
+from pocketmq.files import File, Files, FileStatus, zero_from
+from pocketmq.model.flags import SysFlag
+from pocketmq.protocol.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, SYS_FLAG_AT, encode_blank
+from pocketmq.store.preparing import FilePreparer
+from pocketmq.store.segments import Segment, Segments, disk_error
+from pocketmq.store.settings import StoreSettings
+from pocketmq.store.transient_pool import TransientPool
+
+LOG_FOLDER: Final = "commitlog"
+STORE_MS_AT: Final = 56
+"""Where a record keeps its store time when the producer's host is IPv4; twelve bytes later when it is IPv6."""
+_SIZE_AND_MAGIC = struct.Struct(">II")
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_CLOSED_LIMIT: Final = -1
+_SCAN_BYTES: Final = 1024 * 1024
+
+
+class Stretch(NamedTuple):
+    """Bytes of a file, from `start` up to `end` in it."""
+
+    file: File
+    start: int
+    end: int
+
+
+class _Piece(NamedTuple):
+    """Bytes that go to one file, from log offset `at` on."""
+
+    segment: Segment
+    at: int
+    data: bytes
+
+
+class CommitLog:
+    """The log. Owned by the store's thread. Until `begin` it can be read, walked and cut, but not written."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        files: Files,
+        *,
+        writable: bool = True,
+        on_written: Callable[[int], None] | None = None,
+    ) -> None:
+        self.segments = Segments(files, settings.folder / LOG_FOLDER, settings.log_file_bytes, writable=writable)
+        self._file_bytes = settings.log_file_bytes
+        self._on_written = on_written
+        self._preparer: FilePreparer | None = None
+        self._pool: TransientPool | None = None
+        self._refusal: PocketMQError | None = WrongState("the log is not open for writing")
+        self.start = self.synced = self.written = self.end = 0
+        self.stale: list[Stretch] = []
+        self._stale_cause: StoreError | None = None
+        self._segment: Segment | None = None
+        self._turn_start = self._staged_from = 0
+        self._staged: list[bytes] = []
+        self._rolled: list[_Piece] = []
+        self._limit = _CLOSED_LIMIT
+        self.put = self._staged.append
+        """Takes the bytes of the record that was reserved last."""
+
+    # life
+
+    def load(self) -> None:
+        """Find the files; all of them count as written until recovery says where the log ends."""
+        self.segments.load()
+        self.start = self.segments.start
+        self.set_end(self.segments.end_of_files)
+
+    def set_end(self, offset: int) -> None:
+        """Say where the log ends: everything before it is whole, written and synced."""
+        self.synced = self.written = self.end = self._turn_start = self._staged_from = offset
+        self._segment = self.segments.file_at(offset)
+
+    def cut(self, offset: int) -> int:
+        """End the log at `offset` for good: later files go, later bytes become zero. How many bytes that were in use."""
+        try:
+            dropped = sum(self._used_behind(segment, offset) for segment in self.segments.files)
+            self.segments.drop_after(offset)
+            last = self.segments.file_at(offset)
+            if last is not None and zero_from(last.file, offset - last.first, self._file_bytes):
+                last.file.sync()
+        except OSError as error:
+            raise disk_error(f"cutting the log at offset {offset} failed", error) from error
+        self.set_end(offset)
+        return dropped
+
+    def _used_behind(self, segment: Segment, offset: int) -> int:
+        """Bytes of a file from `offset` to the last one that is not zero."""
+        start = max(offset - segment.first, 0)
+        used = start
+        at = segment.file.next_data(start) if start < self._file_bytes else None
+        while at is not None and at < self._file_bytes:
+            chunk = segment.file.read_at(at, _SCAN_BYTES)
+            if not_zeros := chunk.rstrip(b"\0"):
+                used = at + len(not_zeros)
+            at = segment.file.next_data(at + len(chunk))
+        return used - start
+
+    def sync_from(self, offset: int) -> None:
+        """Wait until everything from `offset` on is safe. For recovery, which may wait; later it is the flusher's work."""
+        try:
+            # With the file that goes on at the end, though nothing may be in it yet: its size must be safe too.
+            for file in self.files_between(offset, self.end + 1):
+                file.sync()
+        except OSError as error:
+            raise SyncFailed(f"syncing the recovered log failed: {error}") from error
+
+    def begin(self, preparer: FilePreparer, pool: TransientPool | None = None) -> None:
+        """Open the log for writing, at its end."""
+        preparer.begin()
+        if pool is not None:
+            pool.begin(self._written_behind)
+        self._preparer, self._pool = preparer, pool
+        self.start = self.segments.start
+        self._refusal = None
+        self._set_limit()
+
+    def tick(self) -> None:
+        """Let what failed in the background be tried again."""
+        if self._preparer is not None:
+            self._preparer.tick()
+        if self._pool is not None:
+            self._pool.tick()
+
+    def halt(self, error: PocketMQError) -> None:
+        """Refuse every message with `error` from now on; what is written can still be read."""
+        self._refusal = error
+        self._limit = _CLOSED_LIMIT
+
+    def end_writing(self) -> None:
+        """Take no more; write what the pool holds and end the threads. The flusher's last sync comes after it."""
+        if not isinstance(self._refusal, StoreError):
+            self.halt(WrongState("the log is closed"))
+        self.discard()
+        preparer, self._preparer = self._preparer, None
+        if preparer is None:
+            return
+        try:
+            if self._pool is not None:
+                self._pool.close()
+        finally:
+            preparer.close()
+
+    def close(self) -> None:
+        """Close the files. Views that are out live on."""
+        try:
+            self.end_writing()
+        finally:
+            # A thread that hangs in a write still uses its file; closed, the number could become another file's.
+            if self._pool is None or not self._pool.busy:
+                self.segments.close()
+
+    # appending
+
+    def reserve(self, size: int) -> int:
+        """The offset of a record of `size` bytes, which must be `put` next. Refuses when the log cannot take it."""
+        at = self.end
+        end = at + size
+        if end > self._limit:
+            return self._reserve_slowly(size)
+        self.end = end
+        return at
+
+    def unreserve(self, size: int) -> None:
+        """Give back the last reservation, for which nothing was `put`."""
+        self.end -= size
+
+    def write(self) -> None:
+        """End the turn: one write for each file it touches. When it fails the turn is given back, and an error raised."""
+        if self.end == self._turn_start:
+            return
+        assert self._segment is not None
+        data = b"".join(self._staged)
+        assert self._staged_from + len(data) == self.end, "every reservation was put"
+        pieces = [*self._rolled, _Piece(self._segment, self._staged_from, data)]
+        if self._pool is not None:
+            self._put_into(self._pool, pieces)
+            return
+        for number, piece in enumerate(pieces):
+            try:
+                piece.segment.file.write_at(piece.at - piece.segment.first, piece.data)
+            except OSError as error:
+                raise self._fail(pieces[: number + 1], error) from error
+        self._turn_ended()
+        self.written = self.end
+
+    def discard(self) -> None:
+        """Give back what was reserved in this turn."""
+        self._staged.clear()
+        self._rolled.clear()
+        self.end = self._staged_from = self._turn_start
+        self._segment = self.segments.file_at(self.end)
+        self._set_limit()
+
+    def repaired(self) -> None:
+        """The stale stretches are zeros, and safe: the log goes on."""
+        self.stale = []
+        self._stale_cause = None
+        self._set_limit()
+
+    def _reserve_slowly(self, size: int) -> int:
+        self._check_size(size)
+        if self._pool is not None:
+            self._pool.settle()
+        refusal = self._why_not()
+        if refusal is not None:
+            raise type(refusal)(*refusal.args) from refusal
+        segment = self._segment
+        if segment is None or self.end + size + BLANK_SIZE > segment.end:
+            self._roll(size)
+        elif self.end + size > self._limit:
+            raise self._pool_is_empty(size)
+        at = self.end
+        self.end += size
+        return at
+
+    def _check_size(self, size: int) -> None:
+        most = self._file_bytes - BLANK_SIZE
+        if size > most:
+            raise InvalidMessage(f"a record of {size} bytes does not fit into a log file of {self._file_bytes}")
+        if self._pool is not None and size > self._pool.capacity - BLANK_SIZE:
+            raise InvalidMessage(
+                f"a record of {size} bytes does not fit into the transient pool of {self._pool.capacity}"
+            )
+
+    def _why_not(self) -> PocketMQError | None:
+        """Why no offset is given out now."""
+        return self._refusal or self._stale_cause or (self._pool.failure if self._pool is not None else None)
+
+    def _roll(self, size: int) -> None:
+        """Go on in the next file, after filler in the present one. Nothing has changed when there is no next file."""
+        assert self._preparer is not None
+        if self._pool is not None and BLANK_SIZE + size > self._pool.room - self._staged_bytes():
+            raise self._pool_is_empty(size)
+        # A turn that was given back may have left the next file in the run.
+        following = self.segments.file_at(self.end if self._segment is None else self._segment.end)
+        if following is None:
+            following = self._preparer.take()
+        if self._segment is not None:
+            self._staged.append(encode_blank(self._segment.end - self.end))
+            self._rolled.append(_Piece(self._segment, self._staged_from, b"".join(self._staged)))
+            self._staged.clear()
+        self._segment = following
+        self.end = self._staged_from = following.first
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        """Up to which offset reservations are given out without a second look."""
+        if self._segment is None or self._why_not() is not None:
+            self._limit = _CLOSED_LIMIT
+            return
+        self._limit = self._segment.end - BLANK_SIZE
+        if self._pool is not None:
+            self._limit = min(self._limit, self.end + self._pool.room - self._staged_bytes())
+
+    def _staged_bytes(self) -> int:
+        return self.end - self._staged_from + sum(len(piece.data) for piece in self._rolled)
+
+    def _turn_ended(self) -> None:
+        self._staged.clear()
+        self._rolled.clear()
+        self._turn_start = self._staged_from = self.end
+
+    def _fail(self, touched: list[_Piece], error: OSError) -> StoreError:
+        failure = disk_error(f"writing to the log at offset {self._turn_start} failed", error)
+        self.stale = [
+            Stretch(segment.file, at - segment.first, at - segment.first + len(data)) for segment, at, data in touched
+        ]
+        self._stale_cause = failure
+        self.discard()
+        return failure
+
+    # the transient pool
+
+    def _put_into(self, pool: TransientPool, pieces: list[_Piece]) -> None:
+        self._turn_ended()
+        for piece in pieces:
+            segment = piece.segment
+            upto = self.end if segment is self._segment else segment.end
+            pool.put(segment.file, piece.at - segment.first, piece.data, upto)
+        pool.write_behind()
+        self._set_limit()
+
+    def _written_behind(self, upto: int) -> None:
+        advanced = upto > self.written
+        if advanced:
+            self.written = upto
+        self._set_limit()
+        if advanced and self._on_written is not None:
+            self._on_written(upto)
+
+    def _pool_is_empty(self, size: int) -> StoreBusy:
+        assert self._pool is not None
+        free = self._pool.room - self._staged_bytes()
+        return StoreBusy(f"the transient pool has {free} bytes left, a record of {size} has to wait for the disk")
+
+    # reading
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Bytes of one file, not copied; they stay as they are even when the file is removed."""
+        if not self.start <= offset <= self.written - size:
+            raise self._not_here(offset, size)
+        segment = self.segments.files[(offset - self.start) // self._file_bytes]
+        at = offset - segment.first
+        found = segment.map[at : at + size]
+        if len(found) != size:
+            raise self._not_here(offset, size)
+        return found
+
+    def record(self, offset: int) -> bytes | None:
+        """The record that begins at `offset`; None when there is none: not in the log, filler, zeros or something else."""
+        if not self.start <= offset <= self.written - SMALLEST_RECORD:
+            return None
+        segment = self.segments.files[(offset - self.start) // self._file_bytes]
+        at = offset - segment.first
+        if at > self._file_bytes - SMALLEST_RECORD:
+            return None
+        size, magic = _SIZE_AND_MAGIC.unpack_from(segment.map, at)
+        end = min(self.written - segment.first, self._file_bytes)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not SMALLEST_RECORD <= size <= end - at:
+            return None
+        return bytes(segment.map[at : at + size])
+
+    def store_ms_at(self, offset: int) -> int:
+        """When the record that begins at `offset` was stored."""
+        head = self.view(offset, SMALLEST_RECORD)
+        born_v6 = _INT.unpack_from(head, SYS_FLAG_AT)[0] & SysFlag.BORN_HOST_V6
+        found: int = _LONG.unpack_from(head, STORE_MS_AT + (12 if born_v6 else 0))[0]
+        return found
+
+    def _not_here(self, offset: int, size: int) -> StoreError:
+        return StoreError(
+            f"the log holds offsets {self.start} to {self.written} in files of {self._file_bytes}, "
+            f"but not {size} bytes at {offset}"
+        )
+
+    # files
+
+    @property
+    def first_offsets(self) -> list[int]:
+        """Where each file begins."""
+        return [segment.first for segment in self.segments.files]
+
+    def files_between(self, start: int, end: int) -> list[File]:
+        """The files that hold bytes from `start` up to `end`: what a sync of that stretch has to cover."""
+        return [segment.file for segment in self.segments.between(start, end)]
+
+    def file_statuses(self) -> list[tuple[int, FileStatus]]:
+        """First offset, size and age of each file that is there, oldest first."""
+        statuses = ((segment.first, segment.status()) for segment in self.segments.files)
+        return [(first, status) for first, status in statuses if status is not None]
+
+    @property
+    def droppable(self) -> int:
+        """How many of the oldest files may be dropped: those that are synced, and never the newest."""
+        return sum(segment.end <= self.synced for segment in self.segments.files[:-1])
+
+    def drop_first(self) -> None:
+        """Forget the oldest file, which must be droppable; it is unlinked in the background, and views of it live on."""
+        if self._preparer is None or not self.droppable:
+            raise WrongState(
+                "the oldest log file may not be dropped: it is the newest too, or not yet safe on the disk"
+            )
+        self._preparer.remove(self.segments.forget_first())
+        self.start = self.segments.start

@@ -1,0 +1,219 @@
+"""The index file that keys are being added to, and how it comes to the disk so that a crash leaves nothing false.
+
+    put ──► slot table and new entries, in memory; look-ups see them at once
+
+    flush   1  entries ──► file, sync       nobody points to them yet
+            2  slots   ──► file, sync       as they were at 1: they point to entries that are safe
+            3  header  ──► file, sync       as it was at 1, once the log is safe as far, and the checkpoint says so
+
+After a crash the header is true, whatever else was in flight: it counts only entries that are safe, and speaks only of records
+that are safe. Slots may be ahead of it, and lead through safe entries back to one that the header counts: `put_slots_right`.
+The checkpoint comes before the header because a file that is newer than the checkpoint is thrown away after a crash: RocketMQ
+writes its newest file through a map, in any order.
+"""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+from pocketmq.errors import StoreDamaged
+from pocketmq.files import Files
+from pocketmq.store.index_file import (
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER,
+    LARGEST_SECONDS,
+    Entry,
+    EntryBlocks,
+    IndexFile,
+    IndexHeader,
+    IndexShape,
+    KeyQuery,
+    PlacedKey,
+)
+from pocketmq.store.slot_table import PAGE_MASK, PAGE_SHIFT, Piece, SlotTable
+
+PENDING_BYTES: Final = 256 * 1024
+"""New entries that are kept in memory; when there are more they go to the file, still unsynced."""
+
+_pack_entry = ENTRY.pack
+
+
+class _Step(Enum):
+    """What the disk was last asked to sync."""
+
+    NOTHING = auto()
+    ENTRIES = auto()
+    SLOTS = auto()
+    HEADER = auto()
+
+
+class GrowingIndexFile:
+    """The newest file of an index, or one that became full and is not all on the disk yet. Owned by the store's thread."""
+
+    def __init__(self, files: Files, path: Path, shape: IndexShape, header: IndexHeader) -> None:
+        """Go on with the file at `path`, which is made when it is missing."""
+        self.path = path
+        self.shape = shape
+        self._file = files.open(path, create=True)
+        try:
+            if self._file.size() != shape.file_bytes:
+                self._file.truncate(shape.file_bytes)
+        except OSError:
+            self._file.close()
+            raise
+        self._slots = SlotTable(self._file, shape.slots)
+        self._pending = bytearray()
+        self._pending_from = header.next_number
+        self._begin_ms, self._end_ms, self._begin_offset, self._end_offset, self._used_slots, self._next = header
+        self._step = _Step.NOTHING
+        self._snapshot: list[Piece] = []
+        self._snapshot_header = header
+        self.safe_ms = header.end_ms
+        """Keys of messages up to this store time are on the disk, though the header may not say so yet."""
+
+    @property
+    def header(self) -> IndexHeader:
+        return IndexHeader(
+            self._begin_ms, self._end_ms, self._begin_offset, self._end_offset, self._used_slots, self._next
+        )
+
+    @property
+    def is_full(self) -> bool:
+        return self._next >= self.shape.entries
+
+    def put(self, keys: Sequence[PlacedKey]) -> int:
+        """Enter keys, as many as there is room for; how many that were. After an OSError, those before it are entered."""
+        number = first = self._next
+        keys = keys[: self.shape.entries - first]
+        if not keys:
+            return 0
+        if first == 1:
+            _, self._begin_offset, self._begin_ms = keys[0]
+        begin_ms, pending, used_slots = self._begin_ms, self._pending, self._used_slots
+        pages, read_page, dirty, slots = self._slots.pages, self._slots.read_page, self._slots.dirty, self.shape.slots
+        try:
+            for key_hash, log_offset, store_ms in keys:
+                slot = key_hash % slots
+                page = pages[slot >> PAGE_SHIFT] or read_page(slot >> PAGE_SHIFT)
+                previous = page[slot & PAGE_MASK]
+                page[slot & PAGE_MASK] = number
+                dirty[slot >> PAGE_SHIFT] = 1
+                if not previous:
+                    used_slots += 1
+                seconds = (store_ms - begin_ms) // 1000
+                if not 0 <= seconds <= LARGEST_SECONDS:
+                    seconds = 0 if seconds < 0 else LARGEST_SECONDS
+                pending += _pack_entry(key_hash, log_offset, seconds, previous)
+                number += 1
+        finally:
+            if number > first:
+                _, self._end_offset, self._end_ms = keys[number - first - 1]
+                self._next, self._used_slots = number, used_slots
+        return number - first
+
+    def make_room(self) -> None:
+        """Write new entries to the file when many have gathered."""
+        if len(self._pending) >= PENDING_BYTES:
+            self._write_entries()
+
+    def find(self, query: KeyQuery) -> None:
+        """Add to `query` what this file knows."""
+        number = self._slots[query.key_hash % self.shape.slots]
+        on_disk = EntryBlocks(self._file, self.shape).entry
+
+        def entry_at(number: int) -> Entry:
+            at = (number - self._pending_from) * ENTRY_BYTES
+            return ENTRY.unpack_from(self._pending, at) if at >= 0 else on_disk(number)
+
+        query.follow(number, self._begin_ms, entry_at)
+
+    def entry(self, number: int) -> Entry:
+        at = (number - self._pending_from) * ENTRY_BYTES
+        return ENTRY.unpack_from(self._pending, at) if at >= 0 else EntryBlocks(self._file, self.shape).entry(number)
+
+    # to the disk
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was put is safe, the header included."""
+        return self._step is _Step.NOTHING and self._snapshot_header.next_number == self._next
+
+    def flush(self, log_synced: int, checkpoint_ms: int) -> bool:
+        """Take the next step; whether the file must be synced before the next call. After an OSError the step is open."""
+        match self._step:
+            case _Step.NOTHING:
+                return self._begin_flush()
+            case _Step.ENTRIES:
+                for offset, data in self._snapshot:
+                    self._file.write_at(offset, data)
+                self._snapshot.clear()
+                self._step = _Step.SLOTS
+                return True
+            case _Step.SLOTS:
+                header = self._snapshot_header
+                self.safe_ms = header.end_ms
+                if log_synced <= header.end_offset or checkpoint_ms < header.end_ms:
+                    return False
+                self._file.write_at(0, HEADER.pack(*header))
+                self._step = _Step.HEADER
+                return True
+            case _Step.HEADER:
+                self._step = _Step.NOTHING
+                return False
+
+    def _begin_flush(self) -> bool:
+        if self.is_settled:
+            return False
+        self._write_entries()
+        self._snapshot = self._slots.take_dirty()
+        self._snapshot_header = self.header
+        self._step = _Step.ENTRIES
+        return True
+
+    def _write_entries(self) -> None:
+        if self._pending:
+            self._file.write_at(self.shape.entries_at + self._pending_from * ENTRY_BYTES, self._pending)
+            self._pending_from = self._next
+            self._pending = bytearray()
+
+    def close(self) -> None:
+        """What is not flushed is lost; it is made again from the log."""
+        self._file.close()
+
+
+def put_slots_right(files: Files, index_file: IndexFile) -> int:
+    """After a crash, lead slots that are ahead of the header back to entries that it counts; how many there were.
+
+    The file is synced at once, because the entries behind the header's end are about to be overwritten. StoreDamaged when a
+    slot does not lead back.
+    """
+    end, shape = index_file.header.next_number, index_file.shape
+    with files.open(index_file.path) as file:
+        if file.size() != shape.file_bytes:
+            return 0  # nothing was ever written to it
+        table = SlotTable(file, shape.slots)
+        ahead = table.slots_outside(end)
+        blocks = EntryBlocks(file, shape)
+        for slot in ahead:
+            table[slot] = _led_back(index_file, slot, table[slot], blocks)
+        for offset, data in table.take_dirty():
+            file.write_at(offset, data)
+        if ahead:
+            file.sync()
+    return len(ahead)
+
+
+def _led_back(index_file: IndexFile, slot: int, number: int, blocks: EntryBlocks) -> int:
+    end, shape = index_file.header.next_number, index_file.shape
+    while number >= end:
+        if number < shape.entries:
+            key_hash, _, _, previous = blocks.entry(number)
+            if key_hash % shape.slots == slot and previous < number:
+                number = previous
+                continue
+        raise StoreDamaged(f"slot {slot} of {index_file.path} points to entry {number}, which is not its own")
+    if number < 0:
+        raise StoreDamaged(f"slot {slot} of {index_file.path} points to entry {number}")
+    return number

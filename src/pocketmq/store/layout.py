@@ -1,0 +1,184 @@
+"""How large the files of a store are, found out from the files themselves: RocketMQ keeps these settings somewhere else.
+
+    told by the caller  >  broker.conf in the store's folder, where a file agrees  >  the files
+
+The size of log and queue files is the size that most of them have; for the index see `index_shape`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pocketmq.errors import InvalidSetting, StoreError
+from pocketmq.files import Files
+from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
+from pocketmq.store.consume_queue import ENTRY_BYTES
+from pocketmq.store.index_file import IndexShape
+from pocketmq.store.index_shape import find_shape, list_index_files
+from pocketmq.store.log_scan import LogFile, list_log_files
+from pocketmq.store.queue_entries import QueueFile, list_queue_files, list_queue_ids
+from pocketmq.store.settings import StoreSettings
+
+LOG, QUEUES, INDEX, CONFIG = "commitlog", "consumequeue", "index", "config"
+"""Names of the folders."""
+
+_SIGNS_OF_A_STORE: Final = (LOG, QUEUES, "checkpoint")
+_USUAL: Final = StoreSettings(folder=Path())
+_CONF_LINE: Final = re.compile(r"^[ \t]*(\w+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
+
+
+class KnownSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a store before its files are looked at; None for what must be found out."""
+
+    log_file_bytes: int | None = None
+    queue_file_entries: int | None = None
+    index_slots: int | None = None
+    index_entries: int | None = None
+    delay_levels: DelayLevels | None = None
+
+
+class StoreLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a store is, and how its files are laid out."""
+
+    folder: Path
+    log_files: list[LogFile]
+    log_file_bytes: int
+    queue_file_entries: int
+    index_shape: IndexShape | None
+    """None when it cannot be told."""
+    delay_levels: DelayLevels
+
+    @property
+    def log_start(self) -> int:
+        return self.log_files[0].first if self.log_files else 0
+
+    @property
+    def queue_folder(self) -> Path:
+        return self.folder / QUEUES
+
+    @property
+    def index_folder(self) -> Path:
+        return self.folder / INDEX
+
+    @property
+    def queue_file_bytes(self) -> int:
+        return self.queue_file_entries * ENTRY_BYTES
+
+    def name_of(self, path: Path) -> str:
+        """`path` as a person knows it: below the store's folder."""
+        return path.relative_to(self.folder).as_posix()
+
+
+def find_layout(files: Files, folder: Path, known: KnownSizes) -> StoreLayout:
+    """The layout of the store in `folder`. StoreError when there is none, InvalidSetting when `known` cannot be true."""
+    _check_is_store(files, folder)
+    conf = _read_conf(files, folder / "broker.conf")
+    log_files = list_log_files(files, folder / LOG)
+    hinted = IndexShape(conf.index_slots or _USUAL.index_slots, conf.index_entries or _USUAL.index_entries)
+    return StoreLayout(
+        folder=folder,
+        log_files=log_files,
+        log_file_bytes=_log_file_bytes(log_files, known.log_file_bytes, conf.log_file_bytes),
+        queue_file_entries=_queue_file_entries(
+            files, folder / QUEUES, known.queue_file_entries, conf.queue_file_entries
+        ),
+        index_shape=find_shape(
+            files,
+            list_index_files(files, folder / INDEX),
+            log_files,
+            slots=known.index_slots,
+            entries=known.index_entries,
+            hinted=hinted,
+        ),
+        delay_levels=known.delay_levels or conf.delay_levels or DELAY_LEVELS,
+    )
+
+
+def _check_is_store(files: Files, folder: Path) -> None:
+    status = files.status(folder)
+    if status is None:
+        raise StoreError(f"there is no folder {folder}")
+    if not status.is_dir:
+        raise StoreError(f"{folder} is a file; give the folder that holds {LOG}/ and {QUEUES}/")
+    names = files.list(folder)
+    if not set(names).isdisjoint(_SIGNS_OF_A_STORE):
+        return
+    inside = [name for name in names if files.status(folder / name / LOG) is not None]
+    hint = f". There is one in {folder / inside[0]}" if inside else ""
+    raise StoreError(f"{folder} is not a store: it has none of {', '.join(_SIGNS_OF_A_STORE)}{hint}")
+
+
+def _read_conf(files: Files, path: Path) -> KnownSizes:
+    """What a RocketMQ broker's configuration says about the files; nothing when there is none."""
+    if files.status(path) is None:
+        return KnownSizes()
+    found = dict(_CONF_LINE.findall(files.read(path).decode("utf-8", "replace")))
+
+    def number(name: str) -> int | None:
+        text = found.get(name, "")
+        return int(text) if text.isdecimal() and int(text) else None
+
+    queue_file_bytes = number("mappedFileSizeConsumeQueue")
+    levels = found.get("messageDelayLevel")
+    return KnownSizes(
+        log_file_bytes=number("mappedFileSizeCommitLog"),
+        # RocketMQ rounds up to whole entries as well.
+        queue_file_entries=queue_file_bytes and -(-queue_file_bytes // ENTRY_BYTES),
+        index_slots=number("maxHashSlotNum"),
+        index_entries=number("maxIndexNum"),
+        delay_levels=DelayLevels(levels) if levels else None,
+    )
+
+
+def _log_file_bytes(log_files: list[LogFile], known: int | None, conf: int | None) -> int:
+    sizes = Counter(log_file.size for log_file in log_files if log_file.size)
+    if known is not None and sizes and known not in sizes:
+        raise _no_such_size("log file", known, log_files[0].path, log_files[0].size, "log_file_bytes")
+    found = _usual_size(sizes, [log_file.first for log_file in log_files])
+    return known or _fitting(conf, sizes) or found or _USUAL.log_file_bytes
+
+
+def _fitting(size: int | None, sizes: Counter[int]) -> int | None:
+    """What a configuration says, if any file agrees: it may be another broker's."""
+    return size if size in sizes or not sizes else None
+
+
+def _usual_size(sizes: Counter[int], firsts: list[int]) -> int | None:
+    """The size that most files have; of sizes that are equally common, the one that the names are multiples of."""
+    if not sizes:
+        return None
+    most = max(sizes.values())
+    common = [size for size, count in sizes.items() if count == most]
+    return max(common, key=lambda size: (sum(first % size == 0 for first in firsts), size))
+
+
+def _queue_file_entries(files: Files, folder: Path, known: int | None, conf: int | None) -> int:
+    sizes: Counter[int] = Counter()
+    firsts = []
+    example = folder
+    for queue_file in _queue_files(files, folder):
+        if queue_file.size and queue_file.size % ENTRY_BYTES == 0:
+            sizes[queue_file.size // ENTRY_BYTES] += 1
+            firsts.append(queue_file.first // ENTRY_BYTES)
+            example = queue_file.path
+    found = _usual_size(sizes, firsts)
+    if known is not None and found and known not in sizes:
+        raise _no_such_size("queue file", known * ENTRY_BYTES, example, found * ENTRY_BYTES, "queue_file_entries")
+    return known or _fitting(conf, sizes) or found or _USUAL.queue_file_entries
+
+
+def _queue_files(files: Files, folder: Path) -> Iterator[QueueFile]:
+    for topic in files.list(folder):
+        for queue_id in list_queue_ids(files, folder / topic):
+            yield from list_queue_files(files, folder / topic / str(queue_id))
+
+
+def _no_such_size(what: str, known: int, example: Path, size: int, setting: str) -> InvalidSetting:
+    return InvalidSetting(
+        f"no {what} of this store has {known} bytes; {example} has {size}. "
+        f"Give {setting} as the broker had it, or leave it to the files"
+    )

@@ -1,0 +1,100 @@
+"""A stored message as plain fields, for tables and JSON lines: numbers, texts, and the body in a form of choice."""
+
+import base64
+import json
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from pocketmq.errors import MissingLibrary, ProtocolError
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.message import StoredMessage
+from pocketmq.protocol.compression import decompress
+
+_TRANSACTION: Final = {
+    0: "none",
+    SysFlag.TRANSACTION_PREPARED: "prepared",
+    SysFlag.TRANSACTION_COMMIT: "commit",
+    SysFlag.TRANSACTION_ROLLBACK: "rollback",
+}
+
+
+class BodyForm(StrEnum):
+    """How a body is shown."""
+
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+    NONE = "none"
+
+
+def fields_of(message: StoredMessage, body: BodyForm) -> dict[str, Any]:
+    """Everything that is known of a message, by names that go into JSON."""
+    fields: dict[str, Any] = {
+        "log_offset": message.log_offset,
+        "topic": message.topic,
+        "queue": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "stored": local_time(message.store_ms),
+        "store_ms": message.store_ms,
+        "store_host": str(message.store_host),
+        "born": local_time(message.born_ms),
+        "born_ms": message.born_ms,
+        "born_host": str(message.born_host),
+        "tags": message.tags,
+        "keys": message.keys,
+        "message_id": message.message_id,
+        "offset_id": message.offset_id,
+        "size": message.size,
+        "reconsume_times": message.reconsume_times,
+        "transaction": _TRANSACTION[message.sys_flag & SysFlag.TRANSACTION_MASK],
+        "prepared_offset": message.prepared_offset,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "body_crc": message.body_crc,
+        "properties": message.properties,
+    }
+    if body is not BodyForm.NONE:
+        fields |= _body_fields(message, body)
+    return fields
+
+
+def _body_fields(message: StoredMessage, form: BodyForm) -> dict[str, Any]:
+    try:
+        plain = decompress(message.body, message.sys_flag)
+    except (ProtocolError, MissingLibrary) as error:
+        return {"body": None, "body_error": str(error)}
+    match form:
+        case BodyForm.HEX:
+            return {"body": plain.hex()}
+        case BodyForm.BASE64:
+            return {"body": base64.b64encode(plain).decode()}
+        case BodyForm.JSON:
+            return _parsed(plain)
+        case _:
+            return {"body": _text(plain)}
+
+
+def _parsed(plain: bytes) -> dict[str, Any]:
+    try:
+        return {"body": json.loads(plain)}
+    except (ValueError, RecursionError) as error:
+        return {"body": _text(plain), "body_error": f"the body is not JSON: {error}"}
+
+
+def _text(plain: bytes) -> str:
+    """Bytes that are not UTF-8 show as \\xff, so that nothing vanishes."""
+    return plain.decode("utf-8", "backslashreplace")
+
+
+def local_time(ms: int) -> str:
+    """A moment as this machine's clock on the wall would have shown it; the number itself if no clock could."""
+    try:
+        return (
+            (datetime.fromtimestamp(ms // 1000) + timedelta(milliseconds=ms % 1000))
+            .astimezone()
+            .isoformat(timespec="milliseconds")
+        )
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"

@@ -1,0 +1,391 @@
+"""The store as a broker sees it: append in turns, read, search; everything else is behind it.
+
+    stage × n ── records made and offsets assigned, in memory
+    end_turn ──► one write per log file ──► queue entries ──► arrivals
+    when_synced ── for sends that must be safe before they are answered
+
+One thread owns a store: all methods are called on it, and threads inside hand their results back through `post`.
+Within a turn nothing is visible to readers; a turn whose write fails leaves no trace but its error.
+"""
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Collection
+from enum import Enum
+from typing import Self
+
+from pocketmq.clock import Clock, SystemClock
+from pocketmq.codes import BoundaryType
+from pocketmq.errors import (
+    InvalidMessage,
+    PocketMQError,
+    ProtocolError,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    WrongState,
+)
+from pocketmq.files import DiskFiles, Files
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import TopicName, parse_topic
+from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
+from pocketmq.protocol.record import decode_record, host_flags, pack_record
+from pocketmq.store.consume_queue import ENTRY, ConsumeQueue
+from pocketmq.store.dispatch import tags_code_of
+from pocketmq.store.lost_sectors import looks_cut
+from pocketmq.store.parts import StoreParts
+from pocketmq.store.queue_folders import MAX_QUEUE_ID
+from pocketmq.store.reading import Matches, ReadLimits, ReadResult, read_queue
+from pocketmq.store.recovery import RecoveryReport, recover
+from pocketmq.store.settings import StoreSettings
+from pocketmq.store.tables import Tables
+from pocketmq.store.time_search import offset_at_time, store_ms_of
+from pocketmq.store.upkeep import Upkeep
+from pocketmq.store.worker import Post, Worker
+
+Arrival = tuple[ConsumeQueue, int, int, int]
+"""A message that became readable: its queue, log offset, size and tags code."""
+
+_WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_PREPARED = SysFlag.TRANSACTION_PREPARED
+_pack_entry = ENTRY.pack
+
+MAX_KEY_RESULTS = 64
+
+log = logging.getLogger("pocketmq.store")
+
+
+class _State(Enum):
+    NEW = "not open yet"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class MessageStore:
+    """Messages on disk. Use it as a context manager, or `open` and `close` it."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        store_host: bytes,
+        post: Post,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        on_arrivals: Callable[[list[Arrival]], None] | None = None,
+        make_worker: Callable[[str, Post], Worker] = Worker,
+    ) -> None:
+        self.settings = settings
+        self.store_host = store_host
+        """Packed address of this broker, as records keep it. Clients come back to it with offset ids."""
+        self._clock = clock or SystemClock()
+        self._parts = StoreParts(settings, files or DiskFiles(), self._clock, post, self._written_behind, make_worker)
+        self._log, self._queues = self._parts.log, self._parts.queues
+        self._flusher, self._index = self._parts.flusher, self._parts.index
+        self._upkeep = Upkeep(self._parts)
+        self._limits = ReadLimits.of(settings, self._parts.memory_bytes)
+        self._on_arrivals = on_arrivals or _nobody_waits
+        self._max_body_bytes, self._levels = settings.max_message_bytes, settings.delay_levels
+        self._file_bytes = settings.log_file_bytes
+        self._reserve, self._put = self._log.reserve, self._log.put
+        self._staged: list[Arrival] = []
+        self._last_staged = -1
+        self._behind: deque[tuple[int, int, list[Arrival]]] = deque()
+        self._turn_ms = 0
+        self._state = _State.NEW
+
+    # life
+
+    def open(self) -> RecoveryReport:
+        """Take the folder, recover, and be ready. Raises StoreLocked, StoreDamaged. A store is opened once."""
+        if self._state is not _State.NEW:
+            raise WrongState(f"this store is {self._state.value}; to open the folder again, make another one")
+        self._state = _State.CLOSED
+        try:
+            report = recover(self._parts)
+            self._parts.start()
+        except BaseException:
+            self._parts.close(clean=False)
+            raise
+        self._upkeep.start()
+        self._state = _State.OPEN
+        return report
+
+    def close(self) -> None:
+        """Write and sync everything, say that the stop was clean, and give the folder back. Closing twice is harmless.
+
+        When the disk refuses, the error is raised, and the next start recovers as after a crash.
+        """
+        if self._state is not _State.OPEN:
+            return
+        self._state = _State.CLOSED
+        self.abandon_turn()
+        try:
+            self._log.end_writing()
+            self._flusher.close()
+            self._upkeep.stop()
+        except BaseException:
+            self._parts.close(clean=False)
+            raise
+        self._parts.close(clean=True)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def tick(self) -> None:
+        """Do what is due: flushes, time-outs, checkpoint, index, retention. To be called every 10 ms or so."""
+        self._upkeep.tick()
+
+    @property
+    def tables(self) -> Tables:
+        """Topics, groups and offsets, which live in the same folder."""
+        return self._parts.tables
+
+    @property
+    def index_backlog_bytes(self) -> int:
+        """How far the key index is behind the log."""
+        return self._upkeep.index_backlog_bytes
+
+    # appending
+
+    def queue(self, topic: TopicName, queue_id: int) -> ConsumeQueue:
+        """The queue to stage to, made when it is new. Not to be kept: its topic may be deleted and made again."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            if not 0 <= queue_id <= MAX_QUEUE_ID:
+                raise InvalidMessage(f"topic {topic} cannot have a queue {queue_id}; ids go from 0 to {MAX_QUEUE_ID}")
+            queue = self._queues.get(parse_topic(topic), queue_id)
+        return queue
+
+    def stage(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+    ) -> tuple[int, int]:
+        """Put a message into this turn; its queue offset and log offset. Nothing is stored before `end_turn`."""
+        if len(body) > self._max_body_bytes or len(properties) > MAX_PROPERTIES_BYTES:
+            raise self._too_large(body, properties)
+        store_ms = self._turn_ms or self._begin_turn()
+        store_host = self.store_host
+        size = queue.record_overhead + len(body) + len(properties)
+        sys_flag &= _WITHOUT_HOSTS
+        if len(born_host) + len(store_host) != 16:
+            sys_flag |= host_flags(born_host, store_host)
+            size += len(born_host) + len(store_host) - 16
+        in_queue = not sys_flag & _PREPARED
+        queue_offset = queue.next_offset if in_queue else 0
+        log_offset = self._reserve(size)
+        try:
+            record = pack_record(
+                size,
+                queue.record_magic,
+                queue.topic_field,
+                queue.queue_id,
+                queue_offset,
+                log_offset,
+                body,
+                properties,
+                flag,
+                sys_flag,
+                born_ms,
+                born_host,
+                store_ms,
+                store_host,
+                reconsume_times,
+                prepared_offset,
+            )
+        except struct.error as error:
+            self._log.unreserve(size)
+            raise InvalidMessage(f"a number of the message does not fit into its record: {error}") from None
+        if 0 in properties and looks_cut(properties, (log_offset + size - len(properties)) % self._file_bytes):
+            self._log.unreserve(size)
+            raise InvalidMessage(
+                "the properties hold a zero byte where it could not be told from the damage of a crash"
+            )
+        self._put(record)
+        self._last_staged = log_offset
+        if in_queue:
+            queue.next_offset = queue_offset + 1
+            code = tags_code_of(properties, queue.is_delay, store_ms, self._levels)
+            self._staged.append((queue, log_offset, size, code))
+        return queue_offset, log_offset
+
+    def _begin_turn(self) -> int:
+        """The store time of this turn, which never goes back; refuses when the store cannot take more."""
+        parts = self._parts
+        if self._upkeep.derived_failure is not None:
+            raise type(self._upkeep.derived_failure)(*self._upkeep.derived_failure.args)
+        if parts.disk_full:
+            raise StoreFull("the disk is fuller than disk_full_ratio allows; writing resumes when space returns")
+        unsynced = self._flusher.unsynced_bytes
+        if unsynced > self.settings.max_unsynced_bytes:
+            raise StoreBusy(f"{unsynced} bytes wait for a sync of the disk; the limit is max_unsynced_bytes")
+        parts.last_store_ms = self._turn_ms = max(self._clock.now_ms(), parts.last_store_ms)
+        return self._turn_ms
+
+    def end_turn(self) -> None:
+        """Write what was staged and make it readable. On an error nothing of the turn is stored."""
+        staged, self._staged = self._staged, []
+        store_ms, self._turn_ms = self._turn_ms, 0
+        last_staged, self._last_staged = self._last_staged, -1
+        if last_staged < 0:
+            return
+        try:
+            self._log.write()
+        except PocketMQError:
+            for queue, *_ in staged:
+                queue.next_offset -= 1
+            raise
+        self._parts.last_record = last_staged
+        if self._log.written < self._log.end:
+            self._behind.append((self._log.end, store_ms, staged))
+            return
+        self._flusher.note_written(self._log.written, store_ms)
+        self._enter(staged, store_ms)
+
+    def abandon_turn(self) -> None:
+        """Forget what was staged in this turn."""
+        for queue, *_ in self._staged:
+            queue.next_offset -= 1
+        self._staged.clear()
+        self._turn_ms, self._last_staged = 0, -1
+        self._log.discard()
+
+    def _written_behind(self, upto: int) -> None:
+        """The transient pool has written the log up to here: those turns become readable."""
+        while self._behind and self._behind[0][0] <= upto:
+            end, store_ms, staged = self._behind.popleft()
+            self._flusher.note_written(end, store_ms)
+            self._enter(staged, store_ms)
+
+    def _enter(self, staged: list[Arrival], store_ms: int) -> None:
+        touched: dict[ConsumeQueue, None] = {}  # in the order of the turn, which a set would not keep
+        for queue, log_offset, size, tags_code in staged:
+            # What `ConsumeQueue.append` does, without its call.
+            queue.pending += _pack_entry(log_offset, size, tags_code)
+            queue.max_offset += 1
+            touched[queue] = None
+        self._upkeep.entered(touched, store_ms)
+        self._on_arrivals(staged)
+
+    def _too_large(self, body: bytes, properties: bytes) -> InvalidMessage:
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            return InvalidMessage(
+                f"properties take {len(properties)} bytes; at most {MAX_PROPERTIES_BYTES} fit into a record"
+            )
+        return InvalidMessage(
+            f"the body has {len(body)} bytes; the limit is max_message_bytes = {self.settings.max_message_bytes}"
+        )
+
+    # safety
+
+    @property
+    def end(self) -> int:
+        """The log offset after everything acknowledged so far."""
+        return self._log.end
+
+    def when_synced(self, upto: int, callback: Callable[[bool], None]) -> None:
+        """Call back with True once the log is synced up to `upto`, or with False when that takes too long."""
+        self._flusher.when_synced(upto, callback)
+
+    # reading
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.find(topic, queue_id)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Collection[int] | None = None,
+        matches: Matches | None = None,
+    ) -> ReadResult:
+        """Messages of a queue from `offset` on; see `reading`."""
+        queue = self._queues.find(topic, queue_id)
+        return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches)
+
+    def record(self, log_offset: int) -> bytes | None:
+        """The record that begins at `log_offset`; None when there is none."""
+        return self._log.record(log_offset)
+
+    def message(self, log_offset: int) -> StoredMessage | None:
+        """The message that begins at `log_offset`; None when there is none, StoreDamaged when it is not as it was stored."""
+        raw = self._log.record(log_offset)
+        try:
+            return None if raw is None else decode_record(raw)
+        except ProtocolError as error:
+            raise StoreDamaged(f"the log is damaged at offset {log_offset}: {error}") from error
+
+    def find_by_key(
+        self, topic: str, key: str, limit: int, begin_ms: int = 0, end_ms: int = 2**63 - 1, *, unique: bool = False
+    ) -> list[StoredMessage]:
+        """Messages of `topic` with this key (or this unique key), newest first."""
+        self._upkeep.index_now()
+        offsets = self._index.find(topic, key, begin_ms, end_ms, min(limit, MAX_KEY_RESULTS))
+        found = map(self._message_if_sound, offsets)
+        # The index compares hashes and whole seconds: another key may share a hash, and the time may be just outside.
+        return [
+            message
+            for message in found
+            if message is not None
+            and message.topic == topic
+            and begin_ms <= message.store_ms <= end_ms
+            and (message.properties.get("UNIQ_KEY") == key if unique else key in message.keys)
+        ]
+
+    def _message_if_sound(self, log_offset: int) -> StoredMessage | None:
+        """One damaged message must not hide the others that have its key."""
+        try:
+            return self.message(log_offset)
+        except StoreDamaged as damage:
+            log.error("left out of a look-up: %s", damage)
+            return None
+
+    # where a queue stands
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def offset_at_time(
+        self, topic: str, queue_id: int, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else offset_at_time(queue, self._log, when_ms, boundary)
+
+    def store_ms(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """When the message at `offset` was stored; None when it is not there."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else store_ms_of(queue, self._log, offset)
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove the queues of a topic, between two turns. Its messages stay in the log until retention takes them.
+
+        Waits for the disk: a topic that is deleted stays deleted, whatever happens next.
+        """
+        if self._staged:
+            raise WrongState(f"topic {topic} cannot be deleted while a turn is under way: end it first")
+        self._upkeep.delete_topic(topic)
+
+
+def _nobody_waits(_arrivals: list[Arrival]) -> None:
+    """The default listener to arrivals."""

@@ -1,0 +1,94 @@
+"""One owner per store folder, and the mark by which the next one knows how this one ended.
+
+lock     taken for as long as the process lives; the operating system frees it with the process
+abort    there while a store is open, with the process id in it: found at the start, the last stop was a crash
+
+take ──► lock, look for abort, write abort ──► … ──► release(clean=True) ──► abort removed, lock freed
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pocketmq.errors import StoreError, StoreLocked, WrongState
+from pocketmq.files import File, Files
+
+
+class Owner:
+    """The right to write to a store's folder."""
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        self._files = files
+        self._folder = folder
+        self._lock_path = folder / "lock"
+        self._abort_path = folder / "abort"
+        self._lock: File | None = None
+
+    def take(self) -> bool:
+        """Become the owner of the folder, which is made when it is missing; whether the last stop was clean.
+
+        Raises StoreLocked when somebody else has it, StoreError when it cannot be written to.
+        """
+        if self._lock is not None:
+            raise WrongState(f"{self._folder} is owned by this store already")
+        try:
+            return self._take()
+        except OSError as error:
+            self._let_go()
+            reason = error.strerror or str(error)
+            raise StoreError(
+                f"the store folder {self._folder} cannot be used: {reason}. "
+                "It must be a folder that this user may write to"
+            ) from error
+
+    def _take(self) -> bool:
+        self._make_folder()
+        self._lock = self._files.open(self._lock_path, create=True)
+        if not self._lock.lock():
+            self._let_go()
+            raise StoreLocked(
+                f"the store in {self._folder} is in use by {self._present_owner()}. "
+                "Stop it first, or choose another folder: two writers would destroy it"
+            )
+        self._lock.write_at(0, b"lock")
+        clean = self._files.status(self._abort_path) is None
+        with self._files.open(self._abort_path, create=True) as abort:
+            abort.truncate(0)
+            abort.write_at(0, str(os.getpid()).encode())
+            abort.sync()
+        self._files.sync_dir(self._folder)
+        return clean
+
+    def _make_folder(self) -> None:
+        """Make the folder, and its name safe: nothing in it would survive a crash without it."""
+        missing = [path for path in (self._folder, *self._folder.parents) if self._files.status(path) is None]
+        self._files.make_dir(self._folder)
+        # When nothing is missing, a process that made the folder may have been killed before it came to this.
+        for path in reversed(missing or [self._folder]):
+            with suppress(PermissionError):  # a folder above that may not be read is not ours to sync
+                self._files.sync_dir(path.parent)
+
+    def _present_owner(self) -> str:
+        try:
+            pid = self._files.read(self._abort_path)
+        except OSError:
+            pid = b""
+        return f"process {int(pid)}" if pid.isdigit() else "another process"
+
+    def release(self, *, clean: bool) -> None:
+        """Give the folder back. `clean` says that everything is on the disk: the next start need not look for damage."""
+        if self._lock is None:
+            return
+        try:
+            if clean and self._files.status(self._abort_path) is not None:
+                self._files.unlink(self._abort_path)
+                self._files.sync_dir(self._folder)
+        except OSError as error:
+            raise StoreError(f"{self._abort_path} could not be removed: {error.strerror}") from error
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()

@@ -1,0 +1,73 @@
+"""What a store consists of: made together, started and closed in one order. No rules here."""
+
+from collections.abc import Callable
+
+from pocketmq.clock import Clock
+from pocketmq.files import Files, memory_bytes
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.flushing import Flusher
+from pocketmq.store.index_builder import IndexBuilder
+from pocketmq.store.key_index import KeyIndex
+from pocketmq.store.owner import Owner
+from pocketmq.store.preparing import FilePreparer
+from pocketmq.store.queues import Queues
+from pocketmq.store.resume import ResumeFile
+from pocketmq.store.settings import StoreSettings
+from pocketmq.store.tables import Tables
+from pocketmq.store.transient_pool import TransientPool
+from pocketmq.store.worker import Post, Worker
+
+
+class StoreParts:
+    """The parts, and the few numbers that several of them need."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        files: Files,
+        clock: Clock,
+        post: Post,
+        on_written: Callable[[int], None],
+        make_worker: Callable[[str, Post], Worker] = Worker,
+    ) -> None:
+        self.settings = settings
+        self.files = files
+        self.clock = clock
+        self.owner = Owner(files, settings.folder)
+        self.log = CommitLog(settings, files, on_written=on_written)
+        self.preparer = FilePreparer(settings, files, clock, self.log.segments, make_worker("pocketmq-files", post))
+        self.pool = None
+        if settings.transient_pool:
+            self.pool = TransientPool(settings, clock, post, make_worker("pocketmq-pool", post))
+        self.flusher = Flusher(settings, clock, post, files, self.log, make_worker("pocketmq-sync", post))
+        self.queues = Queues(settings, files)
+        self.index = KeyIndex(settings, files, clock)
+        self.checkpoint = Checkpoint(files, settings.folder)
+        self.resume = ResumeFile(files, settings.folder)
+        self.tables = Tables(files, settings.folder / "config")
+        self.memory_bytes = settings.memory_bytes or memory_bytes()
+        self.last_store_ms = 0
+        """Store time of the newest record; the next one is not older, whatever the clock says."""
+        self.last_record = -1
+        """Log offset of the newest record; -1 when there is none."""
+        self.deleted_topics: dict[str, int] = {}
+        """Topics that were deleted while messages of theirs are in the log, and where the log ended then."""
+        self.disk_full = False
+        """The disk is fuller than retention can bear: no message is taken."""
+
+    def start(self) -> None:
+        """After recovery: open the log for writing, and the threads with it."""
+        self.index_builder = IndexBuilder(self.index, self._read_log, self.settings.log_file_bytes)
+        self.log.begin(self.preparer, self.pool)
+        self.flusher.begin(self.last_store_ms)
+
+    def _read_log(self, offset: int, size: int) -> memoryview:
+        return self.log.view(offset, size)
+
+    def close(self, *, clean: bool) -> None:
+        """Let everything go. Only a clean close takes the mark away by which the next start knows of a crash."""
+        self.log.close()
+        self.queues.close()
+        self.index.close()
+        self.owner.release(clean=clean)

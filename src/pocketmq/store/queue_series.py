@@ -1,0 +1,87 @@
+"""Puts the records of a log back into their queues, one after the other, though some of them may not tell the truth.
+
+    next = 5:    5  6  7       as it should be
+                 8  9  10      messages 5 to 7 are not in the log: their entries say "nothing here"
+                 8  6  7       the record that says 8 is message 5: the one after it knows better
+                 8  5  6       the record that says 8 belongs to another queue: it is left out
+                 0  1  2       the topic was deleted and made again: the queue begins anew
+
+A record out of step waits for the next one of its queue, which decides what it was.
+"""
+
+from typing import NamedTuple
+
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.queues import QueueKey, Queues
+
+
+class Placing(NamedTuple):
+    """What a queue entry needs of a record."""
+
+    queue_offset: int
+    log_offset: int
+    size: int
+    tags_code: int
+
+
+class QueueSeries:
+    """Queues that are made anew. Give it every record that enters a queue, in the order of the log."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._begun: set[QueueKey] = set()
+        self._waiting: dict[QueueKey, Placing] = {}
+        self.entries = 0
+        self.gaps = 0
+        """Offsets whose messages are not in the log."""
+        self.misplaced: list[int] = []
+        """Log offsets of records that fit into no queue."""
+        self.corrected: list[int] = []
+        """Log offsets of records that say another queue offset than they have."""
+
+    def place(self, queue: ConsumeQueue, record: Placing) -> None:
+        waiting = self._waiting.pop(queue.key, None) if self._waiting else None
+        if waiting is not None:
+            self._settle(queue, waiting, record.queue_offset)
+        if queue.key not in self._begun:
+            self._begun.add(queue.key)
+            queue.begin_anew(record.queue_offset)
+        if record.queue_offset == queue.next_offset:
+            self._enter(queue, record)
+        else:
+            self._waiting[queue.key] = record
+
+    def finish(self) -> None:
+        """No more records: what still waits is taken by its word."""
+        for key, waiting in sorted(self._waiting.items()):
+            self._take_by_its_word(self._queues.get(*key), waiting)
+        self._waiting.clear()
+
+    def _settle(self, queue: ConsumeQueue, waiting: Placing, following: int) -> None:
+        if following == waiting.queue_offset + 1:
+            self._take_by_its_word(queue, waiting)
+        elif following == queue.next_offset + 1:
+            self.corrected.append(waiting.log_offset)
+            self._enter(queue, waiting)
+        elif following == queue.next_offset:
+            self.misplaced.append(waiting.log_offset)
+        else:
+            self._take_by_its_word(queue, waiting)
+
+    def _take_by_its_word(self, queue: ConsumeQueue, record: Placing) -> None:
+        missing = record.queue_offset - queue.next_offset
+        if record.queue_offset == 0:
+            self._queues.remove_files(queue)
+            queue.begin_anew()
+        elif missing < 0 or not queue.skip_to(record.queue_offset, record.log_offset):
+            self.misplaced.append(record.log_offset)
+            return
+        else:
+            self.gaps += missing
+        self._enter(queue, record)
+
+    def _enter(self, queue: ConsumeQueue, record: Placing) -> None:
+        queue.append(record.log_offset, record.size, record.tags_code)
+        queue.next_offset = queue.max_offset
+        self.entries += 1
+        self._queues.note_dirty(queue)

@@ -1,0 +1,258 @@
+"""All consume queues of a store, by topic and queue id. One that nobody uses costs a small object and no open file.
+
+Entries are pending in memory, then in files, then safe. Bytes become safe when the paths that `flush` and `entered` give are
+synced, names when the folders that `take_new_folders` gives are. Until then a crash may leave out any part of them; that is why
+the checkpoint speaks of entries only after both.
+"""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from pocketmq.errors import ProtocolError
+from pocketmq.files import Files, zero_from
+from pocketmq.protocol.record import decode_record
+from pocketmq.store.consume_queue import ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head, is_message
+from pocketmq.store.open_files import OpenFiles
+from pocketmq.store.queue_folders import QueueFolders, file_name
+from pocketmq.store.settings import PAGE_BYTES, StoreSettings
+
+QueueKey = tuple[str, int]
+
+
+class Queues:
+    """The table of queues, and what of them waits to be written. Owned by the store's thread."""
+
+    def __init__(self, settings: StoreSettings, files: Files) -> None:
+        self._files = files
+        self._folder = settings.folder / "consumequeue"
+        self._file_entries = settings.queue_file_entries
+        self._least_bytes = settings.queue_least_pages * PAGE_BYTES
+        self._open_files = OpenFiles(files, settings.max_open_queue_files)
+        self._folders = QueueFolders(files, self._folder, self.file_bytes)
+        self._table: dict[QueueKey, ConsumeQueue] = {}
+        self._dirty: set[ConsumeQueue] = set()
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    @property
+    def file_bytes(self) -> int:
+        return self._file_entries * ENTRY_BYTES
+
+    @property
+    def foreign(self) -> list[Path]:
+        """Things below consumequeue/ that are not ours; they are left alone."""
+        return self._folders.foreign
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._table.values())
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._table.get((topic, queue_id))
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made empty when it is new. `topic` has passed `parse_topic`: it becomes a folder's name."""
+        queue = self._table.get((topic, queue_id))
+        if queue is None:
+            folder = self._folder / topic / str(queue_id)
+            queue = ConsumeQueue(topic, queue_id, folder, self._open_files, self._file_entries)
+            self._table[queue.key] = queue
+        return queue
+
+    # writing
+
+    def entered(self, queues: Collection[ConsumeQueue]) -> list[Path]:
+        """Note that entries were appended to `queues`; those with enough pending are written. Paths to sync later."""
+        self._dirty.update(queues)
+        for queue in queues:
+            if len(queue.pending) >= self._least_bytes:
+                queue.flush()
+        return self._open_files.take_written()
+
+    def flush(self) -> list[Path]:
+        """Write everything pending; the paths that need a sync. After an OSError the next call goes on where it was."""
+        for queue in sorted(self._dirty, key=lambda queue: queue.key):
+            queue.flush()
+            self._dirty.discard(queue)
+        return self._open_files.take_written()
+
+    @property
+    def dirty_count(self) -> int:
+        return len(self._dirty)
+
+    def take_new_folders(self) -> list[Path]:
+        """Folders in which names were made or removed since the last call; the names are safe once these are synced."""
+        folders: dict[Path, None] = {}
+        for path in self._open_files.take_renamed():
+            for folder in (path.parent, path.parent.parent, self._folder, self._folder.parent):
+                folders[folder] = None
+        return [folder for folder in folders if self._files.status(folder) is not None]
+
+    def doubt_names(self, doubt: bool) -> None:
+        """While in doubt, files that are written count as new, though they are there: see `take_new_folders`."""
+        self._open_files.doubts_names = doubt
+
+    def note_dirty(self, queue: ConsumeQueue) -> None:
+        """Note that something is pending, without writing it."""
+        self._dirty.add(queue)
+
+    # loading
+
+    def scan(self, *, mend: bool = True) -> Iterator[tuple[ConsumeQueue, list[int]]]:
+        """Every queue that has a folder, with the byte offsets of its files in order.
+
+        Files whose size a crash has lost get it back with `mend`; without it they are damage, as after a clean stop.
+        """
+        for topic, queue_id, starts in self._folders.scan(mend=mend):
+            yield self.get(topic, queue_id), starts
+
+    def load(self) -> dict[QueueKey, int]:
+        """Read the bounds of every queue from its files: the entries from the first file on, up to the first empty one.
+
+        Returns the queues of which a file in between is missing, with an offset that they had reached: what lies
+        behind the hole cannot be used, and they have to be made anew.
+        """
+        holes = {}
+        for queue, starts in self.scan(mend=False):
+            if starts:
+                self._load_bounds(queue, starts)
+                if starts[-1] - starts[0] != (len(starts) - 1) * self.file_bytes:
+                    holes[queue.key] = starts[-1] // ENTRY_BYTES
+        return holes
+
+    def span_files(self, queue: ConsumeQueue, starts: list[int]) -> list[int]:
+        """Let `queue` span its files, full or not, up to the first that is missing; the byte offsets of those."""
+        contiguous = 1
+        while contiguous < len(starts) and starts[contiguous] == starts[contiguous - 1] + self.file_bytes:
+            contiguous += 1
+        queue.min_offset = starts[0] // ENTRY_BYTES
+        queue.max_offset = queue.next_offset = (starts[contiguous - 1] + self.file_bytes) // ENTRY_BYTES
+        return starts[:contiguous]
+
+    def _load_bounds(self, queue: ConsumeQueue, starts: list[int]) -> None:
+        # Later files hold nothing when an earlier one is not full; walk back to the last one that begins with an entry.
+        spanned = self.span_files(queue, starts)
+        for start in reversed(spanned):
+            end = self._end_in_file(queue, start // ENTRY_BYTES)
+            if end > start // ENTRY_BYTES or start == spanned[0]:
+                queue.cut(end)
+                break
+        queue.min_offset = self.first_message(queue)
+
+    def _end_in_file(self, queue: ConsumeQueue, first: int) -> int:
+        """First empty entry of a file whose entries are a run followed by zeros."""
+        low, high = first, first + self._file_entries
+        while low < high:
+            middle = (low + high) // 2
+            entry = queue.entry(middle)
+            if entry is not None and is_entry(entry):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def first_message(self, queue: ConsumeQueue) -> int:
+        """Where the filled head of the first file ends; `min_offset` is still the file's first entry."""
+        low, high = queue.min_offset, min(queue.min_offset + self._file_entries, queue.max_offset)
+        while low < high:
+            middle = (low + high) // 2
+            entry = queue.entry(middle)
+            if entry is not None and is_head(entry):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def has_entry_file(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether the file that must hold the entry at `offset` is there."""
+        return self._files.status(queue.file_of(offset)) is not None
+
+    # cutting and deleting
+
+    def zero_behind(self, queue: ConsumeQueue) -> list[Path]:
+        """Overwrite what lies in the queue's files behind its end, and unlink later files: stale entries must not be
+        taken for real ones when newer entries have grown up to them. The paths that changed; the change is safe.
+        """
+        end = queue.flushed_offset * ENTRY_BYTES
+        starts = self._folders.starts(queue.folder)
+        changed = []
+        for start in starts:
+            path = queue.folder / file_name(start)
+            # An empty file stays when it is the first: its name is all that tells where the queue goes on.
+            if start > end or (start == end and start > starts[0]):
+                self._open_files.unlink(str(path))
+                changed.append(path)
+            elif start + self.file_bytes > end:
+                with self._files.open(path) as file:
+                    if zero_from(file, end - start, self.file_bytes):
+                        file.sync()
+                        changed.append(path)
+        if changed:
+            self._files.sync_dir(queue.folder)
+        return changed
+
+    def follow(self, queue: ConsumeQueue, log_start: int) -> int:
+        """Let a queue follow the log after its oldest files went; how many queue files went with them."""
+        entry = queue.entry(queue.min_offset)
+        if entry is not None and is_message(entry) and entry[0] >= log_start:
+            return 0
+        queue.raise_min(log_start)
+        return self._drop_files(queue)
+
+    def _drop_files(self, queue: ConsumeQueue) -> int:
+        """Unlink the files before the one that holds the first message. The newest stays: it tells where the queue ends."""
+        first_kept = min(queue.min_offset, max(queue.flushed_offset - 1, 0)) // self._file_entries * self.file_bytes
+        if self._files.status(queue.folder / file_name(first_kept - self.file_bytes)) is None:
+            return 0
+        dropped = [start for start in self._folders.starts(queue.folder) if start < first_kept]
+        for start in dropped:
+            self._open_files.unlink(str(queue.folder / file_name(start)))
+        return len(dropped)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the queues of a topic and remove their files; anything foreign in the folders is left alone."""
+        for queue in [queue for queue in self if queue.topic == topic]:
+            # Forgotten only after its files went: one that is made again would take what is left of them for its own.
+            self.remove_files(queue)
+            queue.abandon()
+            self._dirty.discard(queue)
+            del self._table[queue.key]
+            self._remove_if_empty(queue.folder)
+        self._remove_if_empty(self._folder / topic)
+
+    def remove_files(self, queue: ConsumeQueue) -> None:
+        """Unlink all files of a queue: it is deleted, or about to be made anew."""
+        for start in self._folders.starts(queue.folder):
+            self._open_files.unlink(str(queue.folder / file_name(start)))
+
+    def forget_all(self) -> None:
+        """Forget what was loaded; the files stay."""
+        self._table.clear()
+        self._dirty.clear()
+
+    def wipe(self) -> None:
+        """Remove every queue: there is no log that they could speak of."""
+        for topic in sorted({queue.topic for queue, _ in list(self.scan())}):
+            self.delete_topic(topic)
+
+    def _remove_if_empty(self, folder: Path) -> None:
+        if self._files.status(folder) is not None and not self._files.list(folder):
+            self._files.remove_dir(folder)
+
+    def close(self) -> None:
+        self._open_files.close()
+
+
+def entry_points_to(raw_record: bytes | None, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
+    """Whether the record that a queue entry points to is the message at `offset` of that queue."""
+    if raw_record is None or len(raw_record) != entry[1]:
+        return False
+    try:
+        message = decode_record(raw_record, check_crc=False)
+    except ProtocolError:
+        return False
+    return (message.topic, message.queue_id, message.queue_offset, message.log_offset) == (*queue.key, offset, entry[0])

@@ -1,0 +1,256 @@
+"""What a store does besides appending and reading, a little at every tick, so that no turn has to wait for it.
+
+    every tick        time-outs and syncs of the log, a slice of the key index, a slice of retention's follow-up
+    every second      checkpoint, when it changed
+    every 10 s        all pending queue entries to their files, synced; retention looks at the disk
+    every minute      the resume point, when queues were added
+
+The order that makes recovery safe: queue entries are written, then synced (files and names), and only then does the checkpoint
+say how far they are whole. The same holds for the index.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from pocketmq.errors import StoreError
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.parts import StoreParts
+from pocketmq.store.resume_upkeep import ResumeUpkeep
+from pocketmq.store.retention import AgedFile, Retention
+from pocketmq.store.segments import disk_error
+
+log = logging.getLogger("pocketmq.store")
+
+INDEX_SLICE_S = 0.002
+"""How long one tick may spend on the key index."""
+INDEX_STEP = 64
+"""Messages indexed between two looks at the clock."""
+LOOKUP_SLICE_S = 0.05
+"""How long a look-up by key may wait for the index to catch up."""
+RETENTION_S = 10.0
+FOLLOW_STEP = 100
+"""Queues that follow the log's start in one tick."""
+_NEEDED = ("queues", "index", "index files")
+"""What must be written before more is taken: it would gather in memory."""
+
+
+class Upkeep:
+    """Keeps the derived files, the checkpoint and the disk in order. Owned by the store's thread."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+        settings = parts.settings
+        self._thorough_s = settings.queue_thorough_ms / 1000
+        self._checkpoint_s = settings.checkpoint_interval_ms / 1000
+        self._thorough_at = self._checkpoint_at = self._retention_at = 0.0
+        self._unsynced: set[Path] = set()
+        self._flushing = self._index_flushing = False
+        self._entered_ms = 0
+        self._followers: list[ConsumeQueue] = []
+        self._failures: dict[str, StoreError] = {}
+        self.derived_failure: StoreError | None = None
+        """Why queue or index files cannot be written; nothing is lost by it, but no message is taken meanwhile."""
+        self._resume = ResumeUpkeep(parts)
+        self.retention = Retention(
+            settings, self._aged_files, self._used_ratio, parts.log.drop_first, self._follow_log_start
+        )
+
+    def start(self) -> None:
+        now = self._parts.clock.monotonic()
+        self._thorough_at = now + self._thorough_s
+        self._checkpoint_at = now + self._checkpoint_s
+        self._retention_at = now
+        self._entered_ms = self._parts.last_store_ms
+        self._resume.start()
+
+    def tick(self) -> None:
+        now = self._parts.clock.monotonic()
+        self._parts.log.tick()
+        self._parts.flusher.tick(now)
+        if "queues" in self._failures or (now >= self._thorough_at and not self._flushing):
+            self._thorough_at = now + self._thorough_s
+            self._guarded("queues", self._flush_queues)
+        if now >= self._checkpoint_at:
+            self._checkpoint_at = now + self._checkpoint_s
+            self._guarded("checkpoint", self._save_checkpoint)
+        self._resume.tick()
+        if now >= self._retention_at:
+            self._retention_at = now + RETENTION_S
+            self._guarded("retention", lambda: self.retention.run(self._parts.clock.now_ms()))
+            self._parts.disk_full = self.retention.refuses_writes
+        self._guarded("index", lambda: self.index_for(INDEX_SLICE_S))
+        if "index files" in self._failures:
+            self._guarded("index files", self._flush_index)
+        if self._followers:
+            self._guarded("retention", self._follow_some)
+
+    # queues
+
+    def entered(self, touched: Collection[ConsumeQueue], store_ms: int) -> None:
+        """Queue entries were appended; the last of them belongs to a record with this store time."""
+        self._entered_ms = store_ms
+        try:
+            written = self._parts.queues.entered(touched)
+        except OSError as error:
+            self._fail("queues", error)
+        else:
+            self._unsynced.update(written)
+        if self.index_backlog_bytes > self._parts.settings.index_backlog_bytes:
+            self._guarded("index", lambda: self.index_for(INDEX_SLICE_S))
+
+    def _flush_queues(self) -> None:
+        """Write all pending entries and have them synced; then the checkpoint may speak of them."""
+        parts = self._parts
+        entered_ms = self._entered_ms
+        self._unsynced.update(parts.queues.flush())
+        noted = self._resume.note()
+        paths, self._unsynced = self._unsynced, set()
+        self._flushing = True
+
+        def synced() -> None:
+            self._flushing = False
+            parts.checkpoint.logics_ms = entered_ms
+            self._resume.flushed(noted)
+
+        parts.flusher.sync_files([*sorted(paths), *parts.queues.take_new_folders()], synced)
+        self._guarded("index files", self._flush_index)
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove the queues of a topic, with their files."""
+        try:
+            self._resume.forget_topic(topic)
+            self._parts.queues.delete_topic(topic)
+        except OSError as error:
+            raise disk_error(f"the queues of topic {topic} cannot be removed", error) from error
+
+    # index
+
+    @property
+    def index_backlog_bytes(self) -> int:
+        """How far the key index is behind the log."""
+        return self._parts.index_builder.backlog_bytes(self._parts.log.written)
+
+    def index_now(self) -> None:
+        """Let the index catch up before a look-up, for as long as a caller can wait."""
+        self._guarded("index", lambda: self.index_for(LOOKUP_SLICE_S))
+
+    def index_for(self, seconds: float) -> None:
+        """Spend up to `seconds` on the index."""
+        parts = self._parts
+        if not parts.settings.index_enabled:
+            return
+        stop_at = parts.clock.monotonic() + seconds
+        while parts.index_builder.work(parts.log.start, parts.log.written, INDEX_STEP):
+            if parts.clock.monotonic() >= stop_at:
+                break
+
+    def _flush_index(self) -> None:
+        """Take the next step of writing the index back; each step waits for the sync of the one before."""
+        parts = self._parts
+        if self._index_flushing:
+            return
+        paths = parts.index.flush(parts.log.synced, parts.checkpoint.saved_index_ms)
+        parts.checkpoint.index_ms = max(parts.checkpoint.index_ms, parts.index.newest_ms)
+        if not paths:
+            return
+        self._index_flushing = True
+
+        def synced() -> None:
+            self._index_flushing = False
+            self._guarded("index files", self._flush_index)
+
+        parts.flusher.sync_files(paths, synced)
+
+    def _save_checkpoint(self) -> None:
+        parts = self._parts
+        parts.checkpoint.physic_ms = max(parts.checkpoint.physic_ms, parts.flusher.synced_ms)
+        paths = parts.checkpoint.save()
+        if paths:
+            parts.flusher.sync_files(paths, parts.checkpoint.saved)
+
+    # retention
+
+    def _aged_files(self) -> list[AgedFile]:
+        """The log files that may go, and the first that may not."""
+        droppable = self._parts.log.droppable
+        statuses = self._parts.log.file_statuses()[: droppable + 1]
+        return [AgedFile(first, status.modified_ms) for first, status in statuses]
+
+    def _used_ratio(self) -> float:
+        return self._parts.files.usage(self._parts.settings.folder).used_ratio
+
+    def _follow_log_start(self) -> None:
+        """The oldest log files went: queues and index follow, the queues a few at a time."""
+        self._followers = list(self._parts.queues)
+        self._parts.index.drop_before(self._parts.log.start)
+
+    def _follow_some(self) -> None:
+        queues = self._parts.queues
+        for _ in range(min(FOLLOW_STEP, len(self._followers))):
+            queue = self._followers.pop()
+            # One that was deleted meanwhile must not take the files of its successor with it.
+            if queues.find(*queue.key) is queue:
+                queues.follow(queue, self._parts.log.start)
+
+    # stopping
+
+    def stop(self) -> None:
+        """After the log took its last record and is synced: bring everything derived to the disk, for a quick start."""
+        parts = self._parts
+        try:
+            while self._followers:
+                self._follow_some()
+            # All of it: a broker of the other kind that opens this store next never looks back for missing keys.
+            self.index_for(parts.settings.close_timeout_ms / 1000)
+            self._unsynced.update(parts.queues.flush())
+            for path in sorted(self._unsynced):
+                _sync(parts, path)
+            for folder in parts.queues.take_new_folders():
+                parts.files.sync_dir(folder)
+            parts.checkpoint.physic_ms = max(parts.checkpoint.physic_ms, parts.flusher.synced_ms)
+            parts.checkpoint.logics_ms = self._entered_ms
+            parts.index.settle(parts.log.synced, self._save_index_time)
+            self._save_index_time(parts.checkpoint.index_ms)
+            self._resume.save_clean()
+        except OSError as error:
+            raise disk_error("the store cannot be closed cleanly, the next start recovers it", error) from error
+
+    def _save_index_time(self, index_ms: int) -> None:
+        self._parts.checkpoint.index_ms = index_ms
+        for path in self._parts.checkpoint.save():
+            _sync(self._parts, path)
+        self._parts.checkpoint.saved()
+
+    # what fails
+
+    def _guarded(self, what: str, step: Callable[[], object]) -> None:
+        """Run a step that writes files. A disk that refuses derived files stops the taking of messages, not the program."""
+        try:
+            step()
+        except (OSError, StoreError) as error:
+            self._fail(what, error)
+        else:
+            if self._failures.pop(what, None) is not None:
+                log.warning("%s: the disk works again", what)
+                self._judge()
+
+    def _fail(self, what: str, error: OSError | StoreError) -> None:
+        if what not in self._failures:
+            log.error("%s: the disk refuses, trying again: %s", what, error)
+        if isinstance(error, OSError):
+            error = disk_error(f"the store cannot write its {what}", error)
+        self._failures[what] = error
+        self._judge()
+
+    def _judge(self) -> None:
+        refusing = (self._failures[what] for what in _NEEDED if what in self._failures)
+        self.derived_failure = next(refusing, None)
+
+
+def _sync(parts: StoreParts, path: Path) -> None:
+    """Sync a file, unless it went meanwhile, with its topic or by retention."""
+    if parts.files.status(path) is None:
+        return
+    with parts.files.open(path) as file:
+        file.sync()

@@ -1,0 +1,100 @@
+"""A thread for calls that block. The owner decides, the thread does, and the outcome comes back to the owner.
+
+    owner's thread                            worker's thread
+    submit(work, done, failed) ── jobs ─────► work()
+    settle() ◄──────────────── outcomes ───── result or error
+        └─ done(result) | failed(error)         └─ post(settle): wakes the owner
+
+So every state of the store has one owner, and no lock: the two queues are all that the threads share. `settle` may also be
+called unasked, when the owner cannot wait for its loop to come round: on closing, or when it needs the result now.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from pocketmq.errors import WrongState
+
+Post = Callable[[Callable[[], None]], object]
+"""Runs a callback on the owner's thread soon; `loop.call_soon_threadsafe` is one."""
+
+T = TypeVar("T")
+
+
+class Worker:
+    """One thread, one job after the other. It starts with the first job; `close` ends it."""
+
+    def __init__(self, name: str, post: Post | None = None) -> None:
+        self._name = name
+        self._post = post
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._unsettled = 0
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job was submitted whose outcome the owner has not seen."""
+        return self._unsettled > 0
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
+        """Run `work` over there; then `done` or `failed` here, on the owner's thread."""
+        if self._closed:
+            raise WrongState(f"{self._name} is closed")
+        self._unsettled += 1
+        self._jobs.put(partial(self._carry_out, work, done, failed))
+        if self._thread is None:
+            # A daemon: a program that ends without closing its store must be able to end. That is a crash to the store.
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def settle(self) -> None:
+        """Owner: take the outcomes that have come."""
+        while True:
+            try:
+                outcome = self._outcomes.get_nowait()
+            except Empty:
+                return
+            self._unsettled -= 1
+            outcome()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Owner: wait until all jobs submitted so far are done, and settle; False when the time is up first."""
+        if self._thread is not None:
+            idle = threading.Event()
+            self._jobs.put(idle.set)
+            if not idle.wait(timeout_s):
+                return False
+        self.settle()
+        return True
+
+    def close(self, timeout_s: float) -> bool:
+        """Owner: end the thread after the jobs submitted so far. Closing twice is harmless.
+
+        False when it did not end in time: a call to the disk has not come back. It ends by itself when the call does.
+        """
+        self._closed = True
+        if self._thread is None:
+            return True
+        self._jobs.put(None)
+        self._thread.join(timeout_s)
+        self.settle()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _carry_out(self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
+        try:
+            result = work()
+        except Exception as error:  # whatever it is, the owner must hear of it
+            self._outcomes.put(partial(failed, error))
+        else:
+            self._outcomes.put(partial(done, result))
+        # An owner that closes settles by itself, and its loop may be gone.
+        if self._post is not None and not self._closed:
+            self._post(self.settle)

@@ -1,0 +1,79 @@
+"""What tests of queues and reads share: queues on a disk in memory, and a log that they point into."""
+
+import msgspec
+from tests.store.kit import HOST, ROOT, LogOnDisk
+
+from pocketmq.protocol.record import encode_record
+from pocketmq.store.consume_queue import ENTRY, ConsumeQueue, Entry
+from pocketmq.store.queues import Queues
+from pocketmq.store.settings import StoreSettings
+from pocketmq.testing import FaultyFiles
+
+FILE_ENTRIES = 10
+FILE_BYTES = FILE_ENTRIES * 20
+NOTHING_HERE = (0, 0x7FFFFFFF, 0)
+
+
+def queues_on(files: FaultyFiles, **changes: object) -> Queues:
+    """The queues of a store with files of ten entries."""
+    settings = StoreSettings(folder=ROOT, queue_file_entries=FILE_ENTRIES)
+    return Queues(msgspec.structs.replace(settings, **changes), files)
+
+
+def fill(queue: ConsumeQueue, count: int, *, start: int = 1000, size: int = 100) -> list[Entry]:
+    """Append entries whose messages lie one behind the other in the log, from `start` on."""
+    entries = [(start + index * size, size, queue.next_offset + index) for index in range(count)]
+    for entry in entries:
+        queue.append(*entry)
+    queue.next_offset += count
+    return entries
+
+
+def file_name(queue: ConsumeQueue, number: int) -> str:
+    return f"{queue.folder}/{number * FILE_BYTES:020d}"
+
+
+def entries_of(files: FaultyFiles, queue: ConsumeQueue, number: int = 0) -> list[Entry]:
+    """Everything that lies in one file of a queue, used or not."""
+    path = queue.file_of(number * FILE_ENTRIES)
+    return list(ENTRY.iter_unpack(files.read(path)))
+
+
+class Store:
+    """A log with queues: `put` stores a message, `end_turn` makes what was put readable."""
+
+    def __init__(self) -> None:
+        self.disk = LogOnDisk(None, queue_file_entries=FILE_ENTRIES, prepared_files=8).begin()
+        self.files, self.clock, self.log = self.disk.files, self.disk.clock, self.disk.log
+        self.queues = Queues(self.disk.settings, self.files)
+        self._staged: list[tuple[ConsumeQueue, int, int, int]] = []
+
+    def put(
+        self, queue: ConsumeQueue, size: int = 200, tags_code: int = 0, store_ms: int | None = None, body: bytes = b""
+    ) -> int:
+        """Store a message of `size` bytes, or with `body`; its log offset."""
+        body = body or bytes(size - queue.record_overhead)
+        size = queue.record_overhead + len(body)
+        at = self.log.reserve(size)
+        now_ms = self.clock.now_ms() if store_ms is None else store_ms
+        self.log.put(
+            encode_record(
+                queue.topic_bytes, queue.queue_id, queue.next_offset, at, body, b"", 0, 0, now_ms, HOST, now_ms, HOST
+            )
+        )
+        queue.next_offset += 1
+        self._staged.append((queue, at, size, tags_code))
+        return at
+
+    def end_turn(self) -> None:
+        self.log.write()
+        for queue, at, size, tags_code in self._staged:
+            queue.append(at, size, tags_code)
+            self.queues.note_dirty(queue)
+        self._staged.clear()
+
+    def drop_first_log_file(self) -> None:
+        """What retention does; the queues do not know of it yet."""
+        self.log.synced = self.log.written
+        self.log.drop_first()
+        self.disk.making.run()

@@ -1,0 +1,186 @@
+"""One owner per store, and how it is known whether the last one stopped cleanly."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.golden import needs_golden
+from tests.store.golden_store import STORES, restore
+
+from pocketmq.errors import StoreError, StoreLocked, WrongState
+from pocketmq.files import DiskFiles, Files
+from pocketmq.store.owner import Owner
+from pocketmq.testing import FaultyFiles
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from pocketmq.files import DiskFiles
+from pocketmq.store.owner import Owner
+
+Owner(DiskFiles(), Path(sys.argv[1])).take()
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def other_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that owns the store in `folder`."""
+    command = [sys.executable, "-c", PROGRAM, str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "taken\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(params=["disk", "memory"])
+def files(request: pytest.FixtureRequest) -> Files:
+    return DiskFiles() if request.param == "disk" else FaultyFiles()
+
+
+def test_a_new_folder_is_made_and_counts_as_stopped_cleanly(files: Files, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "store"
+
+    assert Owner(files, folder).take()
+
+    assert files.read(folder / "lock") == b"lock"
+    assert files.read(folder / "abort") == str(os.getpid()).encode()
+
+
+def test_after_a_clean_release_the_next_start_is_clean(files: Files, tmp_path: Path) -> None:
+    owner = Owner(files, tmp_path)
+    owner.take()
+    owner.release(clean=True)
+
+    assert files.list(tmp_path) == ["lock"]
+    assert owner.take()
+
+
+def test_after_a_release_that_was_not_clean_the_next_start_knows_of_a_crash(files: Files, tmp_path: Path) -> None:
+    owner = Owner(files, tmp_path)
+    owner.take()
+    owner.release(clean=False)
+
+    assert not owner.take()
+
+
+def test_releasing_twice_is_harmless(files: Files, tmp_path: Path) -> None:
+    owner = Owner(files, tmp_path)
+    owner.release(clean=True)
+    owner.take()
+    files.unlink(tmp_path / "abort")
+
+    owner.release(clean=True)
+    owner.release(clean=True)
+
+
+def test_a_second_owner_is_told_who_has_the_store(files: Files, tmp_path: Path) -> None:
+    owner = Owner(files, tmp_path)
+    owner.take()
+
+    with pytest.raises(StoreLocked, match=rf"store in {tmp_path} is in use by process {os.getpid()}\. Stop it first"):
+        Owner(files, tmp_path).take()
+    owner.release(clean=True)
+    assert Owner(files, tmp_path).take()
+
+
+def test_an_owner_who_left_no_number_is_another_process(files: Files, tmp_path: Path) -> None:
+    Owner(files, tmp_path).take()
+    files.unlink(tmp_path / "abort")
+
+    with pytest.raises(StoreLocked, match="is in use by another process"):
+        Owner(files, tmp_path).take()
+
+
+def test_taking_twice_is_a_mistake(files: Files, tmp_path: Path) -> None:
+    owner = Owner(files, tmp_path)
+    owner.take()
+
+    with pytest.raises(WrongState, match="owned by this store already"):
+        owner.take()
+
+
+def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
+    with other_process(tmp_path) as process:
+        with pytest.raises(StoreLocked, match=f"is in use by process {process.pid}"):
+            Owner(DiskFiles(), tmp_path).take()
+        process.kill()
+        process.wait()
+
+        assert not Owner(DiskFiles(), tmp_path).take()
+
+
+def test_a_folder_that_is_a_file_is_refused(files: Files, tmp_path: Path) -> None:
+    files.make_dir(tmp_path)
+    files.open(tmp_path / "store", create=True).close()
+
+    with pytest.raises(StoreError, match=r"store folder .*store cannot be used: .*It must be a folder that"):
+        Owner(files, tmp_path / "store").take()
+
+
+@pytest.mark.parametrize("call", ["open", "make_dir", "write", "sync", "sync_dir"])
+def test_a_folder_that_cannot_be_written_is_refused_and_left_free(call: str) -> None:
+    files = FaultyFiles()
+    files.fail(call, errno.EROFS)  # type: ignore[arg-type]
+
+    with pytest.raises(StoreError, match=r"store folder /store cannot be used: Read-only file system\."):
+        Owner(files, Path("/store")).take()
+    Owner(files, Path("/store")).take()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the administrator may write everywhere")
+def test_a_folder_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+
+    with pytest.raises(StoreError, match="cannot be used: Permission denied"):
+        Owner(DiskFiles(), tmp_path).take()
+
+
+def test_a_mark_that_cannot_be_removed_is_told_and_the_store_is_free() -> None:
+    files = FaultyFiles()
+    owner = Owner(files, Path("/store"))
+    owner.take()
+    files.fail("unlink", errno.EIO)
+
+    with pytest.raises(StoreError, match="/store/abort could not be removed: Input/output error"):
+        owner.release(clean=True)
+    assert not Owner(files, Path("/store")).take()
+
+
+def test_whoever_loses_power_after_taking_the_store_is_known_to_have_crashed() -> None:
+    files = FaultyFiles()
+    files.make_dir(Path("/store"))
+    files.sync_dir(Path("/"))
+    Owner(files, Path("/store")).take()
+
+    assert not Owner(files.crash(Random(1), survives="nothing"), Path("/store")).take()
+
+
+def test_whoever_loses_power_after_a_clean_release_is_known_to_have_stopped() -> None:
+    files = FaultyFiles()
+    files.make_dir(Path("/store"))
+    files.sync_dir(Path("/"))
+    owner = Owner(files, Path("/store"))
+    owner.take()
+    owner.release(clean=True)
+
+    assert Owner(files.crash(Random(1), survives="nothing"), Path("/store")).take()
+
+
+@needs_golden
+@pytest.mark.parametrize(("version", "kind"), STORES)
+def test_captured_stores_tell_how_they_were_left(version: str, kind: str, tmp_path: Path) -> None:
+    restore(version, kind, tmp_path)
+
+    assert Owner(DiskFiles(), tmp_path).take() == (kind == "clean")

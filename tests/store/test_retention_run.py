@@ -1,0 +1,207 @@
+"""Retention at work: log files go, queues and index follow, readers are not disturbed, writes come back."""
+
+import errno
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.store.kit import ROOT
+from tests.store.open_store import OpenStore, numbered
+
+from pocketmq.errors import StoreFull
+from pocketmq.store import upkeep
+from pocketmq.store.reading import ReadStatus
+from pocketmq.testing import FakeClock, FaultyFiles
+
+HOUR_MS: Final = 3_600_000
+CAPACITY: Final = 4 * 1024 * 1024
+
+
+def filled(messages: int = 40, **changes: object) -> OpenStore:
+    """A store with one message in each log file, all of it safe, on a disk that is almost empty."""
+    clock = FakeClock()
+    settings = {
+        "retention_hours": 1,
+        "disk_clean_ratio": 0.0001,
+        "prepared_files": 2,
+        "queue_file_entries": 5,
+    } | changes
+    opened = OpenStore.small(FaultyFiles(capacity=CAPACITY, clock=clock), clock, **settings)
+    for number in range(messages):
+        opened.send(b"%d:" % number + bytes(3000), properties=f"UNIQ_KEY\x01id{number}\x02")
+        opened.run_workers()
+    opened.settle()
+    return opened
+
+
+def fill_disk(opened: OpenStore, ratio: float) -> None:
+    """Put something else on the disk, so that so much of it is in use."""
+    path = Path("/ballast")
+    if opened.disk.status(path) is not None:
+        opened.disk.unlink(path)
+    usage = opened.disk.usage(ROOT)
+    with opened.disk.open(path, create=True) as ballast:
+        ballast.allocate(int(usage.total * ratio) - (usage.total - usage.free))
+
+
+def test_aged_files_go_a_few_at_a_time_and_everything_follows() -> None:
+    opened = filled()
+
+    opened.tick(2 * HOUR_MS)
+
+    store = opened.store
+    assert opened.names("commitlog")[0] == f"{10 * 4096:020d}"
+    assert store.min_offset("T", 0) == 10
+    assert store.max_offset("T", 0) == 40
+    assert opened.names("consumequeue/T/0")[0] == f"{10 * 20:020d}"
+    assert store.read("T", 0, 9, 1).status is ReadStatus.OFFSET_TOO_SMALL
+    assert store.read("T", 0, 10, 1).count == 1
+    assert store.find_by_key("T", "id9", 1, unique=True) == []
+    assert len(store.find_by_key("T", "id10", 1, unique=True)) == 1
+    assert opened.bodies() == [b"%d:" % number + bytes(3000) for number in range(10, 40)]
+    assert opened.crash("nothing").bodies() == opened.bodies()
+
+
+def test_the_newest_file_stays_whatever_its_age() -> None:
+    opened = filled(messages=5)
+
+    for _ in range(3):
+        opened.tick(2 * HOUR_MS)
+
+    assert opened.store.min_offset("T", 0) == 4
+    assert len(opened.bodies()) == 1
+
+
+def test_index_files_go_when_all_their_messages_have_gone() -> None:
+    opened = filled(index_entries=10)
+    before = opened.names("index")
+
+    opened.tick(2 * HOUR_MS)
+
+    assert opened.names("index") == before[1:]
+
+
+def test_young_files_stay_until_the_disk_is_almost_full() -> None:
+    opened = filled(retention_hours=1000)
+
+    fill_disk(opened, 0.80)
+    opened.tick(10_000)
+    assert opened.store.min_offset("T", 0) == 0
+    fill_disk(opened, 0.87)
+    opened.tick(10_000)
+
+    assert opened.store.min_offset("T", 0) > 0
+    opened.send(b"accepted")
+
+
+def test_above_the_highest_mark_writes_are_refused_until_retention_made_room() -> None:
+    opened = filled(retention_hours=1000)
+    fill_disk(opened, 0.91)
+
+    opened.tick(10_000)
+    with pytest.raises(StoreFull):
+        opened.send(b"refused")
+    for _ in range(10):
+        opened.tick(10_000)
+
+    opened.send(b"accepted again")
+
+
+def test_a_reader_keeps_what_it_has_while_the_file_goes() -> None:
+    opened = filled()
+    result = opened.store.read("T", 0, 0, 1)
+
+    opened.tick(2 * HOUR_MS)
+
+    assert opened.store.min_offset("T", 0) == 10
+    assert b"0:" in result.body()
+
+
+def test_files_that_are_not_safe_yet_do_not_go() -> None:
+    opened = filled(messages=3, flush_thorough_ms=10**12, flush_interval_ms=10**12)
+    opened.store._parts.log.synced = 0
+
+    opened.tick(2 * HOUR_MS)
+
+    assert opened.store.min_offset("T", 0) == 0
+
+
+def test_many_queues_follow_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FOLLOW_STEP", 2)
+    opened = OpenStore.small(retention_hours=1, disk_clean_ratio=0.0001)
+    opened.disk.resize(CAPACITY)
+    for queue_id in range(5):
+        opened.send(b"old", queue_id=queue_id)
+    opened.send(bytes(3900))
+    opened.settle()
+
+    def minima() -> list[int]:
+        return [opened.store.min_offset("T", queue_id) for queue_id in range(5)]
+
+    opened.tick(2 * HOUR_MS)
+    assert sum(minima()) == 2
+    opened.tick()
+    opened.tick()
+    assert minima() == [1] * 5
+
+
+def test_closing_lets_all_queues_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FOLLOW_STEP", 1)
+    opened = OpenStore.small(retention_hours=1, disk_clean_ratio=0.0001)
+    opened.disk.resize(CAPACITY)
+    for queue_id in range(5):
+        opened.send(b"old", queue_id=queue_id)
+    opened.send(bytes(3900))
+    opened.settle()
+    opened.tick(2 * HOUR_MS)
+
+    again = opened.reopen()
+
+    assert again.report.clean
+    assert [again.store.min_offset("T", queue_id) for queue_id in range(5)] == [1] * 5
+
+
+def test_a_topic_made_again_is_not_harmed_by_what_follows_for_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FOLLOW_STEP", 0)
+    opened = filled()
+    opened.tick(2 * HOUR_MS)
+    assert opened.store._upkeep._followers
+    opened.store.delete_topic("T")
+    for _ in range(12):
+        opened.send(b"new")
+    opened.settle()
+    monkeypatch.setattr(upkeep, "FOLLOW_STEP", 100)
+
+    opened.tick()
+
+    assert opened.bodies() == [b"new"] * 12
+
+
+def test_all_messages_gone_and_offsets_go_on() -> None:
+    opened = OpenStore.small(retention_hours=1, disk_clean_ratio=0.0001)
+    opened.disk.resize(CAPACITY)
+    opened.send(*numbered(7), topic="Quiet")
+    for _ in range(3):
+        opened.send(bytes(3900), topic="Busy")
+        opened.run_workers()
+    opened.settle()
+
+    opened.tick(2 * HOUR_MS)
+
+    assert (opened.store.min_offset("Quiet", 0), opened.store.max_offset("Quiet", 0)) == (7, 7)
+    for again in (opened.crash(), opened.crash("nothing"), opened.reopen()):
+        assert again.store.max_offset("Quiet", 0) == 7
+        assert again.stage(topic="Quiet")[0] == 7
+
+
+@pytest.mark.parametrize("place", ["*/consumequeue/*", "*/commitlog/*", "*/index/*"])
+def test_a_disk_that_refuses_to_forget_is_asked_again(place: str) -> None:
+    opened = filled()
+    with opened.disk.fail("unlink", errno.EIO, place, times=None):
+        opened.tick(2 * HOUR_MS)
+        opened.send(b"more")
+    opened.settle()
+
+    assert opened.store.min_offset("T", 0) >= 10
+    assert opened.bodies()[-1] == b"more"
+    assert opened.crash("nothing").bodies() == opened.bodies()

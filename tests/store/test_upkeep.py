@@ -1,0 +1,341 @@
+"""What a store does in the background: in which order, how often, and what happens when the disk refuses."""
+
+import errno
+import logging
+from itertools import count
+from random import Random
+
+import pytest
+from tests.store.kit import ROOT
+from tests.store.open_store import OpenStore, numbered
+
+from pocketmq.errors import StoreError
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.resume import ResumeFile, ResumePoint
+from pocketmq.testing.disk.faults import Call
+from pocketmq.testing.fake_clock import START_MS
+
+
+def on_disk(opened: OpenStore) -> Checkpoint:
+    return Checkpoint(opened.disk, ROOT).load()
+
+
+def operations(opened: OpenStore, since: int) -> list[tuple[str, str]]:
+    """What was done to the disk: the kind of operation, and the place below the store's folder."""
+    done = opened.disk.operations[since:]
+    return [(operation.kind, operation.path.removeprefix("/store/")) for operation in done]
+
+
+# queues and checkpoint
+
+
+def test_the_checkpoint_speaks_of_queue_entries_after_they_are_safe_with_their_names() -> None:
+    opened = OpenStore.small()
+    opened.send()
+    opened.tick(1000)
+    since = opened.disk.position
+
+    opened.settle(12)
+
+    done = operations(opened, since)
+    entry = done.index(("write", f"consumequeue/T/0/{0:020d}"))
+    synced = done.index(("sync", f"consumequeue/T/0/{0:020d}"))
+    names = [done.index(("sync_dir", f"consumequeue{below}")) for below in ("/T/0", "/T", "")]
+    told = next(at for at in range(len(done)) if at > synced and done[at] == ("write", "checkpoint"))
+    assert entry < synced < min(names)
+    assert max(names) < told
+    assert on_disk(opened).logics_ms == START_MS
+
+
+def test_a_flush_that_is_not_synced_yet_is_not_spoken_of() -> None:
+    opened = OpenStore.small()
+    opened.send()
+
+    for _ in range(15):
+        opened.clock.advance_ms(1000)
+        opened.store.tick()
+
+    assert opened.store._parts.checkpoint.logics_ms == 0
+    opened.run_workers()
+    assert opened.store._parts.checkpoint.logics_ms == START_MS
+
+
+def test_entries_entered_during_a_flush_wait_for_the_next_one() -> None:
+    opened = OpenStore.small()
+    opened.send()
+    opened.clock.advance_ms(10_000)
+    opened.store.tick()
+    opened.send()
+
+    opened.run_workers()
+
+    assert opened.store._parts.checkpoint.logics_ms == START_MS
+
+
+def test_the_checkpoint_knows_of_the_log_what_was_synced() -> None:
+    opened = OpenStore.small(flush_interval_ms=10**9, flush_thorough_ms=10**9)
+    opened.send()
+    opened.store.when_synced(opened.store.end, lambda _: None)
+    opened.run_workers()
+    opened.clock.advance_ms(5000)
+    opened.send()
+
+    opened.tick(1000)
+
+    assert on_disk(opened).physic_ms == START_MS
+
+
+def test_an_abandoned_turn_does_not_move_any_time() -> None:
+    opened = OpenStore.small()
+    opened.send()
+    opened.clock.step_ms(86_400_000)
+    opened.stage()
+    opened.store.abandon_turn()
+    opened.clock.step_ms(-86_400_000)
+
+    opened.store.close()
+
+    assert on_disk(opened).physic_ms == on_disk(opened).logics_ms == START_MS
+
+
+def test_a_checkpoint_that_did_not_change_is_not_written() -> None:
+    opened = OpenStore.small()
+    opened.send()
+    opened.settle(40)
+    since = opened.disk.position
+
+    opened.settle(40)
+
+    assert ("write", "checkpoint") not in operations(opened, since)
+
+
+def test_many_pending_entries_are_written_at_once() -> None:
+    opened = OpenStore.small(queue_least_pages=0)
+    since = opened.disk.position
+
+    opened.send()
+
+    assert ("write", f"consumequeue/T/0/{0:020d}") in operations(opened, since)
+
+
+# index
+
+
+def test_the_index_catches_up_in_the_background_and_comes_to_the_disk() -> None:
+    opened = OpenStore.small()
+    opened.send(*numbered(10), properties="KEYS\x01k\x02")
+    assert opened.store.index_backlog_bytes > 0
+
+    opened.tick()
+    assert opened.store.index_backlog_bytes == 0
+    opened.settle(60)
+
+    assert on_disk(opened).index_ms == START_MS
+    again = opened.crash("nothing")
+    assert again.report.discarded_index_files == 0
+    assert again.store._index.indexed_to > 0
+
+
+def test_a_large_backlog_is_worked_off_by_the_turns_themselves() -> None:
+    opened = OpenStore.small(index_backlog_bytes=500)
+
+    opened.send(*numbered(20), properties="KEYS\x01k\x02")
+
+    assert opened.store.index_backlog_bytes <= 500
+
+
+def test_without_an_index_nothing_is_indexed() -> None:
+    opened = OpenStore.small(index_enabled=False)
+    opened.send(properties="KEYS\x01k\x02")
+
+    opened.settle()
+
+    assert opened.store.find_by_key("T", "k", 1) == []
+    assert opened.names("index") == []
+
+
+# the resume point
+
+
+def resume_point(opened: OpenStore) -> ResumePoint | None:
+    return ResumeFile(opened.disk, ROOT).load()
+
+
+def test_the_resume_point_of_a_running_store_promises_what_is_safe() -> None:
+    opened = OpenStore.small(resume_interval_ms=1000)
+    opened.send(*numbered(3))
+    opened.send(topic="U")
+
+    opened.settle(25)
+    opened.send()
+
+    assert resume_point(opened) == ResumePoint(clean=False, queues={("T", 0): (0, 3), ("U", 0): (0, 1)})
+
+
+def test_the_resume_point_waits_for_the_log() -> None:
+    opened = OpenStore.small(resume_interval_ms=1000, flush_interval_ms=10**9, flush_thorough_ms=10**9)
+    opened.send()
+
+    opened.settle(60)
+    assert resume_point(opened) is None
+    opened.store.when_synced(opened.store.end, lambda _: None)
+    opened.settle(5)
+
+    assert resume_point(opened) is not None
+
+
+def test_the_resume_point_is_written_when_queues_were_added_only() -> None:
+    opened = OpenStore.small(resume_interval_ms=1000)
+    opened.send()
+    opened.settle(25)
+    since = opened.disk.position
+
+    opened.send()
+    opened.settle(60)
+    assert not any("resume" in path for _, path in operations(opened, since))
+    opened.send(queue_id=1)
+    opened.settle(25)
+
+    point = resume_point(opened)
+    assert point is not None
+    assert point.queues == {("T", 0): (0, 2), ("T", 1): (0, 1)}
+
+
+def test_nobody_waits_for_the_disk_when_the_resume_point_is_written() -> None:
+    opened = OpenStore.small(resume_interval_ms=1000)
+    opened.send()
+    since = opened.disk.position
+
+    for _ in range(30):
+        opened.clock.advance_ms(1000)
+        opened.store.tick()
+        own = [kind for kind, _ in operations(opened, since) if kind.startswith("sync")]
+        assert own == [] or own == ["sync_dir"], "but for the name of the new checkpoint"
+        opened.run_workers()
+        since = opened.disk.position
+
+    assert resume_point(opened) is not None
+
+
+def test_a_deleted_topic_is_taken_out_before_its_files_go() -> None:
+    opened = OpenStore.small(resume_interval_ms=1000)
+    opened.send(*numbered(3))
+    opened.send(topic="U")
+    opened.settle(25)
+    since = opened.disk.position
+
+    opened.store.delete_topic("T")
+
+    done = operations(opened, since)
+    assert done.index(("sync_dir", "config")) < done.index(("unlink", f"consumequeue/T/0/{0:020d}"))
+    point = resume_point(opened)
+    assert point is not None
+    assert point.queues == {("U", 0): (0, 1)}
+    assert point.deleted == {"T": opened.store.end}
+
+
+@pytest.mark.parametrize("stop_after", range(8))
+def test_a_topic_deleted_while_the_resume_point_is_on_its_way_stays_out_of_it(stop_after: int) -> None:
+    opened = OpenStore.small(resume_interval_ms=1000)
+    opened.send()
+    opened.send(topic="U")
+    steps = count()
+    while next(steps) < 15 or (opened.workers["sync"].jobs and next(steps) < 15 + stop_after):
+        opened.clock.advance_ms(1000)
+        opened.store.tick()
+        opened.workers["sync"].run(stop_after)
+    opened.store.delete_topic("T")
+
+    opened.settle()
+
+    point = resume_point(opened)
+    assert point is not None
+    assert ("T", 0) not in point.queues
+    assert "T" in point.deleted
+
+
+def test_marks_of_deleted_topics_are_forgotten_with_their_messages() -> None:
+    opened = OpenStore.small(retention_hours=1, disk_clean_ratio=0.0001)
+    opened.disk.resize(1024 * 1024)
+    opened.send(b"old")
+    opened.store.delete_topic("T")
+    opened.send(bytes(3900), bytes(3900), topic="U")
+    opened.settle()
+    opened.tick(3_600_000)
+
+    opened.store.delete_topic("V")
+
+    point = resume_point(opened)
+    assert point is not None
+    assert list(point.deleted) == ["V"]
+
+
+# disks that refuse
+
+
+@pytest.mark.parametrize("call", ["open", "create", "read", "write", "truncate", "make_dir", "unlink", "replace"])
+def test_a_tick_never_fails_whatever_the_disk_refuses(call: Call) -> None:
+    opened = OpenStore.small(resume_interval_ms=500, queue_thorough_ms=500, checkpoint_interval_ms=100)
+    opened.send(*numbered(3), properties="KEYS\x01k\x02")
+
+    for nth in range(1, 30):
+        with opened.disk.fail(call, errno.EIO, nth=nth, times=2):
+            opened.tick(700)
+            try:
+                opened.send(topic=f"T{nth}", properties="KEYS\x01k\x02")
+            except StoreError:
+                opened.store.abandon_turn()
+    opened.settle()
+
+    opened.send(b"well again")
+    again = opened.crash("everything")
+    assert again.bodies()[:3] == numbered(3)
+    assert again.bodies()[-1] == b"well again"
+
+
+def test_failures_are_told_once_and_so_is_their_end(caplog: pytest.LogCaptureFixture) -> None:
+    opened = OpenStore.small()
+    opened.send()
+    with (
+        caplog.at_level(logging.WARNING, "pocketmq.store"),
+        opened.disk.fail("write", path="*/consumequeue/*", times=None),
+    ):
+        opened.settle(20)
+        assert caplog.text.count("queues: the disk refuses, trying again") == 1
+    with caplog.at_level(logging.WARNING, "pocketmq.store"):
+        opened.settle(20)
+
+    assert caplog.text.count("queues: the disk works again") == 1
+
+
+def test_one_part_that_works_does_not_hide_another_that_does_not() -> None:
+    opened = OpenStore.small()
+    opened.send()
+    opened.disk.fail("write", errno.ENOSPC, "*/consumequeue/*", times=None)
+
+    opened.settle(20)
+
+    assert opened.store._upkeep.derived_failure is not None
+
+
+# stopping
+
+
+def test_a_clean_stop_leaves_everything_safe() -> None:
+    opened = OpenStore.small()
+    opened.send(*numbered(25), properties="KEYS\x01k\x02")
+    opened.store.close()
+
+    again = OpenStore(opened.settings, opened.clock, opened.disk.crash(Random(0), survives="nothing"))
+
+    assert again.report.clean
+    assert again.bodies() == numbered(25)
+    assert len(again.store.find_by_key("T", "k", 64)) == 25
+
+
+def test_a_topic_deleted_between_flush_and_stop_does_not_stop_the_stop() -> None:
+    opened = OpenStore.small(queue_least_pages=0)
+    opened.send()
+    opened.store.delete_topic("T")
+
+    assert opened.reopen().report.clean

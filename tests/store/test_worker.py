@@ -1,0 +1,145 @@
+"""The thread that does blocking work for an owner."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.store.kit import OwnerThread
+
+from pocketmq.errors import WrongState
+from pocketmq.store.worker import Worker
+
+
+@pytest.fixture
+def owner() -> OwnerThread:
+    return OwnerThread()
+
+
+@pytest.fixture
+def worker(owner: OwnerThread) -> Iterator[Worker]:
+    worker = Worker("test", owner.post)
+    yield worker
+    assert worker.close(10)
+
+
+def fail(error: Exception) -> None:
+    raise AssertionError("not expected") from error
+
+
+def test_work_runs_on_the_thread_and_its_outcome_comes_back_to_the_owner(owner: OwnerThread, worker: Worker) -> None:
+    seen: list[threading.Thread] = []
+
+    worker.submit(threading.current_thread, lambda there: seen.extend((there, threading.current_thread())), fail)
+    owner.run_until(lambda: bool(seen))
+
+    assert seen[0].name == "test"
+    assert seen[0].daemon
+    assert seen[1] is threading.current_thread()
+
+
+def test_an_error_of_the_work_comes_back_as_a_value(owner: OwnerThread, worker: Worker) -> None:
+    errors: list[Exception] = []
+
+    worker.submit(lambda: 1 // 0, fail_if_done, errors.append)
+    owner.run_until(lambda: bool(errors))
+
+    assert isinstance(errors[0], ZeroDivisionError)
+
+
+def fail_if_done(_: int) -> None:
+    raise AssertionError("not expected")
+
+
+def test_jobs_are_done_in_order_and_busy_until_their_outcome_was_seen(worker: Worker) -> None:
+    done: list[int] = []
+    busy = [worker.busy]
+
+    for number in range(100):
+        worker.submit(lambda number=number: number, done.append, fail)  # type: ignore[misc]
+    busy.append(worker.busy)
+    assert worker.drain(10)
+    busy.append(worker.busy)
+
+    assert done == list(range(100))
+    assert busy == [False, True, False]
+
+
+def test_nothing_happens_on_the_owners_side_before_it_settles(worker: Worker) -> None:
+    done: list[None] = []
+    reached = threading.Event()
+
+    worker.submit(reached.set, done.append, fail)
+    assert reached.wait(10)
+
+    assert done == []
+    assert worker.drain(10)
+    assert done == [None]
+
+
+def test_draining_gives_up_on_a_job_that_hangs(worker: Worker) -> None:
+    hanging, release = threading.Event(), threading.Event()
+    done: list[bool] = []
+
+    worker.submit(waiting_for(hanging, release), done.append, fail)
+    assert hanging.wait(10)
+
+    assert not worker.drain(0.01)
+    release.set()
+    assert worker.drain(10)
+    assert done == [True]
+
+
+def test_closing_gives_up_on_a_job_that_hangs_and_the_thread_ends_by_itself_later(owner: OwnerThread) -> None:
+    worker = Worker("test", owner.post)
+    hanging, release = threading.Event(), threading.Event()
+    worker.submit(waiting_for(hanging, release), lambda _: None, fail)
+    assert hanging.wait(10)
+
+    assert not worker.close(0.01)
+
+    release.set()
+    assert worker.close(10)
+
+
+def waiting_for(hanging: threading.Event, release: threading.Event) -> Callable[[], bool]:
+    def work() -> bool:
+        hanging.set()
+        return release.wait(10)
+
+    return work
+
+
+def test_closing_finishes_what_was_submitted_and_rings_no_more() -> None:
+    def ring(_: Callable[[], None]) -> None:
+        rung.append(threading.current_thread())
+
+    rung: list[threading.Thread] = []
+    done: list[bool] = []
+    worker = Worker("test", ring)
+    hanging, release = threading.Event(), threading.Event()
+    worker.submit(waiting_for(hanging, release), done.append, fail)
+    assert hanging.wait(10)
+    assert not worker.close(0)
+    release.set()
+
+    assert worker.close(10)
+
+    assert done == [True]
+    assert rung == []
+
+
+def test_a_worker_that_never_worked_has_no_thread_and_closes(worker: Worker) -> None:
+    before = threading.active_count()
+
+    assert worker.drain(0)
+    assert worker.close(0)
+    assert worker.close(0)
+
+    assert threading.active_count() == before
+
+
+def test_a_closed_worker_takes_nothing(worker: Worker) -> None:
+    worker.close(0)
+
+    with pytest.raises(WrongState, match="test is closed"):
+        worker.submit(lambda: None, lambda _: None, fail)
