@@ -7,11 +7,11 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help check test bench clean
+.PHONY: help check test bench bench-store clean
 .SILENT:
 
 help: ## list these commands
-	sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 check: $(INSTALLED) ## lint, format and types, without running anything
 	echo "ruff check" && $(BIN)/ruff check --quiet .
@@ -23,6 +23,12 @@ test: check ## check, then every test, with warnings as errors
 
 bench: $(INSTALLED) ## micro benchmarks beside json, orjson and a struct loop
 	$(BIN)/python -m bench
+
+bench-store: $(INSTALLED) ## the store beside SQLite and a plain file: two minutes, 3 GiB of disk
+	$(BIN)/python -m bench.store
+
+conformance: $(INSTALLED) ## the store beside the real Apache RocketMQ; needs Java 17 and Maven, a quarter of an hour
+	$(BIN)/python -m conformance
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

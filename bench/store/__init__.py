@@ -1,0 +1,1 @@
+"""Benchmarks of the store beside a plain file and SQLite: `python -m bench.store`."""

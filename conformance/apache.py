@@ -1,0 +1,174 @@
+"""A real Apache RocketMQ broker with its name server, on loopback, on a store of our choice.
+
+    DATADIR/store/…       the store; whoever wrote it
+    DATADIR/logs/…        what the Java programs say
+
+The jars come from Maven Central by way of `peers/rocketmq/run`, which starts both programs and stops them when it is told to.
+A broker that is killed is killed alone: `run` notices, stops the name server and ends.
+"""
+
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from conformance.report import Say
+
+ROOT: Final = Path(__file__).parents[1]
+PEERS: Final = Path(os.environ.get("POCKETMQ_PEERS") or ROOT.parent / "shared" / "peers" / "rocketmq").absolute()
+VERSIONS: Final = ("5.3.3", "4.9.7")
+
+NEEDED_JAVA: Final = 17
+FETCH_S: Final = 1800
+"""Fetching the jars, once."""
+START_S: Final = 240
+STOP_S: Final = 120
+_PORT_STEPS: Final = (0, 8, 10, 11)
+"""Ports that a broker and its name server listen on, counted from the first."""
+
+
+class ApacheRefused(Exception):
+    """The broker did not start; the text is what it said."""
+
+
+def reason_to_skip() -> str:
+    """Why no Apache broker can be started here; empty when one can."""
+    if not (PEERS / "run").exists():
+        return f"no {PEERS / 'run'}, which starts the real brokers; POCKETMQ_PEERS may name its folder"
+    if missing := [program for program in ("java", "javac", "mvn") if shutil.which(program) is None]:
+        return f"not installed: {', '.join(missing)}"
+    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', shown)
+    if found is None or int(found[1]) < NEEDED_JAVA:
+        return f"needs Java {NEEDED_JAVA}, found {found[1] if found else 'an unknown one'}"
+    return ""
+
+
+def fetch(version: str) -> str:
+    """Get the jars of a version, from Maven Central the first time; why that failed, or nothing."""
+    command = [sys.executable, "-c", f"import kit; kit.classpath({version!r})"]
+    try:
+        done = subprocess.run(command, cwd=PEERS, capture_output=True, text=True, check=False, timeout=FETCH_S)
+    except subprocess.TimeoutExpired:
+        return f"Maven did not bring the jars within {FETCH_S} s"
+    return "" if done.returncode == 0 else f"Maven could not bring the jars: {_last_line(done.stdout + done.stderr)}"
+
+
+class ApacheBroker:
+    """A running broker; as a context manager, one that is stopped in any case."""
+
+    def __init__(self, version: str, data: Path, settings: Mapping[str, object], say: Say) -> None:
+        self.version = version
+        self.data = data
+        self._settings = [f"{name}={value}" for name, value in settings.items()]
+        self._say = say
+        self._process: subprocess.Popen[str] | None = None
+        self.name_server_port = free_ports()
+        self.port = self.name_server_port + 10
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start and wait until it answers; ApacheRefused when it does not."""
+        self._say(f"starting Apache {self.version} on port {self.port}")
+        self.data.mkdir(parents=True, exist_ok=True)
+        for name in ("broker.out", "run.err"):  # what earlier runs said would be taken for this one's words
+            (self.data / name).unlink(missing_ok=True)
+        with (self.data / "run.err").open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, PEERS / "run", self.version, str(self.name_server_port), self.data, *self._settings],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():  # it ends by itself when a server does not come up in time
+            self._process.wait(START_S)
+            self._process = None
+            raise ApacheRefused(self._last_words())
+
+    def stop(self) -> None:
+        """Stop cleanly, as an administrator would; harmless when it is not running."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            self._say(f"stopping Apache {self.version}")
+            process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            for pid in [*_children(process.pid), process.pid]:
+                _kill(pid)
+            process.wait()
+            raise
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def kill(self) -> None:
+        """Kill the broker's own process, so that it has no chance to write anything more."""
+        assert self._process is not None
+        (broker,) = [pid for pid in _children(self._process.pid) if b"BrokerStartup" in _command_line(pid)]
+        self._say(f"kill -9 of Apache {self.version}")
+        _kill(broker)
+        self._process.wait(STOP_S)
+        self.stop()
+
+    def _last_words(self) -> str:
+        """What the programs said, without the stack traces."""
+        said = "".join(
+            path.read_text(errors="replace")
+            for path in (self.data / "broker.out", self.data / "run.err")
+            if path.exists()
+        )
+        return " | ".join(line for line in said.splitlines() if line.strip() and not line.startswith("\tat "))
+
+
+def free_ports() -> int:
+    """A port from which on all that a broker needs are free, below those that the system gives to clients."""
+    for first in random.sample(range(21_000, 32_000, 20), k=200):
+        if not any(_listens(first + step) for step in _PORT_STEPS):
+            return first
+    raise ApacheRefused("no free ports between 21000 and 32000")
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def _command_line(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "nothing was said"
