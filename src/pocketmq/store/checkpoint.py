@@ -55,7 +55,9 @@ class Checkpoint:
         self.saved_index_ms = self.index_ms
         self._written = None if self.flaw else self.raw
         if self.flaw:
-            log.warning("%s: nothing is taken for safe", self.flaw)
+            # A new store has none, which is no reason to warn.
+            level = logging.INFO if self._files.status(self.path) is None else logging.WARNING
+            log.log(level, "%s: nothing is taken for safe", self.flaw)
         return self
 
     def _read(self) -> tuple[_Times, str]:
