@@ -13,7 +13,14 @@ from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash, tag_code
 from pocketmq.model.properties import format_properties, parse_properties
-from pocketmq.store.dispatch import LONGEST_CACHED_TAG, delay_level_of, enters_queue, tags_code_of
+from pocketmq.store.dispatch import (
+    KNOWN_TAGS,
+    LONGEST_KNOWN_TAG,
+    _known_codes,
+    delay_level_of,
+    enters_queue,
+    tags_code_of,
+)
 from pocketmq.store.log_walk import LogWalk
 
 NOW_MS = 1_700_000_000_000
@@ -84,7 +91,7 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
     assert code_of(b"TAGS\x01\xff\xfe\x02") == java_hash("\ufffd\ufffd")
 
 
-@pytest.mark.parametrize("length", [LONGEST_CACHED_TAG - 1, LONGEST_CACHED_TAG, LONGEST_CACHED_TAG + 1, 30_000])
+@pytest.mark.parametrize("length", [LONGEST_KNOWN_TAG - 1, LONGEST_KNOWN_TAG, LONGEST_KNOWN_TAG + 1, 30_000])
 def test_long_tags_are_hashed_like_short_ones(length: int) -> None:
     tag = "x" * length
 
@@ -158,3 +165,10 @@ def test_the_captured_logs_hold_commits_tags_and_delayed_messages(version: str, 
     assert {tag_code(tag) for message in messages if (tag := message.properties.get("TAGS"))} == {
         code_of(message.raw_properties) for message in messages
     } - {0}
+
+
+def test_what_is_remembered_of_tags_is_bounded() -> None:
+    for number in range(2 * KNOWN_TAGS):
+        assert code_of(b"TAGS\x01t%d\x02" % number) == java_hash(f"t{number}")
+
+    assert len(_known_codes) <= KNOWN_TAGS

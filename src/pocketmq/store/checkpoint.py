@@ -73,12 +73,12 @@ class Checkpoint:
             return _NOTHING, f"{self.path} holds a time before 1970"
         return times, ""
 
-    def lower(self, newest_ms: int) -> bool:
-        """Vouch for nothing that was stored after `newest_ms`; whether that changes anything."""
+    def lower(self, newest_ms: int, newest_index_ms: int) -> bool:
+        """Vouch for nothing newer than what is there, in the log and in the index; whether that changes anything."""
         before = self.raw
         self.physic_ms = min(self.physic_ms, newest_ms)
         self.logics_ms = min(self.logics_ms, newest_ms)
-        self.index_ms = min(self.index_ms, newest_ms)
+        self.index_ms = min(self.index_ms, max(newest_ms, newest_index_ms))
         return self.raw != before
 
     def save(self) -> list[Path]:

@@ -3,7 +3,6 @@
 The same rules run when a message is stored and when a queue is rebuilt, so both give the same entries.
 """
 
-from functools import lru_cache
 from typing import Final
 
 from pocketmq.model.delay import DelayLevels
@@ -11,8 +10,10 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.properties import raw_property
 
-LONGEST_CACHED_TAG: Final = 64
+KNOWN_TAGS: Final = 4096
+LONGEST_KNOWN_TAG: Final = 64
 """Tags are few, short and come again. One that is long is somebody's data, and remembering thousands would take memory."""
+_known_codes: dict[bytes, int] = {}
 _MAX_INT: Final = 2**31 - 1
 
 
@@ -34,7 +35,8 @@ def tags_code_of(raw_properties: bytes, is_delay: bool, store_ms: int, levels: D
     if before and before[-1] != 2:  # the end of a longer name
         return _code_of_tag(raw_property(raw_properties, b"TAGS") or b"")
     tag = behind.partition(b"\x02")[0]
-    return _code_of_tag(tag) if len(tag) <= LONGEST_CACHED_TAG else _code_of_tag.__wrapped__(tag)
+    code = _known_codes.get(tag)
+    return _code_of_tag(tag) if code is None else code
 
 
 def delay_level_of(raw_properties: bytes) -> int:
@@ -44,6 +46,10 @@ def delay_level_of(raw_properties: bytes) -> int:
     return level if level <= _MAX_INT else 0
 
 
-@lru_cache(maxsize=4096)
 def _code_of_tag(tag: bytes) -> int:
-    return java_hash(tag.decode("utf-8", "replace"))
+    code = java_hash(tag.decode("utf-8", "replace"))
+    if len(tag) <= LONGEST_KNOWN_TAG:
+        if len(_known_codes) >= KNOWN_TAGS:
+            _known_codes.clear()
+        _known_codes[tag] = code
+    return code

@@ -17,6 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,10 @@ from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 from pocketmq.store.worker import Post, Worker
 
 log = logging.getLogger("pocketmq.store")
+
+
+DERIVED_STEP = 64
+"""Derived files that are handed to the thread at a time: there may be tens of thousands, and the log may need it meanwhile."""
 
 
 class _Waiter(NamedTuple):
@@ -150,7 +155,8 @@ class Flusher:
         self._closing = True
         patience_s = self._close_timeout_s
         while self._is_unfinished():
-            self._urgent = self._derived_due = True
+            self._urgent = self._written > self._log.synced
+            self._derived_due = True
             self._go_on()
             if not self._worker.drain(patience_s):
                 patience_s = 0
@@ -219,7 +225,8 @@ class Flusher:
             self._go_on()
             return
         self._at_work = True
-        self._worker.submit(partial(self._sync_paths, tuple(paths)), self._derived_synced, self._fail)
+        some = tuple(islice(paths, DERIVED_STEP))
+        self._worker.submit(partial(self._sync_paths, some), self._derived_synced, self._fail)
 
     def _sync_paths(self, paths: tuple[Path, ...]) -> tuple[int, OSError | None]:
         """On the thread: how many were synced before the log needed the thread, and why the next could not be opened."""

@@ -21,7 +21,7 @@ from pocketmq.files import Files
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.properties import raw_property
 from pocketmq.store.growing_index_file import GrowingIndexFile, put_slots_right
-from pocketmq.store.index_file import IndexFile, IndexHeader, IndexShape, KeyQuery, PlacedKey
+from pocketmq.store.index_file import HEADER, IndexFile, IndexHeader, IndexShape, KeyQuery, PlacedKey
 from pocketmq.store.key_hash import KeyHashes, key_hash
 from pocketmq.store.settings import StoreSettings
 
@@ -89,12 +89,7 @@ class KeyIndex:
         That is any file whose header cannot be, or that speaks of records at or behind `log_end`; after a crash, when
         `checkpoint_ms` tells the index time of the checkpoint, also any newer than that. Later files go with it.
         """
-        kept = 0
-        while kept < len(self._table) and self._is_sound(self._table[kept], log_end, checkpoint_ms):
-            kept += 1
-            # A file is begun when the one before is full. If that is not so, the disk has lost what it said of it.
-            if checkpoint_ms is not None and not self._table[kept - 1].is_full:
-                break
+        kept = self._count_sound(log_end, checkpoint_ms)
         for file in self._table[kept:]:
             self._files.unlink(file.path)
         gone = [file.path for file in self._table[kept:] if not file.header.is_empty or _has_flaw(file)]
@@ -103,8 +98,26 @@ class KeyIndex:
         if gone:
             log.warning("%d index files cannot be trusted and are made anew, from %s on", len(gone), gone[0])
         del self._table[kept:]
+        if self._table and checkpoint_ms is not None:
+            self._write_header_again(self._table[-1])
         self._note_end()
         return gone
+
+    def _count_sound(self, log_end: int, checkpoint_ms: int | None) -> int:
+        """How many files, from the oldest on, can be trusted."""
+        for number, file in enumerate(self._table):
+            if not self._is_sound(file, log_end, checkpoint_ms):
+                return number
+            # A file is begun when the one before it is full. After a crash, one that is not full is the last.
+            if checkpoint_ms is not None and not file.is_full:
+                return number if file.header.is_empty else number + 1
+        return len(self._table)
+
+    def _write_header_again(self, file: IndexFile | GrowingIndexFile) -> None:
+        """A failed sync may have left this header where it can be read, but not on the disk; a later one would not tell."""
+        with self._files.open(file.path) as opened:
+            opened.write_at(0, HEADER.pack(*file.header))
+            opened.sync()
 
     def _is_sound(self, file: IndexFile | GrowingIndexFile, log_end: int, checkpoint_ms: int | None) -> bool:
         assert isinstance(file, IndexFile), "nothing was put yet"

@@ -201,7 +201,7 @@ class _Recovery:
         come in their place, perhaps with earlier times: it must not vouch for these.
         """
         checkpoint = self._parts.checkpoint
-        if not checkpoint.lower(self._parts.last_store_ms):
+        if not checkpoint.lower(self._parts.last_store_ms, self._parts.index.newest_ms):
             return
         for path in checkpoint.save():
             with self._parts.files.open(path) as file:

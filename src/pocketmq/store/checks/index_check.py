@@ -120,7 +120,7 @@ class IndexCheck:
         following = self._file.entry(1)
         if entry[1] == log_offset:
             is_swapped = following is not None and following[:2] == (key_hash, log_offset)
-            return entry[0] in later and not is_swapped
+            return entry[0] != key_hash and entry[0] in later and not is_swapped
         in_order = following is None or entry[1] <= following[1]
         return entry[1] > log_offset and in_order and self._begins_record(entry[1])
 
