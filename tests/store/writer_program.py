@@ -53,7 +53,8 @@ def main(folder: Path, number: int) -> None:
             assert callable(callback)
             callback()
         assert safe == [True]
-        print("".join(f"{number} {offset}\n" for number, offset in placed), end="", flush=True)
+        sys.stdout.write("".join(f"{number} {offset}\n" for number, offset in placed))
+        sys.stdout.flush()
         store.tick()
 
 
