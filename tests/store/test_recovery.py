@@ -222,6 +222,7 @@ def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:
 
     assert again.store.max_offset("Gone", 3) == 7
     assert again.stage(topic="Gone", queue_id=3)[0] == 7
+    assert again.report.rebuilt_queues == []
 
 
 def test_queue_files_that_came_back_behind_a_hole_are_passed_over() -> None:

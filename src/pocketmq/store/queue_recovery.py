@@ -70,12 +70,15 @@ class QueueRecovery:
 
     def cut_to(self, log_offset: int) -> bool:
         """Keep the entries that point below `log_offset`, after a crash; whether there was any file of a queue at all."""
-        found = False
+        placed = set()
         for queue, starts in self._queues.scan():
             if starts:
-                found = True
                 self._place(queue, starts, log_offset)
-        return found
+                placed.add(queue.key)
+        for key, (low, high) in self._known.queues.items():
+            if low == high and key not in placed:  # it had no message even then, and no file to keep its place
+                self._queues.get(*key).begin_anew(high)
+        return bool(placed)
 
     def _place(self, queue: ConsumeQueue, starts: list[int], log_offset: int) -> None:
         # Old files are unlinked without waiting for the disk, so any of them may be there again, with a hole behind it.
