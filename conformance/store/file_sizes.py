@@ -6,6 +6,9 @@ from typing import Final, NamedTuple
 from pocketmq.store.consume_queue import ENTRY_BYTES
 from pocketmq.store.settings import GIB, KIB, StoreSettings
 
+MAX_LOG_FILES: Final = 10_000
+"""More than any scenario makes."""
+
 
 class FileSizes(NamedTuple):
     log_file_bytes: int
@@ -32,6 +35,8 @@ class FileSizes(NamedTuple):
             "mappedFileSizeConsumeQueue": self.queue_file_entries * ENTRY_BYTES,
             "maxHashSlotNum": self.index_slots,
             "maxIndexNum": self.index_entries,
+            # After a crash 5.5 looks at the newest ten log files only, whatever their size.
+            "commitLogRecoverMaxNum": MAX_LOG_FILES,
         }
 
     def store_options(self) -> list[str]:

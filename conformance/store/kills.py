@@ -22,7 +22,7 @@ from conformance.report import Scenario, Trial
 from conformance.store import numbered, serving
 from conformance.store.file_sizes import CRASHING
 from conformance.store.numbered import Placed
-from conformance.store.our_store import OurStore, verify
+from conformance.store.our_store import OurStore, rebuild, verify
 from conformance.store.snapshots import Snapshot, read_from
 from conformance.store.tables import write_tables
 from pocketmq.errors import PocketMQError
@@ -33,6 +33,7 @@ APACHE_RECOVERS: Final = (
 )
 APACHE_KEYS: Final = "kill {}: … each by its key"
 SOUND_APACHE: Final = "kill {}: store verify calls log, queues and tables sound after Apache's recovery and stop"
+REBUILT: Final = "Apache serves the same, and each by its key, once store rebuild has made queues and index anew"
 OURS_RECOVERS: Final = (
     "kill {}: PocketMQ recovers, every message that was acknowledged is there, and no offset is missing"
 )
@@ -56,6 +57,7 @@ def _run_ours_killed(trial: Trial) -> None:
     folder = trial.folder / "store"
     write_tables(folder, {numbered.TOPIC: numbered.QUEUES})
     acknowledged: list[Placed] = []
+    found: Snapshot = {}
     for kill, seconds in enumerate(ROUNDS, 1):
         trial.say(f"PocketMQ writes for a while, kill {kill}")
         acknowledged += _write_until_killed(folder, SENDER_NUMBERS * kill, seconds)
@@ -66,6 +68,11 @@ def _run_ours_killed(trial: Trial) -> None:
             everything = [message for messages in found.values() for message in messages]
             trial.expect(APACHE_KEYS.format(kill), serving.flaws_by_key(line, everything, may_repeat=True))
         trial.expect(SOUND_APACHE.format(kill), verify(folder, CRASHING, with_index=False))
+    flaws = rebuild(folder, CRASHING)
+    with _apache(trial) as broker, BrokerLine(broker.port) as line:
+        everything = [message for messages in found.values() for message in messages]
+        flaws += [*serving.flaws_in_queues(line, found), *serving.flaws_by_key(line, everything)]
+        trial.expect(REBUILT, flaws)
 
 
 def _write_until_killed(folder: Path, first_number: int, seconds: float) -> list[Placed]:
@@ -167,6 +174,6 @@ def _rounds(*checks: str) -> list[str]:
 
 
 SCENARIOS: Final = (
-    Scenario("PocketMQ killed", _rounds(APACHE_RECOVERS, APACHE_KEYS, SOUND_APACHE), _run_ours_killed),
+    Scenario("PocketMQ killed", [*_rounds(APACHE_RECOVERS, APACHE_KEYS, SOUND_APACHE), REBUILT], _run_ours_killed),
     Scenario("Apache killed", [*_rounds(OURS_RECOVERS, OURS_KEYS, SOUND_OURS), APACHE_AFTER], _run_apache_killed),
 )

@@ -13,6 +13,7 @@ writes its newest file through a map, in any order.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
@@ -62,6 +63,9 @@ class GrowingIndexFile:
                 self._file.truncate(shape.file_bytes)
         except OSError:
             self._file.close()
+            if header.is_empty:
+                with suppress(OSError):  # an empty file in between would look as if its keys were lost
+                    files.unlink(path)
             raise
         self._slots = SlotTable(self._file, shape.slots)
         self._pending = bytearray()

@@ -8,7 +8,13 @@ A seed does the same every time, so a failure names its seed, and the command th
 """
 
 import logging
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from hashlib import sha256
+from multiprocessing import get_context
 from random import Random
+from typing import NamedTuple
 
 from tests.store.crash import checks
 from tests.store.crash.history import History, Legal, end_of
@@ -24,12 +30,22 @@ STATES = 2
 """Of each moment, how many: what the disk had not been told to keep is lost in many ways."""
 
 
+STATES_PER_SEED = LIVES * MOMENTS * STATES
+
+
 class Broken(AssertionError):
     """A state in which a promise is broken."""
 
 
-def explore(seed: int) -> int:
-    """Look at the states of one seed; how many there were. `Broken` says what is wrong, where, and how to see it again."""
+class Explored(NamedTuple):
+    """How many states were looked at, and a digest of all that was done to the disks."""
+
+    states: int
+    digest: str
+
+
+def explore(seed: int) -> Explored:
+    """Look at the states of one seed. `Broken` says what is wrong, where, and how to see it again."""
     exploration = _Exploration(seed)
     try:
         for _ in range(LIVES):
@@ -39,13 +55,20 @@ def explore(seed: int) -> int:
             f"{error or type(error).__name__}\n  seed {seed}, {exploration.where}"
             f"\n  again: python -m tests.store.crash --seed {seed}"
         ) from error
-    return exploration.states
+    return Explored(exploration.states, exploration.digest.hexdigest())
 
 
-def explore_quietly(seed: int) -> int:
+def explore_quietly(seed: int) -> Explored:
     """The same without a word: recovery says what it cut, and thousands of times that is of no interest."""
     logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
     return explore(seed)
+
+
+def explore_all(seeds: Sequence[int]) -> Iterator[int]:
+    """Explore many seeds on all cores; for each, in order, how many states it had."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        for explored in pool.map(explore_quietly, seeds, chunksize=4):
+            yield explored.states
 
 
 class _Exploration:
@@ -57,6 +80,7 @@ class _Exploration:
         self._sent_count = 0
         self._lives = 0
         self.states = 0
+        self.digest = sha256()
         self.where = ""
 
     def live(self) -> None:
@@ -67,6 +91,8 @@ class _Exploration:
         life = Life(self._setting, self._disk, self._history, self._sent_count)
         life.live()
         self._sent_count = life.sent_count
+        for operation in self._disk.operations:
+            self.digest.update(f"{operation.kind} {operation.path} {operation.offset} {operation.size}\n".encode())
         for _ in range(MOMENTS):
             position = random.randint(0, self._disk.position)
             moment = self._disk.state_at(position)

@@ -1,22 +1,45 @@
-"""Power losses at any moment and in any way that a disk allows; `make crash N=…` looks at more of them."""
+"""Thousands of power losses, in every test run; more with `make crash N=…`."""
 
-import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from tests.store.crash.explorer import LIVES, MOMENTS, STATES, explore
+from tests.store.crash import checks
+from tests.store.crash.explorer import STATES_PER_SEED, Broken, explore, explore_all, explore_quietly
 
-SEEDS = 110
-SEEDS_PER_TEST = 10
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_after_any_power_loss_the_store_keeps_its_promises(first: int, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL + 1, "pocketmq")
-
-    seen = sum(explore(seed) for seed in range(first, first + SEEDS_PER_TEST))
-
-    assert seen == SEEDS_PER_TEST * LIVES * MOMENTS * STATES
+STATES = 5_040
+ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_enough_states_are_looked_at() -> None:
-    assert SEEDS * LIVES * MOMENTS * STATES >= 5000
+def test_after_any_power_loss_the_store_keeps_its_promises() -> None:
+    seeds = range(STATES // STATES_PER_SEED)
+
+    assert sum(explore_all(seeds)) == STATES
+
+
+def test_a_seed_does_the_same_every_time() -> None:
+    """Also in another process, where sets have another order."""
+    code = "from tests.store.crash.explorer import explore_quietly; print(explore_quietly(7).digest)"
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    other = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert other.stdout.strip() == explore_quietly(7).digest
+
+
+def test_a_broken_promise_says_where_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_fault(*_: object) -> None:
+        raise AssertionError("message 5 is missing")
+
+    monkeypatch.setattr(checks, "check_times", find_fault)
+
+    with pytest.raises(Broken) as broken:
+        explore(3)
+
+    what, where, again = str(broken.value).splitlines()
+    assert what == "message 5 is missing"
+    assert where.startswith("  seed 3, life 1, power lost after operation ")
+    assert again == "  again: python -m tests.store.crash --seed 3"
