@@ -1,8 +1,10 @@
 """Thousands of power losses, in every test run; more with `make crash N=…`."""
 
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,15 @@ from tests.store.crash.explorer import STATES_PER_SEED, Broken, explore, explore
 
 STATES = 5_040
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    """Exploring quietly makes all of PocketMQ quiet; other tests listen to what it logs."""
+    logger = logging.getLogger("pocketmq")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 def test_after_any_power_loss_the_store_keeps_its_promises() -> None:
