@@ -13,7 +13,7 @@ import msgspec
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.files import DiskFiles, Files
-from pocketmq.nameserver.dispatcher import Dispatcher
+from pocketmq.nameserver.access import ACCESS
 from pocketmq.nameserver.handlers.brokers import BrokerHandlers
 from pocketmq.nameserver.handlers.kv_config import KvConfigHandlers
 from pocketmq.nameserver.handlers.settings import SettingHandlers
@@ -23,6 +23,7 @@ from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import NameServerSettings, SettingsInUse
 from pocketmq.net.accepting import AcceptSettings
 from pocketmq.net.address import Address
+from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network, TcpNetwork
 from pocketmq.net.peer import Peer, PeerSettings
@@ -102,7 +103,8 @@ class NameServer:
                 TopicHandlers(*parts).table(),
                 KvConfigHandlers(self._kv_config).table(),
                 SettingHandlers(self._settings).table(),
-            ]
+            ],
+            ACCESS,
         )
 
     def _scan_later(self) -> None:

@@ -7,10 +7,10 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ServerFailed
 from pocketmq.nameserver.brokers import Registration
-from pocketmq.nameserver.handlers.request import Handler, Reply, Request
 from pocketmq.nameserver.kv_config import ORDER_NAMESPACE, KvConfig
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import SettingsInUse
+from pocketmq.net.request import Handler, Reply, Request
 from pocketmq.protocol.api import Envelope
 from pocketmq.protocol.api.routes import (
     AddWritePerm,

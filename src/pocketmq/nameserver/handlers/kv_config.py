@@ -4,8 +4,8 @@ import logging
 
 from pocketmq.codes import RequestCode
 from pocketmq.errors import NotFound
-from pocketmq.nameserver.handlers.request import Handler, Reply, Request
 from pocketmq.nameserver.kv_config import KvConfig
+from pocketmq.net.request import Handler, Reply, Request
 from pocketmq.protocol.api.routes import DeleteKvConfig, GetKvConfig, GetKvList, KvConfigReply, PutKvConfig
 from pocketmq.protocol.bodies.key_values import KVTable
 from pocketmq.protocol.java_json import write_body

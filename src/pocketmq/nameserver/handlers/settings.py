@@ -4,9 +4,9 @@ import logging
 
 from pocketmq.codes import RequestCode
 from pocketmq.errors import NoPermission
-from pocketmq.nameserver.handlers.request import Handler, Reply, Request
 from pocketmq.nameserver.setting_keys import change_keys, write_keys
 from pocketmq.nameserver.settings import SettingsInUse
+from pocketmq.net.request import Handler, Reply, Request
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.fields import NoFields
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from pocketmq.codes import ResponseCode
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
@@ -22,11 +23,13 @@ class Request(Generic[H]):
 
 
 class Reply(NamedTuple):
-    """The answer of success."""
+    """The answer: of success, unless it has another code. A failure without a header is raised instead."""
 
     header: Fields | None = None
     body: bytes = b""
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
 
 
 Handler = Callable[[Request[Any]], Reply | Coroutine[Any, Any, Reply]]
-"""Answers at once, or later when it has to wait for the disk."""
+"""Answers at once, or later when it has to wait for the disk or for somebody else."""

@@ -11,20 +11,20 @@ from typing import Any
 from pocketmq.codes import RequestCode
 from pocketmq.errors import NoPermission, RequestNotSupported
 from pocketmq.model.access import Access
-from pocketmq.nameserver.access import ACCESS
-from pocketmq.nameserver.handlers.request import Handler, Reply, Request
 from pocketmq.net.peer import Peer
+from pocketmq.net.request import Handler, Reply, Request
 from pocketmq.protocol.api import API
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields, write_fields
 
 
 class Dispatcher:
-    """All handlers of a name server; `serve` is for `net.server`, which also answers what it raises."""
+    """All handlers of a server; `serve` is for `net.server`, which also answers what it raises.
 
-    def __init__(
-        self, tables: Iterable[Mapping[RequestCode, Handler]], access: Mapping[RequestCode, Access] = ACCESS
-    ) -> None:
+    `access` is the server's table of what each request does; a code that is not in it is refused.
+    """
+
+    def __init__(self, tables: Iterable[Mapping[RequestCode, Handler]], access: Mapping[RequestCode, Access]) -> None:
         self._handlers: dict[int, Handler] = {}
         for table in tables:
             twice = self._handlers.keys() & table.keys()
@@ -44,7 +44,8 @@ class Dispatcher:
 
 
 def _answer(command: Command, reply: Reply) -> Command:
-    return command.reply(ext=None if reply.header is None else write_fields(reply.header), body=reply.body)
+    ext = None if reply.header is None else write_fields(reply.header)
+    return command.reply(reply.code, reply.remark, ext, reply.body)
 
 
 async def _answer_later(command: Command, reply: Coroutine[Any, Any, Reply]) -> Command:
