@@ -99,6 +99,7 @@ def test_versions_that_open_a_gate_are_known() -> None:
     gates = {Version.V3_0_11: 37, Version.V3_4_9: 121, Version.V4_1_0_SNAPSHOT: 232, Version.V4_9_3: 399}
 
     assert all(version == number for version, number in gates.items())
+    assert (Version.V3_0_7_SNAPSHOT, Version.V3_1_8_SNAPSHOT) == (28, 62)
     assert (Version.V4_9_4, Version.V4_9_7, Version.V5_0_0, Version.V5_3_1) == (401, 407, 413, 475)
 
 

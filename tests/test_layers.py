@@ -5,8 +5,10 @@
         net   store                                 neighbours never import each other
           nameserver   broker   client
             spark ← pipelines                       the client's side only
+            embedded                                name server and broker in one program
               pocketmq/__init__.py                  re-exports
                 console   cli   testing             faces: nobody imports them
+                pytest_plugin                       knows the front only
 
 Each guard takes one `Source` and tells what is wrong with it in sentences. Each is tested itself, on small sources that
 break its rule, so that none can pass by finding nothing.
@@ -47,10 +49,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "client": LIBRARY,
     "spark": SPARK_SIDE,
     "pipelines": (*SPARK_SIDE, "spark"),
-    FRONT: (*LIBRARY, *PROGRAMS, "spark", "pipelines"),
-    "console": (*LIBRARY, *PROGRAMS, "spark", "pipelines", FRONT),
-    "cli": (*LIBRARY, *PROGRAMS, "spark", "pipelines", FRONT),
-    "testing": (*LIBRARY, *PROGRAMS, "spark", "pipelines", FRONT),
+    "embedded": (*LIBRARY, "nameserver", "broker"),
+    FRONT: (*LIBRARY, *PROGRAMS, "spark", "pipelines", "embedded"),
+    "console": (*LIBRARY, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
+    "cli": (*LIBRARY, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
+    "testing": (*LIBRARY, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
+    "pytest_plugin": (FRONT,),
     "__main__": ("cli",),
     "pyspark_rocketmq": ("spark",),
 }
@@ -198,6 +202,8 @@ def imports_inside_a_function(source: Source) -> Iterator[str]:
     for function in ast.walk(source.tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
+        if source.module == FRONT and function.name == "__getattr__":
+            continue  # what is asked for by name may come late: `import pocketmq` stays quick
         for node, name in imports(Source(source.module, ast.Module(function.body, []), source.is_package)):
             if name.partition(".")[0] not in OPTIONAL_LIBRARIES:
                 yield f"{source.at(node)} imports {name} inside {function.name}: move it to the top of the file"
@@ -351,6 +357,9 @@ def test_the_guards_look_at_the_whole_vocabulary() -> None:
         ("pocketmq.cli.main", "from pocketmq.console import app"),
         ("pocketmq.console.app", "import pocketmq.cli"),
         ("pocketmq", "from pocketmq.testing import FakeClock"),
+        ("pocketmq.embedded.server", "from pocketmq.client import producer"),
+        ("pocketmq.broker.broker", "from pocketmq.embedded import server"),
+        ("pocketmq.pytest_plugin", "from pocketmq.broker import broker"),
         ("pyspark_rocketmq", "from pocketmq.broker import broker"),
         ("pocketmq.broker.broker", "import pyspark_rocketmq"),
     ],
@@ -371,6 +380,8 @@ def test_an_import_up_or_sideways_is_found(module: str, text: str) -> None:
         ("pocketmq.spark.reader", "from pocketmq.protocol.record import decode"),
         ("pocketmq.pipelines.replay", "from pocketmq.spark.source import Source"),
         ("pocketmq.cli.main", "from pocketmq import __version__"),
+        ("pocketmq.embedded.server", "from pocketmq.broker import broker\nfrom pocketmq.nameserver import server"),
+        ("pocketmq.pytest_plugin", "import pocketmq"),
         ("pocketmq.testing.cluster", "from pocketmq.broker import broker"),
         ("pyspark_rocketmq", "from pocketmq.spark.source import Source"),
         ("pocketmq.errors", "import enum, pocketmq_extras"),
@@ -414,6 +425,13 @@ def test_an_import_inside_a_function_is_found(text: str) -> None:
 )
 def test_an_import_at_the_top_or_of_an_optional_library_is_fine(text: str) -> None:
     assert verdict(imports_inside_a_function, "pocketmq.net.pool", text) == []
+
+
+def test_the_front_alone_may_import_what_is_asked_for_by_name() -> None:
+    late = "def __getattr__(name):\n    from pocketmq.embedded.server import Server"
+
+    assert verdict(imports_inside_a_function, "pocketmq", late) == []
+    assert verdict(imports_inside_a_function, "pocketmq.broker.broker", late)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,10 @@ class WrongState(PocketMQError, RuntimeError):
     fault = Fault.CALLER
 
 
+class ProgramFailed(PocketMQError):
+    """A program that this one started did not become ready, or ended by itself; what it said stands above."""
+
+
 class MissingLibrary(PocketMQError, ImportError):
     """What was asked for needs a library that is not installed; the text names the extra that brings it."""
 
@@ -163,6 +167,10 @@ class StoreBusy(StoreError):
 
     code = ResponseCode.SYSTEM_BUSY
     retriable = True
+
+
+class PoolEmpty(StoreBusy):
+    """The transient pool has no room for another record; waiting a moment would only fill it again."""
 
 
 class SyncFailed(StoreError):

@@ -17,7 +17,9 @@ import fcntl
 import mmap
 import os
 import struct
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
@@ -290,3 +292,10 @@ def walk(files: Files, folder: Path) -> Iterator[Path]:
             yield from walk(files, path)
         else:
             yield path
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder that nobody else can read; at the end it is removed with everything in it."""
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+        yield Path(folder)

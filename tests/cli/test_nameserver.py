@@ -1,20 +1,17 @@
 """`pocketmq nameserver` as a user meets it: the real program, in a process of its own."""
 
 import asyncio
-import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.cli.program import DEADLINE_S, Start, programs, ready
 from tests.nameserver.talk import ask, connected, done, register_command, route
 
 from pocketmq.cli import main
@@ -24,41 +21,11 @@ from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.routes import GetKvConfig, PutKvConfig
 
-SRC = Path(__file__).parents[2] / "src"
-DEADLINE_S = 30
-
-Start = Callable[..., subprocess.Popen[str]]
-
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts the program in an empty folder; whatever still runs at the end is killed."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(*args: object) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pocketmq", "nameserver", *map(str, args)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(SRC)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, process.stderr and process.stderr.read()
-    told: dict[str, Any] = json.loads(line)
-    return told
+    with programs(tmp_path, "nameserver") as starter:
+        yield starter
 
 
 def refused(*args: object) -> Result:

@@ -135,6 +135,19 @@ def test_a_line_knows_its_peer() -> None:
     run(main())
 
 
+def test_a_line_knows_its_own_side_once_it_is_connected() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        with pytest.raises(WrongState):
+            _ = client.line.own_address
+        await joined(client, server)
+
+        assert client.line.own_address == server.line.address
+        assert server.line.own_address == client.line.address
+
+    run(main())
+
+
 def test_frames_before_garbage_are_served_and_answered_and_the_reason_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

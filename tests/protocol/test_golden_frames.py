@@ -223,14 +223,15 @@ def composed(frame: Captured, answer: Command) -> bytes | None:
     """The same answer from our templates; None where an answer of that kind has none."""
     ext = answer.ext or {}
     match frame.answers:
-        case 10 | 310 | 320 | 325 if "msgId" in ext and "recallHandle" not in ext:
+        case 10 | 310 | 320 | 325 if "msgId" in ext:
             return SendReplies(ext["MSG_REGION"], ext["TRACE_ON"] == "true").encode(
                 answer.opaque,
                 ext["msgId"].encode(),
                 int(ext["queueId"]),
                 int(ext["queueOffset"]),
                 ext.get("transactionId"),
-                answer.code,
+                ext.get("recallHandle"),
+                code=answer.code,
             )
         case 11 | 361 if answer.code in WITH_RESPONSE_HEADER:
             replies = PullReplies(answer.code, answer.remark or "", int(ext["suggestWhichBrokerId"]))

@@ -55,10 +55,10 @@ def test_a_send_reply_is_what_the_general_encoder_writes(
     replies = SendReplies(region, trace_on)
     header = SendReply(msg_id, queue_id, queue_offset, transaction_id, region=region, trace_on=trace_on)
 
-    frame = replies.encode(opaque, msg_id.encode(), queue_id, queue_offset, transaction_id, code)
+    frame = replies.encode(opaque, msg_id.encode(), queue_id, queue_offset, transaction_id, code=code)
 
     assert frame == general(opaque, header, code)
-    assert replies.encode(opaque, msg_id.encode(), queue_id, queue_offset, transaction_id, code) == frame
+    assert replies.encode(opaque, msg_id.encode(), queue_id, queue_offset, transaction_id, code=code) == frame
 
 
 @pytest.mark.parametrize("transaction_id", ['"', "\\", "\n", "\x7f", "é", "中", '","msgId":"forged', "", "null", "a b"])

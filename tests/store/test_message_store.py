@@ -629,6 +629,17 @@ class CountingFiles(DiskFiles):
 # topics that are deleted
 
 
+def test_topics_with_queues_are_told_each_once() -> None:
+    opened = OpenStore.small()
+    opened.send(topic="T", queue_id=0)
+    opened.send(topic="T", queue_id=1)
+    opened.send(topic="U")
+
+    assert opened.store.topics() == ["T", "U"]
+    opened.store.delete_topic("T")
+    assert opened.store.topics() == ["U"]
+
+
 def test_a_deleted_topic_is_gone_and_one_made_again_begins_anew() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(25))

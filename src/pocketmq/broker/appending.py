@@ -7,26 +7,49 @@
     stage … stage ── write ──► on disk, readable ── safe ──► synced, where that is asked for
 
 A timed message waits for the second in which it is due to be over, so it is never early: TIMER_OUT_MS is the second before.
-What waits in the broker's own topics already is never sent through them again.
+What waits in the broker's own topics already is never sent through them again, and what a timer has delivered never through a
+timer: its TIMER_* properties, which it keeps, have been obeyed. A level counts before a time, and takes the time away.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pocketmq.broker.drafts import Draft, Place
 from pocketmq.broker.settings import SettingsInUse, TimerSettings
 from pocketmq.clock import Clock
-from pocketmq.errors import InvalidMessage
+from pocketmq.errors import ImpossibleRequest, InvalidMessage, StoreBusy, StoreFull, SystemBusy
 from pocketmq.model import properties as names
 from pocketmq.model.delay import DelayLevels, queue_of_level
 from pocketmq.model.flags import SysFlag
-from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, parse_topic
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TopicName,
+    parse_topic,
+)
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import FlushMode
 
-_AS_THEY_ARE: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
+WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
 """Topics in which messages wait with the properties that say for how long."""
+_TIMES: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+"""By which a message asks for a time; the first that it has counts."""
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+class Move(NamedTuple):
+    """A stored message that goes to another place with these properties; all else stays as it is."""
+
+    message: StoredMessage
+    topic: TopicName
+    queue_id: int
+    properties: bytes
 
 
 class Appender:
@@ -37,6 +60,8 @@ class Appender:
         self._settings = settings
         self._clock = clock
         self._levels = store.settings.delay_levels
+        self.timers_full = False
+        """Too many timed messages wait: `Timers` says so, and no more are taken."""
 
     def append(self, draft: Draft) -> Place:
         """Store one message; readable when this returns."""
@@ -55,6 +80,8 @@ class Appender:
     def stage(self, draft: Draft) -> Place:
         """Put a message into the turn of the store; nothing is stored before the turn ends. May change the draft."""
         route(draft, self._clock.now_ms(), self._levels, self._settings.now.timer)
+        if self.timers_full and draft.topic == TIMER_TOPIC and names.TIMER_DEL_UNIQKEY not in draft.properties:
+            raise SystemBusy("timer message is under flow control: too many wait already; try again later")
         queue = self._store.queue(parse_topic(draft.topic), draft.queue_id)
         offsets = self._store.stage(
             queue,
@@ -69,10 +96,50 @@ class Appender:
         )
         return Place(draft.queue_id, *offsets)
 
+    def move_all(self, moves: Iterable[Move]) -> list[InvalidMessage | None]:
+        """Store messages again elsewhere, with one write, whatever their properties ask for.
+
+        Takes as many as the store takes now, in their order: for each of those None, or why it can never be stored there.
+        When it takes none, or cannot write, its error is raised and nothing is stored.
+        """
+        outcomes: list[InvalidMessage | None] = []
+        try:
+            for move in moves:
+                try:
+                    self._stage_again(move)
+                except InvalidMessage as refusal:
+                    outcomes.append(refusal)
+                except (StoreBusy, StoreFull):
+                    if not outcomes:
+                        raise
+                    break
+                else:
+                    outcomes.append(None)
+        except BaseException:
+            self._store.abandon_turn()
+            raise
+        self._store.end_turn()
+        return outcomes
+
+    def _stage_again(self, move: Move) -> None:
+        message = move.message
+        self._store.stage(
+            self._store.queue(move.topic, move.queue_id),
+            message.body,
+            move.properties,
+            message.flag,
+            message.sys_flag,
+            message.born_ms,
+            message.packed_born_host,
+            message.reconsume_times,
+        )
+
     async def safe(self) -> bool:
         """Whether all that was written is on the disk, if the broker promises that: at once where it does not."""
-        if self._store.settings.flush is not FlushMode.SYNC:
-            return True
+        return self._store.settings.flush is not FlushMode.SYNC or await self.synced()
+
+    async def synced(self) -> bool:
+        """Have all that was written synced; False when that fails or takes too long."""
         synced: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._store.when_synced(self._store.end, lambda done: None if synced.done() else synced.set_result(done))
         return await synced
@@ -81,23 +148,15 @@ class Appender:
 def route(draft: Draft, now_ms: int, levels: DelayLevels, timer: TimerSettings) -> None:
     """Send a delayed or timed message to where it waits. InvalidMessage for a time that cannot be."""
     prepared = draft.sys_flag & SysFlag.TRANSACTION_MASK
-    if draft.topic in _AS_THEY_ARE or prepared not in (0, SysFlag.TRANSACTION_COMMIT):
+    if draft.topic in WAITING_TOPICS or prepared not in (0, SysFlag.TRANSACTION_COMMIT):
         return
     level = _number(draft, names.DELAY) or 0
     if level > 0:
-        level = levels.clamp(level)
-        draft.properties[names.DELAY] = str(level)
-        _detour(draft, SCHEDULE_TOPIC, queue_of_level(level))
-        return
-    due_ms = due_time(draft, now_ms) if timer.enabled else None
-    if due_ms is None or due_ms <= now_ms:
-        return
-    if due_ms - now_ms > timer.max_delay_s * 1000:
-        raise InvalidMessage(
-            f"the message is due in {(due_ms - now_ms) // 1000} s; a timed message may wait {timer.max_delay_s} s at most"
-        )
-    draft.properties[names.TIMER_OUT_MS] = str((due_ms - 1) // timer.precision_ms * timer.precision_ms)
-    _detour(draft, TIMER_TOPIC, 0)
+        _delay(draft, levels.clamp(level))
+    elif names.TIMER_OUT_MS not in draft.properties:
+        due_ms = due_time(draft, now_ms)
+        if due_ms is not None:
+            _time(draft, due_ms, now_ms, timer)
 
 
 def due_time(draft: Draft, now_ms: int) -> int | None:
@@ -107,6 +166,28 @@ def due_time(draft: Draft, now_ms: int) -> int | None:
     if (wait_ms := _number(draft, names.TIMER_DELAY_MS)) is not None:
         return now_ms + wait_ms
     return _number(draft, names.TIMER_DELIVER_MS)
+
+
+def _delay(draft: Draft, level: int) -> None:
+    draft.properties[names.DELAY] = str(level)
+    for name in _TIMES:
+        draft.properties.pop(name, None)
+    _detour(draft, SCHEDULE_TOPIC, queue_of_level(level))
+
+
+def _time(draft: Draft, due_ms: int, now_ms: int, timer: TimerSettings) -> None:
+    if not timer.enabled:
+        raise ImpossibleRequest("accurate timer message is not enabled: timerWheelEnable is off on this broker")
+    if due_ms <= now_ms:
+        if names.TIMER_DEL_UNIQKEY in draft.properties:
+            raise InvalidMessage(f"a message that was due {now_ms - due_ms} ms ago cannot be recalled any more")
+        return
+    if due_ms - now_ms > timer.max_delay_s * 1000:
+        raise InvalidMessage(
+            f"the message is due in {(due_ms - now_ms) // 1000} s; a timed message may wait {timer.max_delay_s} s at most"
+        )
+    draft.properties[names.TIMER_OUT_MS] = str((due_ms - 1) // timer.precision_ms * timer.precision_ms)
+    _detour(draft, TIMER_TOPIC, 0)
 
 
 def _detour(draft: Draft, topic: str, queue_id: int) -> None:
@@ -119,7 +200,6 @@ def _number(draft: Draft, name: str) -> int | None:
     text = draft.properties.get(name)
     if text is None:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidMessage(f"property {name} = {text[:40]!r} is not a whole number") from None
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise InvalidMessage(f"property {name} = {text[:40]!r} is not a whole number")
+    return int(text)

@@ -72,7 +72,7 @@ class Members:
 
         `quiet` are the groups whose members do not want to hear of changes.
         """
-        self._check(client, heartbeat)
+        self.check(client, heartbeat)
         groups, changed = [], []
         for data in heartbeat.consumer_data_set:
             group = self._groups.get(data.group_name)
@@ -114,7 +114,8 @@ class Members:
                 groups.append(group)
         return Changes(_notices(groups), _reports(groups), tuple(one for one in gone if one not in self))
 
-    def _check(self, client: ClientInfo, heartbeat: HeartbeatData) -> None:
+    def check(self, client: ClientInfo, heartbeat: HeartbeatData) -> None:
+        """InvalidParameter for a heartbeat that is refused as a whole. Changes nothing."""
         consumers, producers = heartbeat.consumer_data_set, heartbeat.producer_data_set
         if not client.client_id and (consumers or producers):
             raise InvalidParameter(

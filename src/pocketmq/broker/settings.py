@@ -15,6 +15,15 @@ DEFAULT_FOLDER = Path("pocketmq-data")
 OPEN_FLAG = "--open-to-the-network-without-authentication"
 
 
+def _require_positive(kind: str, settings: msgspec.Struct, may_be_zero: tuple[str, ...] = ()) -> None:
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if value < 0 or (value == 0 and name not in may_be_zero):
+            raise InvalidSetting(f"{kind} setting {name} = {value} must be above 0")
+
+
 class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long requests may wait for the broker, and how many may; see `flow`."""
 
@@ -189,12 +198,3 @@ class SettingsInUse:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.now = settings
-
-
-def _require_positive(kind: str, settings: msgspec.Struct, may_be_zero: tuple[str, ...] = ()) -> None:
-    for name in settings.__struct_fields__:
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        if value < 0 or (value == 0 and name not in may_be_zero):
-            raise InvalidSetting(f"{kind} setting {name} = {value} must be above 0")

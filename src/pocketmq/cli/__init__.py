@@ -1,9 +1,9 @@
-"""The command line: `pocketmq STORE|… COMMAND`. Thin: it asks, shows and chooses the exit code; what it shows is made elsewhere.
+"""The command line: `pocketmq serve|nameserver|broker|store …`. Thin: it asks, shows and chooses the exit code; what it shows is made elsewhere.
 
 0    done, and all is well
 1    store verify: derived files differ from the log; store rebuild: not confirmed
 2    damage in the log or in tables
-3    cannot be done: no such store, no permission, in use
+3    cannot be done: no such store, no permission, in use, a program that was started has failed
 64   the command itself makes no sense: unknown option, impossible value
 130  interrupted
 """
@@ -29,5 +29,5 @@ def main() -> None:
     """PocketMQ: Apache RocketMQ in Python."""
 
 
-main.add_command(store_commands)
 main.add_command(nameserver)
+main.add_command(store_commands)

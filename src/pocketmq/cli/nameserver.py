@@ -1,16 +1,13 @@
 """`pocketmq nameserver`: a name server until it is told to stop."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from rich.text import Text
 
-from pocketmq import __version__
+from pocketmq.cli.ready import reached_by, show_banner, show_json
 from pocketmq.cli.running import log_to_stderr, run_until_stopped
-from pocketmq.cli.screen import screen
 from pocketmq.errors import BodyError, InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.nameserver.server import NameServer
@@ -86,32 +83,25 @@ def _from_file(path: Path, base: NameServerSettings) -> NameServerSettings:
 
 
 def _show_banner(server: NameServer, settings: NameServerSettings) -> None:
-    reached_by = (
-        "this machine only" if server.address.is_loopback else "EVERYBODY who reaches it, without authentication"
+    show_banner(
+        "PocketMQ name server",
+        {
+            "address": str(server.address),
+            "KV config": str(settings.kv_config_path),
+            "open to": reached_by(server.address),
+        },
     )
-    rows = {
-        "address": str(server.address),
-        "KV config": str(settings.kv_config_path),
-        "open to": reached_by,
-    }
-    console = screen()
-    console.print(Text(f"PocketMQ name server {__version__}", "bold"))
-    for label, text in rows.items():
-        console.print(Text(f"  {label:<10} {text}"))
-    console.print(Text("Ready. Ctrl-C stops it."))
 
 
 def _show_json(server: NameServer, settings: NameServerSettings) -> None:
     path = settings.kv_config_path
-    ready = {
-        "event": "ready",
-        "program": "nameserver",
-        "version": __version__,
-        "address": str(server.address),
-        "host": server.address.host,
-        "port": server.address.port,
-        "data": path and str(path.parent),
-        "open_to_the_network": not server.address.is_loopback,
-    }
-    sys.stdout.write(msgspec.json.encode(ready).decode() + "\n")
-    sys.stdout.flush()
+    show_json(
+        "nameserver",
+        {
+            "address": str(server.address),
+            "host": server.address.host,
+            "port": server.address.port,
+            "data": path and str(path.parent),
+            "open_to_the_network": not server.address.is_loopback,
+        },
+    )

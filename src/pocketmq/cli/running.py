@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pocketmq.net.loops import new_loop
 
@@ -14,18 +15,42 @@ P = TypeVar("P")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def log_to_stderr() -> None:
-    """Say on the error stream what happens; the output stream is for results."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+def log_to_stderr(who: str = "") -> None:
+    """Say on the error stream what happens, and who says it; the output stream is for results."""
+    name = who and f"{who} "
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)-7s {name}%(name)s: %(message)s")
 
 
-def run_until_stopped(program: AbstractAsyncContextManager[P], on_ready: Callable[[P], None]) -> None:
-    """Start `program`, tell `on_ready`, and stop it when a signal asks for it."""
+def run_until_stopped(
+    program: AbstractAsyncContextManager[P],
+    on_ready: Callable[[P], None],
+    until: Callable[[P], Coroutine[Any, Any, object]] | None = None,
+) -> None:
+    """Start `program`, tell `on_ready`, and stop it when a signal asks for it, or when `until` returns or fails."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_run(program, on_ready))
+        runner.run(_run(program, on_ready, until))
 
 
-async def _run(program: AbstractAsyncContextManager[P], on_ready: Callable[[P], None]) -> None:
+async def end_of_input() -> None:
+    """Returns when the input stream ends: whoever started this program has gone, or has closed it."""
+    ended = asyncio.Event()
+
+    class Input(asyncio.Protocol):
+        def connection_lost(self, reason: Exception | None) -> None:
+            ended.set()
+
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(Input, sys.stdin)
+    try:
+        await ended.wait()
+    finally:
+        transport.close()
+
+
+async def _run(
+    program: AbstractAsyncContextManager[P],
+    on_ready: Callable[[P], None],
+    until: Callable[[P], Coroutine[Any, Any, object]] | None,
+) -> None:
     loop = asyncio.get_running_loop()
     told_to_stop = asyncio.Event()
 
@@ -42,7 +67,21 @@ async def _run(program: AbstractAsyncContextManager[P], on_ready: Callable[[P], 
     try:
         async with program as running:
             on_ready(running)
-            await told_to_stop.wait()
+            await _first_of(told_to_stop.wait(), None if until is None else until(running))
     finally:
         # A closed loop of uvloop would go on swallowing them.
         give_back_signals()
+
+
+async def _first_of(signalled: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object] | None) -> None:
+    """Wait for either. What `other` raises is raised."""
+    tasks = [asyncio.ensure_future(waited_for) for waited_for in (signalled, other) if waited_for is not None]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

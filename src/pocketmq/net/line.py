@@ -149,6 +149,13 @@ class Line(asyncio.BufferedProtocol):
         return self._gone is not None and self.ending is None
 
     @property
+    def own_address(self) -> Address:
+        """This side of the connection, as this machine sees it."""
+        if self._gone is None:
+            raise WrongState("this line is not connected yet")
+        return Address(*(self._transport.get_extra_info("sockname") or ("", 0))[:2])
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes written here that the operating system has not taken yet."""
         if self._gone is None or self._gone.done():

@@ -167,6 +167,21 @@ class Peer:
         self._require_writable()
         return self._ask(command, seconds, asyncio.get_running_loop().time() + seconds)
 
+    def ask_encoded(self, code: int, encode: Callable[[int], bytes], timeout: float) -> asyncio.Future[Command]:
+        """Like `ask` for a caller that writes the frame itself: `encode(number)` gives its bytes."""
+        self._require_writable()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        future: asyncio.Future[Command] = loop.create_future()
+        number = self._connection.begin(deadline, _Waiting(future, code, timeout))
+        try:
+            self.line.write(encode(number))
+        except BaseException:
+            self._connection.forget(number)
+            raise
+        self._await_answer(deadline)
+        return future
+
     def oneway(self, command: Command) -> None:
         """Send and expect nothing back. TooManyCalls when the line is not writable."""
         self._require_writable()
@@ -197,6 +212,19 @@ class Peer:
             log.warning("%s: the answer to request %d cannot be sent: %s", self.address, request.code, error)
             data = self._connection.reply(request, failure_reply(request, error))
         self.line.write(data)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Let a coroutine go on that serves a request of a turn of one's own; it ends with the line.
+
+        False, and it is closed, when as many are under way as may be.
+        """
+        if len(self._serving) >= self._settings.max_serving:
+            work.close()
+            return False
+        task = asyncio.get_running_loop().create_task(work)
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        return True
 
     def refuse_requests(self) -> None:
         """From now on every new request is told to go elsewhere; those being served are finished.
@@ -233,14 +261,16 @@ class Peer:
 
     def _ask(self, command: Command, timeout_s: float, deadline: float) -> asyncio.Future[Command]:
         self._require_open()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Command] = loop.create_future()
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self.line.write(self._connection.call(command, deadline, _Waiting(future, command.code, timeout_s)))
+        self._await_answer(deadline)
+        return future
+
+    def _await_answer(self, deadline: float) -> None:
         if self._asked_at <= self.line.heard_at:
-            self._asked_at = loop.time()
+            self._asked_at = asyncio.get_running_loop().time()
         if self._timer is None or deadline < self._timer_at:
             self._set_timer(deadline)
-        return future
 
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
@@ -301,16 +331,12 @@ class Peer:
             self._serve_later(request, outcome)
 
     def _serve_later(self, request: Command, work: Coroutine[Any, Any, Command | None]) -> None:
-        if len(self._serving) >= self._settings.max_serving:
+        if not self.run(self._finish(request, work)):
             work.close()
             busy = SystemBusy(
                 f"[OVERLOAD]{len(self._serving)} requests of this connection are being served; try again later"
             )
             self._answer_failure(request, busy)
-            return
-        task = asyncio.get_running_loop().create_task(self._finish(request, work))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
 
     async def _finish(self, request: Command, work: Coroutine[Any, Any, Command | None]) -> None:
         """Cancelled when the line is lost: a handler that must not stop half-way shields itself."""

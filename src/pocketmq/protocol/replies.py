@@ -54,27 +54,30 @@ class SendReplies:
         queue_id: int,
         queue_offset: int,
         transaction_id: str | None = None,
+        recall_handle: str | None = None,
+        *,
         code: int = _SUCCESS,
     ) -> bytes:
         """`msg_id` is made by the broker and plain; `transaction_id` comes from a client and may be anything.
 
         `code` is one of the four that mean stored: 0, 10, 11, 12.
         """
-        if code or transaction_id is None:
-            return self._encode_unusual(opaque, msg_id, queue_id, queue_offset, transaction_id, code)
+        if code or transaction_id is None or recall_handle is not None:
+            reply = SendReply(
+                msg_id.decode(),
+                queue_id,
+                queue_offset,
+                transaction_id,
+                recall_handle=recall_handle,
+                region=self._region,
+                trace_on=self._trace_on,
+            )
+            return encode_command(Command(code, write_fields(reply), flag=RESPONSE, opaque=opaque))
         header = self._template % (msg_id, queue_id, queue_offset, _as_json(transaction_id), opaque)
         try:
             return _PREFIXES[len(header)] + header
         except IndexError:
             return join_frame(_JSON, header)
-
-    def _encode_unusual(
-        self, opaque: int, msg_id: bytes, queue_id: int, queue_offset: int, transaction_id: str | None, code: int
-    ) -> bytes:
-        reply = SendReply(
-            msg_id.decode(), queue_id, queue_offset, transaction_id, region=self._region, trace_on=self._trace_on
-        )
-        return encode_command(Command(code, write_fields(reply), flag=RESPONSE, opaque=opaque))
 
 
 class PullReplies:

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pocketmq.errors import InvalidMessage, PocketMQError, StoreBusy, StoreError, SyncFailed, WrongState
+from pocketmq.errors import InvalidMessage, PocketMQError, PoolEmpty, StoreError, SyncFailed, WrongState
 from pocketmq.files import File, Files, FileStatus, zero_from
 from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, SYS_FLAG_AT, encode_blank
@@ -315,10 +315,10 @@ class CommitLog:
         if advanced and self._on_written is not None:
             self._on_written(upto)
 
-    def _pool_is_empty(self, size: int) -> StoreBusy:
+    def _pool_is_empty(self, size: int) -> PoolEmpty:
         assert self._pool is not None
         free = self._pool.room - self._staged_bytes()
-        return StoreBusy(f"the transient pool has {free} bytes left, a record of {size} has to wait for the disk")
+        return PoolEmpty(f"the transient pool has {free} bytes left, a record of {size} has to wait for the disk")
 
     # reading
 
@@ -371,9 +371,9 @@ class CommitLog:
         """The files that hold bytes from `start` up to `end`: what a sync of that stretch has to cover."""
         return [segment.file for segment in self.segments.between(start, end)]
 
-    def file_statuses(self) -> list[tuple[int, FileStatus]]:
-        """First offset, size and age of each file that is there, oldest first."""
-        statuses = ((segment.first, segment.status()) for segment in self.segments.files)
+    def file_statuses(self, most: int | None = None) -> list[tuple[int, FileStatus]]:
+        """First offset, size and age of each file that is there, oldest first; of the oldest `most`, or of all."""
+        statuses = ((segment.first, segment.status()) for segment in self.segments.files[:most])
         return [(first, status) for first, status in statuses if status is not None]
 
     @property

@@ -98,6 +98,13 @@ def find_layout(files: Files, folder: Path, known: KnownSizes) -> StoreLayout:
     )
 
 
+def find_log_file_bytes(files: Files, folder: Path) -> int | None:
+    """The size of the log files in a store's folder; None when there are none."""
+    log_files = list_log_files(files, folder / LOG)
+    sizes = Counter(log_file.size for log_file in log_files if log_file.size)
+    return _usual_size(sizes, [log_file.first for log_file in log_files])
+
+
 def _check_is_store(files: Files, folder: Path) -> None:
     status = files.status(folder)
     if status is None:

@@ -32,14 +32,15 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName, parse_topic
 from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
 from pocketmq.protocol.record import decode_record, host_flags, pack_record
-from pocketmq.store.consume_queue import ENTRY, ConsumeQueue
+from pocketmq.store.consume_queue import ENTRY, ConsumeQueue, is_message
 from pocketmq.store.dispatch import tags_code_of
+from pocketmq.store.facts import StoreFacts
 from pocketmq.store.lost_sectors import looks_cut
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue_folders import MAX_QUEUE_ID
 from pocketmq.store.reading import Matches, ReadLimits, ReadResult, read_queue
 from pocketmq.store.recovery import RecoveryReport, recover
-from pocketmq.store.settings import StoreSettings
+from pocketmq.store.settings import MIB, StoreSettings
 from pocketmq.store.tables import Tables
 from pocketmq.store.time_search import offset_at_time, store_ms_of
 from pocketmq.store.upkeep import Upkeep
@@ -53,6 +54,8 @@ _PREPARED = SysFlag.TRANSACTION_PREPARED
 _pack_entry = ENTRY.pack
 
 MAX_KEY_RESULTS = 64
+MAX_KEY_BYTES = 4 * MIB
+"""Messages of one look-up by key; the first is given whatever its size."""
 
 log = logging.getLogger("pocketmq.store")
 
@@ -85,6 +88,7 @@ class MessageStore:
         self._log, self._queues = self._parts.log, self._parts.queues
         self._flusher, self._index = self._parts.flusher, self._parts.index
         self._upkeep = Upkeep(self._parts)
+        self.facts = StoreFacts(self._parts)
         self._limits = ReadLimits.of(settings, self._parts.memory_bytes)
         self._on_arrivals = on_arrivals or _nobody_waits
         self._max_body_bytes, self._levels = settings.max_message_bytes, settings.delay_levels
@@ -123,8 +127,10 @@ class MessageStore:
         self._state = _State.CLOSED
         self.abandon_turn()
         try:
-            self._log.end_writing()
-            self._flusher.close()
+            try:
+                self._log.end_writing()
+            finally:
+                self._flusher.close()  # also when the last write failed: what was written before it is synced
             self._upkeep.stop()
         except BaseException:
             self._parts.close(clean=False)
@@ -278,6 +284,7 @@ class MessageStore:
             queue.pending += _pack_entry(log_offset, size, tags_code)
             queue.max_offset += 1
             touched[queue] = None
+        self._parts.messages_taken += len(staged)
         self._upkeep.entered(touched, store_ms)
         self._on_arrivals(staged)
 
@@ -296,6 +303,11 @@ class MessageStore:
     def end(self) -> int:
         """The log offset after everything acknowledged so far."""
         return self._log.end
+
+    @property
+    def synced(self) -> int:
+        """The log offset up to which everything is safe on the disk."""
+        return self._log.synced
 
     def when_synced(self, upto: int, callback: Callable[[bool], None]) -> None:
         """Call back with True once the log is synced up to `upto`, or with False when that takes too long."""
@@ -334,19 +346,24 @@ class MessageStore:
     def find_by_key(
         self, topic: str, key: str, limit: int, begin_ms: int = 0, end_ms: int = 2**63 - 1, *, unique: bool = False
     ) -> list[StoredMessage]:
-        """Messages of `topic` with this key (or this unique key), newest first."""
+        """Messages of `topic` with this key (or this unique key), newest first; few of them when they are large."""
         self._upkeep.index_now()
         offsets = self._index.find(topic, key, begin_ms, end_ms, min(limit, MAX_KEY_RESULTS))
-        found = map(self._message_if_sound, offsets)
-        # The index compares hashes and whole seconds: another key may share a hash, and the time may be just outside.
-        return [
-            message
-            for message in found
-            if message is not None
-            and message.topic == topic
-            and begin_ms <= message.store_ms <= end_ms
-            and (message.properties.get("UNIQ_KEY") == key if unique else key in message.keys)
-        ]
+        found: list[StoredMessage] = []
+        room = MAX_KEY_BYTES
+        for message in map(self._message_if_sound, offsets):
+            # The index compares hashes and whole seconds: another key may share a hash, and the time may be just outside.
+            if (
+                message is not None
+                and message.topic == topic
+                and begin_ms <= message.store_ms <= end_ms
+                and (message.properties.get("UNIQ_KEY") == key if unique else key in message.keys)
+            ):
+                room -= message.size
+                if found and room < 0:
+                    break
+                found.append(message)
+        return found
 
     def _message_if_sound(self, log_offset: int) -> StoredMessage | None:
         """One damaged message must not hide the others that have its key."""
@@ -372,10 +389,30 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else offset_at_time(queue, self._log, when_ms, boundary)
 
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the message at `offset` is there and so young that it need not be read from the disk."""
+        queue = self._queues.find(topic, queue_id)
+        entry = None if queue is None else next(queue.entries(offset, 1), None)
+        return entry is not None and is_message(entry) and entry[0] >= self._log.written - self._limits.memory_bytes
+
     def store_ms(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When the message at `offset` was stored; None when it is not there."""
         queue = self._queues.find(topic, queue_id)
         return None if queue is None else store_ms_of(queue, self._log, offset)
+
+    def topics(self) -> list[str]:
+        """Topics that have queues, whether or not anybody still knows them."""
+        return list(dict.fromkeys(queue.topic for queue in self._queues))
+
+    # by hand
+
+    def drop_expired(self) -> int:
+        """Drop log files that are older than the retention time, whatever the hour; how many. A few hundred at most."""
+        return self._upkeep.drop_expired()
+
+    def drop_expired_entries(self) -> None:
+        """Let queues and index forget what is not in the log any more. They do it by themselves when log files go."""
+        self._upkeep.follow_log_start()
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic, between two turns. Its messages stay in the log until retention takes them.

@@ -51,14 +51,19 @@ class StoreParts:
         """Store time of the newest record; the next one is not older, whatever the clock says."""
         self.last_record = -1
         """Log offset of the newest record; -1 when there is none."""
+        self.messages_taken = 0
+        """Messages that became readable since the store was opened."""
         self.deleted_topics: dict[str, int] = {}
         """Topics that were deleted while messages of theirs are in the log, and where the log ended then."""
+        self.opened_at = 0
+        """Where the log ended when the store was opened."""
         self.disk_full = False
         """The disk is fuller than retention can bear: no message is taken."""
 
     def start(self) -> None:
         """After recovery: open the log for writing, and the threads with it."""
         self.index_builder = IndexBuilder(self.index, self._read_log, self.settings.log_file_bytes)
+        self.opened_at = self.log.end
         self.log.begin(self.preparer, self.pool)
         self.flusher.begin(self.last_store_ms)
 

@@ -75,9 +75,21 @@ class Queues:
 
     def flush(self) -> list[Path]:
         """Write everything pending; the paths that need a sync. After an OSError the next call goes on where it was."""
-        for queue in sorted(self._dirty, key=lambda queue: queue.key):
-            queue.flush()
-            self._dirty.discard(queue)
+        for queue in self.dirty():
+            self.write(queue)
+        return self.take_written()
+
+    def dirty(self) -> list[ConsumeQueue]:
+        """Queues that have something pending, or may have, in the order of their names."""
+        return sorted(self._dirty, key=lambda queue: queue.key)
+
+    def write(self, queue: ConsumeQueue) -> None:
+        """Write what is pending of one queue."""
+        queue.flush()
+        self._dirty.discard(queue)
+
+    def take_written(self) -> list[Path]:
+        """The files that were written since the last call: their bytes are safe once these are synced."""
         return self._open_files.take_written()
 
     @property

@@ -35,11 +35,16 @@ class Verdict(NamedTuple):
     why: str
 
 
-def decide(files: Sequence[AgedFile], now_ms: int, used_ratio: float, settings: StoreSettings) -> Verdict:
-    """What to do about these files, oldest first, on a disk that is this full."""
+def decide(
+    files: Sequence[AgedFile], now_ms: int, used_ratio: float, settings: StoreSettings, *, by_hand: bool = False
+) -> Verdict:
+    """What to do about these files, oldest first, on a disk that is this full.
+
+    `by_hand`: somebody asks for it. Then the aged ones go at any hour, and no others, however full the disk is.
+    """
     refuse = used_ratio > settings.disk_full_ratio
-    any_age = used_ratio > settings.disk_force_ratio
-    in_hour = datetime.fromtimestamp(now_ms / 1000).hour == settings.delete_hour
+    any_age = used_ratio > settings.disk_force_ratio and not by_hand
+    in_hour = by_hand or datetime.fromtimestamp(now_ms / 1000).hour == settings.delete_hour
     if not any_age and not in_hour and used_ratio <= settings.disk_clean_ratio:
         return Verdict(0, refuse, "")
     oldest_kept_ms = now_ms - settings.retention_hours * HOUR_MS
@@ -76,8 +81,18 @@ class Retention:
 
     def run(self, now_ms: int) -> None:
         """Look once, and act."""
+        self._look(now_ms)
+
+    def run_by_hand(self, now_ms: int, most: int) -> int:
+        """Let aged files go, as long as there are any, up to `most`; how many went."""
+        dropped = 0
+        while dropped < most and (some := self._look(now_ms, by_hand=True)):
+            dropped += some
+        return dropped
+
+    def _look(self, now_ms: int, *, by_hand: bool = False) -> int:
         used = self._used_ratio()
-        verdict = decide(self._aged_files(), now_ms, used, self._settings)
+        verdict = decide(self._aged_files(), now_ms, used, self._settings, by_hand=by_hand)
         for _ in range(verdict.drop):
             self._drop_first()
         if verdict.drop:
@@ -90,3 +105,4 @@ class Retention:
                 log.error("the disk is %.0f %% full: writes are refused until space returns", used * 100)
             else:
                 log.warning("the disk is %.0f %% full: writes are accepted again", used * 100)
+        return verdict.drop

@@ -2,14 +2,16 @@
 
     every tick        time-outs and syncs of the log, a slice of the key index, a slice of retention's follow-up
     every second      checkpoint, when it changed
-    every 10 s        all pending queue entries to their files, synced; retention looks at the disk
+    every 10 s        all pending queue entries to their files, a slice at a time, then synced; retention looks at the disk
     every minute      the resume point, when queues were added
 
 The order that makes recovery safe: queue entries are written, then synced (files and names), and only then does the checkpoint
-say how far they are whole. The same holds for the index.
+say how far they are whole. The same holds for the index. A flush that takes several ticks speaks only of what was entered
+before it began.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -26,9 +28,13 @@ INDEX_SLICE_S = 0.002
 """How long one tick may spend on the key index."""
 INDEX_STEP = 64
 """Messages indexed between two looks at the clock."""
-LOOKUP_SLICE_S = 0.05
-"""How long a look-up by key may wait for the index to catch up."""
+LOOKUP_SLICE_S = 0.01
+"""How long a look-up by key may keep its caller with the index; who can wait for more, waits for the ticks."""
+QUEUE_SLICE_S = 0.003
+"""How long one tick may spend on writing queue entries: a file that has to be made for a new queue takes its time."""
 RETENTION_S = 10.0
+MAX_DROPS_BY_HAND = 200
+"""Log files that one request of an administrator drops."""
 FOLLOW_STEP = 100
 """Queues that follow the log's start in one tick."""
 _NEEDED = ("queues", "index", "index files")
@@ -44,7 +50,10 @@ class Upkeep:
         self._thorough_s = settings.queue_thorough_ms / 1000
         self._checkpoint_s = settings.checkpoint_interval_ms / 1000
         self._thorough_at = self._checkpoint_at = self._retention_at = 0.0
-        self._unsynced: set[Path] = set()
+        self._unsynced: dict[Path, None] = {}
+        self._new_folders: dict[Path, None] = {}
+        self._unwritten: deque[ConsumeQueue] | None = None
+        self._flushed_ms = 0
         self._flushing = self._index_flushing = False
         self._entered_ms = 0
         self._followers: list[ConsumeQueue] = []
@@ -53,7 +62,7 @@ class Upkeep:
         """Why queue or index files cannot be written; nothing is lost by it, but no message is taken meanwhile."""
         self._resume = ResumeUpkeep(parts)
         self.retention = Retention(
-            settings, self._aged_files, self._used_ratio, parts.log.drop_first, self._follow_log_start
+            settings, self._aged_files, self._used_ratio, parts.log.drop_first, self.follow_log_start
         )
 
     def start(self) -> None:
@@ -69,8 +78,9 @@ class Upkeep:
         self._parts.log.tick()
         self._parts.flusher.tick(now)
         if "queues" in self._failures or (now >= self._thorough_at and not self._flushing):
-            self._thorough_at = now + self._thorough_s
-            self._guarded("queues", self._flush_queues)
+            self._begin_flush(now)
+        if self._unwritten is not None:
+            self._write_some()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self._checkpoint_s
             self._guarded("checkpoint", self._save_checkpoint)
@@ -83,7 +93,7 @@ class Upkeep:
         if "index files" in self._failures:
             self._guarded("index files", self._flush_index)
         if self._followers:
-            self._guarded("retention", self._follow_some)
+            self._guarded("files behind the log", self._follow_some)
 
     # queues
 
@@ -95,17 +105,51 @@ class Upkeep:
         except OSError as error:
             self._fail("queues", error)
         else:
-            self._unsynced.update(written)
+            self._unsynced.update(dict.fromkeys(written))
         if self.index_backlog_bytes > self._parts.settings.index_backlog_bytes:
             self._guarded("index", lambda: self.index_for(INDEX_SLICE_S))
 
-    def _flush_queues(self) -> None:
-        """Write all pending entries and have them synced; then the checkpoint may speak of them."""
+    def _begin_flush(self, now: float) -> None:
+        """All that is pending now shall be written, in slices; then the checkpoint may speak of it."""
+        if self._unwritten is None:
+            self._thorough_at = now + self._thorough_s
+            self._unwritten = deque(self._parts.queues.dirty())
+            self._flushed_ms = self._entered_ms
+
+    def _write_some(self) -> None:
+        """Write entries of some queues. A refusal counts until all are written: those that are may not be the ones refused."""
+        try:
+            done = self._write_queues(self._parts.clock.monotonic() + QUEUE_SLICE_S)
+        except (OSError, StoreError) as error:
+            self._fail("queues", error)
+            return
+        if done:
+            self._works("queues")
+            self._sync_queues()
+
+    def _write_queues(self, stop_at: float) -> bool:
+        """Go on with the flush until `stop_at`; whether it is done."""
+        queues, unwritten = self._parts.queues, self._unwritten
+        assert unwritten is not None
+        try:
+            while unwritten:
+                queues.write(unwritten[0])
+                unwritten.popleft()
+                if self._parts.clock.monotonic() >= stop_at:
+                    break
+        finally:
+            self._unsynced.update(dict.fromkeys(queues.take_written()))
+            self._new_folders.update(dict.fromkeys(queues.take_new_folders()))
+        return not unwritten
+
+    def _sync_queues(self) -> None:
+        """All entries of this flush are in files: have them synced."""
         parts = self._parts
-        entered_ms = self._entered_ms
-        self._unsynced.update(parts.queues.flush())
+        entered_ms = self._flushed_ms
         noted = self._resume.note()
-        paths, self._unsynced = self._unsynced, set()
+        paths, self._unsynced = self._unsynced, {}
+        folders, self._new_folders = self._new_folders, {}
+        self._unwritten = None
         self._flushing = True
 
         def synced() -> None:
@@ -113,7 +157,7 @@ class Upkeep:
             parts.checkpoint.logics_ms = entered_ms
             self._resume.flushed(noted)
 
-        parts.flusher.sync_files([*sorted(paths), *parts.queues.take_new_folders()], synced)
+        parts.flusher.sync_files([*paths, *folders], synced)
         self._guarded("index files", self._flush_index)
 
     def delete_topic(self, topic: str) -> None:
@@ -172,15 +216,21 @@ class Upkeep:
     # retention
 
     def _aged_files(self) -> list[AgedFile]:
-        """The log files that may go, and the first that may not."""
-        droppable = self._parts.log.droppable
-        statuses = self._parts.log.file_statuses()[: droppable + 1]
+        """The oldest log files that may go, as many as one run drops, and one more, which stays."""
+        most = min(self._parts.log.droppable, self._parts.settings.max_deletes_per_run)
+        statuses = self._parts.log.file_statuses(most + 1)
         return [AgedFile(first, status.modified_ms) for first, status in statuses]
 
     def _used_ratio(self) -> float:
         return self._parts.files.usage(self._parts.settings.folder).used_ratio
 
-    def _follow_log_start(self) -> None:
+    def drop_expired(self) -> int:
+        """Drop log files that are older than the retention time, whatever the hour; how many."""
+        dropped = self.retention.run_by_hand(self._parts.clock.now_ms(), MAX_DROPS_BY_HAND)
+        self._parts.disk_full = self.retention.refuses_writes
+        return dropped
+
+    def follow_log_start(self) -> None:
         """The oldest log files went: queues and index follow, the queues a few at a time."""
         self._followers = list(self._parts.queues)
         self._parts.index.drop_before(self._parts.log.start)
@@ -203,11 +253,13 @@ class Upkeep:
                 self._follow_some()
             # All of it: a broker of the other kind that opens this store next never looks back for missing keys.
             self.index_for(parts.settings.close_timeout_ms / 1000)
-            self._unsynced.update(parts.queues.flush())
+            self._unsynced.update(dict.fromkeys(parts.queues.flush()))
+            self._new_folders.update(dict.fromkeys(parts.queues.take_new_folders()))
             for path in sorted(self._unsynced):
                 _sync(parts, path)
-            for folder in parts.queues.take_new_folders():
-                parts.files.sync_dir(folder)
+            for folder in self._new_folders:
+                if parts.files.status(folder) is not None:
+                    parts.files.sync_dir(folder)
             parts.checkpoint.physic_ms = max(parts.checkpoint.physic_ms, parts.flusher.synced_ms)
             parts.checkpoint.logics_ms = self._entered_ms
             parts.index.settle(parts.log.synced, self._save_index_time)
@@ -231,9 +283,12 @@ class Upkeep:
         except (OSError, StoreError) as error:
             self._fail(what, error)
         else:
-            if self._failures.pop(what, None) is not None:
-                log.warning("%s: the disk works again", what)
-                self._judge()
+            self._works(what)
+
+    def _works(self, what: str) -> None:
+        if self._failures.pop(what, None) is not None:
+            log.warning("%s: the disk works again", what)
+            self._judge()
 
     def _fail(self, what: str, error: OSError | StoreError) -> None:
         if what not in self._failures:

@@ -1,0 +1,1 @@
+"""Requests to a broker, one class for each family of them."""

@@ -1,0 +1,241 @@
+"""Clients: they say that they live and for which groups they speak, ask who else does, and lock queues.
+
+    heartbeat ──► groups and their retry topics are there ──► members ──► notices
+                  (a group that may not be made is left out, the others are served)
+
+Before anything is made, the heartbeat is checked as a whole: one that is refused leaves nothing behind.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from pocketmq.broker.carried import CarriedSubscriptions
+from pocketmq.broker.client_info import ClientInfo
+from pocketmq.broker.filters import Filters
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.members import Members
+from pocketmq.broker.notices import Notices
+from pocketmq.broker.queue_locks import QueueLockTable
+from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.clock import Clock
+from pocketmq.codes import RequestCode
+from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest
+from pocketmq.model.flags import TopicFlag
+from pocketmq.model.names import GroupName, retry_topic
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.peer import Peer
+from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.protocol.api.clients import (
+    GetConsumerConnections,
+    GetConsumerList,
+    GetProducerConnections,
+    HeartbeatReply,
+    UnregisterClient,
+)
+from pocketmq.protocol.bodies.groups import CheckClientConfig, ConsumerIdList, SubscriptionGroupConfig
+from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from pocketmq.protocol.bodies.locks import LockedQueues, QueueLocks
+from pocketmq.protocol.fields import NoFields
+from pocketmq.protocol.java_json import read_body, write_body
+
+log = logging.getLogger("pocketmq.broker")
+
+MAX_SHOWN: Final = 20
+"""Conflicts that an administrator is shown in full; all are counted."""
+_MAX_TOLD: Final = 1_000
+"""Groups that are remembered as refused, so that the log tells of each once and not every 30 s."""
+
+
+class ClientHandlers:
+    """Requests of clients about themselves, and about them.
+
+    `announce` is called when topics have come or changed; it must not wait.
+    """
+
+    def __init__(
+        self,
+        *,
+        members: Members,
+        groups: GroupTable,
+        topics: TopicTable,
+        locks: QueueLockTable,
+        filters: Filters,
+        carried: CarriedSubscriptions,
+        notices: Notices,
+        settings: SettingsInUse,
+        clock: Clock,
+        announce: Callable[[], None],
+    ) -> None:
+        self._members = members
+        self._groups = groups
+        self._topics = topics
+        self._locks = locks
+        self._filters = filters
+        self._carried = carried
+        self._notices = notices
+        self._settings = settings
+        self._clock = clock
+        self._announce = announce
+        self._told: dict[str, None] = {}
+        self.groups_refused = 0
+        """Groups in heartbeats that do not exist and may not be made."""
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.producers,
+        }
+
+    # coming and going
+
+    def heartbeat(self, request: Request[NoFields]) -> Reply:
+        command = request.command
+        changed = self.heard(request.peer, command.language.name, command.version, command.body)
+        return Reply(HeartbeatReply(support_heartbeat_v2=True, sub_change=changed))
+
+    def heard(self, peer: Peer, language: str, version: int, body: bytes) -> bool:
+        """Take a heartbeat in; whether the client is told that its subscriptions changed, so that it sends all of them."""
+        heartbeat = read_body(HeartbeatData, body)
+        if not peer.is_open:
+            return True  # lost while its heartbeat waited; whoever joined now would stay until it expires
+        client = ClientInfo(peer, heartbeat.client_id, str(peer.address), language, version)
+        self._members.check(client, heartbeat)
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        topics_before = self._topics.version
+        welcome, quiet = [], set()
+        for data in heartbeat.consumer_data_set:
+            group = self._group_of(client, data, now_ms)
+            if group is None:
+                continue
+            self._ensure_retry(group, data, heartbeat, now_ms)
+            welcome.append(data)
+            if not group.notify_consumer_ids_changed_enable:
+                quiet.add(group.group_name)
+        if self._topics.version != topics_before:
+            self._announce()
+        heartbeat = replace(heartbeat, consumer_data_set=tuple(welcome))
+        changes = self._members.heartbeat(client, heartbeat, now, now_ms, quiet=quiet)
+        self._notices.carry_out(changes)
+        return changes.resend
+
+    def _group_of(self, client: ClientInfo, data: ConsumerData, now_ms: int) -> SubscriptionGroupConfig | None:
+        try:
+            return self._groups.ensure(data.group_name, now_ms)
+        except GroupNotFound as refusal:
+            self.groups_refused += 1
+            if data.group_name not in self._told:
+                if len(self._told) >= _MAX_TOLD:
+                    del self._told[next(iter(self._told))]
+                self._told[data.group_name] = None
+                log.warning(
+                    "client %s at %s is no member of its group: %s", client.client_id, client.address, refusal.remark
+                )
+            return None
+
+    def _ensure_retry(
+        self, group: SubscriptionGroupConfig, data: ConsumerData, heartbeat: HeartbeatData, now_ms: int
+    ) -> None:
+        name = GroupName(group.group_name)
+        own = retry_topic(name)  # among the subscriptions too; what it is must not decide what it becomes
+        order = None
+        if not (heartbeat.without_sub and heartbeat.heartbeat_fingerprint):
+            order = any(self._topics.is_order(one.topic) for one in data.subscription_data_set if one.topic != own)
+        sys_flag = TopicFlag.UNIT_SUB if data.unit_mode else 0
+        self._topics.ensure_retry(name, group.retry_queue_nums, now_ms, order=order, sys_flag=sys_flag)
+
+    def unregister(self, request: Request[UnregisterClient]) -> Reply:
+        header, peer = request.header, request.peer
+        group = self._members.group(header.consumer_group or "")
+        leaving = group.members.get(peer) if group else None
+        changes = self._members.unregister(
+            peer, consumer_group=header.consumer_group, producer_group=header.producer_group
+        )
+        if group and leaving and leaving.client.client_id not in group.client_ids():
+            self._locks.release(leaving.client.client_id, group.name)
+        self._notices.carry_out(changes)
+        return Reply()
+
+    def lost(self, peer: Peer) -> None:
+        """A line is gone. What its client locked stays locked until that expires: see `queue_locks`."""
+        self._notices.carry_out(self._members.lost(peer))
+
+    def expire(self) -> None:
+        """Forget whom and what nobody was heard of for too long. To be called every `expiry_scan_ms`."""
+        now = self._clock.monotonic()
+        self._notices.carry_out(self._members.expire(now))
+        self._locks.sweep(now)
+        self._carried.expire(now)
+
+    # what clients ask
+
+    def consumer_list(self, request: Request[GetConsumerList]) -> Reply:
+        group = request.header.consumer_group
+        client_ids = self._members.client_ids(group)
+        if not client_ids:
+            raise ImpossibleRequest(f"no consumer for this group, {group}")
+        return Reply(body=write_body(ConsumerIdList(client_ids)))
+
+    def lock(self, request: Request[NoFields]) -> Reply:
+        asked = read_body(QueueLocks, request.command.body)
+        queues = filter(self._is_ours, asked.mq_set)
+        locked = self._locks.lock(asked.consumer_group, asked.client_id, queues, self._clock.monotonic())
+        return Reply(body=write_body(LockedQueues(locked)))
+
+    def unlock(self, request: Request[NoFields]) -> Reply:
+        asked = read_body(QueueLocks, request.command.body)
+        self._locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
+        return Reply()
+
+    def _is_ours(self, queue: MessageQueue) -> bool:
+        """Whether the queue can be consumed here; a lock on any other would promise what nobody keeps."""
+        topic = self._topics.get(queue.topic)
+        is_read = topic is not None and 0 <= queue.queue_id < topic.read_queue_nums
+        return is_read and queue.broker_name == self._settings.now.broker_name
+
+    def check(self, request: Request[NoFields]) -> Reply:
+        """Whether the broker could serve a subscription, asked before a consumer starts."""
+        wanted = read_body(CheckClientConfig, request.command.body).subscription_data
+        if wanted is not None and not wanted.is_tag:
+            if not self._settings.now.property_filter:
+                raise ImpossibleRequest(
+                    f"The broker does not support consumer to filter message by {wanted.expression_type}; "
+                    "it is switched off by enablePropertyFilter"
+                )
+            self._filters.of(wanted)
+        return Reply()
+
+    # what administrators ask
+
+    def consumer_connections(self, request: Request[GetConsumerConnections]) -> Reply:
+        group = request.header.consumer_group
+        if self._members.group(group) is None:
+            raise ConsumerNotOnline(f"the consumer group[{group}] not online")
+        return Reply(body=write_body(self._members.consumer_connections(group)))
+
+    def producer_connections(self, request: Request[GetProducerConnections]) -> Reply:
+        group = request.header.producer_group
+        try:
+            found = self._members.producers.connections(group)
+        except ImpossibleRequest:
+            raise ImpossibleRequest(f"the producer group[{group}] not exist") from None
+        return Reply(body=write_body(found))
+
+    def producers(self, request: Request[NoFields]) -> Reply:
+        return Reply(body=write_body(self._members.producers.table()))
+
+    def runtime_info(self) -> dict[str, str]:
+        """Members of one group that want different things, for `mqadmin brokerStatus` (code 28)."""
+        conflicts = self._members.conflicts()
+        shown = {f"subscriptionConflict_{conflict.group}": str(conflict) for conflict in conflicts[:MAX_SHOWN]}
+        return {"subscriptionConflicts": str(len(conflicts)), **shown}

@@ -1,0 +1,59 @@
+"""How far a group is: the two requests about it that every consumer sends all the time."""
+
+from typing import Final
+
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.offsets import OffsetTable, QueueFacts
+from pocketmq.broker.topics import TopicTable
+from pocketmq.errors import GroupNotFound, InvalidParameter, NotFound, TopicNotFound
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.heads import QueryOffsetHead, UpdateOffsetHead
+from pocketmq.protocol.replies import OFFSET_UPDATED, offset_reply
+from pocketmq.store.message_store import MessageStore
+
+_UNKNOWN: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+"""RocketMQ's words for a group that is new to a queue."""
+
+
+class Consuming:
+    """Queries and commits of offsets, for `turns`."""
+
+    def __init__(self, store: MessageStore, topics: TopicTable, groups: GroupTable, offsets: OffsetTable) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+
+    def query(self, peer: Peer, head: QueryOffsetHead, body: bytes) -> bytes:
+        """Where a member of a group begins."""
+        ext = head.ext
+        offset = self._offsets.query(
+            ext.consumer_group,
+            ext.topic,
+            ext.queue_id,
+            self._facts(ext.topic, ext.queue_id),
+            zero_if_new=ext.set_zero_if_not_found is not False,
+        )
+        if offset is None:
+            raise NotFound(_UNKNOWN)
+        return offset_reply(head.opaque, offset)
+
+    def _facts(self, topic: str, queue_id: int) -> QueueFacts | None:
+        """What the store knows of a queue; None when the topic has no such queue."""
+        row = self._topics.get(topic)
+        if row is None or not 0 <= queue_id < max(row.read_queue_nums, row.write_queue_nums):
+            return None
+        low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        return QueueFacts(low, high, not low and high > 0 and self._store.is_in_memory(topic, queue_id, 0))
+
+    def update(self, peer: Peer, head: UpdateOffsetHead, body: bytes) -> bytes:
+        """A member says how far it is."""
+        ext = head.ext
+        if ext.consumer_group not in self._groups:
+            raise GroupNotFound(f"group {ext.consumer_group} does not exist on this broker")
+        if ext.topic not in self._topics:
+            raise TopicNotFound(f"topic {ext.topic} does not exist on this broker")
+        if ext.queue_id < 0 or ext.commit_offset < 0:
+            raise InvalidParameter(f"queue {ext.queue_id} and offset {ext.commit_offset} must not be negative")
+        self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset)
+        return OFFSET_UPDATED.encode(head.opaque)

@@ -1,0 +1,151 @@
+"""Consumer groups: an administrator makes, changes, lists, forbids and deletes them, and asks what they read.
+
+What is changed is saved before it is answered. Deleting a group leaves its retry and dead-letter topics: the tools delete those
+themselves, as topics, when that is wished.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from pocketmq.broker.carried import CarriedSubscriptions
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.members import Members
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.paging import Page
+from pocketmq.broker.snapshots import Snapshots
+from pocketmq.clock import Clock
+from pocketmq.codes import RequestCode
+from pocketmq.model.names import parse_group
+from pocketmq.model.subscription import Subscription
+from pocketmq.net.address import Address
+from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.protocol.api.groups import (
+    AllGroupsReply,
+    DeleteGroup,
+    GetAllGroups,
+    GetGroup,
+    QuerySubscriptionByConsumer,
+    QueryTopicsByConsumer,
+    UpdateGroupForbidden,
+)
+from pocketmq.protocol.bodies.groups import (
+    GroupConfigList,
+    GroupForbidden,
+    GroupSubscription,
+    SubscriptionGroupConfig,
+)
+from pocketmq.protocol.bodies.topics import TopicList
+from pocketmq.protocol.fields import NoFields
+from pocketmq.protocol.java_json import read_body, write_body
+
+log = logging.getLogger("pocketmq.broker")
+
+
+class GroupHandlers:
+    """Requests about consumer groups. `address` is where clients find this broker."""
+
+    def __init__(
+        self,
+        *,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        members: Members,
+        carried: CarriedSubscriptions,
+        snapshots: Snapshots,
+        clock: Clock,
+        address: Callable[[], Address],
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._members = members
+        self._carried = carried
+        self._snapshots = snapshots
+        self._clock = clock
+        self._address = address
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.create_list,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+        }
+
+    # changing
+
+    async def create(self, request: Request[NoFields]) -> Reply:
+        return await self._put(request, (read_body(SubscriptionGroupConfig, request.command.body),))
+
+    async def create_list(self, request: Request[NoFields]) -> Reply:
+        return await self._put(request, read_body(GroupConfigList, request.command.body).group_config_list)
+
+    async def _put(self, request: Request[NoFields], configs: tuple[SubscriptionGroupConfig, ...]) -> Reply:
+        self._groups.put(configs, self._clock.now_ms())
+        for config in configs:
+            log.info("%s set group %s: %s", request.peer.address, config.group_name, config)
+        await self._snapshots.save_groups()
+        return Reply()
+
+    async def delete(self, request: Request[DeleteGroup]) -> Reply:
+        """A group that is not there is no error: its offsets may be."""
+        header, group = request.header, request.header.group_name
+        if group not in self._groups:
+            parse_group(group)
+        if self._groups.delete(group, self._clock.now_ms()):
+            log.info("%s deleted group %s", request.peer.address, group)
+        saving = [self._snapshots.save_groups()]
+        if header.clean_offset or header.remove_offset:
+            self._offsets.delete_group(group)
+            log.info("%s deleted the offsets of group %s", request.peer.address, group)
+            saving.append(self._snapshots.save_offsets())
+        await asyncio.gather(*saving)
+        return Reply()
+
+    async def forbid(self, request: Request[UpdateGroupForbidden]) -> Reply:
+        """Forbid or allow a group to read a topic, or only tell which it is."""
+        header = request.header
+        if header.readable is not None:
+            self._groups.set_readable(header.group, header.topic, header.readable, self._clock.now_ms())
+            word = "allowed" if header.readable else "forbade"
+            log.info("%s %s group %s to read topic %s", request.peer.address, word, header.group, header.topic)
+            await self._snapshots.save_groups()
+        readable = self._groups.may_read(header.group, header.topic)
+        return Reply(body=write_body(GroupForbidden(header.group, header.topic, readable)))
+
+    # looking
+
+    async def get(self, request: Request[GetGroup]) -> Reply:
+        """The group; made when it is new, if groups may be made by using them, as RocketMQ does."""
+        is_new = request.header.group not in self._groups
+        config = self._groups.ensure(request.header.group, self._clock.now_ms())
+        if is_new:
+            await self._snapshots.save_groups()
+        return Reply(body=write_body(config))
+
+    def get_all(self, request: Request[GetAllGroups]) -> Reply:
+        header, table = request.header, self._groups.snapshot()
+        asked = Page(header.group_seq, header.max_group_num, header.data_version)
+        rows = asked.of(table.subscription_group_table, table.data_version)
+        return Reply(AllGroupsReply(len(self._groups)), write_body(replace(table, subscription_group_table=rows)))
+
+    def topics(self, request: Request[QueryTopicsByConsumer]) -> Reply:
+        """Topics in which the group has an offset."""
+        topics = tuple(self._offsets.topics_of(request.header.group))
+        return Reply(body=write_body(TopicList(topics, str(self._address()))))
+
+    def subscription(self, request: Request[QuerySubscriptionByConsumer]) -> Reply:
+        """What the group wants of a topic: as its members say, else as its pulls said lately."""
+        group, topic = request.header.group, request.header.topic
+        found = self._subscription(group, topic) if topic else None
+        return Reply(body=write_body(GroupSubscription(group, topic, found)))
+
+    def _subscription(self, group: str, topic: str) -> Subscription | None:
+        members = self._members.group(group)
+        return (members and members.subscriptions.get(topic)) or self._carried.find(group, topic)

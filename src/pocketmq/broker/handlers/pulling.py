@@ -1,0 +1,290 @@
+"""Pulls: what a consumer may read, and what it is told when there is nothing.
+
+    pull ── may it? ── what does it want? ── a reset pending? ── yes ──► 21, go to the offset of the reset
+                                                  └─ no ── read ─┬─ found ──────────────────────────────► 0 and the records
+                                                                 ├─ looked, nothing wanted ─────────────► 20, go on behind it
+                                                                 ├─ offset outside of the queue ────────► 21, go to its edge
+                                                                 └─ at the end ── may it wait? ── no ───► 19
+                                                                                       └─ held until something arrives, then
+                                                                                          the same once more, without waiting
+
+A wrong 21 makes clients lose or repeat messages, so it is said only for offsets that are not in the queue.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pocketmq.broker.arrivals import Arrivals
+from pocketmq.broker.carried import CarriedSubscriptions
+from pocketmq.broker.filters import EVERYTHING, Filter, Filters
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.members import Members
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.clock import Clock
+from pocketmq.codes import ResponseCode
+from pocketmq.errors import (
+    FilterUnknown,
+    ImpossibleRequest,
+    InvalidExpression,
+    InvalidParameter,
+    NoPermission,
+    PocketMQError,
+    TopicNotFound,
+)
+from pocketmq.model.flags import Perm, PullFlag
+from pocketmq.model.names import is_retry
+from pocketmq.model.subscription import Subscription
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.heartbeat import MessageModel
+from pocketmq.protocol.command import Command, encode_command
+from pocketmq.protocol.connection import failure_reply
+from pocketmq.protocol.heads import LitePullHead, PullHead
+from pocketmq.protocol.replies import PullReplies
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.reading import ReadResult, ReadStatus
+
+MAX_HOLD_S: Final = 60.0
+"""No pull is held for longer, whatever it asks for."""
+MAX_KEPT: Final = 10_000
+"""Parsed subscriptions and their filters that are kept ready."""
+
+_FOUND: Final = ResponseCode.SUCCESS
+_NOTHING_NEW: Final = ResponseCode.PULL_NOT_FOUND
+_RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY
+_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
+
+_OUTCOMES: Final[dict[ReadStatus, tuple[ResponseCode, str]]] = {
+    ReadStatus.FOUND: (_FOUND, "FOUND"),
+    ReadStatus.NO_MATCH: (_RETRY, "NO_MATCHED_MESSAGE"),
+    ReadStatus.REMOVED: (_RETRY, "MESSAGE_WAS_REMOVING"),
+    ReadStatus.HOLE: (_NOTHING_NEW, "OFFSET_FOUND_NULL"),
+    ReadStatus.NO_QUEUE: (_MOVED, "NO_MATCHED_LOGIC_QUEUE"),
+    ReadStatus.NO_MESSAGE: (_MOVED, "NO_MESSAGE_IN_QUEUE"),
+    ReadStatus.OFFSET_TOO_SMALL: (_MOVED, "OFFSET_TOO_SMALL"),
+    ReadStatus.OVERFLOW_ONE: (_NOTHING_NEW, "OFFSET_OVERFLOW_ONE"),
+    ReadStatus.OVERFLOW_BADLY: (_MOVED, "OFFSET_OVERFLOW_BADLY"),
+}
+_RESET: Final = (_MOVED, "OFFSET_RESET")
+_EMPTY: Final = frozenset({ReadStatus.NO_QUEUE, ReadStatus.NO_MESSAGE})
+
+
+class Tally(Protocol):
+    """Counts what a group pulled of a topic."""
+
+    count: int
+    bytes: int
+
+
+class Forbidden(NoPermission):
+    """A pull that is not allowed. `kind` tells clients which of the permissions is missing."""
+
+    BROKER, GROUP, TOPIC, BROADCAST, SUBSCRIPTION = range(1, 6)
+
+    def __init__(self, kind: int, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Pulling:
+    """The pull handler, for `turns`."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        members: Members,
+        filters: Filters,
+        carried: CarriedSubscriptions,
+        arrivals: Arrivals,
+        settings: SettingsInUse,
+        clock: Clock,
+        tally_of: Callable[[str, str], Tally],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._members = members
+        self._filters = filters
+        self._carried = carried
+        self._arrivals = arrivals
+        self._settings = settings
+        self._clock = clock
+        self._tally_of = tally_of
+        self._parsed: dict[tuple[str, str | None, str | None], Subscription] = {}
+        self._kept: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
+        self._replies: dict[tuple[int, str, int], PullReplies] = {}
+
+    def pull(self, peer: Peer, head: PullHead | LitePullHead, body: bytes) -> bytes | None:
+        """The answer to a pull; None when it is held."""
+        return self._pull(peer, head, may_wait=True)
+
+    def _pull(self, peer: Peer, head: PullHead | LitePullHead, *, may_wait: bool) -> bytes | None:
+        ext = head.ext
+        try:
+            group = self._allowed(head)
+            wanted = self._wanted(ext)
+        except Forbidden as refusal:
+            return _forbidden(head.opaque, refusal)
+        moved = self._offsets.take_reset(ext.consumer_group, ext.topic, ext.queue_id)
+        if moved is not None:
+            return self._moved(head, group, moved)
+        if may_wait and ext.sys_flag & PullFlag.COMMIT_OFFSET:
+            self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset)
+        found = self._store.read(
+            ext.topic, ext.queue_id, ext.queue_offset, ext.max_msg_nums, wanted.tag_codes, wanted.matches
+        )
+        code, remark = _OUTCOMES[found.status]
+        if not ext.queue_offset and found.status in _EMPTY:
+            code = _NOTHING_NEW
+        if code == _NOTHING_NEW and may_wait and ext.sys_flag & PullFlag.SUSPEND and self._hold(peer, head, wanted):
+            return None
+        return self._answer(head, group, found, code, remark)
+
+    # may it?
+
+    def _allowed(self, head: PullHead | LitePullHead) -> SubscriptionGroupConfig:
+        """The group, if it may pull from the queue; checks in RocketMQ's order."""
+        ext, settings = head.ext, self._settings.now
+        if not settings.permission & Perm.READ:
+            raise Forbidden(Forbidden.BROKER, f"the broker[{settings.broker_name}] pulling message is forbidden")
+        if isinstance(head, LitePullHead) and not settings.lite_pull:
+            raise NoPermission(f"the broker[{settings.broker_name}] for lite pull consumer is forbidden")
+        group = self._groups.ensure(ext.consumer_group, self._clock.now_ms())
+        if not group.consume_enable:
+            raise Forbidden(Forbidden.GROUP, f"subscription group no permission, {ext.consumer_group}")
+        topic = self._topics.get(ext.topic)
+        if topic is None:
+            raise TopicNotFound(f"topic[{ext.topic}] not exist, apply first please!")
+        if not topic.perm & Perm.READ:
+            raise Forbidden(Forbidden.TOPIC, f"the topic[{ext.topic}] pulling message is forbidden")
+        if not 0 <= ext.queue_id < topic.read_queue_nums:
+            raise InvalidParameter(
+                f"queueId[{ext.queue_id}] is illegal, topic:[{ext.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+            )
+        if not self._groups.may_read(ext.consumer_group, ext.topic):
+            raise Forbidden(
+                Forbidden.SUBSCRIPTION,
+                f"the group {ext.consumer_group} may not read topic {ext.topic}: it is forbidden",
+            )
+        return group
+
+    # what does it want?
+
+    def _wanted(self, ext: PullMessage) -> Filter:
+        if ext.sys_flag & PullFlag.SUBSCRIPTION:
+            subscription = self._carried_by(ext)
+        else:
+            subscription = self._members.subscription(ext.consumer_group, ext.topic, ext.sub_version)
+            self._refuse_broadcast(ext.consumer_group)
+        if not subscription.is_tag and not self._settings.now.property_filter:
+            raise ImpossibleRequest(
+                f"The broker does not support consumer to filter message by {subscription.expression_type}"
+            )
+        if subscription.takes_all:
+            return EVERYTHING
+        key = ext.consumer_group, ext.topic
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] is subscription:
+            return kept[1]
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        wanted = self._filter_of(ext, subscription)
+        self._kept[key] = subscription, wanted
+        return wanted
+
+    def _carried_by(self, ext: PullMessage) -> Subscription:
+        key = ext.topic, ext.subscription, ext.expression_type
+        subscription = self._parsed.get(key)
+        if subscription is None:
+            if len(self._parsed) >= MAX_KEPT:
+                self._parsed.clear()
+            subscription = self._parsed[key] = Subscription.parse(*key)
+        self._carried.note(ext.consumer_group, subscription, self._clock.monotonic())
+        return subscription
+
+    def _refuse_broadcast(self, group: str) -> None:
+        row, members = self._groups.get(group), self._members.group(group)
+        if row and not row.consume_broadcast_enable and members and members.message_model is MessageModel.BROADCASTING:
+            raise Forbidden(Forbidden.BROADCAST, f"the consumer group[{group}] can not consume by broadcast way")
+
+    def _filter_of(self, ext: PullMessage, subscription: Subscription) -> Filter:
+        try:
+            if is_retry(ext.topic):
+                return self._filters.of_retries(subscription, lambda topic: self._subscribed(ext.consumer_group, topic))
+            return self._filters.of(subscription)
+        except InvalidExpression as error:
+            if ext.sys_flag & PullFlag.SUBSCRIPTION:
+                return EVERYTHING  # as RocketMQ does: only the config check (46) tells
+            raise FilterUnknown(f"the filter of group {ext.consumer_group} on {ext.topic} is wrong: {error}") from None
+
+    def _subscribed(self, group: str, topic: str) -> Subscription | None:
+        members = self._members.group(group)
+        return members.subscriptions.get(topic) if members else None
+
+    # waiting
+
+    def _hold(self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter) -> bool:
+        settings, ext = self._settings.now, head.ext
+        wait_ms = ext.suspend_timeout_millis if settings.long_polling else settings.short_polling_ms
+        if wait_ms <= 0 or not self._arrivals.has_room:
+            return False
+        return peer.run(self._answer_later(peer, head, wanted, min(wait_ms / 1000, MAX_HOLD_S)))
+
+    async def _answer_later(self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter, seconds: float) -> None:
+        ext = head.ext
+        if self._store.max_offset(ext.topic, ext.queue_id) <= ext.queue_offset:
+            await self._arrivals.wait(ext.topic, ext.queue_id, wanted, seconds)
+        try:
+            reply = self._pull(peer, head, may_wait=False)
+        except PocketMQError as error:
+            reply = encode_command(failure_reply(Command(head.code, opaque=head.opaque), error))
+        if reply is not None:
+            peer.line.write(reply)
+
+    # answers
+
+    def _answer(
+        self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, found: ReadResult, code: int, remark: str
+    ) -> bytes:
+        ext = head.ext
+        self._offsets.note_pull(ext.consumer_group, ext.topic, ext.queue_id, found.next_offset)
+        replies = self._replies_of(code, remark, self._suggested(group, found.far_behind))
+        start = replies.head(head.opaque, found.next_offset, found.min_offset, found.max_offset, found.size)
+        if not found.count:
+            return start
+        tally = self._tally_of(ext.consumer_group, ext.topic)
+        tally.count += found.count
+        tally.bytes += found.size
+        return b"".join((start, *found.pieces))
+
+    def _moved(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, offset: int) -> bytes:
+        ext = head.ext
+        low, high = self._store.min_offset(ext.topic, ext.queue_id), self._store.max_offset(ext.topic, ext.queue_id)
+        return self._replies_of(*_RESET, self._suggested(group, far_behind=False)).head(head.opaque, offset, low, high)
+
+    def _suggested(self, group: SubscriptionGroupConfig, far_behind: bool) -> int:
+        """The id of the broker that should be asked next time."""
+        if not self._settings.now.slave_read:
+            return 0
+        return group.which_broker_when_consume_slowly if far_behind else group.broker_id
+
+    def _replies_of(self, code: int, remark: str, broker_id: int) -> PullReplies:
+        key = code, remark, broker_id
+        replies = self._replies.get(key)
+        if replies is None:
+            replies = self._replies[key] = PullReplies(code, remark, broker_id)
+        return replies
+
+
+def _forbidden(opaque: int, refusal: Forbidden) -> bytes:
+    reply = failure_reply(Command(0, opaque=opaque), refusal)
+    reply.ext = {"forbiddenType": str(refusal.kind)}
+    return encode_command(reply)

@@ -1,0 +1,114 @@
+"""Recalls: a producer takes a timed message back before it is due, by the handle that it got for it.
+
+    send, timed ──► answer with a recall handle: topic, broker, TIMER_OUT_MS + 1, unique key
+    RECALL_MESSAGE with it ──► a message with TIMER_DEL_UNIQKEY = topic+unique key, timed for the same second
+                                   └─ when that second is over, `timers` delivers neither of them
+
+Nobody looks whether the message is still there: who recalls learns that its message will not be delivered from now on.
+"""
+
+from pocketmq.broker.appending import Appender
+from pocketmq.broker.drafts import Draft
+from pocketmq.broker.handlers.sending import packed_host
+from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.clock import Clock
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import (
+    IllegalOperation,
+    NoPermission,
+    ProtocolError,
+    ServiceNotAvailable,
+    TopicNotFound,
+    UsageError,
+)
+from pocketmq.model import properties as names
+from pocketmq.model.flags import Perm
+from pocketmq.model.names import TIMER_TOPIC, is_retry
+from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.protocol.api.sending import RecallMessage, RecallReply
+from pocketmq.protocol.recall_handle import RecallHandle
+
+_BODY = b"0"
+"""Nobody reads it; a message just has one."""
+_REMARK = "not set any response code"
+"""What RocketMQ says with every recall that succeeded."""
+
+
+def recall_handle_for(draft: Draft, broker_name: str) -> str | None:
+    """By which the sender of `draft`, which has been routed, may recall it; None when it does not wait for a time."""
+    topic = draft.properties.get(names.REAL_TOPIC, "")
+    if draft.topic != TIMER_TOPIC or not topic or is_retry(topic) or names.TIMER_DEL_UNIQKEY in draft.properties:
+        return None
+    deliver_ms = int(draft.properties[names.TIMER_OUT_MS]) + 1
+    try:
+        return str(RecallHandle(topic, broker_name, deliver_ms, draft.properties.get(names.UNIQ_KEY, "")))
+    except UsageError:
+        return None  # a unique key with a blank in it: such a handle could not be read again
+
+
+def delete_key(topic: str, unique_key: str) -> str:
+    """How a recall names the message that it means."""
+    return f"{topic}+{unique_key}"
+
+
+class RecallHandlers:
+    """Requests that take timed messages back."""
+
+    def __init__(self, topics: TopicTable, appender: Appender, settings: SettingsInUse, clock: Clock) -> None:
+        self._topics = topics
+        self._appender = appender
+        self._settings = settings
+        self._clock = clock
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {RequestCode.RECALL_MESSAGE: self.recall}
+
+    async def recall(self, request: Request[RecallMessage]) -> Reply:
+        settings = self._settings.now
+        self._check_allowed(request.header.topic)
+        handle = self._read(request.header)
+        draft = Draft(
+            topic=handle.topic,
+            queue_id=0,
+            body=_BODY,
+            properties={
+                names.UNIQ_KEY: handle.unique_id,
+                names.TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.unique_id),
+                names.TIMER_DELIVER_MS: str(handle.deliver_ms),
+                names.CLUSTER: settings.cluster,
+            },
+            born_ms=self._clock.now_ms(),
+            born_host=packed_host(request.peer.address),
+        )
+        self._appender.append(draft)
+        is_safe = await self._appender.safe()
+        code = ResponseCode.SUCCESS if is_safe else ResponseCode.FLUSH_DISK_TIMEOUT
+        return Reply(RecallReply(handle.unique_id, settings.region), code=code, remark=_REMARK if is_safe else None)
+
+    def _check_allowed(self, topic: str) -> None:
+        settings = self._settings.now
+        if not settings.timer.recall_enabled:
+            raise NoPermission("recall failed, operation is forbidden: recallMessageEnable is off on this broker")
+        if not settings.permission & Perm.WRITE:
+            raise ServiceNotAvailable("recall failed, broker service not available: the broker is not writable")
+        if topic not in self._topics:
+            raise TopicNotFound(f"recall failed, the topic[{topic}] not exist")
+
+    def _read(self, header: RecallMessage) -> RecallHandle:
+        """The handle, if it is one of this broker for a message that is not due yet."""
+        settings = self._settings.now
+        try:
+            handle = RecallHandle.parse(header.recall_handle)
+        except ProtocolError as error:
+            raise IllegalOperation(f"recall failed, decode handle error: {error}") from None
+        if handle.topic != header.topic:
+            raise IllegalOperation(f"recall failed, topic not match: the handle is of topic {handle.topic}")
+        if handle.broker_name != settings.broker_name:
+            raise IllegalOperation(
+                f"recall failed, broker service not available: ask {handle.broker_name}, as the handle says"
+            )
+        left_ms = handle.deliver_ms - self._clock.now_ms()
+        if not 0 < left_ms < settings.timer.max_delay_s * 1000:
+            raise IllegalOperation(f"recall failed, timestamp invalid: the message is due in {left_ms} ms")
+        return handle

@@ -1,0 +1,154 @@
+"""Relays: what an administrator asks of a client, asked by the broker over the client's own connection.
+
+administrator ── 307, 309, 223 ──► broker ── 307, 309, 221 ──► client
+              ◄─────────────────────────── its answer ◄───────────┘     or 207 when it takes too long
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from pocketmq.broker.asking import ask, require_version
+from pocketmq.broker.client_info import ClientInfo
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.members import Members
+from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.codes import RequestCode, Version
+from pocketmq.errors import CallTimedOut, ConsumeTimedOut, ImpossibleRequest, NetworkError, PocketMQError, ServerFailed
+from pocketmq.model.message_id import OffsetId
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.protocol.api.clients import ConsumeMessageDirectly, GetConsumerRunningInfo
+from pocketmq.protocol.api.offsets import GetConsumerStatus
+from pocketmq.protocol.bodies.offsets import ConsumerStatus
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import Fields
+from pocketmq.protocol.java_json import read_body, write_body
+
+log = logging.getLogger("pocketmq.broker")
+
+
+class RelayHandlers:
+    """Requests that clients answer. `record` gives the stored message at an offset of the log."""
+
+    def __init__(
+        self,
+        members: Members,
+        topics: TopicTable,
+        groups: GroupTable,
+        settings: SettingsInUse,
+        *,
+        record: Callable[[int], bytes | None],
+    ) -> None:
+        self._members = members
+        self._topics = topics
+        self._groups = groups
+        self._settings = settings
+        self._record = record
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+        }
+
+    async def running_info(self, request: Request[GetConsumerRunningInfo]) -> Reply:
+        header = request.header
+        client = self._client(header.consumer_group, header.client_id)
+        return await self._relay(header.consumer_group, client, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+
+    async def consume_directly(self, request: Request[ConsumeMessageDirectly]) -> Reply:
+        asked = request.header
+        client = self._client(asked.consumer_group, asked.client_id)
+        record = self._message(asked.msg_id)
+        topic = self._topics.get(asked.topic or "")
+        group = self._groups.get(asked.consumer_group)
+        header = ConsumeMessageDirectly(
+            asked.consumer_group,
+            asked.client_id,
+            asked.msg_id,
+            self._settings.now.broker_name,
+            asked.topic,
+            topic.topic_sys_flag if topic else None,
+            group.group_sys_flag if group else None,
+        )
+        return await self._relay(
+            asked.consumer_group, client, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, body=record
+        )
+
+    async def consumer_status(self, request: Request[GetConsumerStatus]) -> Reply:
+        """Where the members of a group stand, as they say; the remark names those that did not say."""
+        header = request.header
+        clients = self._status_clients(header)
+        answers = await asyncio.gather(*(self._status_of(client, header) for client in clients))
+        table = {client.client_id: told for client, told in zip(clients, answers, strict=True) if told is not None}
+        missing = [client.client_id for client in clients if client.client_id not in table]
+        remark = f"no answer from {', '.join(missing)}" if missing else None
+        if not table:
+            raise ConsumeTimedOut(remark)
+        return Reply(body=write_body(ConsumerStatus(consumer_table={**table})), remark=remark)
+
+    def _status_clients(self, header: GetConsumerStatus) -> list[ClientInfo]:
+        group = self._members.group(header.group)
+        if group is None:
+            raise ImpossibleRequest(f"No Any Consumer online in the consumer group: [{header.group}]")
+        clients = [client for client_id in group.client_ids() if (client := group.find(client_id))]
+        if header.client_addr:
+            clients = [client for client in clients if client.client_id == header.client_addr]
+            if not clients:
+                raise _offline(header.group, header.client_addr)
+        for client in clients:
+            require_version(client, Version.V3_0_7_SNAPSHOT)
+        return clients
+
+    async def _status_of(self, client: ClientInfo, header: GetConsumerStatus) -> dict[MessageQueue, int] | None:
+        asked = GetConsumerStatus(header.topic, header.group)
+        try:
+            answer = await self._ask(client, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, asked)
+            if (failure := answer.error()) is not None:
+                raise failure
+            return read_body(ConsumerStatus, answer.body).message_queue_table
+        except PocketMQError as error:
+            log.warning(
+                "client %s of group %s does not tell where it stands: %s", client.client_id, header.group, error
+            )
+            return None
+
+    # the way to a client and back
+
+    def _client(self, group: str, client_id: str | None) -> ClientInfo:
+        client = self._members.find_consumer(group, client_id) if client_id else None
+        if client is None:
+            raise _offline(group, client_id)
+        require_version(client, Version.V3_1_8_SNAPSHOT)
+        return client
+
+    def _message(self, msg_id: str | None) -> bytes:
+        if not msg_id:
+            raise ImpossibleRequest("msgId is missing: name the message that the client should consume")
+        record = self._record(OffsetId.parse(msg_id).offset)
+        if record is None:
+            raise ImpossibleRequest(f"no message {msg_id} is stored on this broker; it may have been deleted by now")
+        return record
+
+    async def _relay(
+        self, group: str, client: ClientInfo, code: RequestCode, header: Fields, body: bytes = b""
+    ) -> Reply:
+        """The client's own answer, whatever its code."""
+        who = f"consumer <{group}> <{client.client_id}>"
+        try:
+            answer = await self._ask(client, code, header, body)
+        except CallTimedOut as error:
+            raise ConsumeTimedOut(f"{who} Timeout: {error}") from None
+        except NetworkError as error:
+            raise ServerFailed(f"invoke {who} Exception: {error}") from None
+        return Reply(None, answer.body, answer.code, answer.remark)
+
+    async def _ask(self, client: ClientInfo, code: RequestCode, header: Fields, body: bytes = b"") -> Command:
+        return await ask(client.connection, code, header, body, self._settings.now.client_call_ms)
+
+
+def _offline(group: str, client_id: str | None) -> ImpossibleRequest:
+    return ImpossibleRequest(f"The Consumer <{group}> <{client_id}> not online")

@@ -1,0 +1,194 @@
+"""Resets: an administrator sets a group back or forth, compares it with others, or copies one to another.
+
+    here (server_side_reset)    offsets are set ──► held pulls wake ──► every next pull is sent to its new offset (21)
+    by the members              the new offsets are pushed to each of them (220); they drop what they hold and commit
+
+What is answered with success is saved first.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from pocketmq.broker.asking import peer_of, require_version
+from pocketmq.broker.client_info import ClientInfo
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.members import Members
+from pocketmq.broker.offsets import OffsetTable, QueueFacts, pushed_target, reset_target
+from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.clock import Clock
+from pocketmq.codes import Language, RequestCode, Version
+from pocketmq.errors import ConsumerNotOnline, GroupNotFound, InvalidParameter, PocketMQError, TopicNotFound
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.protocol.api.offsets import CloneGroupOffset, QueryCorrectionOffset, ResetOffset
+from pocketmq.protocol.bodies.offsets import CorrectionOffsets, CppResetOffsets, ResetOffsets
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import write_fields
+from pocketmq.protocol.java_json import write_body
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger("pocketmq.broker")
+
+
+class ResetHandlers:
+    """Requests that move groups. `wake` ends the wait of a queue's held pulls; `save` returns when offsets are on the disk."""
+
+    def __init__(
+        self,
+        *,
+        offsets: OffsetTable,
+        topics: TopicTable,
+        groups: GroupTable,
+        members: Members,
+        store: MessageStore,
+        settings: SettingsInUse,
+        clock: Clock,
+        wake: Callable[[str, int], None],
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._members = members
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._wake = wake
+        self._save = save
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.corrections,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    async def reset(self, request: Request[ResetOffset]) -> Reply:
+        header = request.header
+        targets = self._targets(header)
+        if not self._settings.now.server_side_reset:
+            return self._push(request, targets)
+        self._offsets.reset(header.group, header.topic, targets)
+        for queue_id in targets:
+            self._wake(header.topic, queue_id)
+        self._note("reset", request, len(targets))
+        await self._save()
+        return Reply(body=write_body(self._body(header.topic, targets)))
+
+    def _targets(self, header: ResetOffset) -> dict[int, int]:
+        """Where the group goes, by queue: one queue if it is named, else all."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise TopicNotFound(f"Topic {header.topic} does not exist")
+        if header.group not in self._groups:
+            raise GroupNotFound(f"Group {header.group} does not exist")
+        if header.queue_id is None or header.queue_id < 0:
+            return {queue_id: self._target(header, queue_id, None) for queue_id in range(topic.read_queue_nums)}
+        if header.queue_id >= topic.read_queue_nums:
+            raise InvalidParameter(
+                f"topic {header.topic} has no queue {header.queue_id} to read from; it has {topic.read_queue_nums}"
+            )
+        return {header.queue_id: self._target(header, header.queue_id, header.offset)}
+
+    def _target(self, header: ResetOffset, queue_id: int, offset: int | None) -> int:
+        topic, store = header.topic, self._store
+        facts = QueueFacts(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id), first_in_memory=False)
+        return reset_target(
+            facts, offset, header.timestamp, lambda when_ms: store.offset_at_time(topic, queue_id, when_ms)
+        )
+
+    def _body(self, topic: str, targets: Mapping[int, int]) -> ResetOffsets:
+        name = self._settings.now.broker_name
+        return ResetOffsets({MessageQueue(topic, name, queue_id): offset for queue_id, offset in targets.items()})
+
+    def _note(self, done: str, request: Request[ResetOffset], queues: int) -> None:
+        header = request.header
+        log.info(
+            "%s %s group %s in %d queues of topic %s: time %d, offset %s",
+            request.peer.address,
+            done,
+            header.group,
+            queues,
+            header.topic,
+            header.timestamp,
+            header.offset,
+        )
+
+    # by the members
+
+    def _push(self, request: Request[ResetOffset], targets: Mapping[int, int]) -> Reply:
+        header = request.header
+        group = self._members.group(header.group)
+        if group is None:
+            raise ConsumerNotOnline(
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}"
+            )
+        clients = [member.client for member in group.members.values()]
+        for client in clients:
+            require_version(client, Version.V3_0_7_SNAPSHOT)
+        pushed = {
+            queue_id: pushed_target(
+                target, self._offsets.stored(header.group, header.topic, queue_id), force=header.is_force
+            )
+            for queue_id, target in targets.items()
+        }
+        body = self._body(header.topic, pushed)
+        untold = _tell(clients, header, body)
+        self._note("had its members reset", request, len(pushed))
+        remark = f"not told, because their connection is full or ending: {', '.join(untold)}" if untold else None
+        return Reply(body=write_body(body), remark=remark)
+
+    # comparing and copying
+
+    def corrections(self, request: Request[QueryCorrectionOffset]) -> Reply:
+        header = request.header
+        left_out = (header.filter_groups or "").split(",")
+        least = self._offsets.corrections(
+            header.topic,
+            header.compare_group,
+            left_out,
+            lambda queue_id: self._store.min_offset(header.topic, queue_id),
+        )
+        return Reply(body=write_body(CorrectionOffsets(least)))
+
+    async def clone(self, request: Request[CloneGroupOffset]) -> Reply:
+        header = request.header
+        self._groups.ensure(header.dest_group, self._clock.now_ms())
+        wanted = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        topics = [topic for topic in wanted if self._may_clone(header, topic)]
+        cloned = self._offsets.clone(header.src_group, header.dest_group, topics)
+        log.info(
+            "%s set group %s to where %s is in %s",
+            request.peer.address,
+            header.dest_group,
+            header.src_group,
+            ", ".join(cloned) or "no topic",
+        )
+        await self._save()
+        return Reply()
+
+    def _may_clone(self, header: CloneGroupOffset, topic: str) -> bool:
+        """Not a topic that is gone, nor one that the group's members do not want any more, unless that is asked for."""
+        group = self._members.group(header.src_group)
+        is_wanted = bool(header.offline) or group is None or not group.subscriptions or topic in group.subscriptions
+        return topic in self._topics and is_wanted
+
+
+def _tell(clients: Iterable[ClientInfo], header: ResetOffset, body: ResetOffsets) -> list[str]:
+    """Push a reset to these members; the ids of those that could not be told."""
+    # Members obey the table alone. RocketMQ always says that nothing is forced, so that is what they are used to.
+    ext = write_fields(ResetOffset(header.group, header.topic, header.timestamp, is_force=False))
+    untold = []
+    for client in clients:
+        is_cpp = client.language == Language.CPP.name
+        command = Command(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, write_body(CppResetOffsets.of(body) if is_cpp else body)
+        )
+        try:
+            peer_of(client.connection).oneway(command)
+        except PocketMQError as error:
+            log.warning("client %s of group %s is not told of its reset: %s", client.client_id, header.group, error)
+            untold.append(client.client_id)
+    return untold

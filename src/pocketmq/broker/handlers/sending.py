@@ -1,0 +1,309 @@
+"""Sends: what a client sent goes into the store's turn.
+
+    the usual message ── known topic and queue ──► staged straight from its bytes
+    anything special  ── checked in RocketMQ's order ──► a draft, rewritten on the way ──► staged
+                         new topic · queue chosen here · retry or dead letter · half message · delayed · timed · no unique key
+
+To the properties of every message are added the region, whether tracing is on, and the cluster. The places of known queues are
+kept until a topic or a setting changes.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pocketmq.broker.appending import Appender
+from pocketmq.broker.destinations import Destinations
+from pocketmq.broker.drafts import Draft
+from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.clock import Clock
+from pocketmq.codes import ResponseCode
+from pocketmq.errors import (
+    ImpossibleRequest,
+    InvalidMessage,
+    NoPermission,
+    PocketMQError,
+    ProtocolError,
+)
+from pocketmq.model import properties as names
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.message_id import Host, UniqueIds
+from pocketmq.model.names import is_retry, parse_topic
+from pocketmq.model.properties import parse_properties, raw_property
+from pocketmq.net.address import Address
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.sending import SendMessage
+from pocketmq.protocol.batch import decode_batch
+from pocketmq.protocol.command import Command, encode_command
+from pocketmq.protocol.connection import failure_reply
+from pocketmq.protocol.heads import SendBatchHead, SendHead, SendV2Head
+from pocketmq.protocol.replies import SendReplies
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.settings import FlushMode
+
+StagedSend = tuple[int, bytes, int, int, str | None, str | None]
+"""opaque, message id, queue id, queue offset, transaction id, recall handle."""
+
+_UNIQ_KEY: Final = f"{names.UNIQ_KEY}\x01"
+_UNIQ_KEY_BYTES: Final = names.UNIQ_KEY.encode()
+_DO_NOT_WAIT: Final = f"{names.WAIT}\x01false"
+_TRANSACTION: Final = SysFlag.TRANSACTION_MASK
+
+
+class Tally(Protocol):
+    """Counts what was sent to a topic."""
+
+    count: int
+    bytes: int
+
+
+class Detours(Protocol):
+    """What the broker does with messages that do not simply go to their queue."""
+
+    def resend(self, draft: Draft, header: SendMessage, version: int) -> None:
+        """A message that a consumer sends to its retry topic: may become a dead letter."""
+        ...
+
+    def half(self, draft: Draft) -> None:
+        """A message of a transaction that is not decided yet."""
+        ...
+
+    def recall_handle(self, draft: Draft) -> str | None:
+        """By which the sender of a timed message can recall it; asked when the draft has been routed."""
+        ...
+
+
+class _Place:
+    """A queue that was sent to before."""
+
+    __slots__ = ("queue", "tally")
+
+    def __init__(self, queue: ConsumeQueue, tally: Tally) -> None:
+        self.queue = queue
+        self.tally = tally
+
+
+class Sending:
+    """The send handler, for `turns`. `tally_of` counts for a topic."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        destinations: Destinations,
+        appender: Appender,
+        settings: SettingsInUse,
+        clock: Clock,
+        detours: Detours,
+        unique_ids: UniqueIds,
+        tally_of: Callable[[str], Tally],
+    ) -> None:
+        self._store = store
+        self._stage = store.stage
+        self._topics = topics
+        self._destinations = destinations
+        self._appender = appender
+        self._settings = settings
+        self._clock = clock
+        self._detours = detours
+        self._unique_ids = unique_ids
+        self._tally_of = tally_of
+        self._hosts: dict[Peer, bytes] = {}
+        self._places: dict[tuple[str, int], _Place] = {}
+        self._waits_for_sync = store.settings.flush is FlushMode.SYNC
+        self._read_settings()
+
+    def _read_settings(self) -> None:
+        """What a send looks at without asking the settings each time."""
+        self._settings_seen = settings = self._settings.now
+        self._version_seen = self._topics.version
+        self._places.clear()
+        self._replies = SendReplies(settings.region, settings.trace_on)
+        trace = "true" if settings.trace_on else "false"
+        self._added = {names.REGION: settings.region, names.TRACE_ON: trace, names.CLUSTER: settings.cluster}
+        self._suffix = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items()).encode()
+        self._failure_ext = {names.REGION: settings.region, names.TRACE_ON: trace}
+
+    def lost(self, peer: Peer) -> None:
+        self._hosts.pop(peer, None)
+
+    def set_store_host(self, packed: bytes) -> None:
+        """The address that is in every message id."""
+        self._store.store_host = packed
+        self._id_prefix = packed.hex().upper().encode()
+
+    # the usual message
+
+    def stage(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[StagedSend, bool]:
+        """Put a send into the store's turn; its answer, and whether that waits for the disk."""
+        ext = head.ext
+        properties = ext.properties
+        place = self._places.get((ext.topic, ext.queue_id))
+        if (
+            place is None
+            or not properties
+            or not body
+            or "DEL" in properties  # DELAY and all of TIMER_*
+            or names.TRANSACTION_PREPARED in properties
+            or names.POP_CK in properties
+            or ext.sys_flag & _TRANSACTION
+            or self._topics.version is not self._version_seen
+            or self._settings.now is not self._settings_seen
+        ):
+            return self._stage_special(peer, head, body)
+        start = properties.find(_UNIQ_KEY)
+        if start < 0 or (start and properties[start - 1] != "\x02"):
+            return self._stage_special(peer, head, body)
+        start += 9
+        end = properties.find("\x02", start)
+        unique_key = properties[start:end] if end >= 0 else properties[start:]
+        raw = properties.encode()
+        queue_offset, log_offset = self._stage(
+            place.queue,
+            body,
+            raw + self._suffix if raw[-1] == 2 else raw + b"\x02" + self._suffix,
+            ext.flag,
+            ext.sys_flag,
+            ext.born_timestamp,
+            self._hosts.get(peer) or self._host_of(peer),
+            ext.reconsume_times or 0,
+        )
+        tally = place.tally
+        tally.count += 1
+        tally.bytes += len(body)
+        return (
+            (head.opaque, b"%b%016X" % (self._id_prefix, log_offset), ext.queue_id, queue_offset, unique_key, None),
+            self._waits_for_sync and _DO_NOT_WAIT not in properties,
+        )
+
+    def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[StagedSend, bool]:
+        """Put all messages of a batch into the store's turn. What was staged before an error is for the caller to abandon."""
+        ext = head.ext
+        properties = ext.properties or ""
+        queue_id = self._queue_id(peer, ext)
+        if is_retry(ext.topic):
+            raise InvalidMessage(f"topic {ext.topic}: retries are sent one by one, not in a batch")
+        if parse_properties(properties).get(names.DELAY, "0") != "0":
+            raise InvalidMessage("a batch cannot be delayed; send delayed messages one by one")
+        if len(body) > self._store.settings.max_message_bytes:
+            raise InvalidMessage(
+                f"the batch has {len(body)} bytes; the limit is max_message_bytes = {self._store.settings.max_message_bytes}"
+            )
+        place = self._places.get((ext.topic, queue_id)) or self._new_place(ext.topic, queue_id)
+        first, ids = self._stage_items(place, ext, body, self._hosts.get(peer) or self._host_of(peer))
+        unique_key = raw_property(properties.encode(), _UNIQ_KEY_BYTES)
+        waits = self._waits_for_sync and _DO_NOT_WAIT not in properties
+        return (head.opaque, ids, queue_id, first, unique_key.decode() if unique_key else None, None), waits
+
+    def _stage_items(self, place: _Place, ext: SendMessage, body: bytes, born_host: bytes) -> tuple[int, bytes]:
+        """The queue offset of the first, and the message ids of all, joined by commas."""
+        try:
+            items = decode_batch(body)
+        except ProtocolError as error:
+            raise InvalidMessage(str(error)) from None
+        if not items:
+            raise InvalidMessage("the batch has no message")
+        stage, queue, suffix = self._stage, place.queue, self._suffix
+        sys_flag, born_ms = ext.sys_flag & ~_TRANSACTION, ext.born_timestamp
+        first = queue.next_offset
+        log_offsets = [
+            stage(
+                queue,
+                item,
+                properties + suffix if properties[-1:] in (b"\x02", b"") else properties + b"\x02" + suffix,
+                flag,
+                sys_flag,
+                born_ms,
+                born_host,
+            )[1]
+            for flag, item, properties in items
+        ]
+        place.tally.count += len(items)
+        place.tally.bytes += len(body)
+        prefix = self._id_prefix
+        return first, b",".join([b"%b%016X" % (prefix, log_offset) for log_offset in log_offsets])
+
+    # anything special
+
+    def _stage_special(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[StagedSend, bool]:
+        ext, now_ms = head.ext, self._clock.now_ms()
+        if not body:
+            raise ImpossibleRequest("the message has no body; send at least one byte")
+        queue_id = self._queue_id(peer, ext)
+        properties = parse_properties(ext.properties or "")
+        properties.pop(names.POP_CK, None)
+        properties.setdefault(names.UNIQ_KEY, self._unique_ids.next(now_ms))
+        unique_key = properties[names.UNIQ_KEY]
+        draft = Draft(
+            topic=ext.topic,
+            queue_id=queue_id,
+            body=body,
+            properties=properties | self._added,
+            born_ms=ext.born_timestamp,
+            born_host=self._hosts.get(peer) or self._host_of(peer),
+            flag=ext.flag,
+            sys_flag=ext.sys_flag,
+            reconsume_times=ext.reconsume_times or 0,
+        )
+        if is_retry(ext.topic):
+            self._detours.resend(draft, ext, head.version)
+        elif (ext.topic, queue_id) not in self._places:
+            self._new_place(ext.topic, queue_id)
+        if self._is_half(draft):
+            self._detours.half(draft)
+        wait = properties.get(names.WAIT) != "false"
+        place = self._appender.stage(draft)
+        tally = self._tally_of(ext.topic)
+        tally.count += 1
+        tally.bytes += len(body)
+        message_id = b"%b%016X" % (self._id_prefix, place.log_offset)
+        recall = self._detours.recall_handle(draft)
+        return (
+            (head.opaque, message_id, queue_id, place.queue_offset, unique_key, recall),
+            self._waits_for_sync and wait,
+        )
+
+    def _is_half(self, draft: Draft) -> bool:
+        if draft.properties.get(names.TRANSACTION_PREPARED, "").lower() != "true":
+            return False
+        if draft.reconsume_times > 0 and draft.properties.get(names.DELAY, "0") != "0":
+            return False
+        if self._settings.now.transactions_rejected:
+            raise NoPermission("this broker takes no messages of transactions: rejectTransactionMessage is on")
+        return True
+
+    def _queue_id(self, peer: Peer, ext: SendMessage) -> int:
+        queue_id = self._destinations.queue_id(peer, ext)
+        if self._topics.version is not self._version_seen or self._settings.now is not self._settings_seen:
+            self._read_settings()
+        return queue_id
+
+    def _new_place(self, topic: str, queue_id: int) -> _Place:
+        place = _Place(self._store.queue(parse_topic(topic), queue_id), self._tally_of(topic))
+        self._places[topic, queue_id] = place
+        return place
+
+    def _host_of(self, peer: Peer) -> bytes:
+        host = packed_host(peer.address)
+        self._hosts[peer] = host
+        return host
+
+    # answers
+
+    def stored(self, send: StagedSend, code: int = ResponseCode.SUCCESS) -> bytes:
+        return self._replies.encode(*send, code=code)
+
+    def failed(self, opaque: int, error: Exception) -> bytes:
+        reply = failure_reply(Command(0, opaque=opaque), error)
+        reply.ext = self._failure_ext
+        return encode_command(reply)
+
+
+def packed_host(address: Address) -> bytes:
+    """An address as records keep it. One that is none, as of a peer that is gone already, becomes 0.0.0.0."""
+    host = address.host.partition("%")[0].removeprefix("::ffff:")
+    try:
+        return Host.parse(f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}").packed()
+    except PocketMQError:
+        return Host(bytes(4), 0).packed()

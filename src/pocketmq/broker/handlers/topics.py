@@ -1,0 +1,189 @@
+"""Topics: an administrator makes, changes, lists, counts and deletes them.
+
+    made or changed ──► table ──► name servers are told ──► saved ──► answered
+    deleted ──► table ──► offsets ──► queues and their files ──► held pulls wake, and find no topic ──► saved ──► answered
+
+Name servers are not told of a deletion: who deletes a topic tells them himself, when all brokers have done so.
+A topic that is deleted is forgotten first, so that nobody writes to queues that are half gone. To delete it again is harmless,
+and finishes what a failing disk left undone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from pocketmq.broker.attributes import parse_changes
+from pocketmq.broker.members import Members
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.paging import Page
+from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.snapshots import Snapshots
+from pocketmq.broker.topics import TopicTable
+from pocketmq.clock import Clock
+from pocketmq.codes import RequestCode
+from pocketmq.errors import InvalidParameter, TopicNotFound
+from pocketmq.model.names import LMQ_PREFIX, parse_topic
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.protocol.api.groups import QueryTopicConsumers
+from pocketmq.protocol.api.topics import (
+    AllTopicsReply,
+    CreateTopic,
+    DeleteTopic,
+    GetAllTopics,
+    GetTopic,
+    GetTopicStats,
+)
+from pocketmq.protocol.bodies.groups import GroupList
+from pocketmq.protocol.bodies.stats import TopicOffset, TopicStatsTable
+from pocketmq.protocol.bodies.topics import TopicConfig, TopicConfigList, TopicFilterType, TopicList
+from pocketmq.protocol.fields import NoFields
+from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger("pocketmq.broker")
+
+
+class TopicHandlers:
+    """Requests about topics.
+
+    `announce` tells the name servers what changed; `wake_topic` ends the wait of a topic's held pulls; `put_tps` is how many
+    messages a second come to a topic.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        members: Members,
+        store: MessageStore,
+        snapshots: Snapshots,
+        settings: SettingsInUse,
+        clock: Clock,
+        announce: Callable[[], None],
+        wake_topic: Callable[[str], None],
+        put_tps: Callable[[str], float],
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._members = members
+        self._store = store
+        self._snapshots = snapshots
+        self._settings = settings
+        self._clock = clock
+        self._announce = announce
+        self._wake_topic = wake_topic
+        self._put_tps = put_tps
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.GET_TOPIC_STATS_INFO: self.stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumers,
+        }
+
+    # changing
+
+    async def create(self, request: Request[CreateTopic]) -> Reply:
+        return await self._put(request, [_config(request.header)])
+
+    async def create_list(self, request: Request[NoFields]) -> Reply:
+        configs = read_body(TopicConfigList, request.command.body).topic_config_list
+        return await self._put(request, list(configs))
+
+    async def _put(self, request: Request[CreateTopic] | Request[NoFields], configs: list[TopicConfig]) -> Reply:
+        self._topics.put(configs, self._clock.now_ms())
+        self._announce()
+        for config in configs:
+            log.info("%s set topic %s: %s", request.peer.address, config.topic_name, config)
+        await self._snapshots.save_topics()
+        return Reply()
+
+    async def delete(self, request: Request[DeleteTopic]) -> Reply:
+        topic = parse_topic(request.header.topic)
+        known = self._topics.delete(topic, self._clock.now_ms())
+        self._offsets.delete_topic(topic)
+        try:
+            # Waits for the disk, on the loop: the store has one owner, and nobody may write to a topic half deleted.
+            self._store.delete_topic(topic)
+        finally:
+            self._wake_topic(topic)
+        if known:
+            log.info("%s deleted topic %s", request.peer.address, topic)
+        await asyncio.gather(self._snapshots.save_topics(), self._snapshots.save_offsets())
+        return Reply()
+
+    async def clean_unused(self, request: Request[NoFields]) -> Reply:
+        """Remove the queues of topics that no longer exist. Light topics have queues and no row."""
+        for topic in self._store.topics():
+            if topic in self._topics or self._topics.is_system(topic) or topic.startswith(LMQ_PREFIX):
+                continue
+            self._store.delete_topic(topic)
+            log.info("%s removed the queues of topic %s, which does not exist", request.peer.address, topic)
+            await asyncio.sleep(0)  # each waits for the disk: let others have their turn in between
+        return Reply()
+
+    # looking
+
+    def get(self, request: Request[GetTopic]) -> Reply:
+        found = self._topics.get(request.header.topic)
+        if found is None:
+            raise TopicNotFound(f"No topic in this broker. topic: {request.header.topic}")
+        return Reply(body=write_body(found))
+
+    def get_all(self, request: Request[GetAllTopics]) -> Reply:
+        header, table = request.header, self._topics.registration()
+        asked = Page(header.topic_seq, header.max_topic_num, header.data_version)
+        rows = asked.of(table.topic_config_table, table.data_version)
+        return Reply(AllTopicsReply(len(self._topics)), write_body(replace(table, topic_config_table=rows)))
+
+    def system_topics(self, request: Request[NoFields]) -> Reply:
+        return Reply(body=write_body(TopicList(tuple(self._topics.system_topics()))))
+
+    def stats(self, request: Request[GetTopicStats]) -> Reply:
+        name = request.header.topic
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"topic[{name}] not exist")
+        broker_name = self._settings.now.broker_name
+        queues = range(max(topic.read_queue_nums, topic.write_queue_nums))
+        table = {MessageQueue(name, broker_name, queue_id): self._queue_stats(name, queue_id) for queue_id in queues}
+        return Reply(body=write_body(TopicStatsTable(table, self._put_tps(name))))
+
+    def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
+        end = self._store.max_offset(topic, queue_id)
+        last_ms = self._store.store_ms(topic, queue_id, end - 1) if end else None
+        return TopicOffset(self._store.min_offset(topic, queue_id), end, last_ms or 0)
+
+    def consumers(self, request: Request[QueryTopicConsumers]) -> Reply:
+        """Groups that want the topic, or have an offset in it."""
+        topic = request.header.topic
+        groups = dict.fromkeys([*self._members.groups_of_topic(topic), *self._offsets.groups_of(topic)])
+        return Reply(body=write_body(GroupList(tuple(groups))))
+
+
+def _config(header: CreateTopic) -> TopicConfig:
+    try:
+        filter_type = TopicFilterType(header.topic_filter_type)
+    except ValueError:
+        kinds = " and ".join(TopicFilterType)
+        raise InvalidParameter(f"topicFilterType {header.topic_filter_type!r} is none; there are {kinds}") from None
+    return TopicConfig(
+        header.topic,
+        header.read_queue_nums,
+        header.write_queue_nums,
+        header.perm,
+        filter_type,
+        header.topic_sys_flag or 0,
+        header.order,
+        parse_changes(header.attributes),
+    )

@@ -1,0 +1,242 @@
+"""RocketMQ's names for the settings of a broker: in broker.conf, and in the requests that tell (26) and change (25) them.
+What is done with them is in `model.setting_keys`; `keys_without_effect` has the many that mean nothing here.
+
+While a broker runs, only switches and numbers change that are looked at for each request. The store's settings are fixed
+when it opens.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pocketmq.broker.keys_without_effect import WITHOUT_EFFECT
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.errors import InvalidSetting
+from pocketmq.model.delay import DelayLevels
+from pocketmq.model.setting_keys import (
+    NUMBER,
+    PATH,
+    SWITCH,
+    TEXT,
+    Constant,
+    Form,
+    Key,
+    ReadKeys,
+    SettingKeys,
+    read_number,
+)
+from pocketmq.net.address import Address
+from pocketmq.store.commit_log import LOG_FOLDER
+from pocketmq.store.consume_queue import ENTRY_BYTES
+from pocketmq.store.settings import FlushMode
+
+DEFAULT_NAME_SERVER_PORT: Final = 9876
+
+_FLUSH_MODES = {"ASYNC_FLUSH": FlushMode.ASYNC, "SYNC_FLUSH": FlushMode.SYNC}
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+
+def read_name_servers(text: str) -> tuple[Address, ...]:
+    """Addresses, parted by `;` as RocketMQ has them."""
+    words = [word.strip() for word in text.split(";")]
+    return tuple(Address.parse(word, default_port=DEFAULT_NAME_SERVER_PORT) for word in words if word)
+
+
+def _flush_mode(text: str) -> FlushMode:
+    if text not in _FLUSH_MODES:
+        raise ValueError(" or ".join(_FLUSH_MODES))
+    return _FLUSH_MODES[text]
+
+
+def _hour(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 24):
+        raise ValueError("one hour of the day, 00 to 23")
+    return int(text)
+
+
+def _percent(text: str) -> float:
+    number = read_number(text)
+    if not 1 <= number <= 100:
+        raise ValueError("from 1 to 100, in percent")
+    return number / 100
+
+
+def _entries(text: str) -> int:
+    """Of so many bytes; RocketMQ rounds up to whole entries as well."""
+    return -(-read_number(text) // ENTRY_BYTES)
+
+
+def _levels_text(levels: DelayLevels) -> str:
+    words = []
+    for level in range(1, len(levels) + 1):
+        ms = levels.ms(level)
+        unit, unit_ms = next((unit, unit_ms) for unit, unit_ms in _UNITS if ms % unit_ms == 0)
+        words.append(f"{ms // unit_ms}{unit if ms else 's'}")
+    return " ".join(words)
+
+
+_HOST = Form(lambda text: text or None)
+_ADDRESSES = Form(read_name_servers, lambda addresses: ";".join(map(str, addresses)))
+_FLUSH = Form(_flush_mode, lambda mode: f"{mode.upper()}_FLUSH")
+_HOUR = Form(_hour, lambda hour: f"{hour:02}")
+_PERCENT = Form(_percent, lambda ratio: str(round(ratio * 100)))
+_QUEUE_BYTES = Form(_entries, lambda entries: str(entries * ENTRY_BYTES))
+_LEVELS = Form(DelayLevels, _levels_text)
+
+_AT_START: Final[dict[str, Key]] = {
+    # who it is, where it listens, whom it tells
+    "brokerClusterName": Key("cluster", TEXT),
+    "brokerName": Key("broker_name", TEXT),
+    "brokerId": Key("broker_id", NUMBER),
+    "regionId": Key("region", TEXT),
+    "bindAddress": Key("host", TEXT),
+    "listenPort": Key("port", NUMBER),
+    "brokerIP1": Key("advertised_host", _HOST),
+    "advertisedPort": Key("advertised_port", NUMBER),
+    "namesrvAddr": Key("name_servers", _ADDRESSES),
+    "registerNameServerPeriod": Key("register_interval_ms", NUMBER),
+    "registerBrokerTimeoutMills": Key("register_timeout_ms", NUMBER),
+    # the store
+    "storePathRootDir": Key("store.folder", PATH),
+    "mappedFileSizeCommitLog": Key("store.log_file_bytes", NUMBER),
+    "mappedFileSizeConsumeQueue": Key("store.queue_file_entries", _QUEUE_BYTES),
+    "maxMessageSize": Key("store.max_message_bytes", NUMBER),
+    "messageDelayLevel": Key("store.delay_levels", _LEVELS),
+    "flushDiskType": Key("store.flush", _FLUSH),
+    "flushIntervalCommitLog": Key("store.flush_interval_ms", NUMBER),
+    "flushCommitLogLeastPages": Key("store.flush_least_pages", NUMBER),
+    "flushCommitLogThoroughInterval": Key("store.flush_thorough_ms", NUMBER),
+    "syncFlushTimeout": Key("store.sync_timeout_ms", NUMBER),
+    "flushConsumeQueueLeastPages": Key("store.queue_least_pages", NUMBER),
+    "flushConsumeQueueThoroughInterval": Key("store.queue_thorough_ms", NUMBER),
+    "transientStorePoolEnable": Key("store.transient_pool", SWITCH),
+    "transientStorePoolSize": Key("store.pool_buffers", NUMBER),
+    "transientStorePoolBufferBytes": Key("store.pool_buffer_bytes", NUMBER),
+    "messageIndexEnable": Key("store.index_enabled", SWITCH),
+    "maxHashSlotNum": Key("store.index_slots", NUMBER),
+    "maxIndexNum": Key("store.index_entries", NUMBER),
+    "maxTransferBytesOnMessageInMemory": Key("store.hot_read_bytes", NUMBER),
+    "maxTransferCountOnMessageInMemory": Key("store.hot_read_count", NUMBER),
+    "maxTransferBytesOnMessageInDisk": Key("store.cold_read_bytes", NUMBER),
+    "maxTransferCountOnMessageInDisk": Key("store.cold_read_count", NUMBER),
+    "maxFilterMessageSize": Key("store.max_read_entries", _QUEUE_BYTES),
+    "accessMessageInMemoryMaxRatio": Key("store.memory_ratio", _PERCENT),
+    "fileReservedTime": Key("store.retention_hours", NUMBER),
+    "deleteWhen": Key("store.delete_hour", _HOUR),
+    "diskMaxUsedSpaceRatio": Key("store.disk_clean_ratio", _PERCENT),
+    "diskSpaceCleanForciblyRatio": Key("store.disk_force_ratio", _PERCENT),
+    "diskSpaceWarningLevelRatio": Key("store.disk_full_ratio", _PERCENT),
+    "deleteFileBatchMax": Key("store.max_deletes_per_run", NUMBER),
+    "maxUnsyncedBytes": Key("store.max_unsynced_bytes", NUMBER),
+    "allocateLogFiles": Key("store.allocate_files", SWITCH),
+    "preparedLogFiles": Key("store.prepared_files", NUMBER),
+    "maxOpenQueueFiles": Key("store.max_open_queue_files", NUMBER),
+    # what is looked at when it starts
+    "traceTopicEnable": Key("trace_topic", SWITCH),
+    "channelExpiredTimeout": Key("client_expiry_ms", NUMBER),
+    "queueLockMillis": Key("lock_lease_ms", NUMBER),
+    "flushConsumerOffsetInterval": Key("save_interval_ms", NUMBER),
+    "flushDelayOffsetInterval": Key("delay_save_interval_ms", NUMBER),
+    "timerWheelEnable": Key("timer.enabled", SWITCH),
+    "timerPrecisionMs": Key("timer.precision_ms", NUMBER),
+    "transactionCheckInterval": Key("transaction.check_interval_ms", NUMBER),
+    "transactionOpMsgMaxSize": Key("transaction.op_batch_bytes", NUMBER),
+    "transactionOpBatchInterval": Key("transaction.op_batch_ms", NUMBER),
+    # bounds
+    "serverSocketBacklog": Key("backlog", NUMBER),
+    "serverChannelMaxIdleTimeSeconds": Key("idle_s", NUMBER),
+    "maxConnections": Key("max_connections", NUMBER),
+    "maxConnectionsPerHost": Key("max_connections_per_host", NUMBER),
+    "maxTopics": Key("max_topics", NUMBER),
+    "maxGroups": Key("max_groups", NUMBER),
+    "sendThreadPoolQueueCapacity": Key("flow.max_waiting_sends", NUMBER),
+    "pullThreadPoolQueueCapacity": Key("flow.max_waiting_pulls", NUMBER),
+    "heartbeatThreadPoolQueueCapacity": Key("flow.max_waiting_heartbeats", NUMBER),
+    "endTransactionPoolQueueCapacity": Key("flow.max_waiting_transactions", NUMBER),
+    "maxWaitingBytes": Key("flow.max_waiting_bytes", NUMBER),
+    "maxHeldPulls": Key("flow.max_held_pulls", NUMBER),
+}
+
+
+def _at_run_time(field: str, form: Form) -> Key:
+    return Key(field, form, at_run_time=True)
+
+
+_AT_RUN_TIME: Final[dict[str, Key]] = {
+    "brokerPermission": _at_run_time("permission", NUMBER),
+    "autoCreateTopicEnable": _at_run_time("auto_create_topic", SWITCH),
+    "autoCreateSubscriptionGroup": _at_run_time("auto_create_group", SWITCH),
+    "defaultTopicQueueNums": _at_run_time("default_queues", NUMBER),
+    "enablePropertyFilter": _at_run_time("property_filter", SWITCH),
+    "litePullMessageEnable": _at_run_time("lite_pull", SWITCH),
+    "rejectTransactionMessage": _at_run_time("transactions_rejected", SWITCH),
+    "traceOn": _at_run_time("trace_on", SWITCH),
+    "longPollingEnable": _at_run_time("long_polling", SWITCH),
+    "shortPollingTimeMills": _at_run_time("short_polling_ms", NUMBER),
+    "slaveReadEnable": _at_run_time("slave_read", SWITCH),
+    "notifyConsumerIdsChangedEnable": _at_run_time("notify_changes", SWITCH),
+    "storeReplyMessageEnable": _at_run_time("store_reply_messages", SWITCH),
+    "useServerSideResetOffset": _at_run_time("server_side_reset", SWITCH),
+    "clientCallMillis": _at_run_time("client_call_ms", NUMBER),
+    "timerMaxDelaySec": _at_run_time("timer.max_delay_s", NUMBER),
+    "recallMessageEnable": _at_run_time("timer.recall_enabled", SWITCH),
+    "transactionTimeOut": _at_run_time("transaction.timeout_ms", NUMBER),
+    "transactionCheckMax": _at_run_time("transaction.max_checks", NUMBER),
+    "waitTimeMillsInSendQueue": _at_run_time("flow.send_wait_ms", NUMBER),
+    "waitTimeMillsInPullQueue": _at_run_time("flow.pull_wait_ms", NUMBER),
+    "waitTimeMillsInHeartbeatQueue": _at_run_time("flow.heartbeat_wait_ms", NUMBER),
+    "waitTimeMillsInTransactionQueue": _at_run_time("flow.transaction_wait_ms", NUMBER),
+    "osPageCacheBusyTimeOutMills": _at_run_time("flow.page_cache_busy_ms", NUMBER),
+}
+
+KEYS: Final[dict[str, Key]] = _AT_RUN_TIME | _AT_START
+
+_NO_AUTHENTICATION = "there is no authentication, and serving as if there were would open what you meant to close"
+_NO_REPLICATION = "there is no replication, each broker is a master by itself"
+CONSTANTS: Final[dict[str, Constant]] = {
+    "brokerRole": Constant("ASYNC_MASTER", _NO_REPLICATION),
+    "enableDLegerCommitLog": Constant("false", "a DLedger log has files of another format"),
+    "enableControllerMode": Constant("false", _NO_REPLICATION),
+    "storeType": Constant("default", "queues are plain files, there is no RocksDB"),
+    "aclEnable": Constant("false", _NO_AUTHENTICATION),
+    "authenticationEnabled": Constant("false", _NO_AUTHENTICATION),
+    "authorizationEnabled": Constant("false", _NO_AUTHENTICATION),
+    "useTLS": Constant("false", "connections are not encrypted"),
+}
+
+_SETTING_KEYS = SettingKeys[BrokerSettings]("broker", KEYS, without_effect=WITHOUT_EFFECT, constants=CONSTANTS)
+
+
+def read_keys(properties: Mapping[str, str], base: BrokerSettings | None = None) -> ReadKeys[BrokerSettings]:
+    """`base`, or the defaults, with what the properties say. UsageError for a value that cannot be."""
+    base = base or BrokerSettings()
+    properties = dict(properties)
+    log_folder = properties.pop("storePathCommitLog", "").strip()
+    ratio_warnings = _let_disk_ratios_rise(properties, base)
+    settings, warnings = _SETTING_KEYS.read(properties, base)
+    _check_log_folder(log_folder, settings)
+    return ReadKeys(settings, ratio_warnings + warnings)
+
+
+change_keys = _SETTING_KEYS.change
+write_keys = _SETTING_KEYS.write
+
+
+def _let_disk_ratios_rise(properties: dict[str, str], base: BrokerSettings) -> list[str]:
+    """RocketMQ's usual files let cleaning begin at 88 % of the disk, although from 85 % on it happens anyway."""
+    told = write_keys(base) | properties
+    clean, force = told["diskMaxUsedSpaceRatio"].strip(), told["diskSpaceCleanForciblyRatio"].strip()
+    if not (clean.isdecimal() and force.isdecimal() and int(clean) > int(force)):
+        return []
+    properties["diskMaxUsedSpaceRatio"] = force
+    return [f"diskMaxUsedSpaceRatio={clean} counts as {force}: from diskSpaceCleanForciblyRatio on, files go anyway"]
+
+
+def _check_log_folder(text: str, settings: BrokerSettings) -> None:
+    """A log somewhere else is not silently left there: a broker with an empty log would correct every offset to 0."""
+    folder = settings.store.folder / LOG_FOLDER
+    if text and Path(text) != folder:
+        raise InvalidSetting(
+            f"storePathCommitLog={text}: the log is kept in storePathRootDir, in {folder}. "
+            "Move it there, or leave storePathCommitLog out"
+        )

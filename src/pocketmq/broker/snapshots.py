@@ -1,0 +1,247 @@
+"""Snapshots: the broker's tables on disk, so that a new life of the broker goes on where the last one was.
+
+    save_topics, save_groups, save_offsets ─┐
+    save_soon ──────────────────────────────┼─► the next round ──► bytes taken, on the loop ──► written and synced, in a thread
+    save_changed, save_parts: now and then ─┘                       └─ the disk refuses: the bytes stay, and are tried again
+
+One round at a time. Whoever comes while one is under way joins the next, so a hundred administrators who wait share one write.
+Taking the bytes of a table clears its mark of change; so they are kept here until they are on the disk.
+
+Within a round offsets come first: a crash in the middle of a deletion must not leave offsets of something that is gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.topics import TopicTable
+from pocketmq.clock import Clock
+from pocketmq.errors import StoreError, WrongState
+from pocketmq.protocol.bodies import groups as group_bodies
+from pocketmq.protocol.bodies import topics as topic_bodies
+from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.offsets import ConsumerOffsets
+from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.store.tables import TABLE_LIMITS, Tables
+
+log = logging.getLogger("pocketmq.broker")
+
+TOPICS_FILE: Final = "topics.json"
+GROUPS_FILE: Final = "subscriptionGroup.json"
+OFFSETS_FILE: Final = "consumerOffset.json"
+
+STOP_SECONDS: Final = 10.0
+"""How long stopping waits for a disk that does not answer."""
+
+Failures = dict[str, StoreError]
+"""Why files could not be saved."""
+
+T = TypeVar("T")
+
+
+class Savable(Protocol):
+    """A table with a file of its own. Its owner reads the file, with `Tables.load`."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something that no `snapshot_json` holds yet."""
+
+    def snapshot_json(self, now_ms: int) -> bytes:
+        """The whole table as the bytes of its file. It counts as unchanged from then on."""
+
+
+class _SavedFile:
+    """A table and what of it is not on the disk yet."""
+
+    __slots__ = ("_is_failing", "name", "part", "unsaved")
+
+    def __init__(self, name: str, part: Savable) -> None:
+        self.name = name
+        self.part = part
+        self.unsaved: bytes | None = None
+        self._is_failing = False
+
+    def take(self, now_ms: int) -> bytes | None:
+        """The bytes to write; None when the disk has them."""
+        if self.part.is_changed:
+            self.unsaved = self.part.snapshot_json(now_ms)
+        return self.unsaved
+
+    def tell_failure(self, failure: StoreError) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            log.error("%s; it is kept in memory and tried again", failure)
+
+    def tell_success(self) -> None:
+        self.unsaved = None
+        if self._is_failing:
+            self._is_failing = False
+            log.info("%s is saved again", self.name)
+
+
+class _Round:
+    """Files that are saved together, and the task that does it."""
+
+    __slots__ = ("names", "task")
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.task: asyncio.Task[Failures]
+
+
+class _Versioned:
+    """Topics or groups: changed when their version is not the one that was taken last."""
+
+    def __init__(self, table: TopicTable | GroupTable) -> None:
+        self._table = table
+        self.taken: DataVersion | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        return self._table.version != self.taken
+
+    def snapshot_json(self, now_ms: int) -> bytes:
+        self.taken = self._table.version
+        return write_body(self._table.snapshot())
+
+
+class Snapshots:
+    """Saves the tables of a broker. All but the writing happens on the loop."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Clock,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        *,
+        stop_s: float = STOP_SECONDS,
+    ) -> None:
+        self._tables = tables
+        self._clock = clock
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._saved_topics, self._saved_groups = _Versioned(topics), _Versioned(groups)
+        self._files: dict[str, _SavedFile] = {}
+        self.add(OFFSETS_FILE, offsets)
+        self.add(TOPICS_FILE, self._saved_topics)
+        self.add(GROUPS_FILE, self._saved_groups)
+        self._own = tuple(self._files)
+        self._stop_s = stop_s
+        self._one_at_a_time = asyncio.Lock()
+        self._next: _Round | None = None
+        self._stopped = False
+
+    def add(self, file_name: str, part: Savable) -> None:
+        """Save this table, too."""
+        assert file_name not in self._files, f"two tables want to be {file_name}"
+        self._files[file_name] = _SavedFile(file_name, part)
+
+    def load(self) -> None:
+        """Take over what the last life of the broker left, or a broker of Apache. StoreDamaged when it cannot be read."""
+        if topics := self._read(TOPICS_FILE, topic_bodies.TopicTable):
+            self._topics.restore(topics)
+            self._saved_topics.taken = topics.data_version
+        if groups := self._read(GROUPS_FILE, group_bodies.GroupTable):
+            self._groups.restore(groups)
+            self._saved_groups.taken = groups.data_version
+        if offsets := self._read(OFFSETS_FILE, ConsumerOffsets):
+            strange = self._offsets.restore(offsets)
+            if strange:
+                log.warning("%s: left out, because they are not topic@group: %s", OFFSETS_FILE, ", ".join(strange))
+
+    def _read(self, file_name: str, body: type[T]) -> T | None:
+        return self._tables.load(file_name, partial(read_body, body, limits=TABLE_LIMITS))
+
+    # saving
+
+    async def save_topics(self) -> None:
+        """Return when the topics are on the disk as they are now. StoreError when the disk refuses."""
+        await self._save(TOPICS_FILE)
+
+    async def save_groups(self) -> None:
+        """Return when the groups are on the disk as they are now. StoreError when the disk refuses."""
+        await self._save(GROUPS_FILE)
+
+    async def save_offsets(self) -> None:
+        """Return when the offsets are on the disk as they are now. StoreError when the disk refuses."""
+        await self._save(OFFSETS_FILE)
+
+    async def save_changed(self) -> None:
+        """Save topics, groups and offsets, those that changed. What fails is told in the log, and comes again next time."""
+        await self._finished(self._own)
+
+    async def save_parts(self) -> None:
+        """The same for the tables that were added."""
+        await self._finished(self._files.keys() - set(self._own))
+
+    def save_soon(self) -> None:
+        """Begin to save topics and groups, and wait for nothing: they were made by using them."""
+        if not self._stopped:
+            self._join((TOPICS_FILE, GROUPS_FILE))
+
+    async def stop(self) -> None:
+        """Save everything a last time. A disk that does not answer within `stop_s` is not waited for any longer."""
+        if self._stopped:
+            return
+        last = self._join(self._files)
+        self._stopped = True
+        await asyncio.wait((last.task,), timeout=self._stop_s)
+        lost = [name for name, file in self._files.items() if file.unsaved is not None or file.part.is_changed]
+        if lost:
+            log.error("stopped without saving what changed last in %s", ", ".join(lost))
+        last.task.cancel()
+
+    async def _save(self, file_name: str) -> None:
+        failure = (await self._finished((file_name,))).get(file_name)
+        if failure is not None:
+            # Each of those who wait gets an error of its own.
+            raise type(failure)(*failure.args)
+
+    async def _finished(self, names: Iterable[str]) -> Failures:
+        # Shielded: who asked may hang up meanwhile, and others wait for the same round.
+        return await asyncio.shield(self._join(names).task)
+
+    def _join(self, names: Iterable[str]) -> _Round:
+        if self._stopped:
+            raise WrongState("tables are not saved any more: the broker has stopped")
+        if self._next is None:
+            self._next = _Round()
+            self._next.task = asyncio.get_running_loop().create_task(self._carry_out(self._next))
+            self._next.task.add_done_callback(_tell_surprise)
+        self._next.names.update(names)
+        return self._next
+
+    async def _carry_out(self, current: _Round) -> Failures:
+        async with self._one_at_a_time:
+            self._next = None
+            failures: Failures = {}
+            for name, file in self._files.items():
+                if name in current.names and (failure := await self._write(file)):
+                    failures[name] = failure
+            return failures
+
+    async def _write(self, file: _SavedFile) -> StoreError | None:
+        data = file.take(self._clock.now_ms())
+        if data is None:
+            return None
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._tables.save, file.name, data)
+        except StoreError as failure:
+            file.tell_failure(failure)
+            return failure
+        file.tell_success()
+        return None
+
+
+def _tell_surprise(task: asyncio.Task[Failures]) -> None:
+    """A round that ends with anything but a refusal of the disk: a fault of ours."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("tables could not be saved", exc_info=error)

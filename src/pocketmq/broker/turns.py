@@ -1,0 +1,368 @@
+"""A turn: everything that one read from a socket asks for. This is the broker's hot path.
+
+    frames ──► head ─┬─ send ────────────► staged in the store ─┐
+                     ├─ pull, offset … ──► answered at once     ├─ end of turn: one write to the log, all answers in one write
+                     └─ anything else ───► the store's turn ends first, then its handler (`net.peer`)
+
+    the turn takes too long, or the log is busy ──► the rest waits in `flow`, and is served by a sweep
+
+Sends that must be synced are answered when the sync that covers their turn is done: one sync for all turns since the last.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from pocketmq.broker.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
+from pocketmq.broker.settings import FlowSettings
+from pocketmq.clock import Clock
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy
+from pocketmq.net.line import Line
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api import API
+from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
+from pocketmq.protocol.connection import failure_reply
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.frames import Frame
+from pocketmq.protocol.heads import (
+    Head,
+    HeartbeatHead,
+    LitePullHead,
+    PullHead,
+    QueryOffsetHead,
+    SendBatchHead,
+    SendHead,
+    SendV2Head,
+    UpdateOffsetHead,
+    decode_head,
+)
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger("pocketmq.broker")
+
+Serve = Callable[[Peer, Any, bytes], bytes | None]
+"""Answers a hot request with a whole frame; None when the answer comes later, or never."""
+
+Stage = Callable[[Peer, Any, bytes], "tuple[StagedSend, bool]"]
+StagedSend = tuple[int, bytes, int, int, str | None, str | None]
+"""A send that is staged: opaque, message id, queue id, queue offset, transaction id, recall handle."""
+
+_HEADS: dict[int, Any] = {
+    head.code: head
+    for head in (SendHead, SendV2Head, SendBatchHead, PullHead, LitePullHead, QueryOffsetHead, UpdateOffsetHead)
+}
+_KINDS: dict[type[Any], Kind] = {
+    SendHead: Kind.SEND,
+    SendV2Head: Kind.SEND,
+    SendBatchHead: Kind.SEND,
+    PullHead: Kind.PULL,
+    LitePullHead: Kind.PULL,
+    QueryOffsetHead: Kind.PULL,
+    UpdateOffsetHead: Kind.PULL,
+    HeartbeatHead: Kind.HEARTBEAT,
+}
+_KINDS_OF_CODES: dict[int, Kind] = {
+    RequestCode.CONSUMER_SEND_MSG_BACK: Kind.SEND,
+    RequestCode.SEND_REPLY_MESSAGE: Kind.SEND,
+    RequestCode.SEND_REPLY_MESSAGE_V2: Kind.SEND,
+    RequestCode.END_TRANSACTION: Kind.TRANSACTION,
+    RequestCode.HEART_BEAT: Kind.HEARTBEAT,
+    RequestCode.UNREGISTER_CLIENT: Kind.HEARTBEAT,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Kind.HEARTBEAT,
+}
+"""All others may wait as long as pulls."""
+_LOOK_EVERY = 16
+"""Requests between two looks at the time."""
+
+
+class Sends(Protocol):
+    """What a turn needs of the send handler."""
+
+    def stage(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
+        """Put a send into the store's turn; its answer, and whether that waits for the disk."""
+        ...
+
+    def stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]: ...
+
+    def stored(self, send: StagedSend, code: int = ResponseCode.SUCCESS) -> bytes:
+        """The answer to a send that is stored."""
+        ...
+
+    def failed(self, opaque: int, error: Exception) -> bytes:
+        """The answer to a send that is not."""
+        ...
+
+
+class _Answers:
+    """What one line is told when the store's turn has ended: at once, and after the sync."""
+
+    __slots__ = ("at_once", "line", "staged", "synced")
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.staged = False
+        self.at_once: list[StagedSend] = []
+        self.synced: list[StagedSend] = []
+
+    def take(self) -> tuple[Line, list[StagedSend], list[StagedSend]]:
+        """What is to be answered; a turn of the socket may be several of the store, and begins anew."""
+        taken = self.line, self.at_once, self.synced
+        self.staged, self.at_once, self.synced = False, [], []
+        return taken
+
+
+class Turns:
+    """Takes turns for `net.server`. `serve` has a function for each hot head that is not a send."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        sends: Sends,
+        serve: Mapping[type[Any], Serve],
+        settings: FlowSettings,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._sends = sends
+        self._serve: dict[type[Any], Serve] = {**serve, Command: self._handle}
+        self._clock = clock
+        self._budget_s = settings.turn_budget_ms / 1000
+        self._sweep_s = settings.sweep_interval_ms / 1000
+        self._busy_ms = settings.page_cache_busy_ms
+        self._stage: dict[type[Any], Stage] = {
+            SendHead: sends.stage,
+            SendV2Head: sends.stage,
+            SendBatchHead: self._stage_batch,
+        }
+        self._answers: list[_Answers] = []
+        self._sweeping: asyncio.Handle | None = None
+        self._crowded = False
+        self.waiting = WaitingRequests(settings)
+        self.gate = LogGate(settings)
+
+    def take(self, peer: Peer, frames: list[Frame]) -> None:
+        """`on_turn` of the server: see `net.peer` for the contract."""
+        if peer.refusing:
+            for frame in frames:
+                peer.handle(decode_command(frame))
+            return
+        started = self._clock.monotonic()
+        answers = _Answers(peer.line)
+        left = _LOOK_EVERY
+        try:
+            for index, frame in enumerate(frames):
+                left -= 1
+                if not left:
+                    left = _LOOK_EVERY
+                    if self._clock.monotonic() - started > self._budget_s:
+                        self._put_off(peer, frames[index:], started)
+                        break
+                head = decode_head(frame) or self._other(peer, frame)
+                if head is None:
+                    continue
+                if type(head) not in self._stage and peer.line.should_pause:
+                    peer.line.put_back(frames[index:])
+                    break
+                if self._crowded and self._kept_waiting(peer, head, frame):
+                    continue
+                try:
+                    self._serve_one(peer, head, frame[2], answers)
+                except Exception as error:
+                    self._failed(Waiting(peer, head, frame, started), error)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Write what is staged, and answer. Harmless when nothing is."""
+        if not self._answers:
+            return
+        groups, self._answers = [group.take() for group in self._answers], []
+        try:
+            self._store.end_turn()
+        except PocketMQError as error:
+            log.error("a turn could not be written: %s", error)
+            for line, at_once, synced in groups:
+                line.write(b"".join([self._sends.failed(send[0], error) for send in at_once + synced]))
+            return
+        if not self.gate.is_open:
+            self.gate.took()
+        stored = self._sends.stored
+        for line, at_once, synced in groups:
+            if at_once:
+                line.write(b"".join([stored(send) for send in at_once]))
+            if synced:
+                self._store.when_synced(self._store.end, partial(self._synced, line, synced))
+
+    def _synced(self, line: Line, sends: list[StagedSend], is_safe: bool) -> None:
+        code = ResponseCode.SUCCESS if is_safe else ResponseCode.FLUSH_DISK_TIMEOUT
+        line.write(b"".join([self._sends.stored(send, code) for send in sends]))
+
+    # one request
+
+    def _serve_one(self, peer: Peer, head: Any, body: bytes, answers: _Answers) -> None:
+        stage = self._stage.get(type(head))
+        if stage is None:
+            reply = self._serve[type(head)](peer, head, body)
+            if reply is not None and not head.flag & ONEWAY:
+                answers.line.write(reply)
+            return
+        send, waits = stage(peer, head, body)
+        if not answers.staged:
+            answers.staged = True
+            self._answers.append(answers)
+        if not head.flag & ONEWAY:
+            (answers.synced if waits else answers.at_once).append(send)
+
+    def _stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
+        """All messages of a batch or none: it begins a turn of the store, which can be abandoned as a whole."""
+        self.end()
+        try:
+            return self._sends.stage_batch(peer, head, body)
+        except BaseException:
+            self._store.abandon_turn()
+            raise
+
+    def _other(self, peer: Peer, frame: Frame) -> Head | Command | None:
+        """A frame that is no hot request by its bytes: the head, if it is one all the same, else the command.
+
+        None when there is nothing more to do with it.
+        """
+        command = decode_command(frame)
+        if command.is_response:
+            peer.handle(command)
+            return None
+        make_head = _HEADS.get(command.code)
+        if make_head is None:
+            return command
+        try:
+            ext = read_fields(API[RequestCode(command.code)].request, command.ext)
+        except PocketMQError as error:
+            peer.answer(command, failure_reply(command, error))
+            return None
+        head: Head = make_head(ext=ext, opaque=command.opaque, flag=command.flag, version=command.version)
+        return head
+
+    def _handle(self, peer: Peer, command: Command, body: bytes) -> None:
+        self.end()  # the handler may append, and must find the store between two turns
+        peer.handle(command)
+
+    def _failed(self, request: Waiting, error: Exception) -> None:
+        """What could not be served waits, if that may help; else its sender is told."""
+        if not isinstance(error, PocketMQError):
+            log.error("%s: request %d failed", request.peer.address, request.head.code, exc_info=error)
+        if isinstance(error, StoreBusy):
+            self.gate.refused(error, self._clock.monotonic())
+            self._crowd(self._sweep_s)
+            try:
+                if isinstance(error, PoolEmpty):
+                    raise self.waiting.refusal(Kind.SEND, Cause.REJECTED, str(error))
+                self.waiting.put(Kind.SEND, request, str(error))
+            except PocketMQError as refusal:
+                error = refusal
+            else:
+                return
+        self._refuse(request, error)
+
+    def _refuse(self, request: Waiting, error: Exception) -> None:
+        head = request.head
+        if head.flag & ONEWAY:
+            return
+        if type(head) in self._stage:
+            request.peer.line.write(self._sends.failed(head.opaque, error))
+        else:
+            reply = failure_reply(Command(head.code, opaque=head.opaque), error)
+            request.peer.line.write(encode_command(reply))
+
+    # when there is too much to do
+
+    def _put_off(self, peer: Peer, frames: list[Frame], since: float) -> None:
+        """This turn has had its time: the rest waits, so that other connections get theirs."""
+        for frame in frames:
+            head = decode_head(frame) or self._other(peer, frame)
+            if head is not None:
+                self._wait(_kind_of(head), Waiting(peer, head, frame, since))
+        self._crowd(0)
+
+    def _kept_waiting(self, peer: Peer, head: Head | Command, frame: Frame) -> bool:
+        """Whether a request has to wait behind others of its class, or was refused."""
+        kind, now = _kind_of(head), self._clock.monotonic()
+        request = Waiting(peer, head, frame, now)
+        if kind is Kind.SEND and self.gate.is_shut(now):
+            why = f"{self.gate.why} for {self.gate.busy_ms(now)} ms"
+            self._refuse(request, self.waiting.refusal(kind, Cause.REJECTED, why))
+            return True
+        if self.waiting.count(kind):
+            self._wait(kind, request)
+            return True
+        return False
+
+    def _wait(self, kind: Kind, request: Waiting) -> None:
+        try:
+            self.waiting.put(kind, request, self._why)
+        except PocketMQError as refusal:
+            self._refuse(request, refusal)
+
+    @property
+    def _why(self) -> str:
+        return self.gate.why or "more is asked for than can be served at once"
+
+    def _crowd(self, delay_s: float) -> None:
+        self._crowded = True
+        if self._sweeping is None:
+            loop = asyncio.get_running_loop()
+            self._sweeping = loop.call_later(delay_s, self._sweep) if delay_s else loop.call_soon(self._sweep)
+
+    def _sweep(self) -> None:
+        """Look at those that wait: refuse who waited too long, serve who can be served."""
+        self._sweeping = None
+        now = self._clock.monotonic()
+        for request, refusal in self.waiting.take_expired(now, self._why):
+            self._refuse(request, refusal)
+        if self.gate.busy_ms(now) > self._busy_ms:
+            for request, refusal in self.waiting.take_all(Kind.SEND, Cause.LOG_BUSY, now, self._why):
+                self._refuse(request, refusal)
+        try:
+            self._serve_waiting(now + self._budget_s)
+        finally:
+            self.end()
+        if len(self.waiting):
+            self._crowd(0 if self.gate.is_open else self._sweep_s)
+        elif self.gate.is_open:
+            self._crowded = False
+
+    def _serve_waiting(self, deadline: float) -> None:
+        by_line: dict[Line, _Answers] = {}
+        for kind in Kind:
+            while request := self.waiting.take(kind):
+                line = request.peer.line
+                answers = by_line.setdefault(line, _Answers(line))
+                try:
+                    self._serve_one(request.peer, request.head, request.frame[2], answers)
+                except StoreBusy as error:
+                    self.gate.refused(error, self._clock.monotonic())
+                    self.waiting.put_first(kind, request)
+                    break
+                except Exception as error:
+                    self._failed(request, error)
+                if self._clock.monotonic() > deadline:
+                    return
+
+    def lost(self, peer: Peer) -> None:
+        """A line is gone: nobody waits for its answers."""
+        self.waiting.forget(peer)
+
+    def stop(self) -> None:
+        """Refuse what still waits."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        now = self._clock.monotonic()
+        for kind in Kind:
+            for request, refusal in self.waiting.take_all(kind, Cause.REJECTED, now, "the broker is stopping"):
+                self._refuse(request, refusal)
+
+
+def _kind_of(head: Head | Command) -> Kind:
+    return _KINDS.get(type(head)) or _KINDS_OF_CODES.get(head.code, Kind.PULL)

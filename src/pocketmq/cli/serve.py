@@ -1,0 +1,185 @@
+"""`pocketmq serve`: a name server and a broker, or several, with one command."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from pocketmq.broker.settings import DEFAULT_FOLDER, OPEN_FLAG
+from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
+from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, set_option, settings_given
+from pocketmq.cli.broker_processes import MOST_BROKERS, BrokerPlan, BrokerProcesses, broker_name
+from pocketmq.cli.ready import flush_words, reached_by, show_banner, show_json
+from pocketmq.cli.running import log_to_stderr, run_until_stopped
+from pocketmq.embedded.server import KV_CONFIG_PATH, LOG_SIZE_KEY, Server, check_keys
+from pocketmq.errors import InvalidSetting
+from pocketmq.files import DiskFiles
+from pocketmq.nameserver.settings import DEFAULT_PORT as NAME_SERVER_PORT
+from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.store.layout import find_log_file_bytes
+from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode
+
+PORT_STEP = 10
+"""Between the ports of one broker and the next, as RocketMQ's examples have it."""
+PORT = click.IntRange(0, LARGEST_PORT)
+
+
+class Wishes(NamedTuple):
+    """What the command line asked for."""
+
+    host: str
+    name_server_port: int
+    broker_port: int
+    folder: Path
+    flush: str
+    settings: dict[str, str]
+    is_open: bool
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", metavar="HOST", show_default=True, help="Where to listen.")
+@click.option(
+    "--namesrv-port",
+    type=PORT,
+    default=NAME_SERVER_PORT,
+    metavar="PORT",
+    show_default=True,
+    help="Where the name server listens; 0 is any free port.",
+)
+@click.option(
+    "--broker-port",
+    type=PORT,
+    default=BROKER_PORT,
+    metavar="PORT",
+    show_default=True,
+    help=f"Where the broker listens; 0 is any free port. Further brokers: {PORT_STEP} more each.",
+)
+@advertise_option
+@click.option(
+    "--data",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_FOLDER,
+    metavar="DIR",
+    show_default=True,
+    help="Where everything is kept, each broker in a folder of its own.",
+)
+@click.option(
+    "--flush",
+    type=FLUSH_CHOICE,
+    default=FlushMode.ASYNC.value,
+    show_default=True,
+    help="async answers a send when it is written, sync when it is safe on the disk.",
+)
+@click.option(
+    "--brokers",
+    "count",
+    type=click.IntRange(1, MOST_BROKERS),
+    default=1,
+    metavar="N",
+    show_default=True,
+    help="How many brokers. From 2 on, each is a process of its own.",
+)
+@set_option
+@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen where other machines reach it.")
+@click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
+def serve(
+    host: str,
+    namesrv_port: int,
+    broker_port: int,
+    advertise: str | None,
+    folder: Path,
+    flush: str,
+    count: int,
+    given: tuple[str, ...],
+    is_open: bool,
+    as_json: bool,
+) -> None:
+    """Run a name server and a broker until ctrl-C or SIGTERM.
+
+    Everything that RocketMQ's clients need, for a laptop, a test or a small installation. Give clients the address of the
+    name server. Topics are created by sending to them.
+    """
+    settings = settings_given(given) | ({"brokerIP1": advertise} if advertise else {})
+    wishes = Wishes(host, namesrv_port, broker_port, folder, flush, settings, is_open)
+    show = _show_json if as_json else _show_banner
+    log_to_stderr()
+    if count == 1:
+        run_until_stopped(_in_one_process(wishes), lambda server: show(wishes, server.name_server, _brokers_of(server)))
+    else:
+        run_until_stopped(
+            _in_processes(wishes, count),
+            lambda processes: show(wishes, processes.name_server, [broker.ready for broker in processes.brokers]),
+            BrokerProcesses.until_one_ends,
+        )
+
+
+def _in_one_process(wishes: Wishes) -> Server:
+    return Server(
+        wishes.folder,
+        host=wishes.host,
+        name_server_port=wishes.name_server_port,
+        broker_port=wishes.broker_port,
+        flush=wishes.flush,
+        settings=wishes.settings,
+        open_to_the_network_without_authentication=wishes.is_open,
+    )
+
+
+def _in_processes(wishes: Wishes, count: int) -> BrokerProcesses:
+    check_keys(wishes.settings)
+    if "brokerName" in wishes.settings:
+        raise InvalidSetting("several brokers cannot have one brokerName: they are called broker-a, broker-b …")
+    name_server = NameServerSettings(
+        host=wishes.host,
+        port=wishes.name_server_port,
+        kv_config_path=wishes.folder / KV_CONFIG_PATH,
+        open_to_the_network_without_authentication=wishes.is_open,
+    )
+    return BrokerProcesses(name_server, [_plan(wishes, number) for number in range(count)])
+
+
+def _plan(wishes: Wishes, number: int) -> BrokerPlan:
+    name = broker_name(number)
+    folder = wishes.folder / name
+    port = wishes.broker_port and wishes.broker_port + number * PORT_STEP
+    settings = {"autoCreateTopicEnable": "true"} | wishes.settings
+    if find_log_file_bytes(DiskFiles(), folder) is None:
+        settings.setdefault(LOG_SIZE_KEY, str(EMBEDDED_LOG_FILE_BYTES))
+    options = ["--host", wishes.host, "--port", str(port), "--flush", wishes.flush]
+    options += [OPEN_FLAG] if wishes.is_open else []
+    for key, text in settings.items():
+        options += ["--set", f"{key}={text}"]
+    return BrokerPlan(name, folder, options)
+
+
+def _brokers_of(server: Server) -> list[dict[str, Any]]:
+    settings = server.broker_settings
+    return [{"name": settings.broker_name, "address": server.broker_address, "data": str(settings.store.folder)}]
+
+
+def _show_banner(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]]) -> None:
+    show_banner(
+        "PocketMQ",
+        {
+            "name server": name_server,
+            **{broker["name"]: broker["address"] for broker in brokers},
+            "data": str(wishes.folder),
+            "flush": flush_words(FlushMode(wishes.flush)),
+            "open to": reached_by(Address(wishes.host, 0)),
+        },
+    )
+
+
+def _show_json(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]]) -> None:
+    show_json(
+        "serve",
+        {
+            "name_server": name_server,
+            "brokers": [{fact: broker[fact] for fact in ("name", "address", "data")} for broker in brokers],
+            "data": str(wishes.folder),
+            "flush": wishes.flush,
+            "open_to_the_network": not Address(wishes.host, 0).is_loopback,
+        },
+    )

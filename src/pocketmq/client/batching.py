@@ -1,0 +1,173 @@
+"""Batching: messages that go to the same place at the same time travel as one request.
+
+    send ── fits a batch ──► lane: one for each topic, or chosen queue ──┬─ `batch_bytes` are together ──┐
+         └─ delayed, large, in a transaction ──► alone                   ├─ the first has waited `linger_ms` ─┼──► one batch
+                                                                         └─ `flush`, `stop` ─────────────────┘
+
+A lane sends one batch at a time and in the order of the calls, so the order within a queue is that of the sends, also when an
+attempt fails and is repeated. While a batch is under way the next one fills; the room of the producer bounds how much waits.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from pocketmq.client.outgoing import BatchMember, Outgoing, Packer, can_share_a_batch
+from pocketmq.client.results import SendResult, split_result
+from pocketmq.client.sending import Wish
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.errors import PocketMQError, WrongState
+from pocketmq.model import properties as names
+from pocketmq.model.message import Message
+from pocketmq.model.queue import MessageQueue
+
+ITEM_OVERHEAD_BYTES = 22
+"""What an item of a batch takes beside its body and properties."""
+
+LaneKey = tuple[str, str | None, MessageQueue | None]
+"""Topic, whether the broker should wait, and the queue that was chosen, if one was."""
+
+
+class Deliver(Protocol):
+    """`Sender.deliver`."""
+
+    def __call__(self, out: Outgoing, wish: Wish, /) -> Awaitable[SendResult]: ...
+
+
+class _Lane:
+    """Messages that wait for others to the same place."""
+
+    __slots__ = ("bytes", "futures", "is_sending", "members", "timer", "wish")
+
+    def __init__(self, wish: Wish) -> None:
+        self.wish = wish
+        self.members: list[BatchMember] = []
+        self.futures: list[asyncio.Future[SendResult]] = []
+        self.bytes = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self.is_sending = False
+
+
+class Batching:
+    """The lanes of one producer."""
+
+    def __init__(self, settings: ProducerSettings, packer: Packer, deliver: Deliver) -> None:
+        self._packer = packer
+        self._deliver = deliver
+        self._linger_s = settings.linger_ms / 1000
+        self._batch_bytes = settings.batch_bytes
+        self._compress_over = settings.compress_over_bytes
+        self._lanes: dict[LaneKey, _Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def takes(self, message: Message) -> bool:
+        """Whether the message may wait for others. One that would be compressed is better off alone."""
+        return self._linger_s > 0 and len(message.body) < self._compress_over and can_share_a_batch(message)
+
+    def add(self, message: Message, wish: Wish) -> asyncio.Future[SendResult]:
+        """Let the message wait for others; the future of its own result. The wish is for a queue or for any."""
+        member = self._packer.pack_member(message)
+        key = message.topic, message.properties.get(names.WAIT), wish.queue
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(wish)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[SendResult] = loop.create_future()
+        lane.members.append(member)
+        lane.futures.append(future)
+        lane.bytes += _bytes_of(member)
+        if lane.is_sending:
+            return future
+        if lane.bytes >= self._batch_bytes:
+            self._start(key, lane)
+        elif lane.timer is None:
+            lane.timer = loop.call_later(self._linger_s, self._start, key, lane)
+        return future
+
+    async def flush(self) -> None:
+        """Send what waits, and return when it is done, well or not."""
+        for key, lane in list(self._lanes.items()):
+            if lane.members and not lane.is_sending:
+                self._start(key, lane)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def abandon(self) -> None:
+        """Fail what was not sent."""
+        for task in self._tasks:
+            task.cancel()
+        for lane in self._lanes.values():
+            if lane.timer is not None:
+                lane.timer.cancel()
+            _fail(lane.futures, WrongState("the producer was stopped before this message was sent"))
+        self._lanes.clear()
+
+    def _start(self, key: LaneKey, lane: _Lane) -> None:
+        if lane.timer is not None:
+            lane.timer.cancel()
+            lane.timer = None
+        lane.is_sending = True
+        task = asyncio.get_running_loop().create_task(self._empty(key, lane))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _empty(self, key: LaneKey, lane: _Lane) -> None:
+        """Batch after batch, until nothing waits."""
+        while lane.members:
+            count = _fitting(lane.members, self._batch_bytes)
+            members, lane.members = lane.members[:count], lane.members[count:]
+            futures, lane.futures = lane.futures[:count], lane.futures[count:]
+            lane.bytes = sum(map(_bytes_of, lane.members))
+            await self._send(members, futures, lane.wish)
+        lane.is_sending = False
+        if self._lanes.get(key) is lane:
+            del self._lanes[key]
+
+    async def _send(
+        self, members: Sequence[BatchMember], futures: Sequence[asyncio.Future[SendResult]], wish: Wish
+    ) -> None:
+        try:
+            if len(members) == 1:
+                results = [await self._deliver(self._packer.pack_alone(members[0]), wish)]
+            else:
+                result = await self._deliver(self._packer.pack_batch(members), wish)
+                results = split_result(result, [member.message_id for member in members])
+        except PocketMQError as error:
+            _fail(futures, error)
+        except asyncio.CancelledError:
+            _fail(futures, WrongState("the producer was stopped while this message was being sent"))
+            raise
+        else:
+            for future, own in zip(futures, results, strict=True):
+                if not future.done():
+                    future.set_result(own)
+
+
+def chunks(members: Sequence[BatchMember], max_bytes: int) -> list[Sequence[BatchMember]]:
+    """`members` in their order, as batches that are no larger than `max_bytes`, or hold a single message."""
+    found = []
+    while members:
+        count = _fitting(members, max_bytes)
+        found.append(members[:count])
+        members = members[count:]
+    return found
+
+
+def _fitting(members: Sequence[BatchMember], max_bytes: int) -> int:
+    total = 0
+    for at, member in enumerate(members):
+        total += _bytes_of(member)
+        if total > max_bytes and at:
+            return at
+    return len(members)
+
+
+def _bytes_of(member: BatchMember) -> int:
+    _, body, properties = member.item
+    return ITEM_OVERHEAD_BYTES + len(body) + len(properties)
+
+
+def _fail(futures: Sequence[asyncio.Future[SendResult]], error: PocketMQError) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,94 @@
+"""Messages: reading them by place, key or id, sending them back, deciding and recalling them. Sends have a road of their own."""
+
+from typing import Final, NamedTuple
+
+from pocketmq.client.calls.asking import Calls, Target, named
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import error_for
+from pocketmq.model.message import StoredMessage
+from pocketmq.net.address import Address
+from pocketmq.protocol.api.pulling import (
+    PullMessage,
+    PullReply,
+    QueryConsumeQueue,
+    QueryMessage,
+    QueryMessageReply,
+    ViewMessage,
+)
+from pocketmq.protocol.api.sending import RecallMessage, RecallReply, SendMessageBack
+from pocketmq.protocol.api.transactions import EndTransaction, ResumeCheckHalfMessage
+from pocketmq.protocol.bodies.stats import ConsumeQueueContent
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.record import decode_records
+
+_PULL_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+"""The answers to a pull that carry a header; all others are failures."""
+
+
+class Pulled(NamedTuple):
+    """The answer to a pull: its code is 0, 19, 20 or 21. Records stay as they came, for whoever wants them."""
+
+    code: int
+    header: PullReply
+    records: bytes
+    version: int
+
+
+class MessageCalls(Calls):
+    __slots__ = ()
+
+    async def pull(
+        self,
+        address: Address,
+        broker_name: str,
+        header: PullMessage,
+        *,
+        timeout_s: float,
+        code: RequestCode = RequestCode.PULL_MESSAGE,
+    ) -> Pulled:
+        """One pull, of `address`: any broker behind the name of the queue. `code` may be LITE_PULL_MESSAGE."""
+        answer = await self._brokers.call(address, code, header, extra=named(broker_name), timeout_s=timeout_s)
+        if answer.code not in _PULL_CODES:
+            raise error_for(answer.code, answer.remark)
+        return Pulled(answer.code, read_fields(PullReply, answer.ext), answer.body, answer.version)
+
+    async def by_key(self, target: Target, header: QueryMessage) -> tuple[list[StoredMessage], QueryMessageReply]:
+        """Messages with a key, and how far the index reaches; NotFound when there are none."""
+        answer = await self._brokers.ask(target, RequestCode.QUERY_MESSAGE, header)
+        return decode_records(answer.body), read_fields(QueryMessageReply, answer.ext)
+
+    async def at_log_offset(self, target: Target, log_offset: int, topic: str | None = None) -> StoredMessage:
+        """The message that lies at this offset of the broker's log, as its offset id tells."""
+        answer = await self._brokers.ask(target, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessage(log_offset, topic))
+        return decode_records(answer.body)[0]
+
+    async def queue_entries(self, target: Target, header: QueryConsumeQueue) -> ConsumeQueueContent:
+        return await self._read(target, RequestCode.QUERY_CONSUME_QUEUE, ConsumeQueueContent, header)
+
+    async def send_back(self, broker_name: str, header: SendMessageBack, *, timeout_s: float | None = None) -> None:
+        """Let a message that a consumer failed on come again later, or become a dead letter."""
+        await self._brokers.ask(
+            broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header, extra=named(broker_name), timeout_s=timeout_s
+        )
+
+    async def recall(self, broker_name: str, header: RecallMessage, *, timeout_s: float | None = None) -> str:
+        """Take a timed message back before it is due; its id."""
+        answer = await self._brokers.ask(
+            broker_name, RequestCode.RECALL_MESSAGE, header, extra=named(broker_name), timeout_s=timeout_s
+        )
+        return read_fields(RecallReply, answer.ext).msg_id
+
+    async def end_transaction(self, target: Target, broker_name: str, header: EndTransaction) -> None:
+        """Tell how a transaction ended. RocketMQ never answers: a broker that did not hear it asks."""
+        await self._brokers.tell(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
+
+    async def check_again(self, target: Target, header: ResumeCheckHalfMessage) -> None:
+        """Let a half message be asked about again that was given up."""
+        await self._brokers.ask(target, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)

@@ -1,0 +1,131 @@
+"""Hooks: what happens to messages, told to whoever wants to know. Traces, metrics and users all use the same.
+
+    before_send ──► an attempt ──► after_send            once for each attempt, so a retried message is told of twice
+    before_consume ──► a listener ──► after_consume      once for each call of a listener
+    after_decision                                       a transaction was committed, rolled back, or left open
+
+A hook is a class with those of these methods that it wants. They run where the message is handled and must not wait. One that
+raises is logged and does no harm to the message: watching must never change what is watched.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from pocketmq.client.results import SendResult
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.trace_text import TracedType
+
+log = logging.getLogger("pocketmq.client")
+
+
+class SendEvent(msgspec.Struct, kw_only=True):
+    """One attempt to send. `result` or `error` is there afterwards; neither is for a one-way send. `notes` are the hook's own."""
+
+    group: str
+    messages: Sequence[Message]
+    message_ids: Sequence[str]
+    queue: MessageQueue
+    address: str
+    kind: TracedType
+    body_bytes: int
+    started_ms: int
+    """By the wall clock; `started` is by the one that only grows."""
+    started: float
+    cost_ms: float = 0.0
+    result: SendResult | None = None
+    error: BaseException | None = None
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class DecisionEvent(msgspec.Struct, kw_only=True):
+    """How a transaction was decided."""
+
+    group: str
+    message: Message | StoredMessage
+    topic: str
+    message_id: str
+    transaction_id: str | None
+    state: TransactionState
+    address: str
+    at_ms: int
+    from_check: bool
+
+
+class ConsumeEvent(msgspec.Struct, kw_only=True):
+    """One call of a listener. `succeeded`, `outcome` and `cost_ms` are there afterwards. `notes` are the hook's own."""
+
+    group: str
+    messages: Sequence[StoredMessage]
+    queue: MessageQueue
+    started_ms: int
+    cost_ms: float = 0.0
+    succeeded: bool = False
+    outcome: object = None
+    error: BaseException | None = None
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Hooks:
+    """All hooks by name; each does nothing. Inherit, and override those you want."""
+
+    def before_send(self, event: SendEvent) -> None:
+        """An attempt is about to be made."""
+
+    def after_send(self, event: SendEvent) -> None:
+        """It has an outcome."""
+
+    def before_consume(self, event: ConsumeEvent) -> None:
+        """A listener is about to be called."""
+
+    def after_consume(self, event: ConsumeEvent) -> None:
+        """It returned or raised."""
+
+    def after_decision(self, event: DecisionEvent) -> None:
+        """A transaction was decided."""
+
+
+class HookList:
+    """The hooks of one client, called in the order in which they were given. Empty lists cost one look."""
+
+    def __init__(self, hooks: Iterable[Hooks] = ()) -> None:
+        hooks = tuple(hooks)
+        self._before_send = _overridden(hooks, "before_send")
+        self._after_send = _overridden(hooks, "after_send")
+        self._before_consume = _overridden(hooks, "before_consume")
+        self._after_consume = _overridden(hooks, "after_consume")
+        self._after_decision = _overridden(hooks, "after_decision")
+        self.watch_sends = bool(self._before_send or self._after_send)
+        self.watch_consumption = bool(self._before_consume or self._after_consume)
+        self.watch_decisions = bool(self._after_decision)
+
+    def before_send(self, event: SendEvent) -> None:
+        _call(self._before_send, event)
+
+    def after_send(self, event: SendEvent) -> None:
+        _call(self._after_send, event)
+
+    def before_consume(self, event: ConsumeEvent) -> None:
+        _call(self._before_consume, event)
+
+    def after_consume(self, event: ConsumeEvent) -> None:
+        _call(self._after_consume, event)
+
+    def after_decision(self, event: DecisionEvent) -> None:
+        _call(self._after_decision, event)
+
+
+def _overridden(hooks: Sequence[Hooks], name: str) -> tuple[Callable[[Any], None], ...]:
+    return tuple(getattr(hook, name) for hook in hooks if getattr(type(hook), name) is not getattr(Hooks, name))
+
+
+def _call(functions: Sequence[Callable[[Any], None]], event: object) -> None:
+    for function in functions:
+        try:
+            function(event)
+        except Exception:
+            log.exception("the hook %r failed; the message goes its way", function)

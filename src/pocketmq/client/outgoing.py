@@ -1,0 +1,230 @@
+"""A message on its way out: checked, named, compressed, with its properties as the text that travels.
+
+    Message ── checks ── UNIQ_KEY, WAIT, INSTANCE_ID ── body over 4 KiB: compressed ──► Outgoing ──► one or more attempts
+
+Nothing of the user's message is changed: sending it twice is sending two messages. All attempts of one send carry the same id.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pocketmq.client.send_backs import Resend
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.clock import Clock
+from pocketmq.errors import InvalidMessage
+from pocketmq.model import properties as names
+from pocketmq.model.flags import SysFlag, with_compression
+from pocketmq.model.message import Message
+from pocketmq.model.message_id import UniqueIds
+from pocketmq.model.names import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    is_retry,
+    parse_topic,
+    wrap,
+)
+from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
+from pocketmq.model.properties import format_properties
+from pocketmq.protocol.batch import BatchItem, encode_batch
+from pocketmq.protocol.compression import compress
+
+NOT_FOR_CLIENTS: Final = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
+"""Topics that only brokers write to."""
+
+_POSTPONED: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
+_MAX_CHARS_SURELY_SHORT = MAX_PROPERTIES_BYTES // 4
+
+
+class BatchMember(NamedTuple):
+    """A message that travels in a batch: its id, and what `protocol.batch` wants of it."""
+
+    message: Message
+    message_id: str
+    item: BatchItem
+
+
+class Outgoing:
+    """One message, or a batch of them, ready for any queue of its topic.
+
+    `attempts`, of a message to a retry topic, are how often it was tried to consume, and how often it may be.
+    """
+
+    __slots__ = (
+        "attempts",
+        "body",
+        "flag",
+        "is_reply",
+        "members",
+        "message",
+        "message_id",
+        "properties",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        message: Message,
+        topic: str,
+        message_id: str,
+        body: bytes,
+        properties: str,
+        sys_flag: int = 0,
+        *,
+        members: Sequence[BatchMember] | None = None,
+        is_reply: bool = False,
+        attempts: tuple[int, int] | None = None,
+    ) -> None:
+        self.message = message
+        self.topic = topic
+        self.message_id = message_id
+        self.body = body
+        self.properties = properties
+        self.flag = message.flag
+        self.sys_flag = sys_flag
+        self.members = members
+        self.is_reply = is_reply
+        self.attempts = attempts
+
+    @property
+    def size(self) -> int:
+        """Bytes that count while it is on its way."""
+        return len(self.body) + len(self.properties)
+
+    @property
+    def messages(self) -> list[Message]:
+        return [self.message] if self.members is None else [member.message for member in self.members]
+
+    @property
+    def message_ids(self) -> list[str]:
+        return [self.message_id] if self.members is None else [member.message_id for member in self.members]
+
+
+class Packer:
+    """Makes messages ready, by a producer's settings."""
+
+    def __init__(self, settings: ProducerSettings, ids: UniqueIds, clock: Clock) -> None:
+        self._namespace = settings.namespace
+        self._ids = ids
+        self._clock = clock
+        self._max_bytes = settings.max_message_bytes
+        self._compress_over = settings.compress_over_bytes
+        self._compression = settings.compression
+        self._level = settings.compression_level
+        self._compressed_flag = with_compression(0, settings.compression)
+        self._group = wrap(settings.namespace, settings.group)
+
+    def pack(self, message: Message) -> Outgoing:
+        """Ready to be sent; InvalidMessage says why it never can be."""
+        topic = self._topic_of(message)
+        body = self.checked_body(message)
+        message_id, properties = self._properties(message.properties)
+        if len(body) >= self._compress_over:
+            body = compress(body, self._compression, self._level)
+            return Outgoing(message, topic, message_id, body, properties, self._compressed_flag)
+        return Outgoing(message, topic, message_id, body, properties)
+
+    def pack_half(self, message: Message) -> Outgoing:
+        """The first half of a transaction: brokers keep it to themselves until it is decided. It cannot be postponed."""
+        if message.delay_level or any(name in message.properties for name in _POSTPONED):
+            raise InvalidMessage("a message in a transaction cannot be delayed: it is there when the transaction commits")
+        marked = {**message.properties, names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
+        out = self.pack(replaced(message, message.body, marked))
+        out.message = message
+        out.sys_flag |= SysFlag.TRANSACTION_PREPARED
+        return out
+
+    def pack_resend(self, resend: Resend) -> Outgoing:
+        """A message that a consumer failed on, for its retry topic: its body and its topic are as they were on the wire."""
+        message = replaced(Message(resend.topic, resend.body, flag=resend.flag), resend.body, resend.properties)
+        message_id = resend.properties.get(names.UNIQ_KEY) or self._ids.next(self._clock.now_ms())
+        text = format_properties({names.WAIT: "true", **resend.properties, names.UNIQ_KEY: message_id})
+        attempts = resend.reconsume_times, resend.max_reconsume_times
+        return Outgoing(message, resend.topic, message_id, resend.body, text, resend.sys_flag, attempts=attempts)
+
+    def pack_reply(self, message: Message) -> Outgoing:
+        """The reply to a request, which goes a road of its own. It has nothing to wait for."""
+        message_id = self._ids.next(self._clock.now_ms())
+        text = format_properties({**message.properties, names.UNIQ_KEY: message_id})
+        return Outgoing(message, message.topic, message_id, self.checked_body(message), text, is_reply=True)
+
+    def pack_member(self, message: Message) -> BatchMember:
+        """The same for a message that travels with others, which is never compressed."""
+        body = self.checked_body(message)
+        message_id, properties = self._properties(message.properties)
+        return BatchMember(message, message_id, (message.flag, body, properties.encode()))
+
+    def pack_alone(self, member: BatchMember) -> Outgoing:
+        """A message that waited for others, and none came."""
+        _, body, properties = member.item
+        return Outgoing(
+            member.message, self._topic_of(member.message), member.message_id, body, properties.decode()
+        )
+
+    def pack_batch(self, members: Sequence[BatchMember]) -> Outgoing:
+        """Messages of one topic as one. The batch has an id of its own, which nobody sees but the broker."""
+        message = members[0].message
+        waits = {names.WAIT: message.properties[names.WAIT]} if names.WAIT in message.properties else {}
+        message_id, properties = self._properties(waits)
+        body = encode_batch([member.item for member in members])
+        batch = Message(message.topic, body)
+        return Outgoing(batch, self._topic_of(message), message_id, body, properties, members=members)
+
+    def checked_body(self, message: Message) -> bytes:
+        """The body, if a broker may take it."""
+        body = message.body
+        if type(body) is not bytes:
+            body = _as_bytes(body)
+        if not body:
+            raise InvalidMessage("the body is empty; brokers refuse such a message")
+        if len(body) > self._max_bytes:
+            raise InvalidMessage(f"the body has {len(body)} bytes; at most {self._max_bytes} may be sent (max_message_bytes)")
+        if message.topic in NOT_FOR_CLIENTS:
+            raise InvalidMessage(f"only brokers write to the topic {message.topic!r}")
+        return body
+
+    def _properties(self, own: dict[str, str]) -> tuple[str, str]:
+        message_id = self._ids.next(self._clock.now_ms())
+        text = f"UNIQ_KEY\x01{message_id}\x02"
+        if names.WAIT not in own:
+            text += "WAIT\x01true\x02"
+        if self._namespace is not None:
+            text += f"INSTANCE_ID\x01{self._namespace}\x02"
+        if own:
+            text += format_properties(own)
+            if len(text) > _MAX_CHARS_SURELY_SHORT and len(text.encode()) > MAX_PROPERTIES_BYTES:
+                raise InvalidMessage(
+                    f"keys, tags and properties take {len(text.encode())} bytes; at most {MAX_PROPERTIES_BYTES} may be sent"
+                )
+        return message_id, text
+
+    def _topic_of(self, message: Message) -> str:
+        """The topic as it is called on the wire."""
+        return message.topic if self._namespace is None else parse_topic(wrap(self._namespace, message.topic))
+
+
+def replaced(message: Message, body: bytes, properties: dict[str, str]) -> Message:
+    """A message with the same topic and flag. For names that users may not set themselves."""
+    made = Message(message.topic, body, flag=message.flag)
+    made.properties = properties
+    return made
+
+
+def can_share_a_batch(message: Message) -> bool:
+    """Whether it may travel with others: not what is postponed, retried or half of a transaction."""
+    properties = message.properties
+    if not properties:
+        return True
+    return not (is_retry(message.topic) or any(name in properties for name in _POSTPONED))
+
+
+def _as_bytes(body: object) -> bytes:
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise InvalidMessage(f"the body is {type(body).__name__}, not bytes; a text is sent as text.encode()")

@@ -1,0 +1,173 @@
+"""`pocketmq.Server`: a name server and a broker in this process, for as long as a `with` block lasts.
+
+    with Server()         a loop in a thread of its own      blocking code, tests, notebooks
+    async with Server()   the loop that runs                 programs that are asynchronous themselves
+
+    DIR/nameserver/kvConfig.json        what the name server is told to remember
+    DIR/broker-a/commitlog …            the broker's store; `pocketmq store` and `pocketmq broker --data` open it, too
+
+Without a folder of its own it uses a temporary one, which is removed at the end.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from msgspec.structs import replace
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.setting_keys import read_keys
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.errors import InvalidSetting, WrongState
+from pocketmq.files import DiskFiles, temporary_folder
+from pocketmq.nameserver.server import NameServer
+from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.net.own_host import reachable
+from pocketmq.net.portal import Portal
+from pocketmq.store.layout import find_log_file_bytes
+from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode, StoreSettings
+
+KV_CONFIG_PATH = Path("nameserver", "kvConfig.json")
+"""Below the data folder."""
+LOG_SIZE_KEY = "mappedFileSizeCommitLog"
+GIVEN_OTHERWISE = {
+    "storePathRootDir": "the data folder",
+    "bindAddress": "the host",
+    "listenPort": "the broker's port",
+    "namesrvAddr": "the name server's port",
+    "flushDiskType": "the flush mode",
+}
+"""Keys that would contradict what a server is told otherwise."""
+
+
+class Server:
+    """A name server and a broker. `settings` are RocketMQ's, as in broker.conf: `{"transactionTimeOut": 2000}`.
+
+    Port 0 is any free one. Topics are created by sending to them. Any number of servers may run at once; each is used once.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        name_server_port: int = 0,
+        broker_port: int = 0,
+        flush: str = FlushMode.ASYNC,
+        settings: Mapping[str, str | int | bool] | None = None,
+        open_to_the_network_without_authentication: bool = False,
+    ) -> None:
+        self._data = None if data is None else Path(data)
+        self._names_log_size = LOG_SIZE_KEY in (settings or {})
+        self._name_server_settings = NameServerSettings(
+            host=host,
+            port=name_server_port,
+            kv_config_path=self._data and self._data / KV_CONFIG_PATH,
+            open_to_the_network_without_authentication=open_to_the_network_without_authentication,
+        )
+        base = BrokerSettings(
+            host=host,
+            port=broker_port,
+            store=StoreSettings(folder=Path(), log_file_bytes=EMBEDDED_LOG_FILE_BYTES, flush=_flush_mode(flush)),
+            open_to_the_network_without_authentication=open_to_the_network_without_authentication,
+        )
+        self._broker_settings = _with_keys(base, settings or {})
+        self._name_server: NameServer | None = None
+        self._broker: Broker | None = None
+        self._running: AsyncExitStack | None = None
+        self._portal: Portal | None = None
+        self._process = os.getpid()
+
+    @property
+    def name_server(self) -> str:
+        """Where clients ask for routes: `127.0.0.1:9876`."""
+        if self._name_server is None:
+            raise WrongState("the server does not run: use it inside `with Server() as server:`")
+        return str(reachable(self._name_server.address))
+
+    @property
+    def broker_address(self) -> str:
+        return str(reachable(self._started_broker.address))
+
+    @property
+    def broker_settings(self) -> BrokerSettings:
+        """As they were when it started."""
+        return self._started_broker.settings
+
+    @property
+    def data(self) -> Path:
+        """The folder that everything is kept in."""
+        return self._started_broker.settings.store.folder.parent
+
+    async def __aenter__(self) -> Self:
+        if self._running is not None:
+            raise WrongState("a server runs once; to start again on the same data, make another one")
+        async with AsyncExitStack() as parts:
+            folder = self._data or parts.enter_context(temporary_folder("pocketmq-"))
+            name_server = await parts.enter_async_context(NameServer(self._name_server_settings))
+            broker = await parts.enter_async_context(Broker(self._settings_in(folder, name_server)))
+            self._name_server, self._broker = name_server, broker
+            self._running = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._running is not None:
+            await self._running.aclose()
+
+    def __enter__(self) -> Self:
+        self._portal = Portal("pocketmq server")
+        try:
+            # Also inside a running loop, as in a notebook: it stands still for the moment that starting takes.
+            self._portal.submit(self.__aenter__()).result()
+        except BaseException:
+            self._portal.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._portal is not None
+        if os.getpid() != self._process:
+            return  # the child of a fork: server and data are its parent's
+        try:
+            self._portal.submit(self.__aexit__()).result()
+        finally:
+            self._portal.close()
+
+    def _settings_in(self, folder: Path, name_server: NameServer) -> BrokerSettings:
+        settings = self._broker_settings
+        store = replace(settings.store, folder=folder / settings.broker_name)
+        found = None if self._names_log_size else find_log_file_bytes(DiskFiles(), store.folder)
+        if found is not None:
+            store = replace(store, log_file_bytes=found)
+        return replace(settings, store=store, name_servers=(reachable(name_server.address),))
+
+    @property
+    def _started_broker(self) -> Broker:
+        if self._broker is None:
+            raise WrongState("the server does not run: use it inside `with Server() as server:`")
+        return self._broker
+
+
+def _flush_mode(text: str) -> FlushMode:
+    try:
+        return FlushMode(text)
+    except ValueError:
+        raise InvalidSetting(f"flush={text!r} is none; choose 'async' or 'sync'") from None
+
+
+def check_keys(names: Iterable[str]) -> None:
+    """InvalidSetting for a setting that has a parameter of its own."""
+    for name in names:
+        if name in GIVEN_OTHERWISE:
+            raise InvalidSetting(f"{name} follows from {GIVEN_OTHERWISE[name]}: it is no setting of a server")
+
+
+def _with_keys(base: BrokerSettings, settings: Mapping[str, str | int | bool]) -> BrokerSettings:
+    check_keys(settings)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+    read = read_keys(texts, base)
+    if read.warnings:
+        raise InvalidSetting("; ".join(read.warnings))
+    return read.settings

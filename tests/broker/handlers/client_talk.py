@@ -1,0 +1,230 @@
+"""What the tests about clients share: a server in memory with the handlers for clients, and clients that connect to it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from tests.net.talk import BRISK
+from tests.store.open_store import OpenStore
+
+from pocketmq.broker.appending import Appender
+from pocketmq.broker.carried import CarriedSubscriptions
+from pocketmq.broker.destinations import Destinations
+from pocketmq.broker.filters import Filters
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.handlers.clients import ClientHandlers
+from pocketmq.broker.handlers.relays import RelayHandlers
+from pocketmq.broker.handlers.replying import ReplyHandlers
+from pocketmq.broker.handlers.resets import ResetHandlers
+from pocketmq.broker.members import Members
+from pocketmq.broker.notices import Notices
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.queue_locks import QueueLockTable
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.codes import Language, RequestCode, ResponseCode, Version
+from pocketmq.model.access import Access, Action, Resource
+from pocketmq.model.subscription import Subscription
+from pocketmq.net.address import Address
+from pocketmq.net.dispatcher import Dispatcher
+from pocketmq.net.line import LineSettings
+from pocketmq.net.peer import Peer, PeerSettings
+from pocketmq.net.server import Server, ServerSettings
+from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, MessageModel, ProducerData
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.java_json import write_body
+from pocketmq.store.settings import FlushMode
+from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork
+
+BROKER = Address("10.0.0.9", 10911)
+CALL_S = 10.0
+ALL = (Subscription("T", sub_version=1), Subscription("%RETRY%g", sub_version=1))
+LASTING = PeerSettings(line=LineSettings(idle_s=86_400), silence_s=86_400)
+"""Nobody hangs up by himself."""
+
+Answer = Callable[[Command], Command | Coroutine[Any, Any, Command]]
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+
+
+class Client:
+    """One end of a connection. `told` is what the broker sent by itself; `answers` says what it is answered, by code."""
+
+    def __init__(self, client_id: str, version: int = Version.V5_3_3, language: Language = Language.JAVA) -> None:
+        self.client_id = client_id
+        self.version = version
+        self.language = language
+        self.told: list[Command] = []
+        self.answers: dict[int, Answer] = {}
+        self.peer = Peer(serve=self._serve, settings=LASTING)
+
+    def _serve(self, peer: Peer, command: Command) -> Command | Coroutine[Any, Any, Command]:
+        self.told.append(command)
+        answer = self.answers.get(command.code)
+        return command.reply() if answer is None else answer(command)
+
+    async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
+        """The answer, whatever its code."""
+        ext = None if header is None else write_fields(header)
+        command = Command(code, ext, body, version=self.version, language=self.language)
+        return await self.peer.call(command, 600)
+
+    async def done(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
+        """The answer of success."""
+        answer = await self.ask(code, header, body)
+        assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+        return answer
+
+    async def beat(self, heartbeat: HeartbeatData) -> Command:
+        return await self.done(
+            RequestCode.HEART_BEAT, body=write_body(msgspec.structs.replace(heartbeat, client_id=self.client_id))
+        )
+
+    def take_told(self) -> list[Command]:
+        told, self.told = self.told, []
+        return told
+
+
+def consuming(
+    *groups: str,
+    subscriptions: tuple[Subscription, ...] = ALL,
+    model: MessageModel = MessageModel.CLUSTERING,
+    fingerprint: int = 0,
+    without_sub: bool = False,
+    unit_mode: bool = False,
+) -> HeartbeatData:
+    data = tuple(
+        ConsumerData(group, message_model=model, subscription_data_set=subscriptions, unit_mode=unit_mode)
+        for group in groups
+    )
+    return HeartbeatData("", (), data, fingerprint, without_sub)
+
+
+def producing(*groups: str) -> HeartbeatData:
+    return HeartbeatData("", tuple(map(ProducerData, groups)))
+
+
+class Room:
+    """The handlers for clients over their tables, and a server that has no others."""
+
+    def __init__(self, flush: FlushMode = FlushMode.ASYNC, **settings: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.network = MemoryNetwork(weather=BRISK)
+        self.clock = FakeClock(loop)
+        self.settings = SettingsInUse(BrokerSettings(**settings))
+        now = self.settings.now
+        self.disk = OpenStore.small(FaultyFiles(), self.clock, max_message_bytes=2048, flush=flush)
+        self.store = self.disk.store
+        self.topics = TopicTable(now.cluster, now.broker_name)
+        self.groups = GroupTable(auto_create=now.auto_create_group, max_groups=now.max_groups)
+        self.offsets = OffsetTable()
+        self.members = Members(expiry=now.client_expiry_ms / 1000, max_subscriptions=20)
+        self.locks = QueueLockTable(lease=now.lock_lease_ms / 1000)
+        self.carried = CarriedSubscriptions()
+        self.notices = Notices(self.settings)
+        self.announced = 0
+        self.woken: list[tuple[str, int]] = []
+        self.saved = 0
+        self.records: dict[int, bytes] = {}
+        """Messages that are said to be in the log, by offset, beside those that are."""
+        self.tally = Tally()
+        self._make_handlers()
+        self.server = Server(
+            BROKER,
+            serve=self._dispatcher().serve,
+            on_lost=lambda peer, _: self.clients.lost(peer),
+            network=self.network,
+            settings=ServerSettings(LASTING, drain_s=0.1),
+        )
+
+    def _make_handlers(self) -> None:
+        self.clients = ClientHandlers(
+            members=self.members,
+            groups=self.groups,
+            topics=self.topics,
+            locks=self.locks,
+            filters=Filters(),
+            carried=self.carried,
+            notices=self.notices,
+            settings=self.settings,
+            clock=self.clock,
+            announce=self._announce,
+        )
+        self.relays = RelayHandlers(self.members, self.topics, self.groups, self.settings, record=self._record)
+        self.resets = ResetHandlers(
+            offsets=self.offsets,
+            topics=self.topics,
+            groups=self.groups,
+            members=self.members,
+            store=self.store,
+            settings=self.settings,
+            clock=self.clock,
+            wake=lambda topic, queue_id: self.woken.append((topic, queue_id)),
+            save=self._save,
+        )
+        self.replies = ReplyHandlers(
+            members=self.members,
+            destinations=Destinations(self.topics, self.settings, self.clock, self._announce),
+            appender=Appender(self.store, self.settings, self.clock),
+            settings=self.settings,
+            clock=self.clock,
+            store_host=lambda: self.store.store_host,
+            tally_of=lambda _: self.tally,
+        )
+
+    def _dispatcher(self) -> Dispatcher:
+        tables = [family.table() for family in (self.clients, self.relays, self.resets, self.replies)]
+        return Dispatcher(tables, dict.fromkeys(RequestCode, Access(Resource.CLUSTER, Action.GET)))
+
+    def _record(self, log_offset: int) -> bytes | None:
+        return self.records.get(log_offset) or self.store.record(log_offset)
+
+    def _announce(self) -> None:
+        self.announced += 1
+
+    async def _save(self) -> None:
+        self.saved += 1
+
+    def change(self, **settings: Any) -> None:
+        """Change settings while the broker runs."""
+        self.settings.now = msgspec.structs.replace(self.settings.now, **settings)
+
+    def make_topic(self, name: str, queues: int = 2, *, order: bool = False) -> None:
+        self.topics.put([TopicConfig(name, queues, queues, order=order)], 0)
+
+    async def connect(
+        self,
+        client_id: str,
+        heartbeat: HeartbeatData | None = None,
+        *,
+        version: int = Version.V5_3_3,
+        language: Language = Language.JAVA,
+    ) -> Client:
+        """A client that has said who it is, if there is a heartbeat."""
+        client = Client(client_id, version, language)
+        await self.network.connect(lambda: client.peer.line, BROKER)
+        if heartbeat is not None:
+            await client.beat(heartbeat)
+        return client
+
+
+@asynccontextmanager
+async def served(**settings: Any) -> AsyncIterator[Room]:
+    """A room whose server listens."""
+    room = Room(**settings)
+    async with room.server:
+        yield room
+    room.store.close()
+
+
+async def settled() -> None:
+    """Let what is on its way arrive."""
+    await asyncio.sleep(0.1)

@@ -1,0 +1,66 @@
+"""How long things took."""
+
+import pytest
+
+from pocketmq.broker.stats.durations import Durations
+
+NOTHING = (
+    "[<=0ms]:0 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 "
+    "[4~5s]:0 [5~10s]:0 [10s~]:0 "
+)
+
+
+@pytest.fixture
+def durations() -> Durations:
+    return Durations()
+
+
+def test_nothing_noted_is_shown_as_zeros(durations: Durations) -> None:
+    assert durations.shown() == NOTHING
+    assert durations.percentile_ms(0.99) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (0.3, "[<=0ms]"),
+        (1.5, "[0~10ms]"),
+        (9.9, "[0~10ms]"),
+        (10.0, "[10~50ms]"),
+        (99.0, "[50~100ms]"),
+        (700.0, "[500ms~1s]"),
+        (4_500.0, "[4~5s]"),
+        (9_999.0, "[5~10s]"),
+        (10_001.0, "[10s~]"),
+        (1e9, "[10s~]"),
+    ],
+)
+def test_each_duration_is_shown_in_its_class(durations: Durations, ms: float, shown: str) -> None:
+    durations.note(ms / 1000)
+
+    assert durations.shown() == NOTHING.replace(f"{shown}:0", f"{shown}:1")
+
+
+def test_the_longest_is_remembered_and_the_counts_are_of_the_last_two_minutes(durations: Durations) -> None:
+    durations.note(0.025)
+    durations.turn_over()
+    durations.note(0.002)
+    assert "[0~10ms]:1 [10~50ms]:1 " in durations.shown()
+
+    durations.turn_over()
+    assert "[0~10ms]:1 [10~50ms]:0 " in durations.shown()
+    durations.turn_over()
+
+    assert durations.shown() == NOTHING
+    assert durations.longest_ms == 25.0
+
+
+def test_percentiles_are_the_end_of_a_class(durations: Durations) -> None:
+    for _ in range(990):
+        durations.note(0.00015)
+    for _ in range(10):
+        durations.note(0.03)
+
+    assert durations.percentile_ms(0.5) == 0.2
+    assert durations.percentile_ms(0.99) == 0.2
+    assert durations.percentile_ms(0.999) == 30.0

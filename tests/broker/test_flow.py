@@ -1,0 +1,153 @@
+"""Requests that wait: how long, how many, and what the refused are told."""
+
+import pytest
+
+from pocketmq.broker.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
+from pocketmq.broker.settings import FlowSettings
+from pocketmq.errors import StoreBusy, SystemBusy
+from pocketmq.net.peer import Peer
+
+PEER = Peer()
+
+
+def request(since: float = 0.0, size: int = 10, peer: Peer = PEER) -> Waiting:
+    return Waiting(peer, None, (0, b"h" * size, b""), since)
+
+
+def waiting(**settings: int) -> WaitingRequests:
+    return WaitingRequests(FlowSettings(**settings))
+
+
+def test_requests_of_a_class_are_taken_in_the_order_they_came() -> None:
+    queue = waiting()
+    first, second = request(1.0), request(2.0)
+
+    queue.put(Kind.SEND, first, "busy")
+    queue.put(Kind.SEND, second, "busy")
+
+    assert [queue.take(Kind.SEND), queue.take(Kind.SEND), queue.take(Kind.SEND)] == [first, second, None]
+
+
+def test_what_is_given_back_is_taken_next() -> None:
+    queue = waiting()
+    first, second = request(1.0), request(2.0)
+    queue.put(Kind.SEND, first, "busy")
+    queue.put(Kind.SEND, second, "busy")
+
+    taken = queue.take(Kind.SEND)
+    assert taken is not None
+    queue.put_first(Kind.SEND, taken)
+
+    assert queue.take(Kind.SEND) is first
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit_ms"), [(Kind.SEND, 200), (Kind.TRANSACTION, 3_000), (Kind.PULL, 5_000), (Kind.HEARTBEAT, 31_000)]
+)
+def test_each_class_has_its_own_patience(kind: Kind, limit_ms: int) -> None:
+    queue = waiting()
+    queue.put(kind, request(since=1.0), "busy")
+
+    assert not list(queue.take_expired(1.0 + limit_ms / 1000, "busy"))
+    ((_, refusal),) = queue.take_expired(1.0 + limit_ms / 1000 + 0.002, "busy")
+
+    assert refusal.code == 2
+    assert not len(queue)
+
+
+def test_a_refusal_has_rocketmqs_words_the_cause_and_when_to_come_again() -> None:
+    queue = waiting()
+    queue.put(Kind.SEND, request(since=1.0), "the disk is slow")
+    queue.put(Kind.SEND, request(since=1.3), "the disk is slow")
+
+    ((_, refusal),) = queue.take_expired(1.25, "the disk is slow")
+
+    assert refusal.remark == (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 250ms, size of queue: 2, "
+        "cause: the disk is slow, retry after: 100ms"
+    )
+
+
+def test_one_request_too_many_is_refused_at_once_and_counted() -> None:
+    queue = waiting(max_waiting_sends=1)
+    queue.put(Kind.SEND, request(), "busy")
+
+    with pytest.raises(
+        SystemBusy, match=r"\[OVERLOAD\]system busy.* 1 requests and 10 bytes wait already, because busy"
+    ):
+        queue.put(Kind.SEND, request(), "busy")
+
+    assert queue.count(Kind.SEND) == 1
+    assert queue.refused == {(Kind.SEND, Cause.OVERLOAD): 1}
+
+
+def test_all_classes_share_one_bound_on_bytes_and_get_it_back() -> None:
+    queue = waiting(max_waiting_bytes=100)
+    queue.put(Kind.SEND, request(size=90), "busy")
+
+    with pytest.raises(SystemBusy, match="OVERLOAD"):
+        queue.put(Kind.PULL, request(size=11), "busy")
+    queue.take(Kind.SEND)
+    queue.put(Kind.PULL, request(size=100), "busy")
+
+    assert queue.count(Kind.PULL) == 1
+
+
+def test_pulls_of_a_lost_line_are_forgotten_but_its_sends_are_not() -> None:
+    queue = waiting(max_waiting_bytes=30)
+    gone, other = Peer(), Peer()
+    queue.put(Kind.PULL, request(peer=gone), "busy")
+    queue.put(Kind.PULL, request(peer=other), "busy")
+    queue.put(Kind.SEND, request(peer=gone), "busy")
+
+    queue.forget(gone)
+
+    assert (queue.count(Kind.PULL), queue.count(Kind.SEND)) == (1, 1)
+    queue.put(Kind.PULL, request(), "busy")
+
+
+def test_all_of_a_class_can_be_refused_together() -> None:
+    queue = waiting()
+    for _ in range(3):
+        queue.put(Kind.SEND, request(), "busy")
+    queue.put(Kind.PULL, request(), "busy")
+
+    refused = list(queue.take_all(Kind.SEND, Cause.LOG_BUSY, 0.05, "the disk stands still"))
+
+    assert [refusal.remark[:20] for _, refusal in refused if refusal.remark] == ["[PCBUSY_CLEAN_QUEUE]"] * 3
+    assert len(queue) == 1
+    assert queue.refused == {(Kind.SEND, Cause.LOG_BUSY): 3}
+
+
+def test_the_gate_shuts_when_the_log_has_taken_nothing_for_a_second() -> None:
+    gate = LogGate(FlowSettings())
+
+    gate.refused(StoreBusy("no room"), 10.0)
+    assert not gate.is_open
+    assert not gate.is_shut(10.9)
+    gate.refused(StoreBusy("no room"), 11.001)
+
+    assert gate.is_shut(11.005)
+    assert gate.busy_ms(11.005) == 1005
+    assert gate.why == "no room"
+
+
+def test_a_shut_gate_lets_one_send_try_in_every_sweep() -> None:
+    gate = LogGate(FlowSettings(sweep_interval_ms=10))
+    gate.refused(StoreBusy("no room"), 10.0)
+    gate.refused(StoreBusy("no room"), 12.0)
+
+    assert gate.is_shut(12.009)
+    assert not gate.is_shut(12.011)
+
+
+def test_a_write_opens_the_gate() -> None:
+    gate = LogGate(FlowSettings())
+    gate.refused(StoreBusy("no room"), 10.0)
+    gate.refused(StoreBusy("no room"), 12.0)
+
+    gate.took()
+
+    assert gate.is_open
+    assert not gate.is_shut(12.0)
+    assert gate.busy_ms(12.0) == 0

@@ -1,0 +1,275 @@
+"""One name server: what it is told and when, and what happens when it cannot be told."""
+
+import asyncio
+import logging
+
+import pytest
+from tests.broker.registering import (
+    BROKER_HOST,
+    LISTENING,
+    NAME_SERVER,
+    Broker,
+    Listener,
+    addresses,
+    name_server,
+)
+from tests.nameserver.talk import ask, route
+from tests.net.talk import BRISK
+
+from pocketmq.codes import RequestCode
+from pocketmq.protocol.api.routes import PutKvConfig
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.testing import MemoryNetwork, run
+
+
+def test_everything_is_told_at_the_start_ten_seconds_later_and_every_interval() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server, Broker(network, register_interval_ms=20_000) as broker:
+            await asyncio.sleep(51)
+
+            assert server.times == [0.0, 10.0, 30.0, 50.0]
+            assert server.sizes == [len(broker.topics)] * 4
+
+    run(main())
+
+
+def test_a_topic_that_changed_is_told_alone_and_at_once() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server, Broker(network) as broker:
+            await asyncio.sleep(1)
+            broker.put(TopicConfig("T", 3, 3))
+            await asyncio.sleep(0.1)
+
+            assert server.times == [0.0, 1.0]
+            table = server.table(server.told[1][1])
+            assert table == {"T": TopicConfig("T", 3, 3)}
+
+    run(main())
+
+
+def test_clients_find_a_new_topic_and_its_changes() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with name_server(network) as (_, client), Broker(network) as broker:
+            for queues in (1, 2, 3):
+                broker.put(TopicConfig("T", queues, queues))
+                await asyncio.sleep(0.1)
+                found = await route(client, "T")
+                assert found is not None
+                assert found.queue_datas[0].write_queue_nums == queues
+
+    run(main())
+
+
+def test_topics_that_come_while_one_is_told_are_told_together_afterwards() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server, Broker(network) as broker:
+            server.delay_s = 1.0
+            for number in range(100):
+                broker.put(f"T{number}")
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(3)
+
+            assert server.sizes[1:] == [1, len(broker.topics)]
+
+    run(main())
+
+
+def test_a_change_that_nobody_announced_is_not_hidden_by_one_that_somebody_did() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with name_server(network) as (_, client), Broker(network) as broker:
+            broker.put("A", "B")
+            await asyncio.sleep(0.1)
+
+            broker.topics.put([TopicConfig("A", 2, 2)], broker.clock.now_ms())
+            await asyncio.sleep(0.1)
+            broker.put(TopicConfig("B", 2, 2))
+            await asyncio.sleep(0.1)
+
+            for topic in ("A", "B"):
+                found = await route(client, topic)
+                assert found is not None
+                assert found.queue_datas[0].write_queue_nums == 2
+
+    run(main())
+
+
+def test_a_change_that_changes_nothing_is_not_told() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server, Broker(network) as broker:
+            broker.put("T")
+            await asyncio.sleep(0.1)
+            broker.put("T")
+            await asyncio.sleep(0.1)
+
+            assert len(server.told) == 2
+
+    run(main())
+
+
+def test_topics_that_the_name_server_calls_ordered_become_so_and_are_told() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with name_server(network) as (_, client), Broker(network) as broker:
+            broker.put("T", "U")
+            await asyncio.sleep(0.1)
+            await ask(client, RequestCode.PUT_KV_CONFIG, PutKvConfig("ORDER_TOPIC_CONFIG", "T", "broker-a:8"))
+
+            await asyncio.sleep(11)
+
+            assert broker.topics.is_order("T")
+            assert not broker.topics.is_order("U")
+            assert broker.topics.take_changed() == []
+
+    run(main())
+
+
+def test_a_name_server_that_comes_later_is_told_within_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with Broker(network) as broker:
+            await asyncio.sleep(100)
+            broker.put("T")
+            await asyncio.sleep(1)
+            async with name_server(network) as (_, client):
+                await asyncio.sleep(21)
+
+                assert await addresses(client) == {0: "10.0.0.9:10911"}
+                assert await route(client, "T") is not None
+                await broker.registration.stop()
+
+    with caplog.at_level(logging.INFO, "pocketmq.broker"):
+        run(main())
+    assert f"name server {NAME_SERVER} knows this broker again" in caplog.text
+
+
+def test_a_name_server_that_restarts_is_told_everything_again() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with name_server(network):
+            broker = Broker(network)
+            await broker.registration.start(LISTENING)
+            broker.put("T", "U")
+            await asyncio.sleep(60)
+        async with name_server(network) as (_, client):
+            await asyncio.sleep(5)
+
+            assert await route(client, "T") is not None
+            assert await route(client, "TBW102") is not None
+            await broker.registration.stop()
+
+    run(main())
+
+
+def test_a_line_that_is_cut_is_made_anew_at_once() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with name_server(network) as (_, client), Broker(network.at(BROKER_HOST)):
+            await asyncio.sleep(20)
+            assert network.cut(BROKER_HOST) == 1
+            await asyncio.sleep(0.1)
+
+            assert await addresses(client) == {0: "10.0.0.9:10911"}
+            assert await route(client, "TBW102") is not None
+
+    run(main())
+
+
+def test_a_line_that_swallows_everything_is_given_up() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with name_server(network) as (_, client), Broker(network.at(BROKER_HOST)) as broker:
+            await asyncio.sleep(20)
+            network.half_open(BROKER_HOST)
+            broker.put("T")
+            await asyncio.sleep(10)
+
+            assert await route(client, "T") is not None
+
+    run(main())
+
+
+def test_a_name_server_that_refuses_is_told_everything_a_little_later_each_time() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server:
+            server.refusals = 6
+            async with Broker(network) as broker:
+                await asyncio.sleep(0.5)
+                broker.put("T")
+                await asyncio.sleep(36)
+
+                assert server.times == [0.0, 1.0, 3.0, 7.0, 15.0, 25.0, 35.0]
+                assert server.sizes[1:] == [len(broker.topics)] * 6
+                assert broker.registration.registered == [NAME_SERVER]
+
+    run(main())
+
+
+def test_a_refused_single_topic_is_followed_by_everything() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server, Broker(network) as broker:
+            server.refusals = 1
+            broker.put("T")
+            await asyncio.sleep(2)
+
+            assert server.sizes[1:] == [1, len(broker.topics)]
+
+    run(main())
+
+
+def test_what_changes_while_a_failure_ends_is_told_at_once() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server:
+            server.refusals = 1
+            async with Broker(network) as broker:
+                server.delay_s = 0.5
+                await asyncio.sleep(1.2)
+                broker.put("T")
+                await asyncio.sleep(1)
+
+                assert server.sizes == [len(broker.topics) - 1, len(broker.topics) - 1, 1]
+
+    run(main())
+
+
+def test_stopping_does_not_wait_for_a_name_server_that_is_silent() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server, Broker(network) as broker:
+            server.delay_s = 60
+            started = asyncio.get_running_loop().time()
+
+            await broker.registration.stop()
+
+            assert asyncio.get_running_loop().time() - started < 2
+            assert server.codes[-1] == RequestCode.UNREGISTER_BROKER
+
+    run(main())
+
+
+def test_a_fault_of_ours_does_not_end_the_telling(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with name_server(network) as (_, client):
+            broker = Broker(network)
+            with monkeypatch.context() as patch:
+                patch.setattr(broker.topics, "registration", lambda *_: 1 / 0)
+                await broker.registration.start(LISTENING)
+            assert broker.registration.registered == []
+            await asyncio.sleep(2)
+
+            assert await route(client, "TBW102") is not None
+            await broker.registration.stop()
+
+    run(main())
+    assert "ZeroDivisionError" in caplog.text

@@ -1,0 +1,225 @@
+"""RocketMQ's names of a broker's settings: every one is known, and few may change while it runs."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.golden import captured, needs_golden
+
+from pocketmq.broker.keys_without_effect import WITHOUT_EFFECT
+from pocketmq.broker.setting_keys import CONSTANTS, KEYS, change_keys, read_keys, write_keys
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.errors import InvalidParameter, NoPermission, UsageError
+from pocketmq.model.setting_keys import REFUSED
+from pocketmq.net.address import Address
+from pocketmq.protocol.bodies.properties_text import read_properties
+from pocketmq.store.settings import FlushMode
+
+BROKER_SOURCE = Path(__file__).parents[2] / "src" / "pocketmq" / "broker"
+
+FIXED = {name: key for name, key in KEYS.items() if not key.at_run_time}
+CHANGEABLE = {name: key for name, key in KEYS.items() if key.at_run_time}
+
+USUAL_FILE = b"""
+brokerClusterName = DefaultCluster
+brokerName = broker-b
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = SYNC_FLUSH
+namesrvAddr = 10.0.0.1:9876;10.0.0.2
+listenPort = 0
+storePathRootDir = /data/store
+storePathCommitLog = /data/store/commitlog
+mappedFileSizeCommitLog = 1073741824
+mappedFileSizeConsumeQueue = 300000
+diskMaxUsedSpaceRatio = 88
+messageDelayLevel = 1s 60s 48h
+transactionTimeOut = 2000
+brokerIP1 =
+"""
+
+
+def test_a_file_of_rocketmq_is_read() -> None:
+    settings, warnings = read_keys(read_properties(USUAL_FILE))
+
+    assert (settings.broker_name, settings.port, settings.advertised_host) == ("broker-b", 0, None)
+    assert settings.name_servers == (Address("10.0.0.1", 9876), Address("10.0.0.2", 9876))
+    assert settings.store.folder == Path("/data/store")
+    assert settings.store.flush is FlushMode.SYNC
+    assert settings.store.queue_file_entries == 15_000
+    assert (settings.store.retention_hours, settings.store.delete_hour) == (48, 4)
+    assert settings.store.delay_levels.ms(3) == 48 * 3_600_000
+    assert settings.transaction.timeout_ms == 2000
+    assert [warning.partition(":")[0] for warning in warnings] == ["diskMaxUsedSpaceRatio=88 counts as 85"]
+
+
+def test_what_is_not_named_stays_as_it_was() -> None:
+    base = BrokerSettings(broker_name="b", auto_create_topic=False)
+
+    settings, warnings = read_keys({"listenPort": "1"}, base)
+
+    assert (settings, warnings) == (msgspec.structs.replace(base, port=1), [])
+
+
+def test_all_keys_are_told_as_rocketmq_writes_them() -> None:
+    told = write_keys(BrokerSettings())
+
+    assert set(KEYS) - set(told) == {"brokerIP1", "advertisedPort", "maxConnectionsPerHost"}
+    assert told["flushDiskType"] == "ASYNC_FLUSH"
+    assert told["deleteWhen"] == "04"
+    assert told["diskMaxUsedSpaceRatio"] == "75"
+    assert told["mappedFileSizeConsumeQueue"] == "6000000"
+    assert told["maxFilterMessageSize"] == "16000"
+    assert told["messageDelayLevel"] == "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    assert told["brokerRole"] == "ASYNC_MASTER"
+    assert told["namesrvAddr"] == ""
+
+
+def test_what_is_told_can_be_read_again() -> None:
+    settings = read_keys(
+        {"brokerIP1": "h", "namesrvAddr": "a:1;[::1]:2", "messageDelayLevel": "0s 1d 90m", "deleteWhen": "0"}
+    ).settings
+
+    told = write_keys(settings)
+    again = read_keys(told)
+
+    assert again.warnings == []
+    assert write_keys(again.settings) == told
+    assert told["messageDelayLevel"] == "0s 1d 90m"
+
+
+@needs_golden
+def test_every_key_of_the_real_brokers_is_known_and_in_one_group() -> None:
+    answers = [
+        read_properties(frame.command.body)
+        for frame in captured("mqadmin/*/wire/*getBrokerConfig*.jsonl")
+        if frame.answers == 26
+    ]
+    real = {name for answer in answers for name in answer}
+
+    assert len(real) > 400
+    assert real - KEYS.keys() - CONSTANTS.keys() - WITHOUT_EFFECT.keys() == set()
+
+
+@needs_golden
+def test_values_of_the_real_broker_are_told_in_its_words() -> None:
+    [*_, frame] = [frame for frame in captured("mqadmin/5.3.3/wire/*getBrokerConfig*.jsonl") if frame.answers == 26]
+    real = read_properties(frame.command.body)
+    honoured = {name: text for name, text in real.items() if name in KEYS and name != "diskMaxUsedSpaceRatio"}
+
+    told = write_keys(read_keys(honoured).settings)
+
+    assert {name: told[name] for name in honoured} == honoured
+
+
+def test_no_key_is_in_two_groups() -> None:
+    groups = [KEYS.keys(), CONSTANTS.keys(), WITHOUT_EFFECT.keys()]
+
+    assert len(set().union(*groups)) == sum(map(len, groups))
+
+
+def test_no_two_keys_stand_for_one_field_and_every_field_is_there() -> None:
+    fields = [key.field for key in KEYS.values()]
+    settings = BrokerSettings()
+    parts = {name for name in settings.__struct_fields__ if isinstance(getattr(settings, name), msgspec.Struct)}
+
+    assert len(fields) == len(set(fields))
+    assert {field.partition(".")[0] for field in fields if "." in field} == parts
+    assert all(
+        hasattr(getattr(settings, part) if part else settings, name)
+        for part, _, name in (field.rpartition(".") for field in fields)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        ("brokerClustername", "brokerClustername is not known; did you mean brokerClusterName?"),
+        ("sendMessageThreadPoolNum", "sendMessageThreadPoolNum is not known; did you mean sendMessageThreadPoolNums?"),
+        ("haListenPort", "haListenPort has no effect here: there is no replication"),
+        ("rocketmqHome", "rocketmqHome has no effect here: no installation folder is needed"),
+        ("xyz", "xyz is not known"),
+    ],
+)
+def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
+    assert read_keys({name: "1"}) == (BrokerSettings(), [warning])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("listenPort", "abc", "listenPort=abc is not a whole number"),
+        ("listenPort", "70000", "port 70000"),
+        ("flushDiskType", "async", "flushDiskType=async is not ASYNC_FLUSH or SYNC_FLUSH"),
+        ("deleteWhen", "04;16", "deleteWhen=04;16 is not one hour of the day"),
+        ("deleteWhen", "24", "not one hour of the day"),
+        ("diskMaxUsedSpaceRatio", "0", "diskMaxUsedSpaceRatio=0 is not from 1 to 100, in percent"),
+        ("diskSpaceCleanForciblyRatio", "95", "disk ratios must rise"),
+        ("messageDelayLevel", "1x", "messageDelayLevel: delay level '1x'"),
+        ("namesrvAddr", "a:b", "namesrvAddr: address 'a:b' has no port"),
+        ("brokerPermission", "8", "permission 8"),
+        ("brokerName", "a/b", "a/b"),
+        ("storePathRootDir", "", "storePathRootDir= is not a path"),
+        ("mappedFileSizeCommitLog", "1", "smaller than a page"),
+        ("sendThreadPoolQueueCapacity", "0", "above 0"),
+        ("bindAddress", "0.0.0.0", "open-to-the-network"),
+        ("brokerRole", "SLAVE", "brokerRole=SLAVE cannot be: there is no replication"),
+        ("aclEnable", "true", "aclEnable=true cannot be: there is no authentication"),
+        ("storePathCommitLog", "/elsewhere", "storePathCommitLog=/elsewhere: the log is kept in storePathRootDir"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_reason(name: str, text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(why)):
+        read_keys({name: text})
+
+
+ALLOWED = """
+autoCreateSubscriptionGroup brokerPermission enablePropertyFilter litePullMessageEnable longPollingEnable
+notifyConsumerIdsChangedEnable rejectTransactionMessage shortPollingTimeMills slaveReadEnable storeReplyMessageEnable traceOn
+useServerSideResetOffset
+"""
+
+
+@pytest.mark.parametrize("name", [*KEYS, *CONSTANTS, *WITHOUT_EFFECT, "tlsServerKeyPath", "accessKey", "unheardOf", ""])
+def test_what_may_change_while_running_is_a_fixed_list(name: str) -> None:
+    before = BrokerSettings()
+    now = write_keys(before).get(name, "1")
+    text = {"true": "false", "false": "true", "6": "4"}.get(now, "7")
+
+    if name in ALLOWED.split():
+        after = change_keys(before, {name: text})
+        assert write_keys(after) == write_keys(before) | {name: text}
+        assert after != before
+    else:
+        with pytest.raises(NoPermission) as refusal:
+            change_keys(before, {"longPollingEnable": "false", name: text})
+        assert refusal.value.response_code == 16
+        assert (refusal.value.remark or "").startswith(f"{REFUSED} {name} ")
+
+
+def test_no_path_listener_credential_or_bound_is_on_the_list() -> None:
+    values = {name: getattr(BrokerSettings(), key.field.partition(".")[0]) for name, key in CHANGEABLE.items()}
+    dangerous = re.compile("path|dir|home|key|secret|plugin|class|host|port|addr|name|max.*(bytes|topics|conn)")
+
+    assert set(CHANGEABLE) == set(ALLOWED.split())
+    assert [name for name in CHANGEABLE if dangerous.search(KEYS[name].field)] == []
+    assert {type(value) for value in values.values()} <= {bool, int}
+    assert not any(key.field.startswith("store.") for key in CHANGEABLE.values())
+
+
+@pytest.mark.parametrize("name", CHANGEABLE)
+def test_what_may_change_while_running_is_looked_at_for_each_request(name: str) -> None:
+    field = KEYS[name].field
+    looked_at = re.compile(rf"\b(?:settings|now)\.{field}\b")
+    sources = [path for path in BROKER_SOURCE.rglob("*.py") if ".now" in path.read_text("utf-8")]
+
+    assert [path.name for path in sources if looked_at.search(path.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(("name", "text"), [("longPollingEnable", "maybe"), ("shortPollingTimeMills", "0")])
+def test_a_change_to_an_impossible_value_is_refused_as_such(name: str, text: str) -> None:
+    with pytest.raises(InvalidParameter, match=text):
+        change_keys(BrokerSettings(), {name: text})

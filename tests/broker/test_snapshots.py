@@ -1,0 +1,470 @@
+"""Snapshots: what was saved comes back, what could not be saved is not forgotten, and nobody waits for the disk in vain."""
+
+import asyncio
+import errno
+import logging
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+from tests.golden import GOLDEN, needs_golden
+
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.snapshots import Snapshots
+from pocketmq.broker.topics import TopicTable
+from pocketmq.errors import StoreDamaged, StoreError, StoreFull, WrongState
+from pocketmq.files import DiskFiles, Files
+from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.store.tables import Tables, read_table
+from pocketmq.testing import FakeClock, FaultyFiles, VirtualLoop, run
+
+NOW = 1_700_000_000_000
+CONFIG = Path("/store/config")
+
+
+class Progress:
+    """A table of one number, as other parts of a broker have them."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.is_changed = False
+
+    def snapshot_json(self, now_ms: int) -> bytes:
+        self.is_changed = False
+        return b'{"number":%d,"saved":%d}' % (self.number, now_ms)
+
+
+class Broker:
+    """The tables of a broker, and the disk that they are on."""
+
+    def __init__(self, disk: Files | None = None, folder: Path = CONFIG, stop_s: float = 10.0) -> None:
+        self.disk = disk or FaultyFiles()
+        self.topics = TopicTable("DefaultCluster", "broker-a", started_ms=NOW)
+        self.groups = GroupTable(started_ms=NOW)
+        self.offsets = OffsetTable(started_ms=NOW)
+        self.tables = Tables(self.disk, folder)
+        self.snapshots = Snapshots(self.tables, FakeClock(), self.topics, self.groups, self.offsets, stop_s=stop_s)
+
+    @property
+    def faulty(self) -> FaultyFiles:
+        assert isinstance(self.disk, FaultyFiles)
+        return self.disk
+
+    def create(self, *topics: str) -> None:
+        self.topics.put([TopicConfig(topic, 2, 2) for topic in topics], NOW + 1)
+
+    def again(self, disk: Files | None = None) -> "Broker":
+        """The next life of the broker, on the same disk or on another."""
+        broker = Broker(disk or self.disk)
+        broker.snapshots.load()
+        return broker
+
+    def saves(self, file_name: str) -> int:
+        """How often a file was replaced."""
+        target = str(CONFIG / file_name)
+        return sum(one.target == target for one in self.faulty.operations if one.kind == "replace")
+
+
+def virtual_loop() -> VirtualLoop:
+    return cast("VirtualLoop", asyncio.get_running_loop())
+
+
+def test_what_was_saved_comes_back_in_the_next_life() -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.create("T")
+        broker.groups.put([SubscriptionGroupConfig("g", retry_max_times=3)], NOW + 2)
+        broker.groups.set_readable("g", "T", False, NOW + 3)
+        broker.offsets.commit("g", "T", 1, 42)
+
+        await broker.snapshots.save_changed()
+
+        again = broker.again(broker.faulty.crash(Random(1), survives="nothing"))
+        assert again.topics.snapshot() == broker.topics.snapshot()
+        assert again.groups.snapshot() == broker.groups.snapshot()
+        assert again.offsets.snapshot() == broker.offsets.snapshot()
+
+    run(main())
+
+
+def test_a_new_broker_saves_its_tables_and_a_loaded_one_has_nothing_to_save() -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.snapshots.load()
+
+        await broker.snapshots.save_changed()
+        again = broker.again()
+        await again.snapshots.save_changed()
+
+        assert broker.saves("topics.json") == 1
+        assert broker.saves("subscriptionGroup.json") == 1
+        assert broker.saves("consumerOffset.json") == 0
+
+    run(main())
+
+
+def test_only_what_changed_is_saved() -> None:
+    async def main() -> None:
+        broker = Broker()
+        await broker.snapshots.save_changed()
+
+        broker.offsets.commit("g", "T", 0, 1)
+        await broker.snapshots.save_changed()
+        await broker.snapshots.save_changed()
+
+        saves = [broker.saves(name) for name in ("consumerOffset.json", "topics.json", "subscriptionGroup.json")]
+        assert saves == [1, 1, 1]
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["topics", "groups", "offsets"])
+def test_what_an_administrator_was_promised_survives_a_power_loss(kind: str) -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.create("T")
+        broker.groups.put([SubscriptionGroupConfig("g")], NOW + 1)
+        broker.offsets.commit("g", "T", 0, 7)
+
+        await getattr(broker.snapshots, f"save_{kind}")()
+
+        again = broker.again(broker.faulty.crash(Random(1), survives="nothing"))
+        found = {
+            "topics": "T" in again.topics,
+            "groups": "g" in again.groups,
+            "offsets": bool(again.offsets.groups_of("T")),
+        }
+        assert found == {name: name == kind for name in found}
+
+    run(main())
+
+
+def test_changes_that_wait_share_one_write() -> None:
+    async def main() -> None:
+        broker = Broker()
+        virtual_loop().count_stalled(broker.faulty.stalled)
+        with broker.faulty.stall("sync", "*topics.json.tmp") as stall:
+            first = asyncio.create_task(broker.snapshots.save_topics())
+            await asyncio.sleep(0.1)
+            assert stall.waiting == 1
+            later = []
+            for number in range(100):
+                broker.create(f"T{number}")
+                later.append(asyncio.create_task(broker.snapshots.save_topics()))
+            await asyncio.sleep(0.1)
+            assert not any(task.done() for task in (first, *later))
+
+        await asyncio.gather(first, *later)
+
+        assert broker.saves("topics.json") == 2
+        assert "T99" in broker.again().topics
+
+    run(main())
+
+
+def test_the_loop_goes_on_while_the_disk_does_not() -> None:
+    async def main() -> None:
+        broker = Broker()
+        virtual_loop().count_stalled(broker.faulty.stalled)
+        with broker.faulty.stall("sync", "*.tmp"):
+            saving = asyncio.create_task(broker.snapshots.save_changed())
+            await asyncio.sleep(60)
+            assert not saving.done()
+        await saving
+
+    run(main())
+
+
+def test_a_disk_that_refuses_is_told_to_the_administrator_and_once_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.create("T")
+        with caplog.at_level(logging.INFO, "pocketmq.broker"), broker.faulty.fail("sync", errno.ENOSPC, times=None):
+            outcomes = await asyncio.gather(
+                broker.snapshots.save_topics(), broker.snapshots.save_topics(), return_exceptions=True
+            )
+            await broker.snapshots.save_changed()
+            assert [type(outcome) for outcome in outcomes] == [StoreFull, StoreFull]
+            assert outcomes[0] is not outcomes[1]
+            assert "T" in broker.topics
+
+        told = [record.message for record in caplog.records if "topics.json" in record.message]
+        assert len(told) == 1
+        assert "No space left" in told[0]
+
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "pocketmq.broker"):
+            await broker.snapshots.save_changed()
+        assert "topics.json is saved again" in caplog.text
+        assert "T" in broker.again().topics
+
+    run(main())
+
+
+def test_offsets_that_could_not_be_saved_are_saved_the_next_time() -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.offsets.commit("g", "T", 0, 5)
+        with broker.faulty.fail("write", path="*consumerOffset*"):
+            await broker.snapshots.save_changed()
+        assert not broker.offsets.is_changed
+
+        await broker.snapshots.save_changed()
+
+        assert broker.again().offsets.stored("g", "T", 0) == 5
+
+    run(main())
+
+
+def test_offsets_that_changed_after_a_failure_are_saved_with_those_that_failed() -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.offsets.commit("g", "T", 0, 5)
+        with broker.faulty.fail("write", path="*consumerOffset*"), pytest.raises(StoreError):
+            await broker.snapshots.save_offsets()
+        broker.offsets.commit("g", "T", 1, 6)
+
+        await broker.snapshots.save_offsets()
+
+        again = broker.again().offsets
+        assert (again.stored("g", "T", 0), again.stored("g", "T", 1)) == (5, 6)
+
+    run(main())
+
+
+def test_one_table_that_fails_keeps_no_other_from_being_saved() -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.create("T")
+        broker.groups.put([SubscriptionGroupConfig("g")], NOW + 1)
+        with broker.faulty.fail("open", path="*topics.json.tmp", times=None):
+            refused, saved = await asyncio.gather(
+                broker.snapshots.save_topics(), broker.snapshots.save_groups(), return_exceptions=True
+            )
+
+        assert isinstance(refused, StoreError)
+        assert saved is None
+        assert "g" in broker.again().groups
+
+    run(main())
+
+
+def test_offsets_of_a_deleted_topic_are_gone_before_the_topic_is() -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.create("T")
+        broker.offsets.commit("g", "T", 0, 5)
+        await broker.snapshots.save_changed()
+        before = broker.faulty.position
+        broker.topics.delete("T", NOW + 2)
+        broker.offsets.delete_topic("T")
+
+        await asyncio.gather(broker.snapshots.save_topics(), broker.snapshots.save_offsets())
+
+        for point in broker.faulty.crash_points(seed=7, states=3):
+            if point.position > before:
+                again = broker.again(point.files)
+                assert "T" in again.topics or not again.offsets.groups_of("T")
+
+    run(main())
+
+
+def test_who_hangs_up_does_not_stop_the_saving() -> None:
+    async def main() -> None:
+        broker = Broker()
+        virtual_loop().count_stalled(broker.faulty.stalled)
+        broker.create("T")
+        with broker.faulty.stall("sync", "*.tmp"):
+            impatient = asyncio.create_task(broker.snapshots.save_topics())
+            patient = asyncio.create_task(broker.snapshots.save_topics())
+            await asyncio.sleep(0.1)
+            impatient.cancel()
+            await asyncio.sleep(0.1)
+            assert impatient.cancelled()
+        await patient
+
+        assert "T" in broker.again().topics
+
+    run(main())
+
+
+def test_topics_and_groups_that_were_made_by_using_them_are_saved_soon() -> None:
+    async def main() -> None:
+        broker = Broker()
+        for number in range(1000):
+            broker.create(f"T{number}")
+            broker.snapshots.save_soon()
+        broker.groups.ensure("g", NOW + 1)
+        broker.snapshots.save_soon()
+
+        await asyncio.sleep(0.1)
+
+        again = broker.again()
+        assert "T999" in again.topics
+        assert "g" in again.groups
+        assert broker.saves("topics.json") <= 2
+
+    run(main())
+
+
+def test_further_tables_are_saved_beside() -> None:
+    async def main() -> None:
+        broker, progress = Broker(), Progress()
+        broker.snapshots.add("progress.json", progress)
+        progress.number, progress.is_changed = 3, True
+
+        await broker.snapshots.save_changed()
+        assert broker.saves("progress.json") == 0
+        await broker.snapshots.save_parts()
+        await broker.snapshots.save_parts()
+
+        assert broker.saves("progress.json") == 1
+        assert broker.tables.load("progress.json", read_table) == {"number": 3, "saved": FakeClock().now_ms()}
+
+    run(main())
+
+
+def test_stopping_saves_everything() -> None:
+    async def main() -> None:
+        broker, progress = Broker(), Progress()
+        broker.snapshots.add("progress.json", progress)
+        broker.create("T")
+        broker.offsets.commit("g", "T", 0, 9)
+        progress.is_changed = True
+
+        await broker.snapshots.stop()
+        await broker.snapshots.stop()
+
+        again = broker.again()
+        assert "T" in again.topics
+        assert again.offsets.stored("g", "T", 0) == 9
+        assert broker.saves("progress.json") == 1
+        broker.snapshots.save_soon()
+        with pytest.raises(WrongState):
+            await broker.snapshots.save_topics()
+
+    run(main())
+
+
+def test_stopping_does_not_wait_for_ever_for_a_disk_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        broker = Broker(stop_s=10)
+        virtual_loop().count_stalled(broker.faulty.stalled)
+        await broker.snapshots.save_changed()
+        broker.create("T")
+        broker.offsets.commit("g", "T", 0, 9)
+        started = asyncio.get_running_loop().time()
+        with broker.faulty.stall("sync", "*.tmp"):
+            await broker.snapshots.stop()
+            assert asyncio.get_running_loop().time() - started == 10
+
+        assert "without saving what changed last in consumerOffset.json, topics.json" in caplog.text
+
+    run(main())
+
+
+def test_stopping_on_a_broken_disk_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        broker = Broker()
+        await broker.snapshots.save_changed()
+        broker.create("T")
+        with broker.faulty.fail("sync", times=None):
+            await broker.snapshots.stop()
+
+        assert "without saving what changed last in topics.json" in caplog.text
+
+    run(main())
+
+
+def test_a_table_that_breaks_our_own_rules_is_logged_as_our_fault(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Progress):
+        def snapshot_json(self, now_ms: int) -> bytes:
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        broker, broken = Broker(), Broken()
+        broken.is_changed = True
+        broker.snapshots.add("broken.json", broken)
+
+        with pytest.raises(ZeroDivisionError):
+            await broker.snapshots.save_parts()
+        await broker.snapshots.save_changed()
+
+        assert "tables could not be saved" in caplog.text
+        assert broker.saves("topics.json") == 1
+
+    run(main())
+
+
+def test_a_damaged_table_without_a_sound_copy_stops_the_start() -> None:
+    disk = FaultyFiles()
+    disk.make_dir(CONFIG)
+    with disk.open(CONFIG / "topics.json", create=True) as file:
+        file.write_at(0, b'{"topicConfigTable":{"T":{"perm":6')
+
+    with pytest.raises(StoreDamaged, match=r"topics\.json is damaged"):
+        Broker(disk).snapshots.load()
+
+
+def test_keys_that_mean_nothing_are_named_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyFiles()
+    disk.make_dir(CONFIG)
+    with disk.open(CONFIG / "consumerOffset.json", create=True) as file:
+        file.write_at(0, b'{"offsetTable":{"T@g":{0:4},"strange":{0:1}}}')
+    broker = Broker(disk)
+
+    broker.snapshots.load()
+
+    assert broker.offsets.stored("g", "T", 0) == 4
+    assert "strange" in caplog.text
+
+
+@needs_golden
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+@pytest.mark.parametrize("state", ["clean", "live"])
+def test_the_tables_of_an_apache_broker_are_taken_over_and_kept(version: str, state: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        captured = Path(GOLDEN, "store", version, state, "config")
+        broker = Broker(DiskFiles(), captured)
+        broker.snapshots.load()
+        ours = Broker(DiskFiles(), tmp_path)
+        ours.topics.restore(broker.topics.snapshot())
+        ours.groups.restore(broker.groups.snapshot())
+        for key, queues in broker.offsets.snapshot().offset_table.items():
+            topic, group = key.split("@")
+            for queue_id, offset in queues.items():
+                ours.offsets.commit(group, topic, queue_id, offset)
+
+        await ours.snapshots.stop()
+
+        for name, table in (
+            ("topics.json", "topicConfigTable"),
+            ("subscriptionGroup.json", "subscriptionGroupTable"),
+            ("consumerOffset.json", "offsetTable"),
+        ):
+            theirs = _without_dropped(_rows(captured / name, table))
+            assert theirs.items() <= _without_dropped(_rows(tmp_path / name, table)).items()
+            assert theirs
+
+    run(main())
+
+
+def _rows(path: Path, table: str) -> dict[str, Any]:
+    rows: dict[str, Any] = read_table(path.read_bytes())[table]
+    return rows
+
+
+def _without_dropped(rows: dict[str, Any]) -> dict[str, Any]:
+    """Queue ids as texts; and of settings only those that release 4.9 has, too: newer ones have their defaults."""
+    return {
+        key: {str(name): value for name, value in row.items() if str(name) not in _NEW_IN_5}
+        for key, row in rows.items()
+    }
+
+
+_NEW_IN_5 = {"attributes", "consumeMessageOrderly", "consumeTimeoutMinute", "groupRetryPolicy", "groupSysFlag"}

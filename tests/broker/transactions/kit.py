@@ -1,0 +1,169 @@
+"""A broker's transactions on a disk in memory, with a producer that writes down what it is asked."""
+
+from typing import Self
+
+import msgspec
+from tests.store.kit import HOST
+from tests.store.open_store import OpenStore
+
+from pocketmq.broker.appending import Appender
+from pocketmq.broker.drafts import Draft, Place
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TransactionSettings
+from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.transactions.checks import Asked
+from pocketmq.broker.transactions.half import as_half
+from pocketmq.broker.transactions.transactions import Transactions
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import StoredMessage
+from pocketmq.protocol.api.transactions import CheckTransactionState, EndTransaction
+from pocketmq.protocol.bodies.offsets import ConsumerOffsets
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.record import decode_record, decode_records
+from pocketmq.testing import run
+from pocketmq.testing.disk.power_loss import Survives
+
+GROUP = "PG"
+COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
+ROOMY = {"log_file_bytes": 64 * 1024, "queue_file_entries": 1000, "index_slots": 500, "index_entries": 2000}
+
+
+class Producer:
+    """The line to a producer. What it is asked stays here until somebody looks."""
+
+    def __init__(self) -> None:
+        self.questions: list[Command] = []
+
+    def oneway(self, command: Command) -> None:
+        self.questions.append(command)
+
+    def take(self) -> list[tuple[CheckTransactionState, StoredMessage]]:
+        """What was asked since the last time."""
+        questions, self.questions = self.questions, []
+        return [(read_fields(CheckTransactionState, q.ext), decode_record(q.body)) for q in questions]
+
+
+class Lab:
+    """Transactions of one run of a broker; `crash` and `restart` give the next."""
+
+    def __init__(self, opened: OpenStore, settings: BrokerSettings, saved: ConsumerOffsets | None = None) -> None:
+        self.opened, self.store, self.clock = opened, opened.store, opened.clock
+        self.in_use = SettingsInUse(settings)
+        self.appender = Appender(self.store, self.in_use, self.clock)
+        self.topics = TopicTable("C", "broker-a")
+        self.topics.put([TopicConfig("T", 4, 4)], self.clock.now_ms())
+        self.offsets = OffsetTable()
+        self.saved = saved or ConsumerOffsets()
+        self.offsets.restore(self.saved)
+        self.producer = Producer()
+        self.connected = {GROUP}
+        self.announced = 0
+        self.transactions = Transactions(
+            self.store,
+            self.appender,
+            self.topics,
+            self.offsets,
+            self._find,
+            self.in_use,
+            self.clock,
+            self._announce,
+        )
+        self.transactions.load()
+
+    @classmethod
+    def new(cls, *, transaction: TransactionSettings | None = None, **store_changes: object) -> Self:
+        settings = BrokerSettings(transaction=transaction or TransactionSettings())
+        return cls(OpenStore.small(**{**ROOMY, **store_changes}), settings)
+
+    def _find(self, group: str) -> Asked | None:
+        return self.producer if group in self.connected else None
+
+    def _announce(self) -> None:
+        self.announced += 1
+
+    # the next run
+
+    def save_offsets(self) -> None:
+        """What a broker does every few seconds."""
+        self.saved = self.offsets.snapshot()
+
+    def restart(self) -> "Lab":
+        self.transactions.note()
+        self.opened.run_workers()
+        self.save_offsets()
+        return Lab(self.opened.reopen(), self.in_use.now, self.saved)
+
+    def crash(self, survives: Survives = "everything", seed: int = 0) -> "Lab":
+        """Only what was saved before is known of the offsets."""
+        return Lab(self.opened.crash(survives, seed), self.in_use.now, self.saved)
+
+    # using it
+
+    def draft(self, body: bytes = b"body", topic: str = "T", queue_id: int = 1, **properties: str) -> Draft:
+        return Draft(
+            topic=topic,
+            queue_id=queue_id,
+            body=body,
+            properties={"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"KEY-{body.decode()}", **properties},
+            born_ms=self.clock.now_ms(),
+            born_host=HOST,
+            sys_flag=4,
+        )
+
+    def send(self, body: bytes = b"body", **properties: str) -> Place:
+        """A message in a transaction; where its half message is."""
+        return self.appender.append(as_half(self.draft(body, **properties)))
+
+    def end(
+        self,
+        place: Place,
+        state: int = COMMIT,
+        *,
+        group: str = GROUP,
+        queue_offset: int | None = None,
+        check: bool = False,
+    ) -> None:
+        """What the producer of the half message at `place` decides."""
+        self.transactions.end(
+            EndTransaction(
+                producer_group=group,
+                tran_state_table_offset=place.queue_offset if queue_offset is None else queue_offset,
+                commit_log_offset=place.log_offset,
+                commit_or_rollback=int(state),
+                msg_id="",
+                from_transaction_check=check,
+            )
+        )
+
+    def check(self, after_ms: int = 6_000) -> list[Place]:
+        """Let time pass and check; where the copies are about which the producer was asked."""
+        self.clock.advance_ms(after_ms)
+        run(self.transactions.check())
+        self.opened.run_workers()
+        return [
+            Place(0, header.tran_state_table_offset, header.commit_log_offset) for header, _ in self.producer.take()
+        ]
+
+    def message(self, place: Place) -> StoredMessage:
+        found = self.store.message(place.log_offset)
+        assert found is not None
+        return found
+
+    def messages(self, topic: str = "T", queue_id: int = 1) -> list[StoredMessage]:
+        found: list[StoredMessage] = []
+        offset = 0
+        while offset < self.store.max_offset(topic, queue_id):
+            result = self.store.read(topic, queue_id, offset, 32)
+            found += decode_records(result.body())
+            offset = result.next_offset
+        return found
+
+    def delivered(self) -> list[bytes]:
+        """Bodies of the committed messages."""
+        return [message.body for message in self.messages()]
+
+    def with_transaction(self, **changes: int) -> None:
+        now = self.in_use.now
+        self.in_use.now = msgspec.structs.replace(now, transaction=msgspec.structs.replace(now.transaction, **changes))

@@ -1,0 +1,195 @@
+"""Which half messages are open, while the broker runs and after it was started again."""
+
+import errno
+import logging
+
+import pytest
+from tests.broker.transactions.kit import ROLLBACK, Lab
+
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TransactionSettings
+from pocketmq.broker.transactions.ledger import Ledger
+from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
+from pocketmq.model.transactions import undecided
+
+
+def ledger_of(lab: Lab, settings: BrokerSettings | None = None) -> Ledger:
+    in_use = SettingsInUse(settings) if settings else lab.in_use
+    ledger = Ledger(lab.store, lab.appender, lab.offsets, in_use, lab.clock)
+    ledger.load()
+    return ledger
+
+
+def ops(lab: Lab) -> list[bytes]:
+    return [op.body for op in lab.messages(OP_HALF_TOPIC, 0)]
+
+
+def open_ones(ledger: Ledger) -> list[int]:
+    return [offset for offset in range(ledger.end) if ledger.is_open(offset)]
+
+
+def filled(halves: int) -> tuple[Lab, Ledger]:
+    lab = Lab.new()
+    for number in range(halves):
+        lab.send(str(number).encode())
+    return lab, ledger_of(lab)
+
+
+def test_a_half_message_is_open_until_it_is_closed() -> None:
+    lab, ledger = filled(3)
+
+    ledger.close([1])
+
+    assert open_ones(ledger) == [0, 2]
+    assert [ledger.next_open(at, 3) for at in range(4)] == [0, 2, 2, 3]
+    assert not ledger.is_open(3)
+    assert not ledger.is_open(-1)
+
+
+def test_a_broker_without_any_transaction_has_nothing_open() -> None:
+    ledger = ledger_of(Lab.new())
+
+    ledger.advance()
+
+    assert (ledger.start, ledger.end, ledger.next_open(0, 0)) == (0, 0, 0)
+
+
+def test_what_was_closed_is_noted_together() -> None:
+    lab, ledger = filled(3)
+
+    ledger.close([0, 2])
+    assert ops(lab) == []
+    ledger.note()
+    ledger.note()
+
+    (op,) = lab.messages(OP_HALF_TOPIC, 0)
+    assert (op.body, op.properties) == (b"0,2,", {"TAGS": "d", "WAIT": "true"})
+    assert op.packed_born_host == lab.store.store_host
+
+
+def test_closing_twice_is_noted_once() -> None:
+    lab, ledger = filled(1)
+
+    ledger.close([0])
+    ledger.close([0])
+    ledger.note()
+
+    assert ops(lab) == [b"0,"]
+
+
+def test_enough_to_note_is_noted_at_once() -> None:
+    lab, _ = filled(4)
+    ledger = ledger_of(lab, BrokerSettings(transaction=TransactionSettings(op_batch_bytes=6)))
+
+    ledger.close([0, 1])
+    assert ops(lab) == []
+    ledger.close([2])
+
+    assert ops(lab) == [b"0,1,2,"]
+
+
+def test_no_note_is_longer_than_it_may_be() -> None:
+    lab, _ = filled(30)
+    ledger = ledger_of(lab, BrokerSettings(transaction=TransactionSettings(op_batch_bytes=20)))
+
+    ledger.close_with([], list(range(30)))
+
+    assert max(map(len, ops(lab))) <= 20
+    assert b"".join(ops(lab)) == "".join(f"{number}," for number in range(30)).encode()
+
+
+def test_a_decision_stands_although_it_cannot_be_noted_now(caplog: pytest.LogCaptureFixture) -> None:
+    lab, _ = filled(1)
+    ledger = ledger_of(lab, BrokerSettings(transaction=TransactionSettings(op_batch_bytes=1)))
+    lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
+
+    with caplog.at_level(logging.WARNING):
+        ledger.close([0])
+    assert "cannot be noted yet" in caplog.text
+    lab.opened.tick(1000)
+    ledger.note()
+
+    assert open_ones(ledger) == []
+    assert ops(lab) == [b"0,"]
+
+
+def test_notes_are_found_after_a_restart() -> None:
+    lab, ledger = filled(5)
+    ledger.close([1, 3])
+    ledger.note()
+
+    assert open_ones(ledger_of(lab.crash())) == [0, 2, 4]
+
+
+def test_the_start_moves_to_the_first_that_is_open_and_is_saved_when_the_log_is_safe() -> None:
+    lab, ledger = filled(5)
+    ledger.close([0, 1, 3])
+    ledger.note()
+
+    ledger.advance()
+    before = lab.offsets.stored(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0)
+    lab.opened.run_workers()
+
+    assert ledger.start == 2
+    assert open_ones(ledger) == [2, 4]
+    assert before is None
+    assert lab.offsets.stored(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0) == 2
+    assert lab.offsets.stored(TRANSACTION_CHECK_GROUP, OP_HALF_TOPIC, 0) == 0
+
+
+def test_notes_that_speak_only_of_what_is_passed_are_not_read_again() -> None:
+    lab, ledger = filled(4)
+    for offset in (0, 2, 1):
+        ledger.close([offset])
+        ledger.note()
+
+    ledger.advance()
+    lab.opened.run_workers()
+
+    assert lab.offsets.stored(TRANSACTION_CHECK_GROUP, OP_HALF_TOPIC, 0) == 3
+    lab.save_offsets()
+    again = ledger_of(lab.crash())
+    assert (again.start, open_ones(again)) == (3, [3])
+
+
+def test_offsets_that_are_ahead_of_a_log_that_lost_its_end_are_put_right() -> None:
+    lab, _ = filled(2)
+    lab.offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, 100)
+    lab.offsets.commit(TRANSACTION_CHECK_GROUP, OP_HALF_TOPIC, 0, 100)
+
+    ledger = ledger_of(lab)
+    lab.send(b"new")
+
+    assert open_ones(ledger) == [2]
+
+
+def test_a_note_about_what_is_not_there_takes_no_memory() -> None:
+    lab, ledger = filled(1)
+    ledger.close_with([], [10**15])
+
+    again = ledger_of(lab.crash())
+
+    assert open_ones(again) == [0]
+
+
+def test_a_million_half_messages_take_a_megabyte() -> None:
+    lab, ledger = filled(1)
+
+    ledger._mark(range(1, 1_000_000))
+
+    assert ledger._closed.__sizeof__() < 2_000_000
+    assert ledger.next_open(1, 2_000_000) == 1_000_000
+
+
+def test_whoever_reads_both_topics_comes_to_the_same_answer() -> None:
+    lab = Lab.new()
+    places = [lab.send(str(number).encode()) for number in range(6)]
+    lab.end(places[0])
+    lab.end(places[3], ROLLBACK)
+    lab.check()
+    lab.end(places[5])
+    lab.transactions.note()
+
+    remote = undecided(lab.messages(HALF_TOPIC, 0), lab.messages(OP_HALF_TOPIC, 0))
+
+    assert remote == lab.transactions.undecided(100)
+    assert [one.transaction_id for one in remote] == ["KEY-1", "KEY-2", "KEY-4"]

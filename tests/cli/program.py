@@ -1,0 +1,56 @@
+"""What the tests of running programs share: start one in a process of its own, and hear when it is ready."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SRC = Path(__file__).parents[2] / "src"
+DEADLINE_S = 60
+
+Program = subprocess.Popen[str]
+Start = Callable[..., Program]
+
+
+@contextmanager
+def programs(folder: Path, *command: str) -> Iterator[Start]:
+    """Starts `pocketmq command …` in `folder`; whatever still runs at the end is killed."""
+    started: list[Program] = []
+
+    def start(*args: object, **variables: str) -> Program:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pocketmq", *command, *map(str, args)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(SRC), **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ready(process: Program) -> dict[str, Any]:
+    """What it tells by its line of JSON."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.stderr and process.stderr.read()
+    told: dict[str, Any] = json.loads(line)
+    return told
+
+
+def ended(process: Program) -> str:
+    """What it said on its error stream until it ended by itself."""
+    _, log = process.communicate(timeout=DEADLINE_S)
+    assert "Traceback" not in log
+    return log

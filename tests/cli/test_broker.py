@@ -1,0 +1,220 @@
+"""`pocketmq broker`, as the real program, in a process of its own."""
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from conformance.broker_line import BrokerLine
+from tests.cli.program import Start, ended, programs, ready
+
+from pocketmq.cli import main
+from pocketmq.codes import RequestCode
+from pocketmq.errors import TopicNotFound
+from pocketmq.protocol.bodies.properties_text import read_properties
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with programs(tmp_path, "broker") as starter:
+        yield starter
+
+
+def refused(*args: object) -> Result:
+    """A command that ends before anything starts."""
+    return CliRunner().invoke(main, ["broker", *map(str, args)])
+
+
+def settings_of(port: int) -> dict[str, str]:
+    with BrokerLine(port) as line:
+        return read_properties(line.call(RequestCode.GET_BROKER_CONFIG).body)
+
+
+def test_what_was_sent_is_there_after_a_stop_that_took_less_than_a_second(start: Start) -> None:
+    process = start("--port", 0, "--json", "--set", "autoCreateTopicEnable=true")
+    with BrokerLine(ready(process)["port"]) as line:
+        for number in range(3):
+            line.send("T", 0, b"%d" % number, {})
+        process.terminate()
+        began = time.perf_counter()
+        log = ended(process)
+        took_s = time.perf_counter() - began
+
+    again = start("--port", 0, "--json")
+    with BrokerLine(ready(again)["port"]) as line:
+        kept = line.read_queue("T", 0)
+
+    assert process.returncode == 0
+    assert took_s < 1.5
+    assert "listening on" in log
+    assert [message.body for message in kept] == [b"0", b"1", b"2"]
+
+
+def test_the_line_of_json_says_everything_that_a_script_needs(start: Start) -> None:
+    told = ready(
+        start(
+            "--port",
+            0,
+            "--json",
+            "--name",
+            "b",
+            "--cluster",
+            "C",
+            "--data",
+            "kept",
+            "--flush",
+            "sync",
+            "-n",
+            "127.0.0.1:1",
+        )
+    )
+
+    assert told["event"] == "ready"
+    assert (told["name"], told["cluster"], told["data"], told["flush"]) == ("b", "C", "kept", "sync")
+    assert told["address"] == f"127.0.0.1:{told['port']}"
+    assert told["name_servers"] == ["127.0.0.1:1"]
+    assert told["open_to_the_network"] is False
+    assert settings_of(told["port"])["flushDiskType"] == "SYNC_FLUSH"
+
+
+def test_the_banner_says_who_it_is_and_what_may_be_relied_on(start: Start) -> None:
+    process = start("--port", 0)
+    assert process.stdout is not None
+
+    banner = [process.stdout.readline().rstrip() for _ in range(9)]
+
+    assert banner[0].startswith("PocketMQ broker ")
+    assert banner[1] == "  broker        broker-a of DefaultCluster"
+    assert banner[2].startswith("  address       127.0.0.1:")
+    assert banner[4] == "  data          pocketmq-data/broker-a"
+    assert banner[5].startswith("  flush         async: ")
+    assert banner[6] == "  topics        have to be created first"
+    assert banner[7] == "  open to       this machine only"
+    assert banner[8] == "Ready. Ctrl-C stops it."
+
+
+def test_topics_are_not_created_by_sending_unless_the_file_says_so(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_text("autoCreateTopicEnable=true\nbrokerName=b\n")
+
+    with BrokerLine(ready(start("--port", 0, "--json"))["port"]) as line, pytest.raises(TopicNotFound):
+        line.send("T", 0, b"x", {})
+    with BrokerLine(ready(start("--port", 0, "--json", "-c", "broker.conf"))["port"]) as line:
+        assert line.send("T", 0, b"x", {}).queue_offset == 0
+
+
+def test_a_file_of_rocketmq_is_read_and_options_count_more(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_text(
+        "brokerName=from-file\nlistenPort=1\nbindAddress=0.0.0.0\nstorePathRootDir=./kept\nfileReservedTime=48\n"
+        "brokerRole=ASYNC_MASTER\nhaListenPort=10912\nlistnPort=1\ndiskMaxUsedSpaceRatio=88\n"
+    )
+    process = start("-c", "broker.conf", "--host", "127.0.0.1", "--port", 0, "--json")
+
+    told = ready(process)
+    settings = settings_of(told["port"])
+    process.terminate()
+    log = ended(process)
+
+    assert (told["host"], told["name"], told["data"]) == ("127.0.0.1", "from-file", "kept")
+    assert (settings["fileReservedTime"], settings["listenPort"]) == ("48", str(told["port"]))
+    assert "broker.conf: haListenPort has no effect here: there is no replication" in log
+    assert "broker.conf: listnPort is not known; did you mean listenPort?" in log
+    assert "broker.conf: diskMaxUsedSpaceRatio=88 counts as 85" in log
+    assert "brokerRole" not in log
+
+
+def test_name_servers_come_from_the_environment_when_nothing_else_names_them(start: Start) -> None:
+    first = ready(start("--port", 0, "--json", NAMESRV_ADDR="127.0.0.1:1;127.0.0.1:2"))
+    second = ready(start("--port", 0, "--json", "--name", "b", "-n", "127.0.0.1:3", NAMESRV_ADDR="127.0.0.1:1"))
+
+    assert first["name_servers"] == ["127.0.0.1:1", "127.0.0.1:2"]
+    assert second["name_servers"] == ["127.0.0.1:3"]
+
+
+def test_it_ends_with_its_input_when_asked_to(start: Start) -> None:
+    process = start("--port", 0, "--json", "--until-end-of-input")
+    ready(process)
+
+    ended(process)  # closes its input
+
+    assert process.returncode == 0
+
+
+def test_log_files_keep_the_size_that_they_have(start: Start) -> None:
+    size = 1024 * 1024
+    first = start(
+        "--port", 0, "--json", "--set", f"mappedFileSizeCommitLog={size}", "--set", "autoCreateTopicEnable=true"
+    )
+    with BrokerLine(ready(first)["port"]) as line:
+        line.send("T", 0, b"x", {})
+    first.send_signal(signal.SIGINT)
+    ended(first)
+
+    told = ready(start("--port", 0, "--json"))
+
+    assert settings_of(told["port"])["mappedFileSizeCommitLog"] == str(size)
+
+
+def test_two_brokers_do_not_share_a_folder(start: Start) -> None:
+    ready(start("--port", 0, "--json"))
+
+    second = start("--port", 0, "--json")
+    log = ended(second)
+
+    assert second.returncode == 3
+    assert log.splitlines()[-1].startswith("pocketmq: ")
+    assert "pocketmq-data/broker-a" in log.splitlines()[-1]
+
+
+def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = start("--port", taken.getsockname()[1])
+        log = ended(process)
+
+    assert process.returncode == 3
+    assert log.splitlines()[-1].startswith("pocketmq: cannot listen on 127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["--host", "0.0.0.0"], "--open-to-the-network-without-authentication"),
+        (["--set", "listenPort"], "--set listenPort: write it as --set KEY=VALUE"),
+        (["--set", "listnPort=1"], "listnPort is not known; did you mean listenPort?"),
+        (["--set", "aclEnable=true"], "there is no authentication"),
+        (["--set", "haListenPort=1"], "haListenPort has no effect here"),
+        (["--name", "a/b"], "'a/b'"),
+        (["-n", "a:b"], "address 'a:b'"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_starts(args: list[str], why: str) -> None:
+    result = refused(*args)
+
+    assert result.exit_code == 64
+    assert why in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"listenPort=x\n", "broker.conf: listenPort=x is not a whole number"),
+        (b"brokerName=a/b\n", "broker.conf: topic name 'a/b'"),
+        (b"\xff\n", "broker.conf: properties are not UTF-8"),
+    ],
+)
+def test_a_file_with_an_impossible_value_is_named(tmp_path: Path, text: bytes, why: str) -> None:
+    (tmp_path / "broker.conf").write_bytes(text)
+
+    result = refused("-c", tmp_path / "broker.conf")
+
+    assert result.exit_code == 64
+    assert why in result.stderr
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    result = refused("-c", tmp_path / "none.conf")
+
+    assert result.exit_code == 3
+    assert "none.conf: No such file or directory" in result.stderr

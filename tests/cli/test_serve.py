@@ -1,0 +1,242 @@
+"""`pocketmq serve`, as the real program: name server and brokers with one command."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from conformance.broker_line import BrokerLine
+from tests.cli.program import DEADLINE_S, Program, Start, ended, programs, ready
+
+from pocketmq.cli import main
+from pocketmq.codes import RequestCode
+from pocketmq.net.address import Address
+from pocketmq.protocol.api.routes import GetRoute
+from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from pocketmq.protocol.java_json import read_body
+
+IDLE_MEMORY_KIB = 60 * 1024
+START_S = 1.0
+SLOWNESS = 4
+"""How much slower a busy machine may be."""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with programs(tmp_path, "serve", "--namesrv-port", "0", "--broker-port", "0", "--json") as starter:
+        yield starter
+
+
+def refused(*args: object) -> Result:
+    """A command that ends before anything starts."""
+    return CliRunner().invoke(main, ["serve", *map(str, args)])
+
+
+def line_to(address: str) -> BrokerLine:
+    return BrokerLine(Address.parse(address).port)
+
+
+def clusters(told: dict[str, Any]) -> ClusterInfo:
+    with line_to(told["name_server"]) as line:
+        return read_body(ClusterInfo, line.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+
+
+def route(told: dict[str, Any], topic: str) -> TopicRouteData:
+    with line_to(told["name_server"]) as line:
+        return read_body(TopicRouteData, line.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic)).body)
+
+
+def memory_kib(process: Program) -> int:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_it_is_ready_serves_and_ends_within_a_second_without_losing_anything(
+    start: Start, number: signal.Signals, flush: str
+) -> None:
+    process = start("--flush", flush)
+    [broker] = ready(process)["brokers"]
+    with line_to(broker["address"]) as line:
+        for count in range(20):
+            line.send("T", 0, b"%d" % count, {})
+        began = time.perf_counter()
+        process.send_signal(number)
+        log = ended(process)
+        took_s = time.perf_counter() - began
+
+    with line_to(ready(start())["brokers"][0]["address"]) as line:
+        kept = line.read_queue("T", 0)
+
+    assert process.returncode == 0
+    assert took_s < 1 * SLOWNESS
+    assert "recover" not in log
+    assert [message.body for message in kept] == [b"%d" % count for count in range(20)]
+
+
+def test_the_name_server_knows_the_broker_and_its_topics_from_the_start(start: Start) -> None:
+    told = ready(start())
+    [broker] = told["brokers"]
+
+    with line_to(broker["address"]) as line:
+        line.send("T", 0, b"x", {})
+
+    assert clusters(told).broker_addr_table["broker-a"].broker_addrs == {0: broker["address"]}
+    assert route(told, "TBW102").broker_datas[0].broker_name == "broker-a"
+
+
+def test_the_line_of_json_says_everything_that_a_script_needs(start: Start, tmp_path: Path) -> None:
+    told = ready(start("--data", "kept", "--flush", "sync"))
+
+    assert told["event"] == "ready"
+    assert told["program"] == "serve"
+    assert (told["data"], told["flush"], told["open_to_the_network"]) == ("kept", "sync", False)
+    assert [broker["name"] for broker in told["brokers"]] == ["broker-a"]
+    assert told["brokers"][0]["data"] == "kept/broker-a"
+    assert (tmp_path / "kept" / "broker-a").is_dir()
+
+
+def test_the_banner_says_where_it_listens_and_what_is_open(tmp_path: Path) -> None:
+    with programs(tmp_path, "serve") as start:
+        process = start("--namesrv-port", 0, "--broker-port", 0)
+        assert process.stdout is not None
+
+        banner = [process.stdout.readline().rstrip() for _ in range(7)]
+
+    assert banner[0].startswith("PocketMQ ")
+    assert banner[1].startswith("  name server  127.0.0.1:")
+    assert banner[2].startswith("  broker-a     127.0.0.1:")
+    assert banner[3] == "  data         pocketmq-data"
+    assert banner[4].startswith("  flush        async: ")
+    assert banner[5] == "  open to      this machine only"
+    assert banner[6] == "Ready. Ctrl-C stops it."
+
+
+def test_it_starts_quickly_and_needs_little_memory(start: Start) -> None:
+    began = time.perf_counter()
+    process = start()
+    ready(process)
+    took_s = time.perf_counter() - began
+
+    assert took_s < START_S * SLOWNESS
+    assert memory_kib(process) < IDLE_MEMORY_KIB
+
+
+def test_an_address_that_others_reach_needs_the_flag_that_says_so(start: Start) -> None:
+    result = refused("--host", "0.0.0.0")
+
+    assert result.exit_code == 64
+    assert "--open-to-the-network-without-authentication" in result.stderr
+    told = ready(start("--host", "0.0.0.0", "--open-to-the-network-without-authentication"))
+    assert told["open_to_the_network"] is True
+    assert not told["name_server"].startswith("0.0.0.0")
+    assert clusters(told).broker_addr_table["broker-a"].broker_addrs == {0: told["brokers"][0]["address"]}
+
+
+def test_clients_find_it_where_it_is_told_to_be(start: Start) -> None:
+    told = ready(start("--advertise", "broker.example"))
+
+    [address] = clusters(told).broker_addr_table["broker-a"].broker_addrs.values()
+    assert address.startswith("broker.example:")
+
+
+def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = start("--broker-port", taken.getsockname()[1])
+        log = ended(process)
+
+    assert process.returncode == 3
+    assert log.splitlines()[-1].startswith("pocketmq: cannot listen on 127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["--set", "storePathRootDir=/x"], "storePathRootDir follows from the data folder"),
+        (["--set", "storePathRootDir=/x", "--brokers", "2"], "storePathRootDir follows from the data folder"),
+        (["--set", "brokerName=x", "--brokers", "2"], "several brokers cannot have one brokerName"),
+        (["--set", "unheardOf=1"], "unheardOf is not known"),
+        (["--brokers", "0"], "--brokers"),
+        (["--brokers", "27"], "--brokers"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_starts(args: list[str], why: str) -> None:
+    result = refused(*args)
+
+    assert result.exit_code == 64
+    assert why in result.stderr
+
+
+def test_several_brokers_stand_behind_one_name_server_and_stop_together(start: Start) -> None:
+    process = start("--brokers", 3)
+    told = ready(process)
+
+    for broker in told["brokers"]:
+        with line_to(broker["address"]) as line:
+            line.send("T", 0, broker["name"].encode(), {})
+    known = clusters(told).broker_addr_table
+    process.send_signal(signal.SIGINT)
+    ended(process)
+    kept = ready(start("--brokers", 3))["brokers"]
+
+    assert process.returncode == 0
+    assert {name: data.broker_addrs[0] for name, data in known.items()} == {
+        broker["name"]: broker["address"] for broker in told["brokers"]
+    }
+    assert [broker["name"] for broker in kept] == ["broker-a", "broker-b", "broker-c"]
+    for broker in kept:
+        with line_to(broker["address"]) as line:
+            assert [message.body.decode() for message in line.read_queue("T", 0)] == [broker["name"]]
+
+
+def test_a_broker_that_dies_is_told_and_ends_them_all(start: Start) -> None:
+    process = start("--brokers", 2)
+    told = ready(process)
+    children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+    os.kill(children[1], signal.SIGKILL)
+    log = ended(process)
+
+    assert process.returncode == 3
+    assert log.splitlines()[-1] == "pocketmq: broker-b ended by itself with exit code -9, so all brokers stop"
+    for broker in told["brokers"]:
+        with pytest.raises(ConnectionRefusedError):
+            line_to(broker["address"])
+
+
+def test_a_broker_that_does_not_start_is_told_and_ends_them_all(start: Start, tmp_path: Path) -> None:
+    with programs(tmp_path, "broker", "--port", "0", "--json", "--data", "pocketmq-data/broker-b") as start_broker:
+        ready(start_broker())
+
+        process = start("--brokers", 2)
+        log = ended(process)
+
+    assert process.returncode == 3
+    assert log.splitlines()[-1] == "pocketmq: broker-b ended with exit code 3 before it was ready"
+
+
+def test_brokers_do_not_outlive_the_one_that_started_them(start: Start) -> None:
+    process = start("--brokers", 2)
+    told = ready(process)
+
+    process.kill()
+
+    deadline = time.monotonic() + DEADLINE_S
+    for broker in told["brokers"]:
+        while _is_there(broker["address"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def _is_there(address: str) -> bool:
+    try:
+        line_to(address).__exit__()
+    except ConnectionRefusedError:
+        return False
+    return True

@@ -1,0 +1,239 @@
+"""`pocketmq.Server`: real sockets, a real store, and nothing left behind."""
+
+import asyncio
+import gc
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conformance.broker_line import BrokerLine
+
+import pocketmq
+from pocketmq.codes import RequestCode
+from pocketmq.errors import InvalidSetting, ListenFailed, WrongState
+from pocketmq.net.address import Address
+from pocketmq.protocol.bodies.properties_text import read_properties
+from pocketmq.protocol.bodies.routes import ClusterInfo
+from pocketmq.protocol.java_json import read_body
+
+READY_S = 0.5
+SLOWNESS = 6
+"""How much slower a busy machine may be."""
+
+
+def line_to(address: str) -> BrokerLine:
+    return BrokerLine(Address.parse(address).port)
+
+
+def send(server: pocketmq.Server, body: bytes) -> int:
+    with line_to(server.broker_address) as line:
+        return line.send("T", 0, body, {}).queue_offset
+
+
+def bodies(server: pocketmq.Server) -> list[bytes]:
+    with line_to(server.broker_address) as line:
+        return [message.body for message in line.read_queue("T", 0)]
+
+
+def open_files() -> set[str]:
+    gc.collect()
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found.add(f"{entry.name} {os.readlink(entry)}")  # noqa: PTH115 a pipe is not a path
+        except FileNotFoundError:
+            continue  # the one by which the folder is read
+    return found
+
+
+def test_blocking_code_gets_a_server_that_keeps_messages() -> None:
+    with pocketmq.Server() as server:
+        assert send(server, b"first") == 0
+        assert send(server, b"second") == 1
+        assert bodies(server) == [b"first", b"second"]
+
+
+def test_asynchronous_code_gets_one_in_its_own_loop() -> None:
+    async def main() -> None:
+        threads = threading.active_count()
+        async with pocketmq.Server() as server:
+            assert await asyncio.to_thread(send, server, b"x") == 0
+            assert await asyncio.to_thread(bodies, server) == [b"x"]
+            assert not any(thread.name == "pocketmq server" for thread in threading.enumerate())
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        assert tasks == set()
+        assert threading.active_count() <= threads + 1  # to_thread's own stays
+
+    asyncio.run(main())
+
+
+def test_the_name_server_knows_the_broker() -> None:
+    with pocketmq.Server() as server, line_to(server.name_server) as line:
+        known = read_body(ClusterInfo, line.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+
+        assert known.broker_addr_table["broker-a"].broker_addrs == {0: server.broker_address}
+
+
+def test_it_is_ready_soon() -> None:
+    with pocketmq.Server():
+        pass  # what is imported by the first one
+
+    began = time.perf_counter()
+    with pocketmq.Server():
+        took_s = time.perf_counter() - began
+
+    assert took_s < READY_S * SLOWNESS
+
+
+def test_a_temporary_folder_goes_with_it() -> None:
+    with pocketmq.Server() as server:
+        send(server, b"x")
+        folder = server.data
+        assert (folder / "broker-a" / "commitlog").is_dir()
+
+    assert not folder.exists()
+
+
+def test_a_folder_that_was_given_is_kept_and_found_again(tmp_path: Path) -> None:
+    with pocketmq.Server(tmp_path / "data") as server:
+        send(server, b"kept")
+        assert server.data == tmp_path / "data"
+
+    with pocketmq.Server(str(tmp_path / "data")) as server:
+        assert bodies(server) == [b"kept"]
+
+
+def test_log_files_keep_the_size_that_they_have(tmp_path: Path) -> None:
+    with pocketmq.Server(tmp_path, settings={"mappedFileSizeCommitLog": 1024 * 1024}) as server:
+        send(server, b"kept")
+
+    with pocketmq.Server(tmp_path) as server:
+        assert server.broker_settings.store.log_file_bytes == 1024 * 1024
+        assert bodies(server) == [b"kept"]
+
+
+def test_several_run_at_once_and_share_nothing() -> None:
+    with pocketmq.Server() as first, pocketmq.Server() as second, pocketmq.Server() as third:
+        send(second, b"x")
+        send(second, b"y")
+
+        assert len({first.name_server, second.name_server, third.name_server}) == 3
+        assert send(first, b"z") == 0
+        assert bodies(second) == [b"x", b"y"]
+
+
+def test_nothing_is_left_behind() -> None:
+    with pocketmq.Server() as server:
+        send(server, b"x")
+    before = open_files(), {thread.ident for thread in threading.enumerate()}
+
+    for _ in range(3):
+        with pocketmq.Server() as server:
+            send(server, b"x")
+
+    assert {thread.ident for thread in threading.enumerate()} <= before[1]
+    assert open_files() == before[0]
+
+
+def test_settings_are_named_as_in_broker_conf() -> None:
+    settings = {"transactionTimeOut": 2000, "longPollingEnable": False, "brokerName": "b", "regionId": "R"}
+    with pocketmq.Server(flush="sync", settings=settings) as server, line_to(server.broker_address) as line:
+        told = read_properties(line.call(RequestCode.GET_BROKER_CONFIG).body)
+
+    assert (told["transactionTimeOut"], told["longPollingEnable"], told["regionId"]) == ("2000", "false", "R")
+    assert told["flushDiskType"] == "SYNC_FLUSH"
+    assert told["storePathRootDir"].endswith("/b")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"listnPort": 1}, "listnPort is not known; did you mean listenPort"),
+        ({"haListenPort": 1}, "haListenPort has no effect here"),
+        ({"storePathRootDir": "x"}, "storePathRootDir follows from the data folder"),
+        ({"flushDiskType": "SYNC_FLUSH"}, "flushDiskType follows from the flush mode"),
+        ({"traceOn": "perhaps"}, "traceOn=perhaps is not true or false"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told_before_anything_starts(settings: dict[str, str | int], why: str) -> None:
+    with pytest.raises(InvalidSetting, match=why):
+        pocketmq.Server(settings=settings)
+
+
+def test_a_flush_mode_that_is_none_is_told() -> None:
+    with pytest.raises(InvalidSetting, match="choose 'async' or 'sync'"):
+        pocketmq.Server(flush="often")
+
+
+def test_an_address_that_others_reach_has_to_be_meant() -> None:
+    with pytest.raises(InvalidSetting, match="open_to_the_network_without_authentication"):
+        pocketmq.Server(host="0.0.0.0")
+
+
+def test_a_start_that_fails_leaves_nothing_behind() -> None:
+    with pocketmq.Server():
+        pass
+    threads, files = threading.active_count(), open_files()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ListenFailed):
+        pocketmq.Server(broker_port=taken.getsockname()[1]).__enter__()
+
+    assert threading.active_count() == threads
+    assert open_files() == files
+
+
+def test_it_tells_nothing_before_it_runs() -> None:
+    server = pocketmq.Server()
+
+    for ask in (lambda: server.name_server, lambda: server.broker_address, lambda: server.data):
+        with pytest.raises(WrongState, match="does not run"):
+            ask()
+
+
+def test_it_runs_once() -> None:
+    with pocketmq.Server() as server:
+        pass
+
+    with pytest.raises(WrongState, match="runs once"), server:
+        pass
+
+
+def test_a_plain_with_works_inside_a_running_loop_as_in_a_notebook() -> None:
+    async def main() -> None:
+        with pocketmq.Server() as server:
+            assert await asyncio.to_thread(send, server, b"x") == 0
+
+    asyncio.run(main())
+
+
+def test_a_forked_child_leaves_server_and_data_to_its_parent() -> None:
+    with pocketmq.Server() as server:
+        send(server, b"x")
+        child = os.fork()
+        if not child:
+            server.__exit__()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+        assert bodies(server) == [b"x"]
+        assert server.data.is_dir()
+
+
+def test_importing_pocketmq_does_not_bring_the_broker_in() -> None:
+    code = "import sys, pocketmq; print(*sys.modules); pocketmq.Server; print(*sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    before, after = done.stdout.splitlines()
+    assert "pocketmq.broker" not in before
+    assert "pocketmq.broker.broker" in after
+
+
+def test_a_name_that_is_not_there_is_told() -> None:
+    with pytest.raises(AttributeError, match="module 'pocketmq' has no attribute 'Sever'"):
+        _ = pocketmq.Sever  # type: ignore[attr-defined]

@@ -1,0 +1,128 @@
+"""Settings by name, over a small program of our own: read, told, and changed only where that is allowed."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pocketmq.errors import InvalidParameter, InvalidSetting, NoPermission
+from pocketmq.model.setting_keys import NUMBER, PATH, REFUSED, SWITCH, TEXT, Constant, Key, SettingKeys
+
+
+class Inner(msgspec.Struct, frozen=True):
+    size: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.size:
+            raise InvalidSetting("size = 0 must be above 0")
+
+
+class Lamp(msgspec.Struct, frozen=True):
+    name: str = "lamp"
+    folder: Path | None = None
+    lit: bool = False
+    inner: Inner = Inner()
+
+
+KEYS = SettingKeys[Lamp](
+    "lamp",
+    {
+        "lampName": Key("name", TEXT),
+        "lampFolder": Key("folder", PATH),
+        "lampLit": Key("lit", SWITCH, at_run_time=True),
+        "lampSize": Key("inner.size", NUMBER, at_run_time=True),
+    },
+    without_effect={"lampColour": "it is always white"},
+    constants={"lampKind": Constant("bulb", "there is no other kind")},
+)
+
+
+def test_what_is_read_replaces_fields_of_the_settings_and_of_what_is_inside() -> None:
+    read = KEYS.read({"lampName": "desk", "lampSize": " 7 "}, Lamp(lit=True))
+
+    assert read == (Lamp("desk", None, True, Inner(7)), [])
+
+
+def test_what_is_told_can_be_read_again() -> None:
+    settings = Lamp("desk", Path("drawer"), True, Inner(7))
+
+    told = KEYS.write(settings)
+
+    assert told == {
+        "lampName": "desk",
+        "lampFolder": "drawer",
+        "lampLit": "true",
+        "lampSize": "7",
+        "lampKind": "bulb",
+    }
+    assert KEYS.read(told, Lamp()) == (settings, [])
+
+
+def test_a_value_that_is_not_there_is_not_told() -> None:
+    assert "lampFolder" not in KEYS.write(Lamp())
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        ("lampColour", "lampColour has no effect here: it is always white"),
+        ("lampSise", "lampSise is not known; did you mean lampSize?"),
+        ("lampKinds", "lampKinds is not known; did you mean lampKind?"),
+        ("xyz", "xyz is not known"),
+        ("x" * 5_000_000, "x" * 80 + " is not known"),
+    ],
+    ids=["without effect", "near a key", "near a constant", "unknown", "very long"],
+)
+def test_a_key_without_effect_is_told_in_a_sentence(name: str, warning: str) -> None:
+    assert KEYS.read({name: "1"}, Lamp()) == (Lamp(), [warning])
+
+
+def test_a_constant_may_say_what_is_so_and_nothing_else() -> None:
+    assert KEYS.read({"lampKind": "BULB "}, Lamp()) == (Lamp(), [])
+    with pytest.raises(InvalidSetting) as refusal:
+        KEYS.read({"lampKind": "tube"}, Lamp())
+
+    assert str(refusal.value) == ("lampKind=tube cannot be: there is no other kind. Say lampKind=bulb, or leave it out")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("lampSize", "", "lampSize= is not a whole number"),
+        ("lampSize", "-1", "lampSize=-1 is not a whole number"),
+        ("lampSize", "²", "lampSize=² is not a whole number"),
+        ("lampSize", "0", "size = 0 must be above 0"),
+        ("lampLit", "yes", "lampLit=yes is not true or false"),
+        ("lampFolder", "", "lampFolder= is not a path"),
+        ("lampFolder", "a\0b", "is not a path"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(name: str, text: str, why: str) -> None:
+    with pytest.raises(InvalidSetting, match=why):
+        KEYS.read({name: text}, Lamp())
+
+
+def test_what_may_change_while_running_changes() -> None:
+    assert KEYS.change(Lamp(), {"lampLit": "true", "lampSize": "2"}) == Lamp(lit=True, inner=Inner(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("lampName", "lampName can only be set when the lamp starts"),
+        ("lampFolder", "lampFolder can only be set when the lamp starts"),
+        ("lampKind", "lampKind can only be set when the lamp starts"),
+        ("lampColour", "lampColour has no effect here: it is always white"),
+        ("unheardOf", "unheardOf is not known"),
+    ],
+)
+def test_one_key_that_may_not_change_refuses_all(name: str, why: str) -> None:
+    with pytest.raises(NoPermission) as refusal:
+        KEYS.change(Lamp(), {"lampLit": "true", name: "x"})
+
+    assert refusal.value.remark == f"{REFUSED} {why}"
+
+
+def test_a_change_to_an_impossible_value_is_refused_as_such() -> None:
+    with pytest.raises(InvalidParameter, match="size = 0"):
+        KEYS.change(Lamp(), {"lampLit": "true", "lampSize": "0"})

@@ -1,0 +1,86 @@
+"""The fixtures, used by a test run of its own."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+USES_BOTH = """
+from conformance.broker_line import BrokerLine
+from pocketmq.net.address import Address
+
+seen = []
+
+
+def send(server):
+    with BrokerLine(Address.parse(server.broker_address).port) as line:
+        return line.send("T", 0, b"x", {}).queue_offset
+
+
+def test_one(rocketmq, rocketmq_session):
+    seen.extend([rocketmq.data, rocketmq_session.data])
+    assert send(rocketmq) == 0
+    assert send(rocketmq_session) == 0
+
+
+def test_another(rocketmq, rocketmq_session):
+    assert not seen[0].exists()
+    assert send(rocketmq) == 0
+    assert send(rocketmq_session) == 1
+"""
+
+USES_NONE = """
+import sys
+
+
+def test_nothing_of_the_broker_is_there():
+    assert "pocketmq.pytest_plugin" in sys.modules
+    assert not [name for name in sys.modules if name.startswith(("pocketmq.broker", "pocketmq.nameserver", "asyncio"))]
+"""
+
+
+def run_pytest(folder: Path, test: str, *args: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_it.py").write_text(test)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "pocketmq.pytest_plugin", *args],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_each_test_gets_a_server_of_its_own_and_all_get_one_together(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, USES_BOTH)
+
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_test_run_without_them_does_not_pay_for_them(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, USES_NONE)
+
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_they_say_what_they_are(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "", "--fixtures")
+
+    assert "rocketmq -- " in done.stdout
+    assert "A name server and a broker for this test alone" in done.stdout
+
+
+def test_the_plugin_is_found_where_the_package_is_installed() -> None:
+    found = importlib.metadata.entry_points(group="pytest11", name="pocketmq")
+
+    assert [entry.value for entry in found] == ["pocketmq.pytest_plugin"]
+
+
+@pytest.mark.parametrize("name", ["rocketmq", "rocketmq_session"])
+def test_the_guide_tells_of_the_fixture(name: str) -> None:
+    assert f"`{name}`" in (ROOT / "docs" / "testing.md").read_text("utf-8")
