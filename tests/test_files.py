@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.files import DiskFile, DiskFiles, DiskUsage, File, Files, walk, write_atomically, zero_from
+from pocketmq.files import (
+    DiskFile,
+    DiskFiles,
+    DiskUsage,
+    File,
+    Files,
+    temporary_folder,
+    walk,
+    write_atomically,
+    zero_from,
+)
 
 
 @pytest.fixture
@@ -391,3 +401,14 @@ def test_a_walk_finds_every_file_below_in_name_order(files: DiskFiles, tmp_path:
 
     assert [str(found.relative_to(tmp_path)) for found in walk(files, tmp_path)] == ["a", "b/1", "b/2", "c/d/e"]
     assert list(walk(files, tmp_path / "missing")) == []
+
+
+def test_a_temporary_folder_is_private_and_goes_with_everything_in_it() -> None:
+    with temporary_folder("pocketmq-") as folder:
+        (folder / "a").mkdir()
+        (folder / "a" / "b").write_bytes(b"x")
+        mode = folder.stat().st_mode
+
+    assert mode & 0o077 == 0
+    assert folder.name.startswith("pocketmq-")
+    assert not folder.exists()

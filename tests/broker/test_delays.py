@@ -13,7 +13,6 @@ from tests.golden import GOLDEN, captured, needs_golden
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.delays import MARKS
 from pocketmq.broker.moving import MoveLimits
 from pocketmq.codes import RequestCode
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
@@ -221,15 +220,15 @@ def test_a_clock_that_is_set_back_neither_holds_messages_up_nor_takes_their_paus
     life.run()
     life.pass_ms(2000)
     life.send(b"after", DELAY=3)
-    assert life.bodies() == []
+    life.pass_ms(700)
 
-    life.pass_ms(7999)
+    life.pass_ms(7299)
     assert life.bodies() == []
     life.pass_ms(1)
     assert life.bodies() == [b"before"]
     life.pass_ms(1999)
     assert life.bodies() == [b"before"]
-    life.pass_ms(1 + 10_000 // MARKS)
+    life.pass_ms(700 + 1)
     assert life.bodies() == [b"before", b"after"]
 
 
@@ -400,7 +399,8 @@ def test_a_busy_store_is_tried_again_and_told_once(caplog: pytest.LogCaptureFixt
         life.run()
 
     assert [len(body) for body in life.bodies()] == [1500, 1500]
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    told = [record.levelname for record in caplog.records if record.name == "pocketmq.broker"]
+    assert told == ["WARNING", "INFO"]
     assert "nothing is lost" in caplog.text
 
 

@@ -1,13 +1,16 @@
 """Programs that run until they are told to stop."""
 
+import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
-from pocketmq.cli.running import STOP_SIGNALS, run_until_stopped
+from pocketmq.cli.running import STOP_SIGNALS, end_of_input, run_until_stopped
+from pocketmq.errors import ProgramFailed
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -60,3 +63,51 @@ def test_a_program_that_cannot_start_gives_the_signals_back() -> None:
         run_until_stopped(Broken(), lambda _: None)
 
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
+
+
+def test_a_program_ends_when_what_it_lives_for_has_ended() -> None:
+    happened: list[str] = []
+
+    @asynccontextmanager
+    async def program() -> AsyncIterator[str]:
+        yield "it"
+        happened.append("stopped")
+
+    async def over(running: str) -> None:
+        happened.append(f"{running} is over")
+
+    run_until_stopped(program(), lambda _: None, over)
+
+    assert happened == ["it is over", "stopped"]
+
+
+def test_what_ends_a_program_badly_is_raised_after_it_stopped() -> None:
+    happened: list[str] = []
+
+    class Program(nullcontext[None]):
+        async def __aexit__(self, *exc: object) -> None:
+            happened.append("stopped")
+
+    async def broken(_: None) -> None:
+        raise ProgramFailed("a part of it is gone")
+
+    with pytest.raises(ProgramFailed, match="a part of it is gone"):
+        run_until_stopped(Program(), lambda _: None, broken)
+
+    assert happened == ["stopped"]
+
+
+def test_a_signal_does_not_wait_for_anything_else() -> None:
+    async def never(_: None) -> None:
+        await asyncio.Event().wait()
+
+    run_until_stopped(nullcontext(), lambda _: os.kill(os.getpid(), signal.SIGTERM), never)
+
+
+def test_the_end_of_input_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        os.write(writing, b"what is said is not listened to\n")
+
+        run_until_stopped(nullcontext(), lambda _: os.close(writing), lambda _: end_of_input())

@@ -11,6 +11,7 @@ from pocketmq.client.consume_result import (
     AckIndex,
     ConsumeResult,
     DeadLetter,
+    OneResult,
     OrderlyVerdict,
     RetryLater,
     Suspend,
@@ -60,7 +61,7 @@ def test_the_ack_index_is_the_last_message_that_is_done(last: int, done: int) ->
 
 
 def test_each_message_of_a_batch_may_have_its_own_result() -> None:
-    results = [SUCCESS, RetryLater(delay_level=2), DeadLetter("x"), None, ValueError("y")]
+    results: list[OneResult] = [SUCCESS, RetryLater(delay_level=2), DeadLetter("x"), None, ValueError("y")]
 
     assert verdicts(results, 5) == [
         DONE,

@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_what_was_saved(files: FaultyFiles) -> None:
     file = LocalOffsetFile(files, FOLDER)
     file.save({Q3: 12})
-    files.fail("write_at", errno.ENOSPC)
+    files.fail("write", errno.ENOSPC)
 
     with pytest.raises(StoreError):
         file.save({Q3: 13})

@@ -11,7 +11,7 @@ from pocketmq.errors import InvalidSetting, StoreError
 from pocketmq.files import DiskFiles
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.store.index_file import IndexShape
-from pocketmq.store.layout import KnownSizes, find_layout
+from pocketmq.store.layout import KnownSizes, find_layout, find_log_file_bytes
 from pocketmq.testing import FaultyFiles
 
 NOTHING = KnownSizes()
@@ -56,6 +56,12 @@ def test_one_file_that_was_cut_off_does_not_mislead(store: MadeStore) -> None:
     layout = store.layout(NOTHING)
 
     assert (layout.log_file_bytes, layout.queue_file_entries) == (LOG_FILE_BYTES, QUEUE_FILE_ENTRIES)
+
+
+def test_the_size_of_log_files_is_found_without_looking_at_anything_else(store: MadeStore, tmp_path: Path) -> None:
+    assert find_log_file_bytes(store.files, ROOT) == LOG_FILE_BYTES
+    assert find_log_file_bytes(DiskFiles(), tmp_path) is None
+    assert find_log_file_bytes(DiskFiles(), tmp_path / "missing") is None
 
 
 def test_of_two_log_files_the_names_tell_which_size_is_right() -> None:

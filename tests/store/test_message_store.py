@@ -576,6 +576,23 @@ def test_closing_on_a_disk_that_refuses_leaves_the_mark_of_a_crash() -> None:
     assert again.bodies() == numbered(3)
 
 
+def test_closing_ends_the_sync_thread_even_when_the_last_write_fails() -> None:
+    opened = OpenStore.small(transient_pool=True)
+    opened.send(*numbered(3))
+    opened.run_workers()
+    opened.store._log.end_writing = _refuse  # type: ignore[method-assign]
+
+    with pytest.raises(StoreError, match="no answer"):
+        opened.store.close()
+
+    assert opened.store._log.synced == opened.store._log.written
+    assert "abort" in opened.names(".")
+
+
+def _refuse() -> None:
+    raise StoreError("no answer from the disk")
+
+
 def test_a_store_that_could_not_be_opened_gives_the_folder_back() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(3))

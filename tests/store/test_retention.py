@@ -177,6 +177,26 @@ def retention_of(disk: Disk, **changes: float) -> Retention:
     return Retention(settings, disk.aged_files, disk.used_ratio, disk.drop_first, disk.follow)
 
 
+@pytest.mark.parametrize(("used", "refused"), [(0.1, False), (0.8, False), (0.89, False), (0.95, True)])
+def test_by_hand_aged_files_go_at_any_hour_and_no_others(used: float, refused: bool) -> None:
+    some = files(DAY_MS, AGE_MS, AGE_MS, 0, 0)
+
+    verdict = decide(some, DAY_MS, used, SETTINGS, by_hand=True)
+
+    assert (verdict.drop, verdict.refuse_writes) == (2, refused)
+
+
+def test_by_hand_all_aged_files_go_up_to_a_limit() -> None:
+    disk = Disk(0)
+    disk.files = files(DAY_MS, *[AGE_MS] * 30, 0)
+    retention = retention_of(disk, max_deletes_per_run=4)
+
+    assert retention.run_by_hand(DAY_MS, 10) == 12
+    assert retention.run_by_hand(DAY_MS, 100) == 18
+    assert retention.run_by_hand(DAY_MS, 100) == 0
+    assert retention.dropped_files == 30
+
+
 def test_nothing_is_done_when_nothing_has_to_go() -> None:
     disk = Disk(5)
     retention = retention_of(disk)

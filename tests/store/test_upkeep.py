@@ -3,6 +3,7 @@
 import errno
 import logging
 from itertools import count
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -10,8 +11,10 @@ from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore, numbered
 
 from pocketmq.errors import StoreError
+from pocketmq.files import FileStatus
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.resume import ResumeFile, ResumePoint
+from pocketmq.testing import FakeClock
 from pocketmq.testing.disk.faults import Call
 from pocketmq.testing.fake_clock import START_MS
 
@@ -116,6 +119,92 @@ def test_many_pending_entries_are_written_at_once() -> None:
     opened.send()
 
     assert ("write", f"consumequeue/T/0/{0:020d}") in operations(opened, since)
+
+
+class SteppingClock(FakeClock):
+    """Every look at it takes a millisecond, once `slow` is set."""
+
+    slow = False
+
+    def monotonic(self) -> float:
+        if self.slow:
+            self.advance_ms(1)
+        return super().monotonic()
+
+
+def test_entries_of_many_queues_are_written_over_several_ticks() -> None:
+    clock = SteppingClock()
+    opened = OpenStore.small(clock=clock)
+    for queue_id in range(100):
+        opened.send(queue_id=queue_id)
+    opened.clock.advance_ms(10_000)
+    clock.slow = True
+    written: list[int] = []
+
+    while opened.store._parts.checkpoint.logics_ms == 0 and len(written) < 1000:
+        since = opened.disk.position
+        opened.tick()
+        written.append(
+            sum(path.startswith("consumequeue") for kind, path in operations(opened, since) if kind == "write")
+        )
+
+    assert sum(written) == 100
+    assert max(written) <= 3
+    assert opened.crash("nothing").store.max_offset("T", 99) == 1
+
+
+def test_a_flush_over_several_ticks_speaks_only_of_what_was_entered_before_it() -> None:
+    clock = SteppingClock()
+    opened = OpenStore.small(clock=clock, queue_thorough_ms=5000)
+    for queue_id in range(50):
+        opened.send(queue_id=queue_id)
+    entered_ms = opened.clock.now_ms()
+    opened.clock.advance_ms(5000)
+    clock.slow = True
+    opened.tick()
+    late = opened.send(b"late")
+
+    while opened.store._parts.checkpoint.logics_ms == 0:
+        opened.tick()
+
+    assert opened.store._parts.checkpoint.logics_ms == entered_ms
+    clock.slow = False
+    assert opened.store.message(late[0]) is not None
+    assert opened.crash("everything").bodies() == [b"body", b"late"]
+
+
+def test_a_topic_may_go_while_its_entries_are_written() -> None:
+    clock = SteppingClock()
+    opened = OpenStore.small(clock=clock)
+    for queue_id in range(30):
+        opened.send(queue_id=queue_id)
+    opened.clock.advance_ms(10_000)
+    clock.slow = True
+    opened.tick()
+    opened.store.delete_topic("T")
+    clock.slow = False
+
+    opened.settle(15)
+
+    assert opened.names("consumequeue") == []
+    assert opened.store._parts.checkpoint.logics_ms > 0
+
+
+def test_a_store_may_close_while_its_entries_are_written() -> None:
+    clock = SteppingClock()
+    opened = OpenStore.small(clock=clock)
+    for queue_id in range(30):
+        opened.send(queue_id=queue_id)
+    opened.clock.advance_ms(10_000)
+    clock.slow = True
+    opened.tick()
+    clock.slow = False
+    opened.store.close()
+
+    again = OpenStore(opened.settings, clock, opened.disk.crash(Random(0), survives="nothing"))
+
+    assert again.report.clean
+    assert all(again.bodies(queue_id=queue_id) == [b"body"] for queue_id in range(30))
 
 
 # index
@@ -316,6 +405,46 @@ def test_one_part_that_works_does_not_hide_another_that_does_not() -> None:
     opened.settle(20)
 
     assert opened.store._upkeep.derived_failure is not None
+
+
+def test_queues_that_can_be_written_do_not_hide_one_that_cannot() -> None:
+    clock = SteppingClock()
+    opened = OpenStore.small(clock=clock, queue_least_pages=0)
+    opened.disk.fail("write", errno.ENOSPC, "*/T/19/*", times=None)
+    opened.send(queue_id=19)
+    opened.store._upkeep._failures.clear()
+    opened.store._upkeep._judge()
+    for queue_id in range(19):
+        opened.stage(queue_id=queue_id)
+    opened.disk.fail("write", errno.ENOSPC, "*/T/0/*")
+    opened.store.end_turn()
+    clock.slow = True
+
+    for _ in range(20):
+        assert opened.store._upkeep.derived_failure is not None
+        opened.tick()
+    opened.disk.heal()
+    for _ in range(20):
+        opened.tick()
+
+    assert opened.store._upkeep.derived_failure is None
+
+
+def test_only_files_that_may_go_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = OpenStore.small(prepared_files=40, max_deletes_per_run=2)
+    opened.send(*numbered(30, size=3900))
+    opened.settle(10)
+    looked: list[str] = []
+    status = opened.disk.status
+
+    def counted(path: Path) -> FileStatus | None:
+        looked.append(str(path))
+        return status(path)
+
+    monkeypatch.setattr(opened.disk, "status", counted)
+    opened.tick(10_000)
+
+    assert sum("commitlog" in path for path in looked) == 3
 
 
 # stopping

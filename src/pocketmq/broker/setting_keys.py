@@ -94,7 +94,6 @@ _AT_START: Final[dict[str, Key]] = {
     "brokerIP1": Key("advertised_host", _HOST),
     "advertisedPort": Key("advertised_port", NUMBER),
     "namesrvAddr": Key("name_servers", _ADDRESSES),
-    "registerNameServerPeriod": Key("register_interval_ms", NUMBER),
     "registerBrokerTimeoutMills": Key("register_timeout_ms", NUMBER),
     # the store
     "storePathRootDir": Key("store.folder", PATH),
@@ -132,17 +131,20 @@ _AT_START: Final[dict[str, Key]] = {
     "preparedLogFiles": Key("store.prepared_files", NUMBER),
     "maxOpenQueueFiles": Key("store.max_open_queue_files", NUMBER),
     # what is looked at when it starts
+    "autoCreateTopicEnable": Key("auto_create_topic", SWITCH),
+    "autoCreateSubscriptionGroup": Key("auto_create_group", SWITCH),
+    "defaultTopicQueueNums": Key("default_queues", NUMBER),
     "traceTopicEnable": Key("trace_topic", SWITCH),
     "channelExpiredTimeout": Key("client_expiry_ms", NUMBER),
     "queueLockMillis": Key("lock_lease_ms", NUMBER),
     "flushConsumerOffsetInterval": Key("save_interval_ms", NUMBER),
-    "flushDelayOffsetInterval": Key("delay_save_interval_ms", NUMBER),
+    "flushDelayOffsetInterval": Key("progress_save_interval_ms", NUMBER),
     "timerWheelEnable": Key("timer.enabled", SWITCH),
     "timerPrecisionMs": Key("timer.precision_ms", NUMBER),
     "transactionCheckInterval": Key("transaction.check_interval_ms", NUMBER),
     "transactionOpMsgMaxSize": Key("transaction.op_batch_bytes", NUMBER),
     "transactionOpBatchInterval": Key("transaction.op_batch_ms", NUMBER),
-    # bounds
+    # bounds, and how long requests may wait
     "serverSocketBacklog": Key("backlog", NUMBER),
     "serverChannelMaxIdleTimeSeconds": Key("idle_s", NUMBER),
     "maxConnections": Key("max_connections", NUMBER),
@@ -154,6 +156,11 @@ _AT_START: Final[dict[str, Key]] = {
     "heartbeatThreadPoolQueueCapacity": Key("flow.max_waiting_heartbeats", NUMBER),
     "endTransactionPoolQueueCapacity": Key("flow.max_waiting_transactions", NUMBER),
     "maxWaitingBytes": Key("flow.max_waiting_bytes", NUMBER),
+    "waitTimeMillsInSendQueue": Key("flow.send_wait_ms", NUMBER),
+    "waitTimeMillsInPullQueue": Key("flow.pull_wait_ms", NUMBER),
+    "waitTimeMillsInHeartbeatQueue": Key("flow.heartbeat_wait_ms", NUMBER),
+    "waitTimeMillsInTransactionQueue": Key("flow.transaction_wait_ms", NUMBER),
+    "osPageCacheBusyTimeOutMills": Key("flow.page_cache_busy_ms", NUMBER),
     "maxHeldPulls": Key("flow.max_held_pulls", NUMBER),
 }
 
@@ -164,9 +171,7 @@ def _at_run_time(field: str, form: Form) -> Key:
 
 _AT_RUN_TIME: Final[dict[str, Key]] = {
     "brokerPermission": _at_run_time("permission", NUMBER),
-    "autoCreateTopicEnable": _at_run_time("auto_create_topic", SWITCH),
-    "autoCreateSubscriptionGroup": _at_run_time("auto_create_group", SWITCH),
-    "defaultTopicQueueNums": _at_run_time("default_queues", NUMBER),
+    "registerNameServerPeriod": _at_run_time("register_interval_ms", NUMBER),
     "enablePropertyFilter": _at_run_time("property_filter", SWITCH),
     "litePullMessageEnable": _at_run_time("lite_pull", SWITCH),
     "rejectTransactionMessage": _at_run_time("transactions_rejected", SWITCH),
@@ -182,11 +187,6 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
     "recallMessageEnable": _at_run_time("timer.recall_enabled", SWITCH),
     "transactionTimeOut": _at_run_time("transaction.timeout_ms", NUMBER),
     "transactionCheckMax": _at_run_time("transaction.max_checks", NUMBER),
-    "waitTimeMillsInSendQueue": _at_run_time("flow.send_wait_ms", NUMBER),
-    "waitTimeMillsInPullQueue": _at_run_time("flow.pull_wait_ms", NUMBER),
-    "waitTimeMillsInHeartbeatQueue": _at_run_time("flow.heartbeat_wait_ms", NUMBER),
-    "waitTimeMillsInTransactionQueue": _at_run_time("flow.transaction_wait_ms", NUMBER),
-    "osPageCacheBusyTimeOutMills": _at_run_time("flow.page_cache_busy_ms", NUMBER),
 }
 
 KEYS: Final[dict[str, Key]] = _AT_RUN_TIME | _AT_START

@@ -141,7 +141,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # saving and telling
     save_interval_ms: int = 5_000
-    delay_save_interval_ms: int = 10_000
+    progress_save_interval_ms: int = 1_000
+    """How often the progress of delayed and timed messages is saved: what was delivered since comes again after a crash."""
     register_interval_ms: int = 30_000
     register_timeout_ms: int = 6_000
 

@@ -77,9 +77,9 @@ class AckIndex(NamedTuple):
     delay_level: int = 0
 
 
-OneResult = ConsumeResult | RetryLater | DeadLetter | Suspend | bool | None
+OneResult = ConsumeResult | Exception | bool | None
 ListenerResult = OneResult | AckIndex | Sequence[OneResult]
-"""What a listener returns. The exceptions among them may as well be raised."""
+"""What a listener returns. Exceptions may be raised as well as returned, one by one as `gather` gives them."""
 
 
 class Verdict(NamedTuple):
@@ -91,7 +91,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_dead(self) -> bool:
-        return self.delay_level == DEAD_LETTER_LEVEL
+        return self.delay_level < 0
 
 
 DONE: Final = Verdict(True)

@@ -31,7 +31,9 @@ class ProducerMember(Protocol):
     def topic_forgotten(self, topic: str) -> None:
         """Nothing was sent to this topic for a long time: whatever is kept about it may go."""
 
-    def check_transaction(self, peer: Peer, header: CheckTransactionState, message: StoredMessage) -> None:
+    def check_transaction(
+        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
+    ) -> None:
         """A broker asks how a transaction ended. Must not wait: the answer is sent when it is known."""
 
 

@@ -145,18 +145,27 @@ class ProcessQueue:
         What is not being consumed is passed over: a clean-up was faster.
         """
         self._last_consume = now
-        flight, done = self._flight, self._done
+        flight, taken = self._flight, self._taken
         for message in messages:
             offset = message.queue_offset
-            if self._taken.pop(offset, None) is None:
+            if taken.pop(offset, None) is None:
                 continue
             self._body_bytes -= len(message.body)
-            done.add(offset)
-            while flight and flight[0].queue_offset in done:
-                done.remove(flight.popleft().queue_offset)
-            while flight and flight[-1].queue_offset in done:
-                done.remove(flight.pop().queue_offset)
+            if flight[0].queue_offset == offset:
+                flight.popleft()
+            else:
+                self._done.add(offset)
+        if self._done:
+            self._trim()
         return None if self._is_dropped else self.commit_offset
+
+    def _trim(self) -> None:
+        """Let go of what is done at both ends."""
+        flight, done = self._flight, self._done
+        while flight and flight[0].queue_offset in done:
+            done.remove(flight.popleft().queue_offset)
+        while flight and flight[-1].queue_offset in done:
+            done.remove(flight.pop().queue_offset)
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
         """Messages that are being consumed wait again, before all that were never taken."""

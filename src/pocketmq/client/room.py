@@ -17,7 +17,7 @@ _Waiter = tuple[asyncio.Future[None], int, int]
 class Room:
     """Bounds on what is under way. Who took room gives the same back."""
 
-    __slots__ = ("_bytes", "_count", "_max_bytes", "_max_count", "_waiters")
+    __slots__ = ("_bytes", "_count", "_emptied", "_max_bytes", "_max_count", "_waiters")
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self._max_count = max_count
@@ -25,6 +25,7 @@ class Room:
         self._count = 0
         self._bytes = 0
         self._waiters: deque[_Waiter] = deque()
+        self._emptied: asyncio.Future[None] | None = None
 
     @property
     def count(self) -> int:
@@ -36,21 +37,25 @@ class Room:
         """How many wait for room."""
         return len(self._waiters)
 
-    def take_now(self, count: int, size: int) -> None:
-        """TooManyCalls when there is no room."""
+    def try_take(self, count: int, size: int) -> bool:
+        """Take room if there is some and nobody waits for it."""
         if self._waiters or not self._fits(count, size):
-            raise TooManyCalls(
-                f"{self._count} messages with {self._bytes} bytes are on their way, the limit of this producer: "
-                "await `send`, or wait for some of the futures"
-            )
+            return False
         self._count += count
         self._bytes += size
+        return True
+
+    def take_now(self, count: int, size: int) -> None:
+        """TooManyCalls when there is no room."""
+        if not self.try_take(count, size):
+            raise TooManyCalls(
+                f"{self._count} messages with {self._bytes} bytes are on their way, the limit of this producer: "
+                "await `send` instead, or wait for some of the futures first"
+            )
 
     async def take(self, count: int, size: int) -> None:
         """Wait until there is room."""
-        if not self._waiters and self._fits(count, size):
-            self._count += count
-            self._bytes += size
+        if self.try_take(count, size):
             return
         future = asyncio.get_running_loop().create_future()
         waiter = (future, count, size)
@@ -71,6 +76,17 @@ class Room:
         self._bytes -= size
         if self._waiters:
             self._let_in()
+        if not self._count and self._emptied is not None:
+            if not self._emptied.done():
+                self._emptied.set_result(None)
+            self._emptied = None
+
+    async def wait_empty(self) -> None:
+        """Return when nothing is under way."""
+        while self._count:
+            if self._emptied is None:
+                self._emptied = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._emptied)
 
     def _fits(self, count: int, size: int) -> bool:
         if not self._count:

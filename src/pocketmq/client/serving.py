@@ -63,7 +63,7 @@ class BrokerRequests:
         message = decode_record(command.body)
         decider = self._members.decider(message.properties.get(names.PRODUCER_GROUP, ""))
         if decider is not None:  # else the broker asks again, maybe another client
-            decider.check_transaction(peer, header, message)
+            decider.check_transaction(peer, header, message, (command.ext or {}).get("bname"))
 
     async def _reset_offsets(self, peer: Peer, command: Command) -> None:
         header = read_fields(ResetOffset, command.ext)

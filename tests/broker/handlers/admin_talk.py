@@ -1,123 +1,113 @@
-"""What the tests of administration share: the handlers for topics and groups over a store, and a dispatcher that asks them."""
+"""What the tests of statistics and maintenance share: the tables of a broker over a small store, and an administrator who asks."""
 
-import asyncio
-from typing import Any, cast
+from collections.abc import Iterator
 
+from tests.golden import Captured, captured
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.access import ACCESS
-from pocketmq.broker.arrivals import Arrivals
-from pocketmq.broker.carried import CarriedSubscriptions
 from pocketmq.broker.client_info import ClientInfo
+from pocketmq.broker.filters import Filters
 from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.handlers.groups import GroupHandlers
-from pocketmq.broker.handlers.topics import TopicHandlers
+from pocketmq.broker.handlers.looking import LookingHandlers
+from pocketmq.broker.handlers.maintenance import MaintenanceHandlers
+from pocketmq.broker.handlers.offsets import OffsetHandlers
+from pocketmq.broker.handlers.statistics import StatisticsHandlers
 from pocketmq.broker.members import Members
 from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.snapshots import Snapshots
+from pocketmq.broker.progress import Progress
+from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.stats.runtime_info import RuntimeInfo
 from pocketmq.broker.topics import TopicTable
-from pocketmq.codes import Language, RequestCode, ResponseCode
+from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.fields import Fields, write_fields
-from pocketmq.testing import FakeClock, FaultyFiles, VirtualLoop
 
-ADDRESS = Address("127.0.0.1", 19010)
-"""Where the captured broker was."""
+BROKER = "broker-a"
+ADDRESS = "127.0.0.1:10911"
 
 
-class Administrated:
-    """A broker of which only topics and groups can be administrated."""
+class Administrator(Peer):
+    @property
+    def address(self) -> Address:
+        return Address("10.0.0.7", 40001)
 
-    def __init__(self, disk: FaultyFiles | None = None, *, auto_create_group: bool = True) -> None:
-        self.clock = FakeClock()
-        self.opened = OpenStore.small(disk, self.clock)
-        self.store = self.opened.store
-        self.settings = SettingsInUse(BrokerSettings())
-        self.topics = TopicTable("DefaultCluster", "broker-a")
-        self.groups = GroupTable(auto_create=auto_create_group)
+
+class Desk:
+    """Ask it what an administrator asks a broker."""
+
+    def __init__(self, opened: OpenStore | None = None) -> None:
+        self.opened = opened or OpenStore.small()
+        self.store, self.clock = self.opened.store, self.opened.clock
+        self.topics = TopicTable("DefaultCluster", BROKER)
+        self.groups = GroupTable()
         self.offsets = OffsetTable()
         self.members = Members()
-        self.carried = CarriedSubscriptions()
-        self.arrivals = Arrivals(self.store.record, max_held=10, look_s=5)
-        self.snapshots = Snapshots(self.store.tables, self.clock, self.topics, self.groups, self.offsets)
-        self.announced = 0
-        self.tps = {"T": 2.5}
-        self.snapshots.load()
-        self._dispatcher = Dispatcher([self._topic_handlers().table(), self._group_handlers().table()], ACCESS)
-        self._peer = Peer()
-
-    def _topic_handlers(self) -> TopicHandlers:
-        return TopicHandlers(
-            topics=self.topics,
-            offsets=self.offsets,
-            members=self.members,
-            store=self.store,
-            snapshots=self.snapshots,
-            settings=self.settings,
-            clock=self.clock,
-            announce=self._announce,
-            wake_topic=self.arrivals.wake_topic,
-            put_tps=lambda topic: self.tps.get(topic, 0.0),
+        self.stats = BrokerStats("DefaultCluster", self.clock.monotonic(), self.clock.now_ms())
+        progress = Progress(BROKER, self.store, self.topics, self.groups, self.offsets, self.members, self.stats)
+        info = RuntimeInfo(self.store.facts, self.stats, self.clock)
+        tables = (
+            StatisticsHandlers(info, self.stats, progress, self.clock, lambda: ADDRESS).table(),
+            OffsetHandlers(self.store, self.offsets, lambda: b'{"offsetTable":{3:0}}').table(),
+            LookingHandlers(self.store, self.members, Filters()).table(),
+            MaintenanceHandlers(self.store).table(),
         )
+        self._dispatcher = Dispatcher(tables, ACCESS)
 
-    def _group_handlers(self) -> GroupHandlers:
-        return GroupHandlers(
-            groups=self.groups,
-            offsets=self.offsets,
-            members=self.members,
-            carried=self.carried,
-            snapshots=self.snapshots,
-            clock=self.clock,
-            address=lambda: ADDRESS,
-        )
+    # asking
 
-    def _announce(self) -> None:
-        self.announced += 1
+    async def ask(self, code: int, header: Fields | None = None) -> Command:
+        """The answer, whatever its code."""
+        return await self.answer(Command(code, None if header is None else write_fields(header)))
 
-    @property
-    def disk(self) -> FaultyFiles:
-        return self.opened.disk
+    async def done(self, code: int, header: Fields | None = None) -> Command:
+        """The answer of success."""
+        answer = await self.ask(code, header)
+        assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+        return answer
 
-    async def serve(self, command: Command) -> Command:
-        """The answer that the peer would get, failures included."""
+    async def answer(self, command: Command) -> Command:
         try:
-            outcome = self._dispatcher.serve(self._peer, command)
+            outcome = self._dispatcher.serve(Administrator(), command)
             return outcome if isinstance(outcome, Command) else await outcome
         except PocketMQError as error:
             return failure_reply(command, error)
 
-    async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
-        return await self.serve(Command(code, None if header is None else write_fields(header), body))
+    # what there is
 
-    async def done(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
-        """The answer of success."""
-        answer = await self.ask(code, header, body)
-        assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
-        return answer
+    def make_topic(self, name: str, queues: int = 1, *, order: bool = False) -> None:
+        self.topics.put([TopicConfig(name, queues, queues, order=order)], self.clock.now_ms())
 
-    def join(self, group: str, *topics: str) -> None:
-        """A member of a group comes, and wants these topics."""
-        wanted = tuple(Subscription(topic, sub_version=1) for topic in topics)
-        heartbeat = HeartbeatData("me", (), (ConsumerData(group, subscription_data_set=wanted),))
-        client = ClientInfo(group, "me", "127.0.0.1:5000", Language.JAVA, 479)
-        self.members.heartbeat(client, heartbeat, 0.0, 0)
+    def make_group(self, *names: str) -> None:
+        for name in names:
+            self.groups.ensure(name, self.clock.now_ms())
 
-    def after_crash(self) -> "Administrated":
-        """Another broker on what is left of the disk when only what is safe survives."""
-        return Administrated(self.opened.crash("nothing").disk)
+    def join(self, group: str, *subscriptions: Subscription) -> None:
+        """Let a member of the group come that wants this."""
+        client = ClientInfo("connection", "client", "10.0.0.1:5000", "JAVA", 479)
+        consumer = ConsumerData(group, subscription_data_set=subscriptions)
+        self.members.heartbeat(client, HeartbeatData("client", (), (consumer,)), 0.0, 0)
 
-
-def let_time_pass_while_stalled(disk: FaultyFiles) -> None:
-    cast("VirtualLoop", asyncio.get_running_loop()).count_stalled(disk.stalled)
+    def sample(self) -> None:
+        self.clock.advance_ms(10_000)
+        self.stats.sample(self.clock.monotonic(), self.clock.now_ms(), self.store.facts.messages_taken)
 
 
-def fields(command: Command) -> dict[str, Any]:
-    return dict(command.ext or {})
+def real_answers(code: RequestCode, pattern: str = "**/5.3.3/**/*.jsonl") -> Iterator[tuple[Captured, Captured]]:
+    """What the real broker was asked with this code, and what it answered."""
+    asked: dict[tuple[str, str, int], Captured] = {}
+    for frame in captured(pattern):
+        conversation, command = frame.name.partition(":")[0], frame.command
+        key = conversation, frame.conn, command.opaque
+        if not command.is_response and command.code == code:
+            asked[key] = frame
+        elif frame.answers == code and key in asked:
+            yield asked.pop(key), frame

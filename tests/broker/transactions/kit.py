@@ -106,7 +106,12 @@ class Lab:
             topic=topic,
             queue_id=queue_id,
             body=body,
-            properties={"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"KEY-{body.decode()}", **properties},
+            properties={
+                "TRAN_MSG": "true",
+                "PGROUP": GROUP,
+                "UNIQ_KEY": f"KEY-{body.decode('utf-8', 'replace')}",
+                **properties,
+            },
             born_ms=self.clock.now_ms(),
             born_host=HOST,
             sys_flag=4,
@@ -124,6 +129,7 @@ class Lab:
         group: str = GROUP,
         queue_offset: int | None = None,
         check: bool = False,
+        key: str = "",
     ) -> None:
         """What the producer of the half message at `place` decides."""
         self.transactions.end(
@@ -132,7 +138,7 @@ class Lab:
                 tran_state_table_offset=place.queue_offset if queue_offset is None else queue_offset,
                 commit_log_offset=place.log_offset,
                 commit_or_rollback=int(state),
-                msg_id="",
+                msg_id=key,
                 from_transaction_check=check,
             )
         )

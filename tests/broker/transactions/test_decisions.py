@@ -80,6 +80,18 @@ def test_both_offsets_must_be_those_of_the_half_message() -> None:
             lab.end(Place(0, 0, log_offset))
 
 
+def test_a_decision_that_names_another_transaction_is_refused() -> None:
+    lab = Lab.new()
+    place = lab.send(b"mine")
+
+    with pytest.raises(ImpossibleRequest, match="is KEY-mine, not KEY-lost"):
+        lab.end(place, key="KEY-lost")
+    assert lab.delivered() == []
+    lab.end(place, key=lab.message(place).offset_id)
+
+    assert lab.delivered() == [b"mine"]
+
+
 def test_a_message_that_is_no_half_message_cannot_be_committed() -> None:
     lab = Lab.new()
     draft = lab.draft()

@@ -9,7 +9,7 @@ Nobody looks whether the message is still there: who recalls learns that its mes
 
 from pocketmq.broker.appending import Appender
 from pocketmq.broker.drafts import Draft
-from pocketmq.broker.handlers.sending import packed_host
+from pocketmq.broker.hosts import packed_host
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock

@@ -15,7 +15,8 @@ from pocketmq.broker.appending import Appender
 from pocketmq.broker.asking import ask
 from pocketmq.broker.destinations import Destinations
 from pocketmq.broker.drafts import Draft
-from pocketmq.broker.handlers.sending import Tally, packed_host
+from pocketmq.broker.handlers.sending import Tally
+from pocketmq.broker.hosts import packed_host
 from pocketmq.broker.members import Members
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.clock import Clock

@@ -13,7 +13,9 @@ from typing import Final, Protocol
 
 from pocketmq.broker.appending import Appender
 from pocketmq.broker.destinations import Destinations
+from pocketmq.broker.detours import Detours
 from pocketmq.broker.drafts import Draft
+from pocketmq.broker.hosts import packed_host
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -21,13 +23,11 @@ from pocketmq.codes import ResponseCode
 from pocketmq.errors import (
     ImpossibleRequest,
     InvalidMessage,
-    NoPermission,
-    PocketMQError,
     ProtocolError,
 )
 from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
-from pocketmq.model.message_id import Host, UniqueIds
+from pocketmq.model.message_id import UniqueIds
 from pocketmq.model.names import is_retry, parse_topic
 from pocketmq.model.properties import parse_properties, raw_property
 from pocketmq.net.address import Address
@@ -56,22 +56,6 @@ class Tally(Protocol):
 
     count: int
     bytes: int
-
-
-class Detours(Protocol):
-    """What the broker does with messages that do not simply go to their queue."""
-
-    def resend(self, draft: Draft, header: SendMessage, version: int) -> None:
-        """A message that a consumer sends to its retry topic: may become a dead letter."""
-        ...
-
-    def half(self, draft: Draft) -> None:
-        """A message of a transaction that is not decided yet."""
-        ...
-
-    def recall_handle(self, draft: Draft) -> str | None:
-        """By which the sender of a timed message can recall it; asked when the draft has been routed."""
-        ...
 
 
 class _Place:
@@ -128,9 +112,9 @@ class Sending:
     def lost(self, peer: Peer) -> None:
         self._hosts.pop(peer, None)
 
-    def set_store_host(self, packed: bytes) -> None:
-        """The address that is in every message id."""
-        self._store.store_host = packed
+    def set_address(self, address: Address) -> None:
+        """Where clients find this broker: it is in every message id."""
+        self._store.store_host = packed = packed_host(address)
         self._id_prefix = packed.hex().upper().encode()
 
     # the usual message
@@ -246,12 +230,9 @@ class Sending:
             sys_flag=ext.sys_flag,
             reconsume_times=ext.reconsume_times or 0,
         )
-        if is_retry(ext.topic):
-            self._detours.resend(draft, ext, head.version)
-        elif (ext.topic, queue_id) not in self._places:
+        self._detours.take(draft, ext, head.version)
+        if not is_retry(ext.topic) and (ext.topic, queue_id) not in self._places:
             self._new_place(ext.topic, queue_id)
-        if self._is_half(draft):
-            self._detours.half(draft)
         wait = properties.get(names.WAIT) != "false"
         place = self._appender.stage(draft)
         tally = self._tally_of(ext.topic)
@@ -263,15 +244,6 @@ class Sending:
             (head.opaque, message_id, queue_id, place.queue_offset, unique_key, recall),
             self._waits_for_sync and wait,
         )
-
-    def _is_half(self, draft: Draft) -> bool:
-        if draft.properties.get(names.TRANSACTION_PREPARED, "").lower() != "true":
-            return False
-        if draft.reconsume_times > 0 and draft.properties.get(names.DELAY, "0") != "0":
-            return False
-        if self._settings.now.transactions_rejected:
-            raise NoPermission("this broker takes no messages of transactions: rejectTransactionMessage is on")
-        return True
 
     def _queue_id(self, peer: Peer, ext: SendMessage) -> int:
         queue_id = self._destinations.queue_id(peer, ext)
@@ -298,12 +270,3 @@ class Sending:
         reply = failure_reply(Command(0, opaque=opaque), error)
         reply.ext = self._failure_ext
         return encode_command(reply)
-
-
-def packed_host(address: Address) -> bytes:
-    """An address as records keep it. One that is none, as of a peer that is gone already, becomes 0.0.0.0."""
-    host = address.host.partition("%")[0].removeprefix("::ffff:")
-    try:
-        return Host.parse(f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}").packed()
-    except PocketMQError:
-        return Host(bytes(4), 0).packed()

@@ -115,6 +115,7 @@ class Decisions:
             raise ImpossibleRequest(
                 f"the half message at {at} has queue offset {half.queue_offset}, not {decision.tran_state_table_offset}"
             )
+        _refuse_stranger(half, decision)
         return half
 
     def _refuse_late(self, half: StoredMessage, decision: EndTransaction) -> None:
@@ -141,6 +142,13 @@ class Decisions:
         topic, _ = real_queue(half)
         self._topics.require(topic)
         self._appender.append(committed(half))
+
+
+def _refuse_stranger(half: StoredMessage, decision: EndTransaction) -> None:
+    """After a crash that lost the end of the log, another message may lie where the one was that a producer means."""
+    named = {name for name in (decision.msg_id, decision.transaction_id) if name}
+    if named and not named & {half.message_id, half.offset_id}:
+        raise ImpossibleRequest(f"the half message at {half.log_offset} is {half.message_id}, not {' or '.join(named)}")
 
 
 def _state_of(decision: EndTransaction) -> TransactionState:

@@ -1,0 +1,170 @@
+"""A broker: its life. The parts are put together in `parts`.
+
+    start ──► store recovered, tables read ──► listening ──► the name servers know ──► serving
+    stop  ──► held pulls answered, no new requests, those being served finish ──► lines closed ──► the name servers know
+              ──► decisions and tables saved ──► store closed: everything on the disk
+
+Work that comes round (see `repeating`) runs from start to stop.
+"""
+
+import asyncio
+import logging
+from typing import Self
+
+from pocketmq.broker.parts import BrokerParts
+from pocketmq.broker.repeating import Repeating
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.broker.stats import SAMPLE_SECONDS
+from pocketmq.clock import Clock, SystemClock
+from pocketmq.errors import WrongState
+from pocketmq.files import DiskFiles, Files
+from pocketmq.net.accepting import AcceptSettings
+from pocketmq.net.address import Address
+from pocketmq.net.line import LineSettings
+from pocketmq.net.network import Network, TcpNetwork
+from pocketmq.net.peer import PeerSettings
+from pocketmq.net.server import Server, ServerCounters, ServerSettings
+
+log = logging.getLogger("pocketmq.broker")
+
+
+class Broker:
+    """Use it as `async with Broker(settings) as broker:`; `broker.address` is where it listens. A broker runs once."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        network: Network | None = None,
+        files: Files | None = None,
+    ) -> None:
+        self.settings = settings or BrokerSettings()
+        self._clock = clock or SystemClock()
+        self._network = network
+        self._files = files or DiskFiles()
+        self._parts: BrokerParts | None = None
+        self._server: Server | None = None
+        self._repeating: list[Repeating] = []
+        self._ticking: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that was given for 0."""
+        return self._started_server.address
+
+    @property
+    def advertised_address(self) -> Address:
+        """Where clients are told to find it."""
+        return self.parts.registration.address
+
+    @property
+    def counters(self) -> ServerCounters:
+        return self._started_server.counters
+
+    @property
+    def parts(self) -> BrokerParts:
+        """What it consists of."""
+        if self._parts is None:
+            raise WrongState("the broker has not been started: use `async with`, or `await start()`")
+        return self._parts
+
+    @property
+    def _started_server(self) -> Server:
+        if self._server is None:
+            raise WrongState("the broker has not been started: use `async with`, or `await start()`")
+        return self._server
+
+    async def start(self) -> None:
+        """Recover, listen, register. StoreLocked, StoreDamaged, ListenFailed; then nothing is left running."""
+        if self._parts is not None:
+            raise WrongState("a broker is started once; make another one for the same folder")
+        settings, loop = self.settings, asyncio.get_running_loop()
+        self._parts = parts = BrokerParts(settings, self._clock, self._files, self._network, loop.call_soon_threadsafe)
+        log.info("%s", parts.open())
+        self._tick()
+        self._server = server = Server(
+            settings.address,
+            serve=parts.dispatcher.serve,
+            on_turn=parts.turns.take,
+            on_lost=parts.lost,
+            network=self._network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
+            settings=_server_settings(settings),
+        )
+        try:
+            if settings.port:
+                await parts.registration.find_address(settings.address)
+            await server.start()
+            await parts.registration.find_address(server.address)
+            await parts.registration.start(server.address)
+        except BaseException:
+            await self.stop()
+            raise
+        self._repeating = self._works()
+        for work in self._repeating:
+            work.start()
+
+    def _works(self) -> list[Repeating]:
+        parts, settings = self.parts, self.settings
+        return [
+            Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all),
+            Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all),
+            Repeating("saving progress", settings.progress_save_interval_ms / 1000, parts.snapshots.save_parts),
+            Repeating("saving offsets", settings.save_interval_ms / 1000, parts.snapshots.save_changed),
+            Repeating("looking for silent clients", settings.expiry_scan_ms / 1000, parts.clients.expire),
+            Repeating(
+                "asking about transactions", settings.transaction.check_interval_ms / 1000, parts.transactions.check
+            ),
+            Repeating("noting decided transactions", settings.transaction.op_batch_ms / 1000, parts.transactions.note),
+            Repeating("sampling statistics", SAMPLE_SECONDS, self._sample),
+        ]
+
+    def _sample(self) -> None:
+        parts = self.parts
+        parts.stats.sample(self._clock.monotonic(), self._clock.now_ms(), parts.store.facts.messages_taken)
+
+    def _tick(self) -> None:
+        """The store's turn. It must come round whatever else fails, so it is no task."""
+        self._ticking = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
+        self.parts.store.tick()
+
+    async def stop(self) -> None:
+        """Finish what is being served, tell the name servers, and close the store. Harmless when done twice."""
+        if self._parts is None or self._ticking is None:
+            return
+        parts = self._parts
+        try:
+            for work in self._repeating:
+                await work.stop()
+            parts.arrivals.stop()
+            parts.turns.stop()
+            if self._server is not None:
+                await self._server.stop()
+            await parts.registration.stop()
+            parts.transactions.note()
+            await parts.delays.settle()
+            await parts.timers.settle()
+            await parts.snapshots.stop()
+        finally:
+            self._ticking.cancel()  # of now: it was replaced with every tick
+            self._ticking = None
+            parts.store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+
+def _server_settings(settings: BrokerSettings) -> ServerSettings:
+    # A client that is slow to answer an administrator's question must not lose its line, and with it its queues.
+    silence_s = settings.client_expiry_ms / 1000
+    line = LineSettings(idle_s=settings.idle_s, linger_s=settings.linger_s)
+    return ServerSettings(
+        peer=PeerSettings(line=line, silence_s=silence_s),
+        max_connections=settings.max_connections,
+        max_connections_per_host=settings.max_connections_per_host,
+        drain_s=settings.drain_s,
+    )

@@ -1,0 +1,339 @@
+"""The parts of a broker, put together. No rules here: each part gets what it uses, and nobody gets the broker.
+
+tables    topics · groups · offsets · members · locks · subscriptions that pulls carried
+store     messages; appender: where they go first; arrivals: who waits for them
+workers   delays · timers · transactions · snapshots · registration
+requests  turns (the hot ones) · dispatcher (all others, by families of handlers)
+"""
+
+import logging
+import os
+import random
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pocketmq.broker.access import ACCESS
+from pocketmq.broker.appending import Appender
+from pocketmq.broker.arrivals import Arrivals
+from pocketmq.broker.carried import CarriedSubscriptions
+from pocketmq.broker.delays import Delays
+from pocketmq.broker.destinations import Destinations
+from pocketmq.broker.detours import Detours
+from pocketmq.broker.filters import Filters
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.handlers.clients import ClientHandlers
+from pocketmq.broker.handlers.consuming import Consuming
+from pocketmq.broker.handlers.groups import GroupHandlers
+from pocketmq.broker.handlers.looking import LookingHandlers
+from pocketmq.broker.handlers.maintenance import MaintenanceHandlers
+from pocketmq.broker.handlers.offsets import OffsetHandlers
+from pocketmq.broker.handlers.pulling import Pulling
+from pocketmq.broker.handlers.recalling import RecallHandlers
+from pocketmq.broker.handlers.relays import RelayHandlers
+from pocketmq.broker.handlers.replying import ReplyHandlers
+from pocketmq.broker.handlers.resets import ResetHandlers
+from pocketmq.broker.handlers.retries import RetryHandlers
+from pocketmq.broker.handlers.sending import Sending
+from pocketmq.broker.handlers.settings import SettingHandlers
+from pocketmq.broker.handlers.statistics import StatisticsHandlers
+from pocketmq.broker.handlers.topics import TopicHandlers
+from pocketmq.broker.handlers.transactions import TransactionHandlers
+from pocketmq.broker.members import Members
+from pocketmq.broker.notices import Notices
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.progress import Progress
+from pocketmq.broker.queue_locks import QueueLockTable
+from pocketmq.broker.registration import Registration
+from pocketmq.broker.retries import Retries
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse
+from pocketmq.broker.snapshots import Snapshots
+from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.stats.runtime_info import Addition, RuntimeInfo, delay_info, flow_info
+from pocketmq.broker.timers.progress import TimerCheck, TimerProgress
+from pocketmq.broker.timers.timers import Timers
+from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.transactions.transactions import Transactions, next_of
+from pocketmq.broker.turns import Serve, Turns
+from pocketmq.clock import Clock
+from pocketmq.codes import RequestCode
+from pocketmq.errors import PocketMQError
+from pocketmq.files import Files
+from pocketmq.model.message_id import UniqueIds, pack_ip
+from pocketmq.net.address import Address
+from pocketmq.net.dispatcher import Dispatcher
+from pocketmq.net.network import Network
+from pocketmq.net.peer import Peer
+from pocketmq.net.request import Handler
+from pocketmq.protocol.bodies.offsets import DelayOffsets
+from pocketmq.protocol.heads import HeartbeatHead, LitePullHead, PullHead, QueryOffsetHead, UpdateOffsetHead
+from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.replies import HEARD, HEARD_UNCHANGED
+from pocketmq.store.message_store import Arrival, MessageStore
+from pocketmq.store.recovery import RecoveryReport
+from pocketmq.store.worker import Post
+
+log = logging.getLogger("pocketmq.broker")
+
+DELAYS_FILE: Final = "delayOffset.json"
+TIMERS_FILE: Final = "timers.json"
+TIMER_CHECK_FILE: Final = "timercheck"
+_NOWHERE: Final = bytes(8)
+
+
+class BrokerParts:
+    """Everything that a broker consists of. Made on its loop; `open` before anything is served."""
+
+    def __init__(
+        self, settings: BrokerSettings, clock: Clock, files: Files, network: Network | None, post: Post
+    ) -> None:
+        self.settings = SettingsInUse(settings)
+        self.clock = clock
+        self._files = files
+        now_ms = clock.now_ms()
+        # tables
+        self.topics = TopicTable(
+            settings.cluster,
+            settings.broker_name,
+            auto_create=settings.auto_create_topic,
+            default_queues=settings.default_queues,
+            trace=settings.trace_topic,
+            max_topics=settings.max_topics,
+            started_ms=now_ms,
+        )
+        self.groups = GroupTable(
+            auto_create=settings.auto_create_group, max_groups=settings.max_groups, started_ms=now_ms
+        )
+        self.offsets = OffsetTable(started_ms=now_ms)
+        self.members = Members(expiry=settings.client_expiry_ms / 1000)
+        self.locks = QueueLockTable(lease=settings.lock_lease_ms / 1000)
+        self.filters = Filters()
+        self.carried = CarriedSubscriptions()
+        # store
+        self.store = MessageStore(
+            settings.store, store_host=_NOWHERE, post=post, files=files, clock=clock, on_arrivals=self._arrived
+        )
+        self.arrivals = Arrivals(
+            self.store.record, max_held=settings.flow.max_held_pulls, look_s=settings.hold_check_ms / 1000
+        )
+        self.appender = Appender(self.store, self.settings, clock)
+        self.stats = BrokerStats(settings.cluster, clock.monotonic(), now_ms, is_system=self.topics.is_system)
+        # workers
+        self.snapshots = Snapshots(self.store.tables, clock, self.topics, self.groups, self.offsets)
+        self.registration = Registration(self.settings, self.topics, clock, network=network, on_address=self._found_at)
+        self.delays = Delays(self.store, self.appender, clock, started_ms=now_ms)
+        self.timers = Timers(self.store, self.appender, self.settings, clock)
+        self.transactions = Transactions(
+            self.store,
+            self.appender,
+            self.topics,
+            self.offsets,
+            next_of(self.members.producers),
+            self.settings,
+            clock,
+            self.announce,
+        )
+        # requests
+        chance = random.Random()  # noqa: S311 which retry queue it is need not be a secret
+        self.retries = Retries(self.topics, self.groups, self.locks, clock, self.announce, chance)
+        self.destinations = Destinations(self.topics, self.settings, clock, self.announce)
+        self.sending = self._sending()
+        self.clients = self._clients()
+        self.turns = Turns(self.store, self.sending, self._hot_handlers(), settings.flow, clock)
+        self.dispatcher = Dispatcher(self._tables(), ACCESS)
+
+    # what parts ask of one another
+
+    def announce(self) -> None:
+        """Topics or groups have come or changed by being used: the name servers and the disk shall know."""
+        self.registration.announce()
+        self.snapshots.save_soon()
+
+    def _arrived(self, arrivals: list[Arrival]) -> None:
+        self.arrivals.notify(arrivals)
+
+    def _found_at(self, address: Address) -> None:
+        self.sending.set_address(address)
+
+    # requests
+
+    def _sending(self) -> Sending:
+        salt = int.from_bytes(os.urandom(4), "big")
+        return Sending(
+            self.store,
+            self.topics,
+            self.destinations,
+            self.appender,
+            self.settings,
+            self.clock,
+            Detours(self.retries, self.settings),
+            UniqueIds(pack_ip("127.0.0.1"), os.getpid(), salt),
+            self.stats.sent,
+        )
+
+    def _clients(self) -> ClientHandlers:
+        return ClientHandlers(
+            members=self.members,
+            groups=self.groups,
+            topics=self.topics,
+            locks=self.locks,
+            filters=self.filters,
+            carried=self.carried,
+            notices=Notices(self.settings),
+            settings=self.settings,
+            clock=self.clock,
+            announce=self.announce,
+        )
+
+    def _hot_handlers(self) -> dict[type[object], Serve]:
+        pulling = Pulling(
+            self.store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.members,
+            self.filters,
+            self.carried,
+            self.arrivals,
+            self.settings,
+            self.clock,
+            self.stats.pulled,
+        )
+        consuming = Consuming(self.store, self.topics, self.groups, self.offsets)
+        return {
+            PullHead: pulling.pull,
+            LitePullHead: pulling.pull,
+            QueryOffsetHead: consuming.query,
+            UpdateOffsetHead: consuming.update,
+            HeartbeatHead: self._heard,
+        }
+
+    def _heard(self, peer: Peer, head: HeartbeatHead, body: bytes) -> bytes:
+        changed = self.clients.heard(peer, head.language.name, head.version, body)
+        return (HEARD if changed else HEARD_UNCHANGED).encode(head.opaque)
+
+    def _tables(self) -> list[dict[RequestCode, Handler]]:
+        return [*self._client_tables(), *self._message_tables(), *self._administration_tables()]
+
+    def _client_tables(self) -> list[dict[RequestCode, Handler]]:
+        relays = RelayHandlers(self.members, self.topics, self.groups, self.settings, record=self.store.record)
+        resets = ResetHandlers(
+            offsets=self.offsets,
+            topics=self.topics,
+            groups=self.groups,
+            members=self.members,
+            store=self.store,
+            settings=self.settings,
+            clock=self.clock,
+            wake=self.arrivals.wake,
+            save=self.snapshots.save_offsets,
+        )
+        return [self.clients.table(), relays.table(), resets.table()]
+
+    def _message_tables(self) -> list[dict[RequestCode, Handler]]:
+        replies = ReplyHandlers(
+            members=self.members,
+            destinations=self.destinations,
+            appender=self.appender,
+            settings=self.settings,
+            clock=self.clock,
+            store_host=lambda: self.store.store_host,
+            tally_of=self.stats.sent,
+        )
+        retries = RetryHandlers(self.store, self.appender, self.groups, self.retries, self.settings, self.clock)
+        return [
+            replies.table(),
+            retries.table(),
+            TransactionHandlers(self.transactions, self.appender, self.clock).table(),
+            RecallHandlers(self.topics, self.appender, self.settings, self.clock).table(),
+            OffsetHandlers(self.store, self.offsets, self.delays.offsets_body).table(),
+            LookingHandlers(self.store, self.members, self.filters).table(),
+        ]
+
+    def _administration_tables(self) -> list[dict[RequestCode, Handler]]:
+        topics = TopicHandlers(
+            topics=self.topics,
+            offsets=self.offsets,
+            members=self.members,
+            store=self.store,
+            snapshots=self.snapshots,
+            settings=self.settings,
+            clock=self.clock,
+            announce=self.registration.announce,
+            wake_topic=self.arrivals.wake_topic,
+            put_tps=self.stats.put_tps,
+        )
+        groups = GroupHandlers(
+            groups=self.groups,
+            offsets=self.offsets,
+            members=self.members,
+            carried=self.carried,
+            snapshots=self.snapshots,
+            clock=self.clock,
+            address=lambda: self.registration.address,
+        )
+        progress = Progress(
+            self.settings.now.broker_name,
+            self.store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.members,
+            self.stats,
+        )
+        info = RuntimeInfo(self.store.facts, self.stats, self.clock, self._additions())
+        statistics = StatisticsHandlers(info, self.stats, progress, self.clock, lambda: str(self.registration.address))
+        return [
+            topics.table(),
+            groups.table(),
+            statistics.table(),
+            MaintenanceHandlers(self.store).table(),
+            SettingHandlers(self.settings, self.clock, self.registration.announce).table(),
+        ]
+
+    def _additions(self) -> list[Addition]:
+        """What parts tell about themselves in the runtime info."""
+        flow = self.settings.now.flow
+        return [
+            lambda: flow_info(self.turns.waiting, self.turns.gate, flow, self.clock.monotonic()),
+            lambda: delay_info(self.delays.progress()),
+            self.timers.runtime_info,
+            self.clients.runtime_info,
+        ]
+
+    # life
+
+    def open(self) -> RecoveryReport:
+        """Recover the store and take over what the last life left. StoreLocked, StoreDamaged."""
+        report = self.store.open()
+        try:
+            self.snapshots.load()
+            tables, folder = self.store.tables, self.settings.now.store.folder
+            if (delays := tables.load(DELAYS_FILE, partial(read_body, DelayOffsets))) is not None:
+                self.delays.load(delays)
+            self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(self._files, folder))
+            self.snapshots.add(DELAYS_FILE, self.delays)
+            self.snapshots.add(TIMERS_FILE, self.timers)
+            self.transactions.load()
+        except BaseException:
+            self.store.close()
+            raise
+        return report
+
+    def lost(self, peer: Peer, reason: PocketMQError) -> None:
+        """A connection is gone."""
+        self.turns.lost(peer)
+        self.sending.lost(peer)
+        self.clients.lost(peer)
+
+
+def _timer_check(files: Files, folder: Path) -> TimerCheck | None:
+    """How far RocketMQ's own broker was with timed messages, in a store that it left."""
+    path = folder / "config" / TIMER_CHECK_FILE
+    if files.status(path) is None:
+        return None
+    try:
+        return TimerCheck.parse(files.read(path))
+    except PocketMQError as error:
+        log.warning("%s is not taken over: %s", path, error)
+        return None

@@ -1,0 +1,75 @@
+"""One transaction, as a block: `async with producer.transaction("orders") as tx:`. It commits at the end, rolls back on an exception."""
+
+from types import TracebackType
+from typing import Self, Unpack
+
+from pocketmq.client.message_options import MessageOptions, message_of
+from pocketmq.client.results import SendResult
+from pocketmq.client.selectors import QueueSelector
+from pocketmq.client.transactions import Half, Transactions
+from pocketmq.client.wishes import wish_for
+from pocketmq.errors import WrongState
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import Message
+from pocketmq.model.queue import MessageQueue
+
+
+class Transaction:
+    """Messages of one topic that become visible together with whatever the block does.
+
+    Each is decided by itself: a crash between two decisions is made good by `check`, for each of them.
+    """
+
+    def __init__(self, topic: str, transactions: Transactions) -> None:
+        self._topic = topic
+        self._transactions = transactions
+        self._halves: list[Half] = []
+        self.state: TransactionState | None = None
+        """How it was decided; None while it is open."""
+
+    async def send(
+        self,
+        message: Message | bytes,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        timeout_s: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult:
+        """Store a message that nobody sees until the block has ended well."""
+        if self.state is not None:
+            raise WrongState(f"this transaction has ended with {self.state.name}; begin another one")
+        made = message if isinstance(message, Message) else message_of(self._topic, message, options)
+        wish = wish_for(made, queue, selector, selector_key)
+        half = await self._transactions.send_half(made, wish, timeout_s)
+        self._halves.append(half)
+        return half.sent
+
+    async def commit(self) -> None:
+        """Show its messages now. The end of the block does it otherwise."""
+        await self._decide(TransactionState.COMMIT)
+
+    async def roll_back(self) -> None:
+        """Drop its messages now, and leave the block as usual."""
+        await self._decide(TransactionState.ROLLBACK)
+
+    async def leave_open(self) -> None:
+        """Decide nothing: the broker asks `check` later."""
+        await self._decide(TransactionState.UNKNOWN)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.state is None:
+            await self._decide(TransactionState.COMMIT if error is None else TransactionState.ROLLBACK)
+
+    async def _decide(self, state: TransactionState) -> None:
+        if self.state is not None:
+            raise WrongState(f"this transaction has ended with {self.state.name} already")
+        self.state = state
+        for half in self._halves:
+            await self._transactions.decide(half, state)

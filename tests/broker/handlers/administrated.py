@@ -1,0 +1,148 @@
+"""What the tests of topics and groups share: their handlers over a store, and what Apache's broker was asked and answered."""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import Any, cast
+
+from tests.golden import captured
+from tests.store.open_store import OpenStore
+
+from pocketmq.broker.access import ACCESS
+from pocketmq.broker.arrivals import Arrivals
+from pocketmq.broker.carried import CarriedSubscriptions
+from pocketmq.broker.client_info import ClientInfo
+from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.handlers.groups import GroupHandlers
+from pocketmq.broker.handlers.topics import TopicHandlers
+from pocketmq.broker.members import Members
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse
+from pocketmq.broker.snapshots import Snapshots
+from pocketmq.broker.topics import TopicTable
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import PocketMQError
+from pocketmq.model.subscription import Subscription
+from pocketmq.net.address import Address
+from pocketmq.net.dispatcher import Dispatcher
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.connection import failure_reply
+from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.java_json import read_json
+from pocketmq.testing import FakeClock, FaultyFiles, VirtualLoop
+
+ADDRESS = Address("127.0.0.1", 19010)
+"""Where the captured broker was."""
+
+
+class Administrated:
+    """A broker of which only topics and groups can be administrated."""
+
+    def __init__(self, disk: FaultyFiles | None = None, *, auto_create_group: bool = True) -> None:
+        self.clock = FakeClock()
+        self.opened = OpenStore.small(disk, self.clock)
+        self.store = self.opened.store
+        self.settings = SettingsInUse(BrokerSettings())
+        self.topics = TopicTable("DefaultCluster", "broker-a")
+        self.groups = GroupTable(auto_create=auto_create_group)
+        self.offsets = OffsetTable()
+        self.members = Members()
+        self.carried = CarriedSubscriptions()
+        self.arrivals = Arrivals(self.store.record, max_held=10, look_s=5)
+        self.snapshots = Snapshots(self.store.tables, self.clock, self.topics, self.groups, self.offsets)
+        self.announced = 0
+        self.tps = {"T": 2.5}
+        self.snapshots.load()
+        self._dispatcher = Dispatcher([self._topic_handlers().table(), self._group_handlers().table()], ACCESS)
+        self._peer = Peer()
+
+    def _topic_handlers(self) -> TopicHandlers:
+        return TopicHandlers(
+            topics=self.topics,
+            offsets=self.offsets,
+            members=self.members,
+            store=self.store,
+            snapshots=self.snapshots,
+            settings=self.settings,
+            clock=self.clock,
+            announce=self._announce,
+            wake_topic=self.arrivals.wake_topic,
+            put_tps=lambda topic: self.tps.get(topic, 0.0),
+        )
+
+    def _group_handlers(self) -> GroupHandlers:
+        return GroupHandlers(
+            groups=self.groups,
+            offsets=self.offsets,
+            members=self.members,
+            carried=self.carried,
+            snapshots=self.snapshots,
+            clock=self.clock,
+            address=lambda: ADDRESS,
+        )
+
+    def _announce(self) -> None:
+        self.announced += 1
+
+    @property
+    def disk(self) -> FaultyFiles:
+        return self.opened.disk
+
+    async def serve(self, command: Command) -> Command:
+        """The answer that the peer would get, failures included."""
+        try:
+            outcome = self._dispatcher.serve(self._peer, command)
+            return outcome if isinstance(outcome, Command) else await outcome
+        except PocketMQError as error:
+            return failure_reply(command, error)
+
+    async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
+        return await self.serve(Command(code, None if header is None else write_fields(header), body))
+
+    async def done(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
+        """The answer of success."""
+        answer = await self.ask(code, header, body)
+        assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+        return answer
+
+    async def replay(self, code: RequestCode, version: str) -> list[tuple[Command, Command, Command]]:
+        """Each captured request with Apache's answer and ours; without those that Apache did not know yet."""
+        triples = [(asked, theirs, await self.serve(asked)) for asked, theirs in conversations(code, version)]
+        unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        known = [(asked, theirs, ours) for asked, theirs, ours in triples if theirs.code != unknown]
+        assert known or version == "4.9.7", f"no captured request with code {code}"
+        return known
+
+    def join(self, group: str, *topics: str) -> None:
+        """A member of a group comes, and wants these topics."""
+        wanted = tuple(Subscription(topic, sub_version=1) for topic in topics)
+        heartbeat = HeartbeatData("me", (), (ConsumerData(group, subscription_data_set=wanted),))
+        client = ClientInfo(group, "me", "127.0.0.1:5000", "JAVA", 479)
+        self.members.heartbeat(client, heartbeat, 0.0, 0)
+
+    def after_crash(self) -> "Administrated":
+        """Another broker on what is left of the disk when only what is safe survives."""
+        return Administrated(self.disk.crash(Random(0), survives="nothing"))
+
+
+def let_time_pass_while_stalled(disk: FaultyFiles) -> None:
+    cast("VirtualLoop", asyncio.get_running_loop()).count_stalled(disk.stalled)
+
+
+def conversations(code: RequestCode, version: str) -> Iterator[tuple[Command, Command]]:
+    """What Apache's broker of this version was asked with `code`, by mqadmin and by hand, and what it answered."""
+    asked: dict[tuple[str, str, int], Command] = {}
+    for pattern in (f"mqadmin/{version}/wire/*.jsonl", f"wire/{version}/json/raw.jsonl"):
+        for heard in captured(pattern):
+            command = heard.command
+            key = heard.name.partition(":")[0], heard.conn, command.opaque
+            if not command.is_response and command.code == code:
+                asked[key] = command
+            elif heard.answers == code and key in asked:
+                yield asked.pop(key), command
+
+
+def json_of(command: Command) -> Any:
+    return read_json(command.body)

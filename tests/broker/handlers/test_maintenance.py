@@ -1,0 +1,95 @@
+"""What an administrator lets go, and how the replicas are."""
+
+import json
+
+import pytest
+from tests.broker.handlers.admin_talk import Desk, real_answers
+from tests.golden import needs_golden
+from tests.store.open_store import OpenStore, numbered
+
+from pocketmq.codes import RequestCode
+from pocketmq.protocol.bodies.replication import ReplicationStatus
+from pocketmq.protocol.java_json import read_body
+from pocketmq.testing import run
+
+HOUR_MS = 3_600_000
+
+
+def aged() -> Desk:
+    """Ten log files, all but the newest older than they need be kept, at an hour at which none goes by itself."""
+    desk = Desk(OpenStore.small(retention_hours=1, max_deletes_per_run=2, prepared_files=12))
+    desk.opened.send(*numbered(10, size=3900))
+    desk.opened.settle(20)
+    desk.opened.clock.advance_ms(2 * HOUR_MS)
+    return desk
+
+
+def test_expired_log_files_go_when_an_administrator_says_so() -> None:
+    async def main() -> None:
+        desk = aged()
+        assert len(desk.opened.names("commitlog")) > 9
+
+        await desk.done(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        desk.opened.settle(5)
+
+        assert desk.store.facts.log_start == 9 * 4096
+        assert desk.opened.bodies() == numbered(10, size=3900)[-1:]
+
+    run(main())
+
+
+def test_files_that_are_not_expired_stay_however_full_the_disk_is() -> None:
+    async def main() -> None:
+        desk = Desk(OpenStore.small(disk_clean_ratio=0.0001, disk_force_ratio=0.0001))
+        desk.opened.send(*numbered(5, size=3900))
+        desk.opened.run_workers()
+
+        await desk.done(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+        assert desk.store.facts.log_start == 0
+
+    run(main())
+
+
+def test_queues_follow_the_log_when_an_administrator_says_so() -> None:
+    async def main() -> None:
+        desk = aged()
+        await desk.done(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+        await desk.done(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+        desk.opened.tick()
+
+        assert (desk.store.min_offset("T", 0), desk.store.max_offset("T", 0)) == (9, 10)
+
+    run(main())
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_there_is_nothing_to_do_in_a_store_without_messages(times: int) -> None:
+    async def main() -> None:
+        desk = Desk()
+
+        for _ in range(times):
+            await desk.done(RequestCode.DELETE_EXPIRED_COMMITLOG)
+            await desk.done(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+        desk.opened.send()
+        assert desk.opened.bodies() == [b"body"]
+
+    run(main())
+
+
+@needs_golden
+def test_the_broker_tells_that_it_has_no_replicas_as_apache_does() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.opened.send()
+        ((asked, told),) = real_answers(RequestCode.GET_BROKER_HA_STATUS)
+
+        answer = await desk.answer(asked.command)
+
+        assert read_body(ReplicationStatus, answer.body).master_commit_log_max_offset == desk.store.end
+        ours, real = json.loads(answer.body), json.loads(told.command.body)
+        assert ours | {"masterCommitLogMaxOffset": 0} == real | {"masterCommitLogMaxOffset": 0}
+
+    run(main())

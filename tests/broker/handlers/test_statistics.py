@@ -1,0 +1,318 @@
+"""Requests about numbers: what the broker tells about itself and its groups."""
+
+import asyncio
+import json
+
+import pytest
+from tests.broker.handlers.admin_talk import ADDRESS, BROKER, Desk, real_answers
+from tests.golden import needs_golden
+from tests.store.open_store import numbered
+
+from pocketmq.broker import progress, steps
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.api.brokers import GetBrokerConsumeStats, ViewBrokerStats
+from pocketmq.protocol.api.groups import GetConsumeStats
+from pocketmq.protocol.api.offsets import QueryConsumeTimeSpan
+from pocketmq.protocol.bodies.stats import (
+    BrokerStatsData,
+    ConsumeStats,
+    ConsumeStatsList,
+    ConsumeTimeSpans,
+    OffsetProgress,
+    QueueTimeSpan,
+)
+from pocketmq.protocol.java_json import read_body, read_json
+from pocketmq.testing import run
+from pocketmq.testing.fake_clock import START_MS
+
+
+async def consume_stats(desk: Desk, group: str, topic: str | None = None, topics: str | None = None) -> ConsumeStats:
+    answer = await desk.done(RequestCode.GET_CONSUME_STATS, GetConsumeStats(group, topic, topics))
+    return read_body(ConsumeStats, answer.body)
+
+
+def queue(topic: str, queue_id: int = 0) -> MessageQueue:
+    return MessageQueue(topic, BROKER, queue_id)
+
+
+# 28 and 315
+
+
+def test_the_broker_tells_about_itself() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.opened.send(*numbered(3))
+        desk.stats.sent("T").count += 3
+
+        answer = await desk.done(RequestCode.GET_BROKER_RUNTIME_INFO)
+
+        table = json.loads(answer.body)["table"]
+        assert table["msgPutTotalTodayNow"] == "3"
+        assert table["commitLogMaxOffset"] == str(desk.store.end)
+
+    run(main())
+
+
+def test_a_statistic_is_told_by_name_and_key() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.stats.sent("T").count += 5
+        desk.sample()
+
+        answer = await desk.done(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStats("TOPIC_PUT_NUMS", "T"))
+
+        told = read_body(BrokerStatsData, answer.body)
+        assert told.stats_minute.sum == told.stats_hour.sum == told.stats_day.sum == 5
+        assert told.stats_minute.tps == 0.5
+
+    run(main())
+
+
+@needs_golden
+def test_a_statistic_that_is_not_there_is_refused_in_the_words_of_apache() -> None:
+    async def main() -> None:
+        desk = Desk()
+        refused = [
+            (asked.command, told.command)
+            for asked, told in real_answers(RequestCode.VIEW_BROKER_STATS_DATA)
+            if told.command.code != ResponseCode.SUCCESS
+        ]
+        assert refused
+
+        for asked, told in refused:
+            answer = await desk.answer(asked)
+            assert (answer.code, answer.remark) == (told.code, told.remark)
+
+    run(main())
+
+
+# 208
+
+
+def test_a_group_is_told_in_every_queue_of_its_topics() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.make_topic("T", 2)
+        desk.make_topic("%RETRY%g")
+        desk.opened.send(*numbered(4))
+        desk.clock.advance_ms(1000)
+        desk.opened.send(b"later")
+        desk.offsets.commit("g", "T", 0, 4)
+        desk.offsets.note_pull("g", "T", 0, 5)
+        desk.offsets.commit("g", "%RETRY%g", 0, 0)
+        desk.sample()
+        desk.stats.pulled("g", "T").count += 5
+        desk.sample()
+
+        told = await consume_stats(desk, "g")
+
+        assert told.offset_table == {
+            queue("T"): OffsetProgress(5, 4, 5, START_MS),
+            queue("T", 1): OffsetProgress(),
+            queue("%RETRY%g"): OffsetProgress(),
+        }
+        assert told.consume_tps == 0.5
+
+    run(main())
+
+
+def test_a_group_is_told_in_the_topics_that_are_asked_for() -> None:
+    async def main() -> None:
+        desk = Desk()
+        for topic in "TUV":
+            desk.make_topic(topic)
+            desk.offsets.commit("g", topic, 0, 0)
+
+        async def topics(topic: str | None, several: str | None = None) -> set[str]:
+            told = await consume_stats(desk, "g", topic, several)
+            return {one.topic for one in told.offset_table}
+
+        assert await topics(None) == {"T", "U", "V"}
+        assert await topics("U") == {"U"}
+        assert await topics(None, "T;V;") == {"T", "V"}
+        assert await topics("NoSuchTopic") == set()
+
+    run(main())
+
+
+def test_a_group_that_is_not_known_has_consumed_nothing() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.make_topic("T")
+        desk.opened.send()
+
+        told = await consume_stats(desk, "nobody", "T")
+
+        assert told.offset_table == {queue("T"): OffsetProgress(broker_offset=1)}
+        assert (await consume_stats(desk, "nobody")).offset_table == {}
+
+    run(main())
+
+
+def test_while_a_group_has_members_only_what_they_want_is_told() -> None:
+    async def main() -> None:
+        desk = Desk()
+        for topic in "TU":
+            desk.make_topic(topic)
+            desk.offsets.commit("g", topic, 0, 0)
+
+        desk.join("g", Subscription("U", sub_version=1))
+
+        assert set((await consume_stats(desk, "g")).offset_table) == {queue("U")}
+
+    run(main())
+
+
+def test_long_answers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "STEP_SECONDS", -1.0)
+
+    async def main() -> None:
+        desk = Desk()
+        desk.make_topic("T", 50)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        await consume_stats(desk, "g", "T")
+        other.cancel()
+
+        assert turns >= 50
+
+    run(main())
+
+
+def test_an_answer_that_would_be_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "MAX_QUEUES_TOLD", 10)
+
+    async def main() -> None:
+        desk = Desk()
+        desk.make_topic("T", 10)
+        desk.make_topic("U", 11)
+
+        few = await desk.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStats("g", "T"))
+        many = await desk.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStats("g", "U"))
+
+        assert few.code == ResponseCode.SUCCESS
+        assert many.code == ResponseCode.SYSTEM_ERROR
+        assert "ask for one group and one topic at a time" in (many.remark or "")
+
+    run(main())
+
+
+# 317
+
+
+def test_all_groups_are_told_with_how_far_they_are_behind() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.make_topic("T")
+        desk.make_topic("U", order=True)
+        desk.make_group("g", "h")
+        desk.opened.send(*numbered(10))
+        desk.opened.send(*numbered(5), topic="U")
+        desk.offsets.commit("g", "T", 0, 4)
+        desk.offsets.note_pull("g", "T", 0, 6)
+        desk.offsets.commit("h", "U", 0, 5)
+
+        async def told(*, is_order: bool) -> ConsumeStatsList:
+            answer = await desk.done(RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStats(is_order))
+            return read_body(ConsumeStatsList, answer.body)
+
+        everything, ordered = await told(is_order=False), await told(is_order=True)
+
+        groups = {group: stats for one in everything.consume_stats_list for group, stats in one.items()}
+        assert groups.keys() == {config.group_name for config in desk.groups}
+        assert groups["g"] == (ConsumeStats({queue("T"): OffsetProgress(10, 4, 6, START_MS)}),)
+        assert (everything.broker_addr, everything.total_diff, everything.total_inflight_diff) == (ADDRESS, 6, 2)
+        assert {"g": ()} in ordered.consume_stats_list
+        assert ordered.total_diff == 0
+
+    run(main())
+
+
+@needs_golden
+def test_answers_about_groups_have_the_form_of_the_real_ones() -> None:
+    async def main() -> None:
+        desk = Desk()
+        for name in ("StayTopic", "RawTopic", "%RETRY%CG_stay"):
+            desk.make_topic(name, 2)
+            for group in ("CG_stay", "CG_raw"):
+                desk.offsets.commit(group, name, 0, 1)
+        desk.make_group("CG_stay")
+        compared = 0
+
+        for code in (RequestCode.GET_CONSUME_STATS, RequestCode.GET_BROKER_CONSUME_STATS):
+            for asked, told in real_answers(code):
+                ours = await desk.answer(asked.command)
+                assert ours.code == told.command.code
+                assert shape(read_json(ours.body)) == shape(read_json(told.command.body)), asked.name
+                compared += 1
+        assert compared > 10
+
+    run(main())
+
+
+def shape(value: object) -> object:
+    """What a JSON is made of: of an object with names its names, of other maps and of lists what is in them."""
+    if isinstance(value, list):
+        return ["list", *sorted({json.dumps(shape(item)) for item in value if item not in ({}, [])})]
+    if isinstance(value, dict) and any(isinstance(item, list) for item in value.values()) and len(value) == 1:
+        return ["group"]
+    if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
+        return ["map", *sorted({json.dumps(shape(item)) for item in value.values()})]
+    if isinstance(value, dict):
+        return {str(name): shape(item) for name, item in sorted(value.items())}
+    return type(value).__name__
+
+
+# 303
+
+
+def test_times_of_the_first_last_and_consumed_message_are_told() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.make_topic("T", 2)
+        for _ in range(3):
+            desk.opened.send()
+            desk.clock.advance_ms(1000)
+        desk.offsets.commit("g", "T", 0, 1)
+
+        answer = await desk.done(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpan("T", "g"))
+
+        used, empty = read_body(ConsumeTimeSpans, answer.body).consume_time_span_set
+        assert used == QueueTimeSpan(queue("T"), START_MS, START_MS + 2000, START_MS, 2000)
+        assert empty == QueueTimeSpan(queue("T", 1), -1, -1, -1, 0)
+
+    run(main())
+
+
+def test_a_group_that_consumed_all_has_nothing_waiting() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.make_topic("T")
+        desk.opened.send()
+        desk.clock.advance_ms(5000)
+        desk.offsets.commit("g", "T", 0, 1)
+
+        answer = await desk.done(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpan("T", "g"))
+
+        (span,) = read_body(ConsumeTimeSpans, answer.body).consume_time_span_set
+        assert (span.consume_time_stamp, span.delay_time) == (START_MS, 0)
+
+    run(main())
+
+
+def test_time_spans_of_an_unknown_topic_are_refused() -> None:
+    async def main() -> None:
+        answer = await Desk().ask(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpan("T", "g"))
+
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+    run(main())

@@ -1,0 +1,481 @@
+"""Topics as administrators see them: what is answered is done, told and on the disk; and the same as Apache says."""
+
+import asyncio
+import errno
+from itertools import islice
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.broker.handlers.administrated import Administrated, conversations, json_of, let_time_pass_while_stalled
+from tests.golden import needs_golden
+
+from pocketmq.broker.filters import EVERYTHING
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import StoreError
+from pocketmq.model.flags import Perm
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.api.groups import QueryTopicConsumers
+from pocketmq.protocol.api.topics import CreateTopic, DeleteTopic, GetAllTopics, GetTopic, GetTopicStats
+from pocketmq.protocol.bodies.groups import GroupList
+from pocketmq.protocol.bodies.stats import TopicOffset, TopicStatsTable
+from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig, TopicConfigList, TopicFilterType, TopicList
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.testing import run
+
+CREATE, LIST = RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
+
+
+def creating(topic: str, queues: int = 4, **changes: Any) -> CreateTopic:
+    return replace(CreateTopic(topic, "TBW102", queues, queues, 6, "SINGLE_TAG", False), **changes)
+
+
+# making and changing
+
+
+def test_a_topic_that_was_acknowledged_is_told_and_survives_a_power_loss() -> None:
+    async def main() -> None:
+        broker = Administrated()
+
+        await broker.done(CREATE, creating("T", order=True, topic_sys_flag=1, attributes="+message.type=FIFO"))
+
+        wanted = TopicConfig(
+            "T", 4, 4, 6, TopicFilterType.SINGLE_TAG, 1, order=True, attributes={"message.type": "FIFO"}
+        )
+        assert broker.topics.get("T") == wanted
+        assert broker.announced == 1
+        assert broker.after_crash().topics.get("T") == wanted
+
+    run(main())
+
+
+def test_a_topic_is_not_acknowledged_before_it_is_on_the_disk() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        let_time_pass_while_stalled(broker.disk)
+        with broker.disk.stall("sync", "*topics.json.tmp"):
+            answer = asyncio.create_task(broker.ask(CREATE, creating("T")))
+            await asyncio.sleep(10)
+            assert not answer.done()
+            assert "T" in broker.topics
+        assert (await answer).code == ResponseCode.SUCCESS
+
+    run(main())
+
+
+def test_a_disk_that_refuses_is_told_and_the_topic_is_kept_and_saved_later() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        with broker.disk.fail("sync", errno.ENOSPC, "*topics.json*"):
+            answer = await broker.ask(CREATE, creating("T"))
+
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "topics.json could not be saved" in (answer.remark or "")
+        assert "T" in broker.topics
+        await broker.snapshots.save_changed()
+        assert "T" in broker.after_crash().topics
+
+    run(main())
+
+
+def test_a_change_is_finished_though_the_administrator_hangs_up() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        let_time_pass_while_stalled(broker.disk)
+        with broker.disk.stall("sync", "*topics.json.tmp"):
+            answer = asyncio.create_task(broker.ask(CREATE, creating("T")))
+            await asyncio.sleep(1)
+            answer.cancel()
+            await asyncio.sleep(1)
+        await broker.snapshots.save_changed()
+
+        assert "T" in broker.after_crash().topics
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("header", "code", "remark"),
+    [
+        (creating("bad*topic"), 29, "holds '*'"),
+        (creating(""), 29, "empty"),
+        (creating("T" * 128), 29, "128 characters"),
+        (creating("TBW102"), 29, "belongs to the broker"),
+        (creating("rmq_sys_mine"), 29, "belongs to the broker"),
+        (creating("DefaultCluster"), 29, "belongs to the broker"),
+        (creating("T", -1), 29, "-1 queues"),
+        (creating("T", 70_000), 29, "70000 queues"),
+        (creating("T", perm=64), 29, "unknown bits"),
+        (creating("T", topic_filter_type="NO_TAG"), 29, "SINGLE_TAG and MULTI_TAG"),
+        (creating("T", attributes="+colour=red"), 1, "'colour' is not supported"),
+        (creating("T", attributes="message.type=FIFO"), 1, "neither with +"),
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused_and_leaves_no_trace(header: CreateTopic, code: int, remark: str) -> None:
+    async def main() -> None:
+        broker = Administrated()
+        before = broker.topics.snapshot()
+
+        answer = await broker.ask(CREATE, header)
+
+        assert answer.code == code
+        assert remark in (answer.remark or "")
+        assert broker.topics.snapshot() == before
+        assert broker.announced == 0
+
+    run(main())
+
+
+def test_a_list_of_topics_is_made_as_a_whole() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        configs = TopicConfigList(
+            (TopicConfig("A", 1, 1), TopicConfig("B", 2, 2, attributes={"+message.type": "DELAY"}))
+        )
+
+        await broker.done(LIST, body=write_body(configs))
+
+        again = broker.after_crash()
+        assert again.topics.get("A") == TopicConfig("A", 1, 1)
+        assert again.topics.get("B") == TopicConfig("B", 2, 2, attributes={"message.type": "DELAY"})
+        assert broker.announced == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("body", [write_body(TopicConfigList((TopicConfig("A"), TopicConfig("b d")))), b"", b"{]"])
+def test_a_list_with_one_bad_topic_makes_none(body: bytes) -> None:
+    async def main() -> None:
+        broker = Administrated()
+
+        answer = await broker.ask(LIST, body=body)
+
+        assert answer.code != ResponseCode.SUCCESS
+        assert answer.remark
+        assert "A" not in broker.topics
+
+    run(main())
+
+
+# deleting
+
+
+def test_a_topic_is_deleted_with_its_queues_and_offsets_and_stays_deleted() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        await broker.done(CREATE, creating("T"))
+        await broker.done(CREATE, creating("U"))
+        broker.opened.send(b"1", b"2", topic="T")
+        broker.opened.send(b"3", topic="U")
+        for topic in ("T", "U"):
+            broker.offsets.commit("g", topic, 0, 1)
+        broker.opened.run_workers()
+
+        await broker.done(DELETE, DeleteTopic("T"))
+
+        assert broker.store.max_offset("T", 0) == 0
+        for one in (broker, broker.after_crash()):
+            assert ("T" in one.topics, "U" in one.topics) == (False, True)
+            assert one.offsets.topics_of("g") == ["U"]
+            assert "T" not in one.store.topics()
+
+    run(main())
+
+
+def test_held_pulls_of_a_deleted_topic_are_woken_and_no_others() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        for topic in ("T", "U"):
+            await broker.done(CREATE, creating(topic))
+        waiting = [asyncio.create_task(broker.arrivals.wait(topic, 0, EVERYTHING, 60)) for topic in ("T", "U")]
+        await asyncio.sleep(1)
+
+        await broker.done(DELETE, DeleteTopic("T"))
+        await asyncio.sleep(1)
+
+        assert [task.done() for task in waiting] == [True, False]
+        broker.arrivals.stop()
+        await asyncio.gather(*waiting)
+
+    run(main())
+
+
+def test_a_topic_that_is_not_there_is_deleted_all_the_same() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        broker.offsets.commit("g", "Gone", 0, 1)
+
+        await broker.done(DELETE, DeleteTopic("Gone"))
+
+        assert broker.offsets.topics_of("g") == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "rmq_sys_x", "", "../../config"])
+def test_what_belongs_to_the_broker_or_is_no_name_is_not_deleted(topic: str) -> None:
+    async def main() -> None:
+        broker = Administrated()
+        rows = len(broker.topics)
+
+        answer = await broker.ask(DELETE, DeleteTopic(topic))
+
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert len(broker.topics) == rows
+
+    run(main())
+
+
+def test_a_deletion_that_the_disk_interrupted_is_finished_by_the_next() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        await broker.done(CREATE, creating("T"))
+        broker.opened.send(b"1", topic="T")
+        broker.opened.settle()
+        with broker.disk.fail("unlink", path="*/consumequeue/*"):
+            answer = await broker.ask(DELETE, DeleteTopic("T"))
+        assert answer.code == StoreError.code
+        assert "cannot be removed" in (answer.remark or "")
+        assert "T" not in broker.topics
+
+        await broker.done(DELETE, DeleteTopic("T"))
+
+        assert "T" not in broker.store.topics()
+        assert "T" not in broker.after_crash().topics
+
+    run(main())
+
+
+def test_queues_of_topics_that_do_not_exist_are_cleaned_and_no_others() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        await broker.done(CREATE, creating("T"))
+        for topic in ("T", "Unused", "TRANS_CHECK_MAX_TIME_TOPIC", "%LMQ%light", "SELF_TEST_TOPIC"):
+            broker.opened.send(b"1", topic=topic)
+
+        await broker.done(RequestCode.CLEAN_UNUSED_TOPIC)
+
+        assert broker.store.topics() == ["T", "TRANS_CHECK_MAX_TIME_TOPIC", "%LMQ%light", "SELF_TEST_TOPIC"]
+
+    run(main())
+
+
+# looking
+
+
+def test_a_topic_is_told_as_it_is() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        await broker.done(CREATE, creating("T", 3, perm=int(Perm.READ)))
+
+        answer = await broker.done(RequestCode.GET_TOPIC_CONFIG, GetTopic("T"))
+        unknown = await broker.ask(RequestCode.GET_TOPIC_CONFIG, GetTopic("Nothing"))
+
+        assert read_body(TopicConfig, answer.body) == TopicConfig("T", 3, 3, Perm.READ)
+        assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+    run(main())
+
+
+async def pages_of(broker: Administrated, size: int, version: str | None = None) -> list[str]:
+    """The names that a slave reads in pages of `size`."""
+    names: list[str] = []
+    total = 1
+    while len(names) < total:
+        header = GetAllTopics(len(names), version, size)
+        answer = await broker.done(RequestCode.GET_ALL_TOPIC_CONFIG, header)
+        total = int((answer.ext or {})["totalTopicNum"])
+        table = read_body(MappedTopicTable, answer.body)
+        version = write_body(table.data_version).decode()
+        names += table.topic_config_table
+    return names
+
+
+def test_all_topics_are_told_at_once_or_in_pages() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        await broker.done(CREATE, creating("T"))
+
+        whole = await broker.done(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopics())
+
+        assert read_body(MappedTopicTable, whole.body) == broker.topics.registration()
+        assert whole.ext == {"totalTopicNum": str(len(broker.topics))}
+        assert sorted(await pages_of(broker, 5)) == sorted(row.topic_name for row in broker.topics)
+
+    run(main())
+
+
+def test_pages_begin_anew_when_the_table_changed_in_between() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        seen = write_body(broker.topics.version).decode()
+        await broker.done(CREATE, creating("T"))
+
+        answer = await broker.done(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopics(5, seen, 3))
+
+        first = {row.topic_name for row in islice(broker.topics, 3)}
+        assert read_body(MappedTopicTable, answer.body).topic_config_table.keys() == first
+        refused = await broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopics(-1, None, 3))
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+
+    run(main())
+
+
+def test_the_state_of_every_queue_is_told() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        await broker.done(CREATE, creating("T", 2))
+        broker.opened.send(b"1", b"2", topic="T", queue_id=1)
+        broker.clock.advance_ms(500)
+        broker.opened.send(b"3", topic="T", queue_id=1)
+
+        answer = await broker.done(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStats("T"))
+
+        assert read_body(TopicStatsTable, answer.body) == TopicStatsTable(
+            {
+                MessageQueue("T", "broker-a", 0): TopicOffset(0, 0, 0),
+                MessageQueue("T", "broker-a", 1): TopicOffset(0, 3, broker.clock.now_ms()),
+            },
+            2.5,
+        )
+
+    run(main())
+
+
+def test_groups_of_a_topic_are_those_with_members_or_offsets() -> None:
+    async def main() -> None:
+        broker = Administrated()
+        broker.join("online", "T", "%RETRY%online")
+        broker.join("elsewhere", "U")
+        broker.offsets.commit("offline", "T", 0, 1)
+        broker.offsets.commit("online", "T", 0, 1)
+
+        answer = await broker.done(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumers("T"))
+        nobody = await broker.done(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumers("Nothing"))
+
+        assert sorted(read_body(GroupList, answer.body).group_list) == ["offline", "online"]
+        assert nobody.body == b'{"groupList":[]}'
+
+    run(main())
+
+
+# as Apache's broker says it
+
+
+VERSIONS = pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+
+
+@needs_golden
+@VERSIONS
+@pytest.mark.parametrize("code", [CREATE, LIST, DELETE, RequestCode.CLEAN_UNUSED_TOPIC])
+def test_changes_that_mqadmin_asked_for_end_as_with_apache(code: RequestCode, version: str) -> None:
+    async def main() -> None:
+        broker = Administrated()
+
+        for asked, theirs, ours in await broker.replay(code, version):
+            if theirs.code == ResponseCode.SYSTEM_ERROR:  # what release 4.9 says to a bad name
+                assert ours.code == ResponseCode.INVALID_PARAMETER
+            else:
+                assert ours.code == theirs.code
+            assert ours.body == theirs.body == b""
+            if code == CREATE and ours.code == ResponseCode.SUCCESS:
+                made = broker.topics.require(read_fields(CreateTopic, asked.ext).topic)
+                assert str(made.write_queue_nums) == (asked.ext or {})["writeQueueNums"]
+
+    run(main())
+
+
+@needs_golden
+@VERSIONS
+def test_one_topic_is_told_as_apache_tells_it(version: str) -> None:
+    async def main() -> None:
+        broker = Administrated()
+        for _, theirs in conversations(RequestCode.GET_TOPIC_CONFIG, version):
+            if theirs.code == ResponseCode.SUCCESS:
+                broker.topics.ensure(read_body(TopicConfig, theirs.body), 0)
+
+        for _, theirs, ours in await broker.replay(RequestCode.GET_TOPIC_CONFIG, version):
+            assert (ours.code, ours.remark) == (theirs.code, theirs.remark)
+            assert ours.body == theirs.body
+
+    run(main())
+
+
+@needs_golden
+@VERSIONS
+def test_all_topics_are_told_as_apache_tells_them(version: str) -> None:
+    async def main() -> None:
+        for asked, theirs in conversations(RequestCode.GET_ALL_TOPIC_CONFIG, version):
+            broker = Administrated()
+            table = read_body(MappedTopicTable, theirs.body)
+            broker.topics.restore(table)
+
+            ours = await broker.serve(asked)
+
+            assert ours.code == theirs.code
+            told = read_body(MappedTopicTable, ours.body)
+            assert told.data_version == table.data_version
+            assert table.topic_config_table.items() <= told.topic_config_table.items()
+            assert json_of(theirs).keys() <= json_of(ours).keys()
+
+    run(main())
+
+
+@needs_golden
+@VERSIONS
+def test_queues_are_counted_as_apache_counts_them(version: str) -> None:
+    async def main() -> None:
+        for asked, theirs in conversations(RequestCode.GET_TOPIC_STATS_INFO, version):
+            broker = Administrated()
+            told = read_body(TopicStatsTable, theirs.body) if theirs.code == ResponseCode.SUCCESS else TopicStatsTable()
+            queues = len(told.offset_table)
+            for queue, offsets in told.offset_table.items():
+                broker.topics.ensure(TopicConfig(queue.topic, queues, queues), 0)
+                broker.opened.send(*([b"1"] * offsets.max_offset), topic=queue.topic, queue_id=queue.queue_id)
+
+            ours = await broker.serve(asked)
+
+            assert (ours.code, ours.remark) == (theirs.code, theirs.remark)
+            if queues:
+                assert _without_times(read_body(TopicStatsTable, ours.body)) == _without_times(told)
+                assert json_of(theirs).keys() <= json_of(ours).keys()
+
+    run(main())
+
+
+def _without_times(told: TopicStatsTable) -> dict[MessageQueue, tuple[int, int]]:
+    assert all(one.last_update_timestamp > 0 for one in told.offset_table.values())
+    return {queue: (one.min_offset, one.max_offset) for queue, one in told.offset_table.items()}
+
+
+@needs_golden
+@VERSIONS
+def test_groups_of_a_topic_are_told_as_apache_tells_them_but_for_the_topic_itself(version: str) -> None:
+    async def main() -> None:
+        broker = Administrated()
+        for asked, theirs in conversations(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, version):
+            topic = read_fields(QueryTopicConsumers, asked.ext).topic
+            wanted = set(read_body(GroupList, theirs.body).group_list) - {topic}
+            for group in wanted:
+                broker.offsets.commit(group, topic, 0, 1)
+
+            ours = await broker.serve(asked)
+
+            assert ours.code == theirs.code
+            assert set(read_body(GroupList, ours.body).group_list) == wanted
+
+    run(main())
+
+
+@needs_golden
+@VERSIONS
+def test_system_topics_are_those_of_apache(version: str) -> None:
+    async def main() -> None:
+        broker = Administrated()
+        for _, theirs, ours in await broker.replay(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, version):
+            told = set(read_body(TopicList, theirs.body).topic_list) - {"CHECKPOINT_TOPIC"}  # of a feature of theirs
+            assert told <= set(read_body(TopicList, ours.body).topic_list)
+
+    run(main())

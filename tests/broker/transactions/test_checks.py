@@ -1,0 +1,393 @@
+"""Asking about transactions that nobody decided."""
+
+import asyncio
+import errno
+import logging
+
+import pytest
+from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, Lab, Producer
+
+from pocketmq.broker.settings import TransactionSettings
+from pocketmq.broker.transactions.checks import Verdict, judge
+from pocketmq.broker.transactions.half import renewed
+from pocketmq.errors import ConnectionLost, StoreError
+from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from pocketmq.model.properties import MAX_BYTES
+from pocketmq.protocol.command import Command
+from pocketmq.testing import FakeClock, run
+
+HOUR_MS = 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "properties", "expected"),
+    [
+        (5_999, {}, Verdict.LEAVE),
+        (6_000, {}, Verdict.ASK),
+        (9_999, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "10"}, Verdict.LEAVE),
+        (10_000, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "10"}, Verdict.ASK),
+        (6_000, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "1"}, Verdict.ASK),
+        (5_999, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "1"}, Verdict.LEAVE),
+        (6_000, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "soon"}, Verdict.ASK),
+        (HOUR_MS, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "99999999"}, Verdict.LEAVE),
+        (HOUR_MS + 1, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "99999999"}, Verdict.GIVE_UP),
+        (HOUR_MS, {}, Verdict.ASK),
+        (HOUR_MS + 1, {}, Verdict.GIVE_UP),
+    ],
+)
+def test_age_decides_what_becomes_of_an_open_half_message(
+    age_ms: int, properties: dict[str, str], expected: Verdict
+) -> None:
+    lab = Lab.new()
+    half = lab.message(lab.send(**properties))
+
+    assert judge(half, half.store_ms, half.store_ms + age_ms, TransactionSettings(), HOUR_MS) is expected
+
+
+def test_the_time_to_be_left_alone_counts_for_the_first_question_only() -> None:
+    lab = Lab.new()
+    lab.send(CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+
+    assert lab.check(59_999) == []
+    assert len(lab.check(1)) == 1
+    assert len(lab.check(6_000)) == 1
+
+
+def test_a_producer_is_asked_about_a_copy_that_counts_the_questions() -> None:
+    lab = Lab.new()
+    place = lab.send(b"hello")
+    lab.clock.advance_ms(6_000)
+
+    run(lab.transactions.check())
+
+    ((header, message),) = lab.producer.take()
+    copy = lab.store.message(header.commit_log_offset)
+    assert copy is not None
+    assert (copy.topic, copy.queue_offset) == (HALF_TOPIC, header.tran_state_table_offset)
+    assert header.tran_state_table_offset == place.queue_offset + 1
+    assert copy.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert (header.msg_id, header.transaction_id, header.offset_msg_id) == ("KEY-hello", "KEY-hello", copy.offset_id)
+    assert (message.topic, message.queue_id, message.body) == ("T", 1, b"hello")
+    assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+
+
+def test_the_copy_and_the_note_that_closes_the_first_are_one_write() -> None:
+    lab = Lab.new()
+    lab.send()
+    lab.end(lab.send(b"decided"), ROLLBACK)
+
+    lab.check()
+
+    (op,) = lab.messages(OP_HALF_TOPIC, 0)
+    assert op.body == b"1,0,"
+    copy = lab.messages(HALF_TOPIC, 0)[-1]
+    assert op.log_offset == copy.log_offset + copy.size
+
+
+def test_a_half_message_is_left_alone_until_it_is_old_enough() -> None:
+    lab = Lab.new()
+    lab.send()
+
+    assert lab.check(5_999) == []
+    assert len(lab.check(1)) == 1
+
+
+def test_what_was_decided_is_not_asked_about() -> None:
+    lab = Lab.new()
+    lab.end(lab.send(b"yes"))
+    lab.end(lab.send(b"no"), ROLLBACK)
+
+    assert lab.check() == []
+
+
+def test_the_answer_to_a_question_decides() -> None:
+    lab = Lab.new()
+    for body in (b"yes", b"no"):
+        lab.send(body)
+
+    yes, no = lab.check()
+    lab.end(yes, COMMIT, check=True)
+    lab.end(no, ROLLBACK, check=True)
+
+    assert lab.delivered() == [b"yes"]
+    assert lab.check() == []
+    assert lab.transactions.checks.asked == 2
+
+
+def test_after_so_many_questions_a_transaction_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    lab = Lab.new(transaction=TransactionSettings(max_checks=3))
+    lab.send(b"undecided", DELAY="2")
+
+    asked = [len(lab.check()) for _ in range(3)]
+    with caplog.at_level(logging.WARNING):
+        assert lab.check() == []
+
+    assert asked == [1, 1, 1]
+    (message,) = lab.messages(CHECK_MAX_TIME_TOPIC, 0)
+    assert (message.body, message.properties["TRANSACTION_CHECK_TIMES"]) == (b"undecided", "3")
+    assert message.properties["REAL_TOPIC"] == "T"
+    assert CHECK_MAX_TIME_TOPIC in lab.topics
+    assert (lab.announced, lab.transactions.checks.given_up) == (1, 1)
+    assert "1 transactions were given up" in caplog.text
+    assert lab.transactions.undecided(10) == []
+    assert lab.check() == []
+
+
+def test_the_copy_before_it_is_given_up_can_still_be_decided() -> None:
+    lab = Lab.new(transaction=TransactionSettings(max_checks=1))
+    lab.send()
+    (copy,) = lab.check()
+
+    lab.end(copy, check=True)
+
+    assert lab.check() == []
+    assert lab.delivered() == [b"body"]
+    assert lab.messages(CHECK_MAX_TIME_TOPIC, 0) == []
+
+
+def test_a_transaction_is_not_kept_longer_than_the_log() -> None:
+    lab = Lab.new(retention_hours=1)
+    lab.send()
+    lab.connected.clear()
+
+    lab.check(HOUR_MS)
+    assert lab.messages(CHECK_MAX_TIME_TOPIC, 0) == []
+    lab.check(1)
+
+    assert len(lab.messages(CHECK_MAX_TIME_TOPIC, 0)) == 1
+
+
+def test_while_no_producer_is_connected_nothing_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    lab = Lab.new(transaction=TransactionSettings(max_checks=1))
+    place = lab.send()
+    lab.connected.clear()
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(20):
+            assert lab.check() == []
+    unasked = lab.transactions.checks.unasked
+    lab.connected.add(GROUP)
+    (copy,) = lab.check()
+
+    assert unasked == 1
+    assert caplog.text.count("1 transactions wait for producers of 1 groups that are not connected, PG among them") == 1
+    assert lab.store.max_offset(HALF_TOPIC, 0) == 2
+    assert lab.message(copy).properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert lab.transactions.checks.unasked == 0
+    assert place.queue_offset == 0
+
+
+def test_one_that_has_to_wait_does_not_hold_up_the_others() -> None:
+    lab = Lab.new()
+    lab.send(b"patient", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+    lab.send(b"elsewhere", PGROUP="Other")
+    lab.send(b"here")
+
+    (copy,) = lab.check()
+
+    assert lab.message(copy).body == b"here"
+    assert lab.transactions.checks.unasked == 1
+
+
+def test_a_line_that_breaks_at_the_last_moment_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Producer):
+        def oneway(self, command: Command) -> None:
+            raise ConnectionLost("gone")
+
+    lab = Lab.new()
+    lab.send()
+    lab.producer = Broken()
+
+    assert lab.check() == []
+    lab.producer = Producer()
+
+    assert "could not be asked" in caplog.text
+    assert len(lab.check()) == 1
+    assert lab.transactions.checks.asked == 1
+
+
+def test_many_are_asked_about_in_batches() -> None:
+    lab = Lab.new()
+    for number in range(100):
+        lab.send(str(number).encode())
+
+    asked = lab.check()
+
+    assert len(asked) == 100
+    assert len(lab.messages(OP_HALF_TOPIC, 0)) == 4
+    assert [one.checks for one in lab.transactions.undecided(1000)] == [1] * 100
+
+
+class SlowClock(FakeClock):
+    """Each look at the time takes a while."""
+
+    looks = 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        return super().monotonic() + self.looks * 0.03
+
+
+def test_a_long_run_pauses_for_others_and_respects_what_they_decide() -> None:
+    lab = Lab.new()
+    places = [lab.send(str(number).encode()) for number in range(200)]
+    lab.clock.advance_ms(6_000)
+    lab.transactions.checks._clock = SlowClock(start_ms=lab.clock.now_ms())
+
+    async def main() -> None:
+        checking = asyncio.create_task(lab.transactions.check())
+        await asyncio.sleep(0.01)
+        assert 0 < len(lab.producer.questions) < 200
+        lab.end(places[-1])
+        await checking
+
+    run(main())
+
+    asked = [header.msg_id for header, _ in lab.producer.take()]
+    assert len(asked) == 199
+    assert "KEY-199" not in asked
+
+
+def test_what_waits_too_long_moves_on_when_too_many_came_behind_it() -> None:
+    lab = Lab.new()
+    lab.transactions.checks._max_span = 10
+    lab.connected.clear()
+    lab.send(b"first")
+    for number in range(12):
+        lab.end(lab.send(str(number).encode()), ROLLBACK)
+
+    lab.check()
+
+    (waiting,) = lab.transactions.undecided(10)
+    assert (waiting.transaction_id, waiting.checks, waiting.half_offset) == ("KEY-first", 0, 13)
+    assert lab.transactions._ledger.start == 13
+
+
+def test_a_copy_that_moved_on_is_as_old_as_its_transaction() -> None:
+    lab = Lab.new(retention_hours=1)
+    lab.transactions.checks._max_span = 0
+    lab.connected.clear()
+    lab.send(b"first", CHECK_IMMUNITY_TIME_IN_SECONDS="1800")
+    lab.check(HOUR_MS // 4)
+    lab.connected.add(GROUP)
+
+    assert lab.check(HOUR_MS // 4 - 1) == []
+    assert len(lab.check(6_000)) == 1
+
+
+def test_a_half_message_that_cannot_be_stored_again_does_not_keep_others_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lab = Lab.new()
+    large = lab.draft(b"large", HALF_TOPIC, 0, REAL_TOPIC="T", REAL_QID="1", filler="x")
+    large.properties["filler"] += "x" * (MAX_BYTES - len(large.packed_properties()))
+    large.sys_flag = 0
+    lab.appender.append(large)
+    lab.send(b"small")
+
+    copies = lab.check()
+
+    assert [lab.message(copy).body for copy in copies] == [b"small"]
+    assert "the half message at 0 cannot be stored again" in caplog.text
+    assert [one.transaction_id for one in lab.transactions.undecided(10)] == ["KEY-large", "KEY-small"]
+
+
+def test_when_the_disk_refuses_nobody_is_asked_and_the_next_run_does_it() -> None:
+    lab = Lab.new()
+    lab.send()
+    lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
+
+    with pytest.raises(StoreError):
+        lab.check()
+    assert lab.producer.questions == []
+    lab.opened.tick(1000)
+
+    (copy,) = lab.check()
+    assert lab.message(copy).properties["TRANSACTION_CHECK_TIMES"] == "1"
+
+
+def test_a_half_message_that_is_damaged_is_told_and_passed(caplog: pytest.LogCaptureFixture) -> None:
+    lab = Lab.new()
+    place = lab.send(b"damaged")
+    lab.send(b"sound")
+    raw = lab.store.record(place.log_offset)
+    assert raw is not None
+    with lab.opened.disk.open(lab.opened.settings.folder / "commitlog" / f"{0:020d}") as file:
+        file.write_at(place.log_offset + raw.index(b"damaged"), b"d")
+        file.write_at(place.log_offset + raw.index(b"damaged") + 1, b"?")
+
+    copies = lab.check()
+
+    assert [lab.message(copy).body for copy in copies] == [b"sound"]
+    assert "its transaction is lost" in caplog.text
+    assert [one.transaction_id for one in lab.transactions.undecided(10)] == ["KEY-sound"]
+
+
+# after a start
+
+
+def test_checks_go_on_after_a_restart() -> None:
+    lab = Lab.new()
+    lab.send(b"one")
+    lab.check()
+    lab.send(b"two")
+
+    again = lab.restart()
+    copies = again.check()
+
+    assert [
+        (again.message(copy).body, again.message(copy).properties["TRANSACTION_CHECK_TIMES"]) for copy in copies
+    ] == [
+        (b"one", "2"),
+        (b"two", "1"),
+    ]
+
+
+def test_after_a_crash_a_transaction_is_asked_about_once_although_the_offsets_are_old() -> None:
+    lab = Lab.new()
+    lab.send()
+    lab.check()
+    lab.check()
+
+    again = lab.crash()
+
+    assert len(again.transactions.undecided(10)) == 1
+    assert len(again.check()) == 1
+
+
+def test_a_commit_whose_note_was_lost_is_not_asked_about() -> None:
+    lab = Lab.new()
+    lab.end(lab.send())
+
+    again = lab.crash()
+
+    assert again.check() == []
+    assert again.transactions.undecided(10) == []
+    assert len(again.delivered()) == 1
+
+
+def test_of_two_copies_that_a_crash_left_open_only_the_newest_is_asked_about() -> None:
+    lab = Lab.new()
+    lab.send()
+    (copy,) = lab.check()
+    lab.appender.append(renewed(lab.message(copy), asked=True))
+
+    again = lab.crash()
+    (asked,) = again.check()
+
+    assert again.message(asked).properties["TRANSACTION_CHECK_TIMES"] == "3"
+    assert len(again.transactions.undecided(10)) == 1
+
+
+def test_while_the_index_is_behind_nothing_from_before_the_start_is_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lab = Lab.new()
+    lab.send()
+    again = lab.crash()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(again.store), "index_backlog_bytes", 1)
+        assert again.check() == []
+
+    assert len(again.check()) == 1

@@ -1,0 +1,171 @@
+"""Transactions as the rest of the broker and its administrators see them."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.broker.transactions.kit import COMMIT, GROUP, Lab, Producer
+from tests.golden import needs_golden
+from tests.net.talk import SERVER, Recorder, frame_of
+from tests.store.golden_store import STORES, restore
+from tests.store.test_golden_stores import GoldenStore
+
+from pocketmq.broker.appending import Appender
+from pocketmq.broker.client_info import ClientInfo
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.producers import Producers
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.transactions.transactions import MAX_UNSENT_BYTES, Transactions, next_of
+from pocketmq.errors import ImpossibleRequest
+from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.bodies.offsets import ConsumerOffsets
+from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.record import decode_record
+from pocketmq.testing import FakeClock, MemoryNetwork, run
+
+SOON_AFTER_MS = 1_794_740_000_000
+"""An hour or two after the stores of Apache were captured."""
+
+
+def given_up(lab: Lab, body: bytes = b"body") -> str:
+    """A transaction that was given up; its offset id."""
+    lab.send(body)
+    lab.with_transaction(max_checks=1)
+    lab.check()
+    lab.check()
+    return lab.messages(CHECK_MAX_TIME_TOPIC, 0)[-1].offset_id
+
+
+def test_the_list_of_undecided_transactions_is_as_long_as_it_may_be() -> None:
+    lab = Lab.new()
+    for number in range(5):
+        lab.send(str(number).encode())
+    lab.check()
+
+    assert [one.transaction_id for one in lab.transactions.undecided(2)] == ["KEY-0", "KEY-1"]
+    assert {(one.topic, one.producer_group, one.checks) for one in lab.transactions.undecided(100)} == {("T", GROUP, 1)}
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_what_was_given_up_can_be_resumed(by_key: bool) -> None:
+    lab = Lab.new()
+    offset_id = given_up(lab)
+
+    lab.transactions.resume("KEY-body" if by_key else offset_id)
+
+    (one,) = lab.transactions.undecided(10)
+    assert (one.transaction_id, one.checks) == ("KEY-body", 0)
+    (copy,) = lab.check()
+    lab.end(copy, check=True)
+    assert lab.delivered() == [b"body"]
+
+
+def test_a_transaction_is_resumed_once_each_time_that_it_was_given_up() -> None:
+    lab = Lab.new()
+    lab.transactions.resume(given_up(lab))
+
+    with pytest.raises(ImpossibleRequest, match="was resumed before"):
+        lab.transactions.resume("KEY-body")
+    lab.check()
+    lab.check()
+    lab.transactions.resume("KEY-body")
+
+    assert len(lab.transactions.undecided(10)) == 1
+
+
+@pytest.mark.parametrize("message_id", ["", "no such id", "0" * 32, "F" * 32, "7F00000100002A9F0000000000000003"])
+def test_only_what_was_given_up_can_be_resumed(message_id: str) -> None:
+    lab = Lab.new()
+    given_up(lab)
+
+    with pytest.raises(ImpossibleRequest, match="there is no message"):
+        lab.transactions.resume(message_id)
+
+
+def test_a_message_that_is_still_open_needs_no_resuming() -> None:
+    lab = Lab.new()
+    half = lab.message(lab.send())
+
+    with pytest.raises(ImpossibleRequest, match="there is no message"):
+        lab.transactions.resume(half.offset_id)
+
+
+def test_half_and_op_topics_can_be_read_like_any_other() -> None:
+    lab = Lab.new()
+    lab.send()
+
+    result = lab.store.read(HALF_TOPIC, 0, 0, 32)
+
+    assert decode_record(result.body()).properties["REAL_TOPIC"] == "T"
+    assert HALF_TOPIC in lab.topics
+    assert OP_HALF_TOPIC in lab.topics
+
+
+def test_a_half_message_that_the_pool_has_still_to_write_is_on_its_way() -> None:
+    lab = Lab.new(transient_pool=True, pool_buffers=4, pool_buffer_bytes=64 * 1024)
+    place = lab.send()
+    decision = EndTransaction(GROUP, place.queue_offset, place.log_offset, int(COMMIT), "")
+
+    assert lab.transactions.comes_too_soon(decision)
+    lab.opened.tick(1000)
+
+    assert not lab.transactions.comes_too_soon(decision)
+    lab.transactions.end(decision)
+    assert lab.transactions.undecided(10) == []
+
+
+def test_producers_are_asked_in_turn_while_they_can_take_it() -> None:
+    async def main() -> None:
+        network, peers = MemoryNetwork(), [Peer(), Peer()]
+        await network.listen(lambda: Recorder().line, SERVER)
+        producers = Producers()
+        for peer in peers:
+            await network.connect(partial(getattr, peer, "line"), SERVER)
+            producers.join(GROUP, ClientInfo(peer, "id", str(peer.address), "JAVA", 0), 0.0, 0)
+        find = next_of(producers)
+
+        in_turn = [find(GROUP) for _ in range(3)]
+        peers[0].line.write(frame_of(body=bytes(MAX_UNSENT_BYTES)))
+        while_one_is_full = [find(GROUP) for _ in range(2)]
+        for peer in peers:
+            peer.close()
+
+        assert in_turn == [peers[0], peers[1], peers[0]]
+        assert while_one_is_full == [peers[1], peers[1]]
+        assert (find(GROUP), find("Nobody")) == (None, None)
+        for peer in peers:
+            await peer.wait_lost()
+
+    run(main())
+
+
+@needs_golden
+@pytest.mark.parametrize(("version", "kind"), STORES)
+def test_the_transactions_of_an_apache_store_are_carried_on(version: str, kind: str, tmp_path: Path) -> None:
+    golden = GoldenStore(restore(version, kind, tmp_path), FakeClock(start_ms=SOON_AFTER_MS))
+    offsets = OffsetTable()
+    offsets.restore(read_body(ConsumerOffsets, (tmp_path / "config" / "consumerOffset.json").read_bytes()))
+    settings = SettingsInUse(BrokerSettings())
+    producer = Producer()
+    transactions = Transactions(
+        golden.store,
+        Appender(golden.store, settings, golden.clock),
+        TopicTable("C", "broker-a"),
+        offsets,
+        lambda _: producer,
+        settings,
+        golden.clock,
+        lambda: None,
+    )
+
+    transactions.load()
+    before = transactions.undecided(100)
+    run(transactions.check())
+
+    assert {one.producer_group for one in before} <= {"PG_store_transaction"}
+    asked = [header.transaction_id for header, _ in producer.take()]
+    assert asked == [one.transaction_id for one in before]
+    assert len(transactions.undecided(100)) == len(before)
