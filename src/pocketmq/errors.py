@@ -140,6 +140,23 @@ class TooManyCalls(NetworkError):
     fault = Fault.CALLER
 
 
+class PartlySent(PocketMQError):
+    """Some messages of one call were stored and the rest was not; the cause is the error of the rest.
+
+    `results` has one entry for each message, in the order of the call: where it was stored, or None.
+    """
+
+    fault = Fault.NETWORK
+
+    def __init__(self, results: tuple[object | None, ...]) -> None:
+        super().__init__(results)
+        self.results = results
+
+    def __str__(self) -> str:
+        stored = sum(result is not None for result in self.results)
+        return f"{stored} of {len(self.results)} messages were stored before one could not be; `results` tells which"
+
+
 class StoreError(PocketMQError):
     """The store cannot do what was asked."""
 

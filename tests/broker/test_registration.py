@@ -149,7 +149,6 @@ def test_a_broker_without_name_servers_tells_nobody() -> None:
         (Address("::", 10911), {}, "10.0.0.9:10911"),
         (Address("127.0.0.1", 10911), {}, "127.0.0.1:10911"),
         (Address("10.0.7.7", 10911), {}, "10.0.7.7:10911"),
-        (ANYWHERE, {"advertised_host": "broker.example"}, "broker.example:10911"),
         (ANYWHERE, {"advertised_port": 30911}, "10.0.0.9:30911"),
         (Address("127.0.0.1", 10911), {"advertised_host": "203.0.113.5", "advertised_port": 1}, "203.0.113.5:1"),
     ],
@@ -167,6 +166,39 @@ def test_clients_are_sent_to(listening: Address, changes: dict[str, Any], wanted
                 assert list(map(str, broker.moves)) == [wanted]
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("listening", "known_as", "recorded"),
+    [
+        (ANYWHERE, "203.0.113.5", "203.0.113.5"),
+        (ANYWHERE, None, "127.0.0.1"),
+        (Address("::", 10911), None, "::1"),
+        (LISTENING, None, BROKER_HOST),
+    ],
+)
+def test_a_name_is_told_to_clients_and_its_number_to_records(
+    listening: Address, known_as: str | None, recorded: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def look_up(*_: object, **__: object) -> list[Any]:
+        if known_as is None:
+            raise OSError("Name or service not known")
+        return [(None, None, None, None, (known_as, 10911))]
+
+    async def main() -> None:
+        asyncio.get_running_loop().getaddrinfo = look_up  # type: ignore[method-assign]
+        network = MemoryNetwork()
+        async with name_server(network) as (_, client):
+            broker = Broker(network.at(BROKER_HOST), listening=listening, advertised_host="broker.example")
+
+            found = await broker.registration.find_address(listening)
+            async with broker:
+                assert await addresses(client) == {0: "broker.example:10911"}
+                assert found == Address("broker.example", 10911)
+                assert broker.moves == [Address(recorded, 10911)]
+
+    run(main())
+    assert ("message ids get" in caplog.text) is (known_as is None)
 
 
 def test_the_first_name_server_that_is_reached_shows_where_we_are() -> None:
@@ -191,6 +223,36 @@ def test_the_port_may_be_learned_after_the_host() -> None:
             async with broker:
                 assert await addresses(client) == {0: "10.0.0.9:10911"}
                 assert broker.moves == [Address("10.0.0.9", 0), LISTENING]
+
+    run(main())
+
+
+def test_starting_waits_once_for_a_name_server_that_does_not_answer() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        network.partition(BROKER_HOST, NAME_SERVER.host)
+        broker = Broker(network.at(BROKER_HOST), listening=ANYWHERE)
+
+        await broker.registration.find_address(ANYWHERE)
+        looked_s = asyncio.get_running_loop().time()
+        await broker.registration.find_address(ANYWHERE)
+
+        assert asyncio.get_running_loop().time() == looked_s == 3
+        async with broker:
+            assert asyncio.get_running_loop().time() <= 6.5
+
+    run(main())
+
+
+def test_what_is_announced_last_does_not_outlive_the_broker() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server:
+            async with Broker(network) as broker:
+                broker.put("T")
+            await asyncio.sleep(60)
+
+            assert server.codes == [RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER]
 
     run(main())
 

@@ -11,6 +11,8 @@ import asyncio
 import logging
 from typing import Self
 
+from msgspec.structs import replace
+
 from pocketmq.broker.parts import BrokerParts
 from pocketmq.broker.repeating import Repeating
 from pocketmq.broker.settings import BrokerSettings
@@ -95,6 +97,8 @@ class Broker:
             if settings.port:
                 await parts.registration.find_address(settings.address)
             await server.start()
+            # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
+            parts.settings.now = replace(parts.settings.now, port=server.address.port)
             await parts.registration.find_address(server.address)
             await parts.registration.start(server.address)
         except BaseException:

@@ -19,12 +19,13 @@ from pocketmq.broker.registry import Registry
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
-from pocketmq.errors import NetworkError
+from pocketmq.errors import ConnectFailed, NetworkError
 from pocketmq.net.address import Address
 from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network
 from pocketmq.net.peer import PeerSettings
 from pocketmq.net.pool import Pool, PoolSettings
+from pocketmq.net.resolving import resolved
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -32,7 +33,10 @@ _ANY_HOST: Final = ("", "0.0.0.0", "::")  # noqa: S104 nothing is bound here
 
 
 class Registration:
-    """All name servers of a broker. `on_address` hears where clients find us, first of all and whenever it is elsewhere."""
+    """All name servers of a broker.
+
+    `on_address` hears where clients find us, first of all and whenever it is elsewhere: as an IP address, for records.
+    """
 
     def __init__(
         self,
@@ -54,6 +58,8 @@ class Registration:
         self._pool = Pool(network=network, settings=PoolSettings(peer=peer))
         self._registries = [self._registry(address) for address in dict.fromkeys(settings.now.name_servers)]
         self._told_address: Address | None = None
+        self._looked = False
+        self._advertised_ip: str | None = None
         self._spreading: asyncio.Handle | None = None
 
     def _registry(self, address: Address) -> Registry:
@@ -75,18 +81,43 @@ class Registration:
         for registry in self._registries:
             if registry.own is not None:
                 return self._locate(registry.own.host)
-        return self._locate("::1" if self._listening.host == "::" else "127.0.0.1")
+        return self._locate(self._fallback_host)
 
     async def find_address(self, listening: Address) -> Address:
         """Where clients will find a broker that listens there; connects to the name servers if they have to show it.
 
-        None of them may be there yet: then it is the loopback address, until one is reached.
+        None of them may be there yet: then it is the loopback address, until one is reached. Asked again, with the port that
+        was given for 0, it does not look again.
         """
         self._listening = listening
-        if self._own_host is None:
-            await asyncio.gather(*map(_connect, self._registries))
+        if not self._looked:
+            self._looked = True
+            await self._look()
         self._tell_address()
         return self.address
+
+    async def _look(self) -> None:
+        advertised = self._settings.now.advertised_host
+        if advertised is not None:
+            try:
+                self._advertised_ip = (await resolved(Address(advertised, self._listening.port))).host
+            except ConnectFailed as error:
+                self._advertised_ip = self._fallback_host
+                log.warning(
+                    "advertised_host is told to clients, but records and message ids get %s instead: %s",
+                    self._advertised_ip,
+                    error,
+                )
+        elif self._own_host is None:
+            await asyncio.gather(*map(_connect, self._registries))
+
+    @property
+    def _fallback_host(self) -> str:
+        """Where we are for those on this machine."""
+        listening = self._listening.host
+        if listening in _ANY_HOST:
+            return "::1" if listening == "::" else "127.0.0.1"
+        return listening
 
     @property
     def _own_host(self) -> str | None:
@@ -115,7 +146,7 @@ class Registration:
             self._told_address = address
             log.info("clients find this broker at %s", address)
             if self._on_address is not None:
-                self._on_address(address)
+                self._on_address(Address(self._advertised_ip or address.host, address.port))
 
     # telling
 

@@ -42,11 +42,6 @@ Failures = dict[str, StoreError]
 
 T = TypeVar("T")
 
-Failures = dict[str, StoreError]
-"""Why files could not be saved."""
-
-T = TypeVar("T")
-
 
 class Savable(Protocol):
     """A table with a file of its own. Its owner reads the file, with `Tables.load`."""
@@ -57,61 +52,6 @@ class Savable(Protocol):
 
     def snapshot_json(self, now_ms: int) -> bytes:
         """The whole table as the bytes of its file. It counts as unchanged from then on."""
-
-
-class _SavedFile:
-    """A table and what of it is not on the disk yet."""
-
-    __slots__ = ("_is_failing", "name", "part", "unsaved")
-
-    def __init__(self, name: str, part: Savable) -> None:
-        self.name = name
-        self.part = part
-        self.unsaved: bytes | None = None
-        self._is_failing = False
-
-    def take(self, now_ms: int) -> bytes | None:
-        """The bytes to write; None when the disk has them."""
-        if self.part.is_changed:
-            self.unsaved = self.part.snapshot_json(now_ms)
-        return self.unsaved
-
-    def tell_failure(self, failure: StoreError) -> None:
-        if not self._is_failing:
-            self._is_failing = True
-            log.error("%s; it is kept in memory and tried again", failure)
-
-    def tell_success(self) -> None:
-        self.unsaved = None
-        if self._is_failing:
-            self._is_failing = False
-            log.info("%s is saved again", self.name)
-
-
-class _Round:
-    """Files that are saved together, and the task that does it."""
-
-    __slots__ = ("names", "task")
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.task: asyncio.Task[Failures]
-
-
-class _Versioned:
-    """Topics or groups: changed when their version is not the one that was taken last."""
-
-    def __init__(self, table: TopicTable | GroupTable) -> None:
-        self._table = table
-        self.taken: DataVersion | None = None
-
-    @property
-    def is_changed(self) -> bool:
-        return self._table.version != self.taken
-
-    def snapshot_json(self, now_ms: int) -> bytes:
-        self.taken = self._table.version
-        return write_body(self._table.snapshot())
 
 
 class _SavedFile:
@@ -298,9 +238,6 @@ class Snapshots:
             return failure
         file.tell_success()
         return None
-
-
-
 
 
 def _tell_surprise(task: asyncio.Task[Failures]) -> None:

@@ -13,8 +13,10 @@ import logging
 import click
 
 from pocketmq import __version__
+from pocketmq.cli.broker import broker
 from pocketmq.cli.commands import ErrorTellingGroup
 from pocketmq.cli.nameserver import nameserver
+from pocketmq.cli.serve import serve
 from pocketmq.cli.store import store_commands
 
 __all__ = ["main"]
@@ -29,5 +31,7 @@ def main() -> None:
     """PocketMQ: Apache RocketMQ in Python."""
 
 
+main.add_command(serve)
 main.add_command(nameserver)
+main.add_command(broker)
 main.add_command(store_commands)

@@ -85,7 +85,9 @@ class Brokers:
         address = self._addresses.get(name, {}).get(MASTER_ID)
         if address is None:
             known = ", ".join(self._addresses) or "none"
-            raise ConnectFailed(f"broker {name!r} has no master in the routes that name servers gave; known are: {known}")
+            raise ConnectFailed(
+                f"broker {name!r} has no master in the routes that name servers gave; known are: {known}"
+            )
         return address
 
     def reader(self, name: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> Address:

@@ -94,5 +94,3 @@ class Heartbeats:
         if self._complaints.get(address) != kind:
             self._complaints[address] = kind
             log.warning("a heartbeat to %s failed, and is repeated: %s", address, complaint)
-
-

@@ -18,7 +18,7 @@ from pocketmq.client.results import SendResult
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.trace_text import TracedType
+from pocketmq.protocol.trace_text import Outcome, TracedType
 
 log = logging.getLogger("pocketmq.client")
 
@@ -57,15 +57,14 @@ class DecisionEvent(msgspec.Struct, kw_only=True):
 
 
 class ConsumeEvent(msgspec.Struct, kw_only=True):
-    """One call of a listener. `succeeded`, `outcome` and `cost_ms` are there afterwards. `notes` are the hook's own."""
+    """One call of a listener. `outcome` and `cost_ms` are there afterwards. `notes` are the hook's own."""
 
     group: str
     messages: Sequence[StoredMessage]
     queue: MessageQueue
     started_ms: int
     cost_ms: float = 0.0
-    succeeded: bool = False
-    outcome: object = None
+    outcome: Outcome | None = None
     error: BaseException | None = None
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
 

@@ -98,6 +98,11 @@ class Outgoing:
         return len(self.body) + len(self.properties)
 
     @property
+    def count(self) -> int:
+        """Messages in it."""
+        return 1 if self.members is None else len(self.members)
+
+    @property
     def messages(self) -> list[Message]:
         return [self.message] if self.members is None else [member.message for member in self.members]
 
@@ -133,7 +138,9 @@ class Packer:
     def pack_half(self, message: Message) -> Outgoing:
         """The first half of a transaction: brokers keep it to themselves until it is decided. It cannot be postponed."""
         if message.delay_level or any(name in message.properties for name in _POSTPONED):
-            raise InvalidMessage("a message in a transaction cannot be delayed: it is there when the transaction commits")
+            raise InvalidMessage(
+                "a message in a transaction cannot be delayed: it is there when the transaction commits"
+            )
         marked = {**message.properties, names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
         out = self.pack(replaced(message, message.body, marked))
         out.message = message
@@ -163,9 +170,7 @@ class Packer:
     def pack_alone(self, member: BatchMember) -> Outgoing:
         """A message that waited for others, and none came."""
         _, body, properties = member.item
-        return Outgoing(
-            member.message, self._topic_of(member.message), member.message_id, body, properties.decode()
-        )
+        return Outgoing(member.message, self._topic_of(member.message), member.message_id, body, properties.decode())
 
     def pack_batch(self, members: Sequence[BatchMember]) -> Outgoing:
         """Messages of one topic as one. The batch has an id of its own, which nobody sees but the broker."""
@@ -184,7 +189,9 @@ class Packer:
         if not body:
             raise InvalidMessage("the body is empty; brokers refuse such a message")
         if len(body) > self._max_bytes:
-            raise InvalidMessage(f"the body has {len(body)} bytes; at most {self._max_bytes} may be sent (max_message_bytes)")
+            raise InvalidMessage(
+                f"the body has {len(body)} bytes; at most {self._max_bytes} may be sent (max_message_bytes)"
+            )
         if message.topic in NOT_FOR_CLIENTS:
             raise InvalidMessage(f"only brokers write to the topic {message.topic!r}")
         return body
@@ -219,9 +226,7 @@ def replaced(message: Message, body: bytes, properties: dict[str, str]) -> Messa
 def can_share_a_batch(message: Message) -> bool:
     """Whether it may travel with others: not what is postponed, retried or half of a transaction."""
     properties = message.properties
-    if not properties:
-        return True
-    return not (is_retry(message.topic) or any(name in properties for name in _POSTPONED))
+    return not (is_retry(message.topic) or (properties and any(name in properties for name in _POSTPONED)))
 
 
 def _as_bytes(body: object) -> bytes:

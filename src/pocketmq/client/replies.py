@@ -1,8 +1,8 @@
 """Replies to requests: who waits for which, and what a reply looks like when a broker brings it.
 
-    request ── CORRELATION_ID, REPLY_TO_CLIENT, TTL ──► a consumer somewhere ── reply with the same three ──► a broker
-       ▲                                                                                                       │
-       └──── the future that waits under this correlation id ◄──── code 326, on this client's own line ◄───────┘
+request ── CORRELATION_ID, REPLY_TO_CLIENT, TTL ──► a consumer somewhere ── reply with the same three ──► a broker
+   ▲                                                                                                       │
+   └──── the future that waits under this correlation id ◄──── code 326, on this client's own line ◄───────┘
 """
 
 import asyncio

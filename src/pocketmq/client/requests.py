@@ -43,18 +43,22 @@ class Requests:
             async with asyncio.timeout_at(deadline):
                 await self._be_known(wrap(self._settings.namespace, message.topic))
         except TimeoutError:
-            raise CallTimedOut(f"{message.topic}: no broker could be greeted within {timeout_s} s; nothing was sent") from None
+            raise CallTimedOut(
+                f"{message.topic}: no broker could be greeted within {timeout_s} s; nothing was sent"
+            ) from None
         asked = self._asking(message, timeout_s)
         correlation_id = asked.properties[names.CORRELATION_ID]
         reply = self._instance.replies.expect(correlation_id, self._settings.max_waiting_requests)
         try:
-            await self._sender.deliver(self._packer.pack(asked), wish, deadline - loop.time())
+            await self._sender.deliver_in_room(self._packer.pack(asked), wish, deadline - loop.time())
             async with asyncio.timeout_at(deadline):
                 return readable(await reply, self._settings.namespace)
         except TimeoutError as error:
             if isinstance(error, CallTimedOut):
                 raise
-            raise CallTimedOut(f"{message.topic}: the request was sent, and no reply came within {timeout_s} s") from None
+            raise CallTimedOut(
+                f"{message.topic}: the request was sent, and no reply came within {timeout_s} s"
+            ) from None
         finally:
             reply.cancel()
 
@@ -67,7 +71,7 @@ class Requests:
             raise UsageError(f"message {request.message_id} wants no reply: it has no {', '.join(missing)}")
         answer = Message(reply_topic(cluster), body)
         answer.properties = {names.MESSAGE_TYPE: REPLY_TYPE, **{name: asked[name] for name in _ASKED_WITH}}
-        return await self._sender.deliver(self._packer.pack_reply(answer), ANY_QUEUE, timeout_s)
+        return await self._sender.deliver_in_room(self._packer.pack_reply(answer), ANY_QUEUE, timeout_s)
 
     def _asking(self, message: Message, timeout_s: float) -> Message:
         return replaced(

@@ -178,9 +178,7 @@ class Routes:
 
 def route_of(topic: str, data: TopicRouteData) -> TopicRoute:
     """What a name server's answer means for those who write and read."""
-    return TopicRoute(
-        topic, data, _writable(topic, data), _readable(topic, data), ordered=bool(data.order_topic_conf)
-    )
+    return TopicRoute(topic, data, _writable(topic, data), _readable(topic, data), ordered=bool(data.order_topic_conf))
 
 
 def template_route(topic: str, data: TopicRouteData, queues: int) -> TopicRoute:

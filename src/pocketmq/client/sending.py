@@ -18,6 +18,7 @@ from pocketmq.client.outgoing import Outgoing
 from pocketmq.client.queue_names import QueueNames
 from pocketmq.client.results import SendResult, SendStatus, result_of
 from pocketmq.client.retries import FLOW_CONTROL_CODES, RETRIED_CODES, SendKind, SendRetries
+from pocketmq.client.room import Room
 from pocketmq.client.routes import TopicRoute
 from pocketmq.client.selectors import QueueSelector
 from pocketmq.client.send_frames import SendFrames, code_of
@@ -65,7 +66,7 @@ _REFUSALS = RETRIED_CODES | FLOW_CONTROL_CODES
 class Sender:
     """Sends what is ready. Queues outside of it have the names that users know, inside those of the wire."""
 
-    def __init__(self, instance: Instance, settings: ProducerSettings, hooks: HookList) -> None:
+    def __init__(self, instance: Instance, settings: ProducerSettings, hooks: HookList, room: Room) -> None:
         self._brokers = instance.brokers
         self._routes = instance.routes
         self._links = instance.links
@@ -73,7 +74,7 @@ class Sender:
         self._dice = instance.dice
         self._settings = settings
         self._hooks = hooks
-        self._group = wrap(settings.namespace, settings.group)
+        self._room = room
         self._timeout_s = settings.send_timeout_ms / 1000
         self._frames = SendFrames(settings)
         self._retries = SendRetries(
@@ -97,7 +98,20 @@ class Sender:
         deadline = asyncio.get_running_loop().time() + (self._timeout_s if timeout_s is None else timeout_s)
         return await self._deliver(out, wish, deadline, kind)
 
-    def submit(self, out: Outgoing, wish: Wish = ANY_QUEUE, timeout_s: float | None = None) -> asyncio.Future[SendResult]:
+    async def deliver_in_room(
+        self, out: Outgoing, wish: Wish = ANY_QUEUE, timeout_s: float | None = None
+    ) -> SendResult:
+        """The same, when there is room for it. The time for it begins when it is let in."""
+        count, size = out.count, out.size
+        await self._room.take(count, size)
+        try:
+            return await self.deliver(out, wish, timeout_s)
+        finally:
+            self._room.give(count, size)
+
+    def submit(
+        self, out: Outgoing, wish: Wish = ANY_QUEUE, timeout_s: float | None = None
+    ) -> asyncio.Future[SendResult]:
         """The same as a future. When route and line are there, it costs no task, and has been written when this returns."""
         loop = asyncio.get_running_loop()
         seconds = self._timeout_s if timeout_s is None else timeout_s
@@ -119,6 +133,12 @@ class Sender:
         peer.oneway(self._links.signed(self._frames.command(out, queue, self._clock.now_ms())))
         if event is not None:
             self._after(event)
+
+    async def pinned(self, message: Message, wish: Wish) -> Wish:
+        """What a selector chooses now, as a wish for that queue."""
+        topic = wrap(self._settings.namespace, message.topic)
+        route = self._routes.get(topic) or await self._route(topic, asyncio.get_running_loop().time() + self._timeout_s)
+        return Wish(self._chosen(message, wish, _written(route), None))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be written to, by the names that users know."""
@@ -282,10 +302,8 @@ class Sender:
         route = self._routes.get(out.topic)
         if route is None:
             route = await self._route(out.topic, deadline)
-        if not route.writable and wish.queue is None:
-            raise NoPermission(
-                f"topic {out.topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
-            )
+        if wish.queue is None:
+            route = _written(route)
         return self._chosen(out.message, wish, route, last_broker)
 
     async def _route(self, topic: str, deadline: float) -> TopicRoute:
@@ -335,6 +353,15 @@ class Sender:
         refused = isinstance(error, RemoteError) and error.response_code in _REFUSALS
         if refused or isinstance(error, CallTimedOut):
             health.note_failure(broker, now)
+
+
+def _written(route: TopicRoute) -> TopicRoute:
+    """`route`, if it has a queue to write to."""
+    if not route.writable:
+        raise NoPermission(
+            f"topic {route.topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
+        )
+    return route
 
 
 def _hand_over(task: asyncio.Task[SendResult], future: asyncio.Future[SendResult]) -> None:

@@ -1,12 +1,12 @@
 """What brokers ask of a client, on the lines that it made. Whoever it concerns answers; nobody there is an answer, too.
 
-    40   the members of a group changed           its consumer shares queues out again
-    39   how did this transaction end?            a producer of the group looks it up, and says so when it knows
-    220  go on from these offsets                 its consumer does
-    221  where do you stand?                      its consumer says
-    307  what are you doing?                      its consumer says
-    309  consume this message now                 its consumer does, and says what came of it
-    326  here is the reply to a request           whoever made the request gets it
+40   the members of a group changed           its consumer shares queues out again
+39   how did this transaction end?            a producer of the group looks it up, and says so when it knows
+220  go on from these offsets                 its consumer does
+221  where do you stand?                      its consumer says
+307  what are you doing?                      its consumer says
+309  consume this message now                 its consumer does, and says what came of it
+326  here is the reply to a request           whoever made the request gets it
 """
 
 from collections.abc import Callable, Coroutine

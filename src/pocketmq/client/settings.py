@@ -31,9 +31,8 @@ _A_KIND: dict[type, str] = {bool: "True or False", int: "a whole number", str: "
 
 
 class ClientOptions(TypedDict, total=False):
-    """The keyword arguments of every client; see `ClientSettings`."""
+    """The keyword arguments of every client beside `name_servers`; see `ClientSettings`."""
 
-    name_servers: str | Sequence[str] | None
     namespace: str | None
     credentials: Credentials | None
     tls: bool | ssl.SSLContext
@@ -124,7 +123,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         parse_topic(self.trace_topic)
         if not self.instance_name or "@" in self.instance_name:
-            raise InvalidSetting(f"instance_name {self.instance_name!r} is empty or holds '@', which separates client ids")
+            raise InvalidSetting(
+                f"instance_name {self.instance_name!r} is empty or holds '@', which separates client ids"
+            )
 
 
 class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
@@ -184,12 +185,7 @@ def settings_of(kind: type[S], name_servers: str | Sequence[str] | None, options
             near = difflib.get_close_matches(name, known, 1, 0.5)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(sorted(known))}"
             raise InvalidSetting(f"there is no option {name!r}{hint}")
-    given = dict(options)
-    if name_servers is not None:
-        if given.get("name_servers") is not None:
-            raise InvalidSetting("name_servers is given twice: as the first argument and by its name")
-        given["name_servers"] = name_servers
-    return kind(**given)
+    return kind(name_servers=name_servers, **options)
 
 
 def _check_values(settings: "ClientSettings") -> None:

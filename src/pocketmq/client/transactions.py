@@ -102,7 +102,7 @@ class Transactions:
         out = self._packer.pack_half(message)
         self._open.add(out.message_id)
         try:
-            sent = await self._sender.deliver(out, wish, timeout_s)
+            sent = await self._sender.deliver_in_room(out, wish, timeout_s)
         except BaseException:
             # It may be stored all the same, and then it must never be shown.
             self._remember(out.message_id, TransactionState.ROLLBACK)
@@ -142,7 +142,9 @@ class Transactions:
     def asked(self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None) -> None:
         """A broker asks how a transaction ended; answered when it is known. One question too many is left unanswered."""
         if len(self._checks) >= self._settings.max_waiting_checks:
-            log.warning("%d questions about transactions wait already; %s will ask again", len(self._checks), peer.address)
+            log.warning(
+                "%d questions about transactions wait already; %s will ask again", len(self._checks), peer.address
+            )
             return
         task = asyncio.get_running_loop().create_task(self._answer(peer, header, message, broker_name))
         self._checks.add(task)
@@ -175,7 +177,9 @@ class Transactions:
         try:
             peer.oneway(self._instance.links.command(RequestCode.END_TRANSACTION, answer, extra=extra))
         except PocketMQError as error:
-            log.warning("%s was not answered about transaction %s, and will ask again: %s", peer.address, transaction_id, error)
+            log.warning(
+                "%s was not answered about transaction %s, and will ask again: %s", peer.address, transaction_id, error
+            )
         if self._hooks.watch_decisions:
             self._tell_check(peer, header, message, state)
 

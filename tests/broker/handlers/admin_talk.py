@@ -52,10 +52,10 @@ class Desk:
         self.offsets = OffsetTable()
         self.members = Members()
         self.stats = BrokerStats("DefaultCluster", self.clock.monotonic(), self.clock.now_ms())
-        progress = Progress(BROKER, self.store, self.topics, self.groups, self.offsets, self.members, self.stats)
+        self.progress = Progress(BROKER, self.store, self.topics, self.groups, self.offsets, self.members, self.stats)
         info = RuntimeInfo(self.store.facts, self.stats, self.clock)
         tables = (
-            StatisticsHandlers(info, self.stats, progress, self.clock, lambda: ADDRESS).table(),
+            StatisticsHandlers(info, self.stats, self.progress, self.clock, lambda: ADDRESS).table(),
             OffsetHandlers(self.store, self.offsets, lambda: b'{"offsetTable":{3:0}}').table(),
             LookingHandlers(self.store, self.members, Filters()).table(),
             MaintenanceHandlers(self.store).table(),

@@ -189,6 +189,7 @@ def test_a_group_is_told_and_made_when_it_is_new() -> None:
 
         assert read_body(SubscriptionGroupConfig, answer.body) == SubscriptionGroupConfig("new")
         assert "new" in broker.after_crash().groups
+        assert (await broker.done(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetGroup("new"))).body == answer.body
 
     run(main())
 

@@ -1,17 +1,13 @@
 """Requests about numbers: what the broker tells about itself and its groups."""
 
-import asyncio
 import json
 
-import pytest
 from tests.broker.handlers.admin_talk import ADDRESS, BROKER, Desk, real_answers
 from tests.golden import needs_golden
 from tests.store.open_store import numbered
 
-from pocketmq.broker import progress, steps
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.brokers import GetBrokerConsumeStats, ViewBrokerStats
 from pocketmq.protocol.api.groups import GetConsumeStats
 from pocketmq.protocol.api.offsets import QueryConsumeTimeSpan
@@ -147,61 +143,6 @@ def test_a_group_that_is_not_known_has_consumed_nothing() -> None:
 
         assert told.offset_table == {queue("T"): OffsetProgress(broker_offset=1)}
         assert (await consume_stats(desk, "nobody")).offset_table == {}
-
-    run(main())
-
-
-def test_while_a_group_has_members_only_what_they_want_is_told() -> None:
-    async def main() -> None:
-        desk = Desk()
-        for topic in "TU":
-            desk.make_topic(topic)
-            desk.offsets.commit("g", topic, 0, 0)
-
-        desk.join("g", Subscription("U", sub_version=1))
-
-        assert set((await consume_stats(desk, "g")).offset_table) == {queue("U")}
-
-    run(main())
-
-
-def test_long_answers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "STEP_SECONDS", -1.0)
-
-    async def main() -> None:
-        desk = Desk()
-        desk.make_topic("T", 50)
-        turns = 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        other = asyncio.create_task(others())
-        await consume_stats(desk, "g", "T")
-        other.cancel()
-
-        assert turns >= 50
-
-    run(main())
-
-
-def test_an_answer_that_would_be_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "MAX_QUEUES_TOLD", 10)
-
-    async def main() -> None:
-        desk = Desk()
-        desk.make_topic("T", 10)
-        desk.make_topic("U", 11)
-
-        few = await desk.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStats("g", "T"))
-        many = await desk.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStats("g", "U"))
-
-        assert few.code == ResponseCode.SUCCESS
-        assert many.code == ResponseCode.SYSTEM_ERROR
-        assert "ask for one group and one topic at a time" in (many.remark or "")
 
     run(main())
 

@@ -1,5 +1,6 @@
 """Transactions as the rest of the broker and its administrators see them."""
 
+import errno
 from functools import partial
 from pathlib import Path
 
@@ -47,6 +48,19 @@ def test_the_list_of_undecided_transactions_is_as_long_as_it_may_be() -> None:
 
     assert [one.transaction_id for one in lab.transactions.undecided(2)] == ["KEY-0", "KEY-1"]
     assert {(one.topic, one.producer_group, one.checks) for one in lab.transactions.undecided(100)} == {("T", GROUP, 1)}
+
+
+def test_stopping_notes_what_was_decided_and_never_fails(caplog: pytest.LogCaptureFixture) -> None:
+    lab = Lab.new()
+    lab.end(lab.send(b"one"))
+    lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
+
+    lab.transactions.stop()
+    assert "1 decided transactions cannot be noted yet" in caplog.text
+    lab.opened.tick(1000)
+    lab.transactions.stop()
+
+    assert [op.body for op in lab.messages(OP_HALF_TOPIC, 0)] == [b"0,"]
 
 
 @pytest.mark.parametrize("by_key", [True, False])

@@ -221,11 +221,14 @@ class Timers:
             return False
         self._roll_offset = max(self._roll_offset, queue.first_at_or_beyond(oldest))
         stored_ms = self._store.store_ms(TIMER_TOPIC, 0, self._roll_offset) or 0
-        if self._roll_offset >= self._next_offset or self._clock.now_ms() - stored_ms < self._roll_age_ms:
+        if self._roll_offset >= self._next_offset or not self._is_old(stored_ms):
             self._roll_check_at = monotonic + ROLL_CHECK_S
             return False
         self._roll_batch(queue)
         return True
+
+    def _is_old(self, stored_ms: int) -> bool:
+        return self._clock.now_ms() - stored_ms >= self._roll_age_ms
 
     def _roll_batch(self, queue: ConsumeQueue) -> None:
         count = min(self._limits.moves.batch_messages, self._next_offset - self._roll_offset)
@@ -235,7 +238,8 @@ class Timers:
             return
         plan = Plan(self._limits.moves)
         for entry in entries:
-            if not plan.add(self._rolled(entry)):
+            item = self._rolled(entry)
+            if item is None or not plan.add(item):
                 break
         moved = self._mover.moved
         count = self._mover.carry_out(plan.items)
@@ -254,13 +258,16 @@ class Timers:
         if lost:
             self._mover.lost(lost, f"they cannot be read any more, and lay before log offset {end}")
 
-    def _rolled(self, entry: Entry) -> Move | Nothing:
+    def _rolled(self, entry: Entry) -> Move | Nothing | None:
+        """What becomes of a message at its old place; None when it is not old."""
         wish = self._wish(entry)
         if isinstance(wish, Nothing) or self._frontier.is_done(wish.out_ms, entry[0]):
             return Nothing(entry[0])
         message = self._mover.message(entry[0])
         if isinstance(message, Nothing):
             return Nothing(entry[0])
+        if not self._is_old(message.store_ms):
+            return None
         return Move(message, TIMER_TOPIC, 0, rolled_properties(message, self._settings.now.timer.precision_ms))
 
     # keeping

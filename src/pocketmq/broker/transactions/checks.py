@@ -110,7 +110,6 @@ class Checks:
         self._clock = clock
         self._announce = announce
         self._max_span = max_span
-        self._retention_ms = store.settings.retention_hours * _HOUR_MS
         self._silent: dict[str, int] = {}
         self._silent_told: set[str] = set()
         self.asked = 0
@@ -163,7 +162,8 @@ class Checks:
     def _task(self, half: StoredMessage) -> _Task | None:
         """What to do with an open half message; None to leave it where it is."""
         first_ms = self._store.store_ms(HALF_TOPIC, 0, origin_of(half)) or half.store_ms
-        verdict = judge(half, first_ms, self._clock.now_ms(), self._settings.now.transaction, self._retention_ms)
+        retention_ms = self._store.settings.retention_hours * _HOUR_MS
+        verdict = judge(half, first_ms, self._clock.now_ms(), self._settings.now.transaction, retention_ms)
         if verdict is Verdict.GIVE_UP:
             return _Task(half, given_up(half))
         producer = self._producer_of(half) if verdict is Verdict.ASK else None

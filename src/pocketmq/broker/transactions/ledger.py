@@ -94,7 +94,7 @@ class Ledger:
                 self._unnoted.append(offset)
                 self._unnoted_bytes += len(str(offset)) + 1
         if self._unnoted_bytes >= self._settings.now.transaction.op_batch_bytes:
-            self._note_if_possible()
+            self.note_if_possible()
 
     def close_with(self, drafts: Sequence[Draft], offsets: Sequence[int]) -> list[Place]:
         """Store what takes the place of these half messages, and the note that they are closed; where it is stored."""
@@ -116,8 +116,8 @@ class Ledger:
         if self._unnoted:
             self.close_with((), ())
 
-    def _note_if_possible(self) -> None:
-        """The decision itself is stored, and its producer must not hear that it failed."""
+    def note_if_possible(self) -> None:
+        """Note, where nobody must hear that it failed: the decisions themselves are stored, and are found without it."""
         try:
             self.note()
         except StoreError as error:

@@ -70,8 +70,12 @@ class Transactions:
         await self.checks.run()
 
     def note(self) -> None:
-        """Write down what was decided since the last time. Every `op_batch_ms`, and once before the store is closed."""
+        """Write down what was decided since the last time. Every `op_batch_ms`."""
         self._ledger.note()
+
+    def stop(self) -> None:
+        """The last note, before the store is closed. When the disk does not take it, the next start finds out by itself."""
+        self._ledger.note_if_possible()
 
     def undecided(self, limit: int) -> list[Undecided]:
         """The transactions that wait for a decision, oldest first, at most `limit`."""

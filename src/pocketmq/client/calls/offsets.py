@@ -41,9 +41,7 @@ class OffsetCalls(Calls):
         """The offset of the oldest message that `queue` still has."""
         return await self._offset(queue, RequestCode.GET_MIN_OFFSET, GetMinOffset(queue.topic, queue.queue_id))
 
-    async def at_time(
-        self, queue: MessageQueue, timestamp_ms: int, boundary: BoundaryType = BoundaryType.LOWER
-    ) -> int:
+    async def at_time(self, queue: MessageQueue, timestamp_ms: int, boundary: BoundaryType = BoundaryType.LOWER) -> int:
         """The offset of the first message stored at that time or later; the largest offset when there is none."""
         header = SearchOffset(queue.topic, queue.queue_id, timestamp_ms, boundary)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
@@ -80,9 +78,7 @@ class OffsetCalls(Calls):
         answer = await self._brokers.ask(target, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         return read_optional_body(ResetOffsets, answer.body) or ResetOffsets()
 
-    async def of_members(
-        self, target: Target, topic: str, group: str, client_id: str | None = None
-    ) -> ConsumerStatus:
+    async def of_members(self, target: Target, topic: str, group: str, client_id: str | None = None) -> ConsumerStatus:
         """Where the members of a group themselves say that they stand."""
         header = GetConsumerStatus(topic, group, client_id)
         return await self._read(target, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatus, header)

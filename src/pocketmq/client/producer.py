@@ -1,0 +1,375 @@
+"""The producer: sends messages. `blocking_producer.Producer` is the same for code that does not await.
+
+new ── start ──► running ── stop: what is on its way is waited for ──► stopped
+                    │
+send, submit ───────┤  room ── batch? ── route ── queue ── line ──► broker        see `room`, `batching`, `sending`
+transaction ────────┤  half message, then a decision                              see `transactions`
+request, reply ─────┘  a message and its answer                                   see `requests`
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Self, Unpack
+
+from pocketmq.client.batching import Batching
+from pocketmq.client.bulk import Bulk
+from pocketmq.client.calling import call
+from pocketmq.client.fault_strategy import PROBE_SECONDS
+from pocketmq.client.hooks import HookList, Hooks
+from pocketmq.client.identity import generation, require_same_process
+from pocketmq.client.instance import Instance, Surroundings
+from pocketmq.client.message_options import MessageOptions, message_of
+from pocketmq.client.outgoing import Packer
+from pocketmq.client.requests import Requests
+from pocketmq.client.results import SendResult
+from pocketmq.client.room import Room
+from pocketmq.client.rounds import Round
+from pocketmq.client.selectors import QueueSelector
+from pocketmq.client.sending import Sender, Wish
+from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP, ProducerOptions, ProducerSettings, settings_of
+from pocketmq.client.tracing import Traced, Tracer
+from pocketmq.client.transaction import Transaction
+from pocketmq.client.transactions import Check, TransactionListener, TransactionResult, Transactions, state_of
+from pocketmq.client.wishes import wish_for
+from pocketmq.errors import InvalidSetting, WrongState
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.names import wrap
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.sending import RecallMessage
+from pocketmq.protocol.api.transactions import CheckTransactionState
+from pocketmq.protocol.recall_handle import RecallHandle
+
+log = logging.getLogger("pocketmq.client")
+
+
+class _State(Enum):
+    NEW = "was not started: use `async with`, or `await producer.start()`"
+    RUNNING = "is running"
+    STOPPED = "was stopped; make a new one"
+
+
+class AsyncProducer:
+    """Sends messages. Use it as `async with AsyncProducer("127.0.0.1:9876", group="orders") as producer:`.
+
+    `name_servers` and all other options are those of `ProducerSettings`. `check`, or a `listener` with `execute` and
+    `check`, makes transactions possible; both may be plain functions or `async def`. `hooks` hear of every attempt.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        check: Check | None = None,
+        listener: TransactionListener | None = None,
+        hooks: Iterable[Hooks] = (),
+        surroundings: Surroundings | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self._settings = settings_of(ProducerSettings, name_servers, options)
+        if check is not None and listener is not None:
+            raise InvalidSetting("give check or listener, not both: a listener brings its own check")
+        self._check = listener.check if listener is not None else check
+        if self._check is not None and self._settings.group == DEFAULT_PRODUCER_GROUP:
+            raise InvalidSetting(
+                "transactions need a group of their own: brokers ask any member of the group how a transaction ended"
+            )
+        self._listener = listener
+        self._around = surroundings or Surroundings()
+        self._made_in = generation()
+        self._state = _State.NEW
+        self._tracer = _tracer(self._settings, self._around)
+        self._hooks = HookList((*hooks, self._tracer) if self._tracer is not None else hooks)
+        self._room = Room(self._settings.max_in_flight_messages, self._settings.max_in_flight_bytes)
+        self._instance: Instance
+        self._sender: Sender
+        self._packer: Packer
+        self._batching: Batching
+        self._bulk: Bulk
+        self._requests: Requests
+        self._transactions: Transactions
+        self._probing: Round
+
+    # its life
+
+    async def start(self) -> None:
+        """Take part. Nothing is asked of any server yet, so it does not fail when none is there."""
+        require_same_process(self._made_in, "producer")
+        if self._state is not _State.NEW:
+            raise WrongState(f"this producer {self._state.value}")
+        settings = self._settings
+        self._instance = instance = Instance.join(settings, self._around)
+        self._packer = Packer(settings, instance.unique_ids, instance.clock)
+        self._sender = sender = Sender(instance, settings, self._hooks, self._room)
+        self._batching = Batching(settings, self._packer, sender.deliver)
+        self._bulk = Bulk(settings, self._packer, sender)
+        self._requests = Requests(instance, sender, self._packer, settings)
+        self._transactions = Transactions(instance, sender, self._packer, settings, self._hooks, self._check)
+        self._probing = Round("probing of brokers", PROBE_SECONDS, sender.probe)
+        if settings.avoid_slow_brokers:
+            self._probing.start()
+        if self._tracer is not None:
+            self._tracer.start()
+        instance.add_producer(self)
+        self._state = _State.RUNNING
+
+    async def stop(self) -> None:
+        """Take no more messages, finish what is on its way, leave. Harmless when done twice, or without a start."""
+        was, self._state = self._state, _State.STOPPED
+        if was is not _State.RUNNING:
+            return
+        try:
+            async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
+                await self._batching.flush()
+                await self._room.wait_empty()
+        except TimeoutError:
+            log.warning("%d messages were still on their way when the producer was stopped", self._room.count)
+        self._batching.abandon()
+        await self._probing.stop()
+        await self._transactions.close()
+        await self._instance.remove_producer(self)
+        if self._tracer is not None:
+            await self._tracer.stop()
+        await self._instance.leave()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self._settings
+
+    @property
+    def client_id(self) -> str:
+        """How brokers call this client."""
+        self._require_running()
+        return self._instance.client_id
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were handed over and are not done yet."""
+        return self._room.count
+
+    # sending
+
+    async def send(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        timeout_s: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult:
+        """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`.
+
+        While too much is on its way this waits for room first. A `queue`, or one that a `selector` chooses, is kept to:
+        there is no other attempt then.
+        """
+        if self._state is not _State.RUNNING:
+            self._require_running()
+        made = message_of(message, body, options)
+        wish = wish_for(made, queue, selector, selector_key)
+        if self._batching.takes(made):
+            return await self._send_with_others(made, wish)
+        out = self._packer.pack(made)
+        size = out.size
+        if not self._room.try_take(1, size):
+            await self._room.take(1, size)
+        try:
+            if self._state is not _State.RUNNING:
+                self._require_running()
+            return await self._sender.deliver(out, wish, timeout_s)
+        finally:
+            self._room.give(1, size)
+
+    def submit(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        timeout_s: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> asyncio.Future[SendResult]:
+        """Send without waiting: the future of the result; `add_done_callback` makes it a callback.
+
+        TooManyCalls when there is no room for it; `await producer.wait_room()` helps. A broker's refusal is not tried
+        again on this road, only lost lines and time-outs are.
+        """
+        self._require_running()
+        made = message_of(message, body, options)
+        wish = wish_for(made, queue, selector, selector_key)
+        if self._batching.takes(made) and wish.selector is None:
+            size = len(made.body)
+            self._room.take_now(1, size)
+            future = self._guarded(size, lambda: self._batching.add(made, wish))
+        else:
+            out = self._packer.pack(made)
+            size = out.size
+            self._room.take_now(1, size)
+            future = self._guarded(size, lambda: self._sender.submit(out, wish, timeout_s))
+        future.add_done_callback(lambda _: self._room.give(1, size))
+        return future
+
+    async def wait_room(self) -> None:
+        """Return when there is room for one more message."""
+        self._require_running()
+        await self._room.take(1, 1)
+        self._room.give(1, 1)
+
+    async def send_one_way(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Send a message that nobody confirms. It may be lost, and nobody will know."""
+        self._require_running()
+        made = message_of(message, body, options)
+        wish = wish_for(made, queue, selector, selector_key)
+        await self._sender.tell(self._packer.pack(made), wish)
+
+    async def send_many(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout_s: float | None = None
+    ) -> list[SendResult]:
+        """Send messages in batches, one after the other, in their order; their results in the same order.
+
+        All are checked before the first is sent. When a batch fails after others were stored, PartlySent tells which.
+        `timeout_s` is for each batch.
+        """
+        self._require_running()
+        return await self._bulk.send(messages, Wish(queue), timeout_s)
+
+    async def flush(self) -> None:
+        """Send what waits for others to share a batch, and return when it is done."""
+        self._require_running()
+        await self._batching.flush()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be written to; TopicNotFound when it does not exist."""
+        self._require_running()
+        return await self._sender.queues(topic)
+
+    async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
+        """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
+        self._require_running()
+        wire_topic = wrap(self._settings.namespace, topic)
+        header = RecallMessage(wire_topic, handle, self.wire_group)
+        broker_name = RecallHandle.parse(handle).broker_name
+        await self._instance.routes.find(wire_topic)
+        return await self._instance.brokers.messages.recall(broker_name, header, timeout_s=timeout_s)
+
+    # request and reply
+
+    async def request(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        timeout_s: float,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> StoredMessage:
+        """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
+        self._require_running()
+        made = message_of(message, body, options)
+        wish = wish_for(made, queue, selector, selector_key)
+        return await self._requests.request(made, wish, timeout_s)
+
+    async def reply(self, request: StoredMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
+        """Answer a request that a consumer got."""
+        self._require_running()
+        return await self._requests.reply(request, body, timeout_s)
+
+    # transactions
+
+    def transaction(self, topic: str) -> Transaction:
+        """`async with producer.transaction("orders") as tx:` and in it `await tx.send(b"…")`."""
+        self._require_running()
+        if not self._transactions.has_check:
+            raise WrongState(
+                "transactions need check=…: a function that looks up how one ended, for when a broker has to ask"
+            )
+        return Transaction(topic, self._transactions)
+
+    async def send_in_transaction(
+        self, message: Message, argument: object = None, *, timeout_s: float | None = None
+    ) -> TransactionResult:
+        """RocketMQ's own way: store `message`, let the listener `execute`, and do as it says.
+
+        When it raises, the broker is left to ask `check`, for nobody knows what was done; the error goes on.
+        """
+        self._require_running()
+        if self._listener is None:
+            raise WrongState("send_in_transaction needs listener=…, an object with `execute` and `check`")
+        half = await self._transactions.send_half(message, wish_for(message, None, None, None), timeout_s)
+        try:
+            state = state_of(await call(self._listener.execute, message, argument))
+        except BaseException:
+            await self._transactions.decide(half, TransactionState.UNKNOWN)
+            raise
+        await self._transactions.decide(half, state)
+        return TransactionResult(half.sent, state)
+
+    # as a member of its client; see `members.ProducerMember`
+
+    @property
+    def wire_group(self) -> str:
+        return wrap(self._settings.namespace, self._settings.group)
+
+    @property
+    def decides_transactions(self) -> bool:
+        return self._check is not None
+
+    def topic_forgotten(self, topic: str) -> None:
+        self._sender.forget(topic)
+
+    def check_transaction(
+        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
+    ) -> None:
+        self._transactions.asked(peer, header, message, broker_name)
+
+    async def _send_with_others(self, message: Message, wish: Wish) -> SendResult:
+        if wish.selector is not None:
+            wish = await self._sender.pinned(message, wish)
+        size = len(message.body)
+        await self._room.take(1, size)
+        try:
+            self._require_running()
+            return await self._batching.add(message, wish)
+        finally:
+            self._room.give(1, size)
+
+    def _guarded(self, size: int, send: Callable[[], asyncio.Future[SendResult]]) -> asyncio.Future[SendResult]:
+        try:
+            return send()
+        except BaseException:
+            self._room.give(1, size)
+            raise
+
+    def _require_running(self) -> None:
+        require_same_process(self._made_in, "producer")
+        if self._state is not _State.RUNNING:
+            raise WrongState(f"this producer {self._state.value}")
+
+
+def _tracer(settings: ProducerSettings, around: Surroundings) -> Tracer | None:
+    return Tracer(settings, settings.group, Traced.SENDS, around) if settings.trace else None
