@@ -25,7 +25,7 @@ class Captured(NamedTuple):
 
     `link` is where it was heard: `namesrv`, `broker` or `vip` with a client, `registration` of a broker with its name
     server; `conn` tells the connections of a link apart; `forward` when it went from the side that connected to the side
-    that listens.
+    that listens; `at` is when, in seconds since the recording began.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Captured(NamedTuple):
     link: str
     forward: bool
     conn: str = ""
+    at: float = 0.0
 
     @property
     def command(self) -> Command:
@@ -63,6 +64,7 @@ def _frames(path: Path) -> Iterator[Captured]:
                 link=record["conn"].partition("#")[0],
                 forward=record["dir"] == "->",
                 conn=record["conn"],
+                at=record["t"],
             )
 
 

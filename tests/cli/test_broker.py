@@ -69,6 +69,8 @@ def test_the_line_of_json_says_everything_that_a_script_needs(start: Start) -> N
             "sync",
             "-n",
             "127.0.0.1:1",
+            "--advertise",
+            "broker.example",
         )
     )
 
@@ -76,6 +78,7 @@ def test_the_line_of_json_says_everything_that_a_script_needs(start: Start) -> N
     assert (told["name"], told["cluster"], told["data"], told["flush"]) == ("b", "C", "kept", "sync")
     assert told["address"] == f"127.0.0.1:{told['port']}"
     assert told["name_servers"] == ["127.0.0.1:1"]
+    assert told["advertised"] == f"broker.example:{told['port']}"
     assert told["open_to_the_network"] is False
     assert settings_of(told["port"])["flushDiskType"] == "SYNC_FLUSH"
 

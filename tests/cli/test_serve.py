@@ -57,8 +57,7 @@ def memory_kib(process: Program) -> int:
     return int(status.partition("VmRSS:")[2].split()[0])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("flush", ["async", "sync"])
+@pytest.mark.parametrize(("number", "flush"), [(signal.SIGTERM, "async"), (signal.SIGINT, "sync")])
 def test_it_is_ready_serves_and_ends_within_a_second_without_losing_anything(
     start: Start, number: signal.Signals, flush: str
 ) -> None:

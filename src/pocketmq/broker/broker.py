@@ -83,7 +83,7 @@ class Broker:
             raise WrongState("a broker is started once; make another one for the same folder")
         settings, loop = self.settings, asyncio.get_running_loop()
         self._parts = parts = BrokerParts(settings, self._clock, self._files, self._network, loop.call_soon_threadsafe)
-        log.info("%s", parts.open())
+        log.info("%s", parts.recover())
         self._tick()
         self._server = server = Server(
             settings.address,
@@ -145,7 +145,7 @@ class Broker:
             if self._server is not None:
                 await self._server.stop()
             await parts.registration.stop()
-            parts.transactions.note()
+            parts.transactions.stop()
             await parts.delays.settle()
             await parts.timers.settle()
             await parts.snapshots.stop()

@@ -134,9 +134,10 @@ class WaitingRequests:
     def forget(self, peer: Peer) -> None:
         """Nobody is there any more to be answered. Sends stay: they were sent, and one-way ones are never answered."""
         for kind in (Kind.PULL, Kind.HEARTBEAT):
-            left = deque(request for request in self._queues[kind] if request.peer is not peer)
-            self._bytes -= sum(request.size for request in self._queues[kind] if request.peer is peer)
-            self._queues[kind] = left
+            queue = self._queues[kind]
+            if any(request.peer is peer for request in queue):
+                self._bytes -= sum(request.size for request in queue if request.peer is peer)
+                self._queues[kind] = deque(request for request in queue if request.peer is not peer)
 
     def refusal(
         self, kind: Kind, cause: Cause, why: str, waited_ms: int | None = None, queue_size: int | None = None
@@ -150,16 +151,11 @@ class WaitingRequests:
 
 
 class LogGate:
-    """Whether the log takes writes, and since when it does not.
-
-    While it has taken nothing for too long, one send in every sweep is still let through to see whether that is over.
-    """
+    """Whether the log takes writes, and since when it does not. Told by whoever writes, and by a look in every sweep."""
 
     def __init__(self, settings: FlowSettings) -> None:
         self._busy_s = settings.page_cache_busy_ms / 1000
-        self._try_s = settings.sweep_interval_ms / 1000
         self._since: float | None = None
-        self._tried = 0.0
         self.why = ""
 
     @property
@@ -172,16 +168,15 @@ class LogGate:
 
     def is_shut(self, now: float) -> bool:
         """Whether sends are refused without waiting."""
-        return self._since is not None and now - self._since > self._busy_s and now - self._tried < self._try_s
+        return self._since is not None and now - self._since > self._busy_s
 
     def refused(self, error: StoreBusy, now: float) -> None:
-        """The log did not take a write."""
+        """The log does not take a write."""
         self.why = str(error)
-        self._tried = now
         if self._since is None:
             self._since = now
 
     def took(self) -> None:
-        """The log took a write."""
+        """The log takes writes."""
         self._since = None
         self.why = ""

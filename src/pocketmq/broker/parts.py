@@ -10,7 +10,6 @@ import logging
 import os
 import random
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from pocketmq.broker.access import ACCESS
@@ -57,7 +56,7 @@ from pocketmq.broker.transactions.transactions import Transactions, next_of
 from pocketmq.broker.turns import Serve, Turns
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
-from pocketmq.errors import PocketMQError
+from pocketmq.errors import PocketMQError, StoreDamaged
 from pocketmq.files import Files
 from pocketmq.model.message_id import UniqueIds, pack_ip
 from pocketmq.net.address import Address
@@ -71,6 +70,7 @@ from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.replies import HEARD, HEARD_UNCHANGED
 from pocketmq.store.message_store import Arrival, MessageStore
 from pocketmq.store.recovery import RecoveryReport
+from pocketmq.store.tables import Tables
 from pocketmq.store.worker import Post
 
 log = logging.getLogger("pocketmq.broker")
@@ -82,14 +82,13 @@ _NOWHERE: Final = bytes(8)
 
 
 class BrokerParts:
-    """Everything that a broker consists of. Made on its loop; `open` before anything is served."""
+    """Everything that a broker consists of. Made on its loop; `recover` before anything is served."""
 
     def __init__(
         self, settings: BrokerSettings, clock: Clock, files: Files, network: Network | None, post: Post
     ) -> None:
         self.settings = SettingsInUse(settings)
         self.clock = clock
-        self._files = files
         now_ms = clock.now_ms()
         # tables
         self.topics = TopicTable(
@@ -139,7 +138,7 @@ class BrokerParts:
         self.destinations = Destinations(self.topics, self.settings, clock, self.announce)
         self.sending = self._sending()
         self.clients = self._clients()
-        self.turns = Turns(self.store, self.sending, self._hot_handlers(), settings.flow, clock)
+        self.turns = Turns(self.store, self.sending, self._hot_handlers(), settings.flow, clock, self.stats)
         self.dispatcher = Dispatcher(self._tables(), ACCESS)
 
     # what parts ask of one another
@@ -151,6 +150,10 @@ class BrokerParts:
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self.arrivals.notify(arrivals)
+
+    def _topic_deleted(self, topic: str) -> None:
+        self.arrivals.wake_topic(topic)
+        self.stats.forget_topic(topic)
 
     def _found_at(self, address: Address) -> None:
         self.sending.set_address(address)
@@ -197,7 +200,7 @@ class BrokerParts:
             self.arrivals,
             self.settings,
             self.clock,
-            self.stats.pulled,
+            self.stats,
         )
         consuming = Consuming(self.store, self.topics, self.groups, self.offsets)
         return {
@@ -240,7 +243,15 @@ class BrokerParts:
             store_host=lambda: self.store.store_host,
             tally_of=self.stats.sent,
         )
-        retries = RetryHandlers(self.store, self.appender, self.groups, self.retries, self.settings, self.clock)
+        retries = RetryHandlers(
+            self.store,
+            self.appender,
+            self.groups,
+            self.retries,
+            self.settings,
+            self.clock,
+            self.stats.sent_back,
+        )
         return [
             replies.table(),
             retries.table(),
@@ -260,7 +271,7 @@ class BrokerParts:
             settings=self.settings,
             clock=self.clock,
             announce=self.registration.announce,
-            wake_topic=self.arrivals.wake_topic,
+            deleted=self._topic_deleted,
             put_tps=self.stats.put_tps,
         )
         groups = GroupHandlers(
@@ -271,6 +282,7 @@ class BrokerParts:
             snapshots=self.snapshots,
             clock=self.clock,
             address=lambda: self.registration.address,
+            deleted=self.stats.forget_group,
         )
         progress = Progress(
             self.settings.now.broker_name,
@@ -303,15 +315,15 @@ class BrokerParts:
 
     # life
 
-    def open(self) -> RecoveryReport:
+    def recover(self) -> RecoveryReport:
         """Recover the store and take over what the last life left. StoreLocked, StoreDamaged."""
         report = self.store.open()
         try:
             self.snapshots.load()
-            tables, folder = self.store.tables, self.settings.now.store.folder
+            tables = self.store.tables
             if (delays := tables.load(DELAYS_FILE, partial(read_body, DelayOffsets))) is not None:
                 self.delays.load(delays)
-            self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(self._files, folder))
+            self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))
             self.snapshots.add(DELAYS_FILE, self.delays)
             self.snapshots.add(TIMERS_FILE, self.timers)
             self.transactions.load()
@@ -327,13 +339,10 @@ class BrokerParts:
         self.clients.lost(peer)
 
 
-def _timer_check(files: Files, folder: Path) -> TimerCheck | None:
+def _timer_check(tables: Tables) -> TimerCheck | None:
     """How far RocketMQ's own broker was with timed messages, in a store that it left."""
-    path = folder / "config" / TIMER_CHECK_FILE
-    if files.status(path) is None:
-        return None
     try:
-        return TimerCheck.parse(files.read(path))
-    except PocketMQError as error:
-        log.warning("%s is not taken over: %s", path, error)
+        return tables.load(TIMER_CHECK_FILE, TimerCheck.parse)
+    except StoreDamaged as damage:
+        log.warning("timed messages of the broker before are read from the first one on: %s", damage)
         return None

@@ -4,7 +4,8 @@
                      ├─ pull, offset … ──► answered at once     ├─ end of turn: one write to the log, all answers in one write
                      └─ anything else ───► the store's turn ends first, then its handler (`net.peer`)
 
-    the turn takes too long, or the log is busy ──► the rest waits in `flow`, and is served by a sweep
+    the turn takes too long, or the log is busy ──► the rest waits in `flow`, and is served by a sweep:
+        the log looked at ── who waited too long refused ── classes served by turns, a few of each, within the same budget
 
 Sends that must be synced are answered when the sync that covers their turn is done: one sync for all turns since the last.
 """
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 from pocketmq.broker.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
 from pocketmq.broker.settings import FlowSettings
+from pocketmq.broker.stats.durations import Durations
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy
@@ -68,12 +70,15 @@ _KINDS_OF_CODES: dict[int, Kind] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: Kind.SEND,
     RequestCode.SEND_REPLY_MESSAGE: Kind.SEND,
     RequestCode.SEND_REPLY_MESSAGE_V2: Kind.SEND,
+    RequestCode.RECALL_MESSAGE: Kind.SEND,
     RequestCode.END_TRANSACTION: Kind.TRANSACTION,
     RequestCode.HEART_BEAT: Kind.HEARTBEAT,
     RequestCode.UNREGISTER_CLIENT: Kind.HEARTBEAT,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Kind.HEARTBEAT,
 }
 """All others may wait as long as pulls."""
+_STORING = frozenset({Kind.SEND, Kind.TRANSACTION})
+"""Classes of requests that store something: they wait while the log is busy."""
 _LOOK_EVERY = 16
 """Requests between two looks at the time."""
 
@@ -96,6 +101,13 @@ class Sends(Protocol):
         ...
 
 
+class PutStats(Protocol):
+    """Counts how turns were stored."""
+
+    put_times: Durations
+    failed_puts: int
+
+
 class _Answers:
     """What one line is told when the store's turn has ended: at once, and after the sync."""
 
@@ -107,11 +119,14 @@ class _Answers:
         self.at_once: list[StagedSend] = []
         self.synced: list[StagedSend] = []
 
-    def take(self) -> tuple[Line, list[StagedSend], list[StagedSend]]:
+    def take(self) -> "_Group":
         """What is to be answered; a turn of the socket may be several of the store, and begins anew."""
         taken = self.line, self.at_once, self.synced
         self.staged, self.at_once, self.synced = False, [], []
         return taken
+
+
+_Group = tuple[Line, list[StagedSend], list[StagedSend]]
 
 
 class Turns:
@@ -124,14 +139,15 @@ class Turns:
         serve: Mapping[type[Any], Serve],
         settings: FlowSettings,
         clock: Clock,
+        stats: PutStats,
     ) -> None:
         self._store = store
         self._sends = sends
         self._serve: dict[type[Any], Serve] = {**serve, Command: self._handle}
         self._clock = clock
+        self._stats = stats
         self._budget_s = settings.turn_budget_ms / 1000
         self._sweep_s = settings.sweep_interval_ms / 1000
-        self._busy_ms = settings.page_cache_busy_ms
         self._stage: dict[type[Any], Stage] = {
             SendHead: sends.stage,
             SendV2Head: sends.stage,
@@ -180,21 +196,27 @@ class Turns:
         if not self._answers:
             return
         groups, self._answers = [group.take() for group in self._answers], []
+        began = self._clock.monotonic()
         try:
             self._store.end_turn()
         except PocketMQError as error:
-            log.error("a turn could not be written: %s", error)
-            for line, at_once, synced in groups:
-                line.write(b"".join([self._sends.failed(send[0], error) for send in at_once + synced]))
+            self._not_written(groups, error)
             return
-        if not self.gate.is_open:
-            self.gate.took()
+        self._stats.put_times.note(self._clock.monotonic() - began)
         stored = self._sends.stored
         for line, at_once, synced in groups:
             if at_once:
                 line.write(b"".join([stored(send) for send in at_once]))
             if synced:
                 self._store.when_synced(self._store.end, partial(self._synced, line, synced))
+
+    def _not_written(self, groups: list[_Group], error: PocketMQError) -> None:
+        log.error("a turn could not be written: %s", error)
+        for line, at_once, synced in groups:
+            sends = at_once + synced
+            self._stats.failed_puts += len(sends)
+            if sends:
+                line.write(b"".join([self._sends.failed(send[0], error) for send in sends]))
 
     def _synced(self, line: Line, sends: list[StagedSend], is_safe: bool) -> None:
         code = ResponseCode.SUCCESS if is_safe else ResponseCode.FLUSH_DISK_TIMEOUT
@@ -247,23 +269,31 @@ class Turns:
 
     def _handle(self, peer: Peer, command: Command, body: bytes) -> None:
         self.end()  # the handler may append, and must find the store between two turns
+        if _kind_of(command) in _STORING and (busy := self._busy()):
+            raise busy
         peer.handle(command)
+
+    def _busy(self) -> StoreBusy | None:
+        """Why the log takes nothing at the moment; None when it does, or when waiting would not help."""
+        try:
+            self._store.check_room()
+        except StoreBusy as error:
+            return error if _may_pass(error) else None
+        except PocketMQError:
+            return None
+        return None
 
     def _failed(self, request: Waiting, error: Exception) -> None:
         """What could not be served waits, if that may help; else its sender is told."""
-        if not isinstance(error, PocketMQError):
-            log.error("%s: request %d failed", request.peer.address, request.head.code, exc_info=error)
-        if isinstance(error, StoreBusy):
+        if isinstance(error, StoreBusy) and _may_pass(error):
             self.gate.refused(error, self._clock.monotonic())
+            self._wait(_kind_of(request.head), request)
             self._crowd(self._sweep_s)
-            try:
-                if isinstance(error, PoolEmpty):
-                    raise self.waiting.refusal(Kind.SEND, Cause.REJECTED, str(error))
-                self.waiting.put(Kind.SEND, request, str(error))
-            except PocketMQError as refusal:
-                error = refusal
-            else:
-                return
+            return
+        if isinstance(error, PoolEmpty):
+            error = self.waiting.refusal(Kind.SEND, Cause.REJECTED, str(error))
+        elif not isinstance(error, PocketMQError):
+            log.error("%s: request %d failed", request.peer.address, request.head.code, exc_info=error)
         self._refuse(request, error)
 
     def _refuse(self, request: Waiting, error: Exception) -> None:
@@ -280,24 +310,28 @@ class Turns:
 
     def _put_off(self, peer: Peer, frames: list[Frame], since: float) -> None:
         """This turn has had its time: the rest waits, so that other connections get theirs."""
-        for frame in frames:
-            head = decode_head(frame) or self._other(peer, frame)
-            if head is not None:
-                self._wait(_kind_of(head), Waiting(peer, head, frame, since))
-        self._crowd(0)
+        try:
+            for frame in frames:
+                head = decode_head(frame) or self._other(peer, frame)
+                if head is not None:
+                    self._wait(_kind_of(head), Waiting(peer, head, frame, since))
+        finally:
+            self._crowd(0)
 
     def _kept_waiting(self, peer: Peer, head: Head | Command, frame: Frame) -> bool:
-        """Whether a request has to wait behind others of its class, or was refused."""
-        kind, now = _kind_of(head), self._clock.monotonic()
+        """Whether a request has to wait behind others of its class or for the log, or was refused."""
+        kind = _kind_of(head)
+        log_is_busy = kind in _STORING and not self.gate.is_open
+        if not log_is_busy and not self.waiting.count(kind):
+            return False
+        now = self._clock.monotonic()
         request = Waiting(peer, head, frame, now)
         if kind is Kind.SEND and self.gate.is_shut(now):
             why = f"{self.gate.why} for {self.gate.busy_ms(now)} ms"
             self._refuse(request, self.waiting.refusal(kind, Cause.REJECTED, why))
-            return True
-        if self.waiting.count(kind):
+        else:
             self._wait(kind, request)
-            return True
-        return False
+        return True
 
     def _wait(self, kind: Kind, request: Waiting) -> None:
         try:
@@ -319,36 +353,66 @@ class Turns:
         """Look at those that wait: refuse who waited too long, serve who can be served."""
         self._sweeping = None
         now = self._clock.monotonic()
-        for request, refusal in self.waiting.take_expired(now, self._why):
-            self._refuse(request, refusal)
-        if self.gate.busy_ms(now) > self._busy_ms:
-            for request, refusal in self.waiting.take_all(Kind.SEND, Cause.LOG_BUSY, now, self._why):
-                self._refuse(request, refusal)
+        out_of_time = False
         try:
-            self._serve_waiting(now + self._budget_s)
+            self._look_at_log(now)
+            for request, refusal in self.waiting.take_expired(now, self._why):
+                self._refuse(request, refusal)
+            out_of_time = self._serve_waiting(now + self._budget_s)
         finally:
             self.end()
-        if len(self.waiting):
-            self._crowd(0 if self.gate.is_open else self._sweep_s)
-        elif self.gate.is_open:
-            self._crowded = False
+            if len(self.waiting) or not self.gate.is_open:
+                self._crowd(0 if out_of_time else self._sweep_s)
+            else:
+                self._crowded = False
 
-    def _serve_waiting(self, deadline: float) -> None:
+    def _look_at_log(self, now: float) -> None:
+        if self.gate.is_open:
+            return
+        busy = self._busy()
+        if busy is None:
+            self.gate.took()
+            return
+        self.gate.refused(busy, now)
+        if self.gate.is_shut(now):
+            for request, refusal in self.waiting.take_all(Kind.SEND, Cause.LOG_BUSY, now, self._why):
+                self._refuse(request, refusal)
+
+    def _serve_waiting(self, deadline: float) -> bool:
+        """Serve until none is left that can be served now; True when the time was over before."""
         by_line: dict[Line, _Answers] = {}
-        for kind in Kind:
-            while request := self.waiting.take(kind):
-                line = request.peer.line
-                answers = by_line.setdefault(line, _Answers(line))
-                try:
-                    self._serve_one(request.peer, request.head, request.frame[2], answers)
-                except StoreBusy as error:
-                    self.gate.refused(error, self._clock.monotonic())
-                    self.waiting.put_first(kind, request)
-                    break
-                except Exception as error:
+        unread: list[tuple[Kind, Waiting]] = []
+        kinds = list(Kind)
+        out_of_time = False
+        while kinds and not out_of_time:
+            kinds = [kind for kind in kinds if self._serve_some(kind, by_line, unread)]
+            out_of_time = bool(kinds) and self._clock.monotonic() > deadline
+        for kind, request in reversed(unread):
+            self.waiting.put_first(kind, request)
+        return out_of_time
+
+    def _serve_some(self, kind: Kind, by_line: dict[Line, _Answers], unread: list[tuple[Kind, Waiting]]) -> bool:
+        """Serve a few of a class; whether more of them may be served now. Whose line is full waits on, as `unread`."""
+        for _ in range(_LOOK_EVERY):
+            if kind in _STORING and not self.gate.is_open:
+                return False
+            request = self.waiting.take(kind)
+            if request is None:
+                return False
+            line = request.peer.line
+            if line.should_pause and line.is_open and type(request.head) not in self._stage:
+                unread.append((kind, request))
+                continue
+            answers = by_line.setdefault(line, _Answers(line))
+            try:
+                self._serve_one(request.peer, request.head, request.frame[2], answers)
+            except Exception as error:
+                if not isinstance(error, StoreBusy) or not _may_pass(error):
                     self._failed(request, error)
-                if self._clock.monotonic() > deadline:
-                    return
+                    continue
+                self.gate.refused(error, self._clock.monotonic())
+                self.waiting.put_first(kind, request)
+        return True
 
     def lost(self, peer: Peer) -> None:
         """A line is gone: nobody waits for its answers."""
@@ -366,3 +430,8 @@ class Turns:
 
 def _kind_of(head: Head | Command) -> Kind:
     return _KINDS.get(type(head)) or _KINDS_OF_CODES.get(head.code, Kind.PULL)
+
+
+def _may_pass(error: StoreBusy) -> bool:
+    """Whether it helps to wait a moment. An empty pool fills up again at once with what has waited."""
+    return not isinstance(error, PoolEmpty)

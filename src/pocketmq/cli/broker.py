@@ -185,7 +185,7 @@ def _show_banner(broker: Broker) -> None:
         "PocketMQ broker",
         {
             "broker": f"{settings.broker_name} of {settings.cluster}",
-            "address": str(broker.address),
+            "address": _address_words(broker),
             "name servers": ", ".join(map(str, settings.name_servers)) or "none: only clients that know its address",
             "data": str(settings.store.folder),
             "flush": flush_words(settings.store.flush),
@@ -193,6 +193,11 @@ def _show_banner(broker: Broker) -> None:
             "open to": reached_by(broker.address),
         },
     )
+
+
+def _address_words(broker: Broker) -> str:
+    listening, advertised = str(broker.address), str(broker.advertised_address)
+    return listening if listening == advertised else f"{listening}, where clients find it as {advertised}"
 
 
 def _show_json(broker: Broker) -> None:
@@ -205,6 +210,7 @@ def _show_json(broker: Broker) -> None:
             "address": str(broker.address),
             "host": broker.address.host,
             "port": broker.address.port,
+            "advertised": str(broker.advertised_address),
             "name_servers": [str(address) for address in settings.name_servers],
             "data": str(settings.store.folder),
             "flush": settings.store.flush,

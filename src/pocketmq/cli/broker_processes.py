@@ -53,8 +53,8 @@ class BrokerProcess:
         """Its exit code, when it ends."""
         return await self._process.wait()
 
-    async def stop(self) -> None:
-        """Tell it to end, and wait until it did."""
+    async def stop(self) -> int:
+        """Tell it to end, and wait until it did: its exit code."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -66,8 +66,7 @@ class BrokerProcess:
             )
             self._process.kill()
             code = await self._process.wait()
-        if code:
-            log.error("%s ended with exit code %s", self.name, code)
+        return code
 
 
 class BrokerProcesses:
@@ -90,13 +89,24 @@ class BrokerProcesses:
         except BaseException:
             await asyncio.gather(*starts, return_exceptions=True)
             self.brokers = [start.result() for start in starts if not start.cancelled() and not start.exception()]
-            await self.__aexit__()
+            await self._stop()
             raise
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await asyncio.gather(*(broker.stop() for broker in self.brokers))
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        codes = await self._stop()
+        failed = [
+            f"{broker.name} ended with exit code {code}"
+            for broker, code in zip(self.brokers, codes, strict=True)
+            if code
+        ]
+        if failed and kind is None:
+            raise ProgramFailed("; ".join(failed))
+
+    async def _stop(self) -> list[int]:
+        codes = await asyncio.gather(*(broker.stop() for broker in self.brokers))
         await self._name_server.stop()
+        return codes
 
     async def until_one_ends(self) -> None:
         """Waits until a broker ends by itself, and raises ProgramFailed."""

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from pocketmq.client.outgoing import BatchMember, Outgoing, Packer, can_share_a_batch
+from pocketmq.client.queue_choice import Wish
 from pocketmq.client.results import SendResult, split_result
-from pocketmq.client.sending import Wish
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import PocketMQError, WrongState
 from pocketmq.model import properties as names

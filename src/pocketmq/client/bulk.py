@@ -9,8 +9,9 @@ from typing import Final
 
 from pocketmq.client.batching import chunks
 from pocketmq.client.outgoing import BatchMember, Outgoing, Packer, can_share_a_batch
+from pocketmq.client.queue_choice import Wish
 from pocketmq.client.results import SendResult, split_result
-from pocketmq.client.sending import Sender, Wish
+from pocketmq.client.sending import Sender
 from pocketmq.client.settings import MIB, ProducerSettings
 from pocketmq.errors import PartlySent, PocketMQError
 from pocketmq.model import properties as names

@@ -18,4 +18,4 @@ async def call(function: Callable[..., T | Awaitable[T]], *args: Any) -> T:
     if is_async(function):
         return await cast("Awaitable[T]", function(*args))
     outcome = await asyncio.to_thread(function, *args)
-    return await outcome if inspect.isawaitable(outcome) else cast("T", outcome)
+    return await outcome if inspect.isawaitable(outcome) else outcome

@@ -31,6 +31,7 @@ from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.batch import BatchItem, encode_batch
 from pocketmq.protocol.compression import compress
+from pocketmq.protocol.trace_text import TracedType
 
 NOT_FOR_CLIENTS: Final = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
@@ -233,3 +234,10 @@ def _as_bytes(body: object) -> bytes:
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
     raise InvalidMessage(f"the body is {type(body).__name__}, not bytes; a text is sent as text.encode()")
+
+
+def traced_type(out: Outgoing) -> TracedType:
+    """What kind of message traces call it."""
+    if out.sys_flag & SysFlag.TRANSACTION_PREPARED:
+        return TracedType.HALF
+    return TracedType.DELAYED if any(name in out.message.properties for name in _POSTPONED) else TracedType.NORMAL

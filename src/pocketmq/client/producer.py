@@ -22,17 +22,17 @@ from pocketmq.client.identity import generation, require_same_process
 from pocketmq.client.instance import Instance, Surroundings
 from pocketmq.client.message_options import MessageOptions, message_of
 from pocketmq.client.outgoing import Packer
+from pocketmq.client.queue_choice import Wish, wish_for
 from pocketmq.client.requests import Requests
 from pocketmq.client.results import SendResult
 from pocketmq.client.room import Room
 from pocketmq.client.rounds import Round
 from pocketmq.client.selectors import QueueSelector
-from pocketmq.client.sending import Sender, Wish
+from pocketmq.client.sending import Sender
 from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP, ProducerOptions, ProducerSettings, settings_of
 from pocketmq.client.tracing import Traced, Tracer
 from pocketmq.client.transaction import Transaction
 from pocketmq.client.transactions import Check, TransactionListener, TransactionResult, Transactions, state_of
-from pocketmq.client.wishes import wish_for
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
@@ -264,7 +264,7 @@ class AsyncProducer:
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be written to; TopicNotFound when it does not exist."""
         self._require_running()
-        return await self._sender.queues(topic)
+        return await self._sender.choice.all_of(topic)
 
     async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
         """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
@@ -340,7 +340,7 @@ class AsyncProducer:
         return self._check is not None
 
     def topic_forgotten(self, topic: str) -> None:
-        self._sender.forget(topic)
+        self._sender.choice.forget(topic)
 
     def check_transaction(
         self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
@@ -349,7 +349,7 @@ class AsyncProducer:
 
     async def _send_with_others(self, message: Message, wish: Wish) -> SendResult:
         if wish.selector is not None:
-            wish = await self._sender.pinned(message, wish)
+            wish = await self._pinned(message, wish)
         size = len(message.body)
         await self._room.take(1, size)
         try:
@@ -357,6 +357,12 @@ class AsyncProducer:
             return await self._batching.add(message, wish)
         finally:
             self._room.give(1, size)
+
+    async def _pinned(self, message: Message, wish: Wish) -> Wish:
+        """The queue that a selector chooses, as a wish: messages to one queue share its batches."""
+        deadline = asyncio.get_running_loop().time() + self._settings.send_timeout_ms / 1000
+        topic = wrap(self._settings.namespace, message.topic)
+        return Wish(await self._sender.choice.find(topic, message, wish, deadline))
 
     def _guarded(self, size: int, send: Callable[[], asyncio.Future[SendResult]]) -> asyncio.Future[SendResult]:
         try:

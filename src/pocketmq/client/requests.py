@@ -13,9 +13,10 @@ import uuid
 
 from pocketmq.client.instance import Instance
 from pocketmq.client.outgoing import Packer, replaced
+from pocketmq.client.queue_choice import ANY_QUEUE, Wish
 from pocketmq.client.received import readable
 from pocketmq.client.results import SendResult
-from pocketmq.client.sending import ANY_QUEUE, Sender, Wish
+from pocketmq.client.sending import Sender
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import CallTimedOut, NetworkError, TopicNotFound, UsageError
 from pocketmq.model import properties as names

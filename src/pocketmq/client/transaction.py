@@ -4,10 +4,10 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from pocketmq.client.message_options import MessageOptions, message_of
+from pocketmq.client.queue_choice import wish_for
 from pocketmq.client.results import SendResult
 from pocketmq.client.selectors import QueueSelector
 from pocketmq.client.transactions import Half, Transactions
-from pocketmq.client.wishes import wish_for
 from pocketmq.errors import WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message

@@ -19,9 +19,10 @@ from pocketmq.client.calling import call
 from pocketmq.client.hooks import DecisionEvent, HookList
 from pocketmq.client.instance import Instance
 from pocketmq.client.outgoing import Outgoing, Packer
+from pocketmq.client.queue_choice import Wish
 from pocketmq.client.received import readable
 from pocketmq.client.results import SendResult
-from pocketmq.client.sending import Sender, Wish
+from pocketmq.client.sending import Sender
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError, UsageError, error_for

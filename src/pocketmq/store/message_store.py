@@ -31,7 +31,7 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName, parse_topic
 from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
-from pocketmq.protocol.record import decode_record, host_flags, pack_record
+from pocketmq.protocol.record import SMALLEST_RECORD, decode_record, host_flags, pack_record
 from pocketmq.store.consume_queue import ENTRY, ConsumeQueue, is_message
 from pocketmq.store.dispatch import tags_code_of
 from pocketmq.store.facts import StoreFacts
@@ -269,6 +269,16 @@ class MessageStore:
         self._staged.clear()
         self._turn_ms, self._last_staged = 0, -1
         self._log.discard()
+
+    def check_room(self) -> None:
+        """Between two turns: raise what `stage` would raise for the smallest message, if anything."""
+        if self._turn_ms:
+            raise WrongState("a turn is under way: what it staged would be lost")
+        try:
+            self._begin_turn()
+            self._reserve(SMALLEST_RECORD)
+        finally:
+            self.abandon_turn()
 
     def _written_behind(self, upto: int) -> None:
         """The transient pool has written the log up to here: those turns become readable."""

@@ -53,6 +53,7 @@ class Administrated:
         self.arrivals = Arrivals(self.store.record, max_held=10, look_s=5)
         self.snapshots = Snapshots(self.store.tables, self.clock, self.topics, self.groups, self.offsets)
         self.announced = 0
+        self.deleted_groups: list[str] = []
         self.tps = {"T": 2.5}
         self.snapshots.load()
         self._dispatcher = Dispatcher([self._topic_handlers().table(), self._group_handlers().table()], ACCESS)
@@ -68,7 +69,7 @@ class Administrated:
             settings=self.settings,
             clock=self.clock,
             announce=self._announce,
-            wake_topic=self.arrivals.wake_topic,
+            deleted=self.arrivals.wake_topic,
             put_tps=lambda topic: self.tps.get(topic, 0.0),
         )
 
@@ -81,6 +82,7 @@ class Administrated:
             snapshots=self.snapshots,
             clock=self.clock,
             address=lambda: ADDRESS,
+            deleted=self.deleted_groups.append,
         )
 
     def _announce(self) -> None:

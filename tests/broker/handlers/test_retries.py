@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 import pytest
 from tests.golden import Captured, captured, needs_golden
-from tests.store.kit import HOST
+from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.appending import Appender
@@ -17,6 +17,7 @@ from pocketmq.broker.handlers.retries import RetryHandlers
 from pocketmq.broker.queue_locks import QueueLockTable
 from pocketmq.broker.retries import Retries
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
+from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode, ResponseCode, Version
 from pocketmq.errors import FlushDiskTimeout, GroupNotFound, NoPermission, ServerFailed
@@ -39,7 +40,7 @@ class Served:
     """A broker's store and tables, with the handlers of retries."""
 
     def __init__(self, *, auto_create: bool = True, **store_changes: object) -> None:
-        self.opened = OpenStore.small(**{**ROOMY, **store_changes})
+        self.opened = OpenStore.small(None, None, **{**ROOMY, **store_changes})
         self.store, self.clock = self.opened.store, self.opened.clock
         self.settings = SettingsInUse(BrokerSettings())
         self.appender = Appender(self.store, self.settings, self.clock)
@@ -47,7 +48,16 @@ class Served:
         self.groups = GroupTable(auto_create=auto_create)
         self.locks = QueueLockTable()
         self.retries = Retries(self.topics, self.groups, self.locks, self.clock, lambda: None, Random(0))
-        self.handlers = RetryHandlers(self.store, self.appender, self.groups, self.retries, self.settings, self.clock)
+        self.stats = BrokerStats("C", 0.0, 0)
+        self.handlers = RetryHandlers(
+            self.store,
+            self.appender,
+            self.groups,
+            self.retries,
+            self.settings,
+            self.clock,
+            self.stats.sent_back,
+        )
 
     def send(self, body: bytes = b"body", topic: str = "T", **properties: str) -> Place:
         return self.appender.append(
@@ -162,6 +172,18 @@ def test_every_offset_inside_a_message_is_refused() -> None:
     for offset in range(place.log_offset + 1, place.log_offset + size):
         with pytest.raises(ServerFailed, match="look message"):
             served.send_back(offset)
+
+
+def test_a_message_that_is_damaged_on_the_disk_is_refused() -> None:
+    served = Served()
+    place = served.send(b"damaged")
+    raw = served.store.record(place.log_offset)
+    assert raw is not None
+    with served.opened.disk.open(ROOT / "commitlog" / f"{0:020d}") as file:
+        file.write_at(place.log_offset + raw.index(b"damaged"), b"D")
+
+    with pytest.raises(ServerFailed, match="look message by offset failed"):
+        served.send_back(place.log_offset)
 
 
 def test_a_broker_that_promises_it_answers_when_the_disk_has_it() -> None:
@@ -281,3 +303,11 @@ def test_an_orderly_consumer_that_gives_up_makes_a_dead_letter_as_with_apache() 
     assert ours is not None
     assert (ours.topic, ours.queue_id, ours.reconsume_times) == (theirs.topic, theirs.queue_id, theirs.reconsume_times)
     assert ours.properties == theirs.properties
+
+
+def test_what_is_sent_back_is_counted_for_its_group_and_topic() -> None:
+    broker = Served()
+
+    broker.send_back(broker.send(topic="T").log_offset)
+
+    assert broker.stats.sent_back("G", "T").count == 1

@@ -33,7 +33,7 @@ def test_steps_become_one_when_the_later_has_caught_up() -> None:
     frontier.advance(7000, 50)
     frontier.admit(3000, 60)
     frontier.advance(3000, 60)
-    assert len(frontier.steps) == 2
+    assert frontier.steps[1:] == (Step(60, 3000, 61),)
 
     frontier.advance(7000, 51)
 

@@ -20,17 +20,14 @@ def waiting_with(*messages: tuple[int, int]) -> Waiting:
 def test_messages_come_by_their_time_and_then_as_they_lie() -> None:
     waiting = waiting_with((2000, 1), (1000, 2), (2000, 3), (1000, 4))
 
-    assert waiting.next_ms == 1000
-    assert list(waiting.next_offsets(9)) == [2, 4]
-    waiting.take(2)
-    assert waiting.next_ms == 2000
-    assert list(waiting.next_offsets(1)) == [1]
-    waiting.take(1)
-    assert list(waiting.next_offsets(9)) == [3]
-    waiting.take(1)
+    taken = []
+    while len(waiting):
+        taken.append((waiting.next_ms, list(waiting.next_offsets(2))))
+        waiting.take(1)
+
+    assert taken == [(1000, [2, 4]), (1000, [4]), (2000, [1, 3]), (2000, [3])]
     assert waiting.next_ms is None
     assert list(waiting.next_offsets(9)) == []
-    assert len(waiting) == 0
 
 
 def test_a_time_of_which_some_are_taken_can_get_more_and_wait_for_an_earlier_one() -> None:

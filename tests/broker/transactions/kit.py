@@ -3,7 +3,7 @@
 from typing import Self
 
 import msgspec
-from tests.store.kit import HOST
+from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.appending import Appender
@@ -75,7 +75,7 @@ class Lab:
     @classmethod
     def new(cls, *, transaction: TransactionSettings | None = None, **store_changes: object) -> Self:
         settings = BrokerSettings(transaction=transaction or TransactionSettings())
-        return cls(OpenStore.small(**{**ROOMY, **store_changes}), settings)
+        return cls(OpenStore.small(None, None, **{**ROOMY, **store_changes}), settings)
 
     def _find(self, group: str) -> Asked | None:
         return self.producer if group in self.connected else None
@@ -119,7 +119,7 @@ class Lab:
 
     def send(self, body: bytes = b"body", **properties: str) -> Place:
         """A message in a transaction; where its half message is."""
-        return self.appender.append(as_half(self.draft(body, **properties)))
+        return self.appender.append(as_half(self.draft(body, "T", 1, **properties)))
 
     def end(
         self,
@@ -156,6 +156,14 @@ class Lab:
         found = self.store.message(place.log_offset)
         assert found is not None
         return found
+
+    def damage(self, place: Place) -> None:
+        """Change a byte of the message's body on the disk."""
+        raw = self.store.record(place.log_offset)
+        assert raw is not None
+        at = raw.index(self.message(place).body)
+        with self.opened.disk.open(ROOT / "commitlog" / f"{0:020d}") as file:
+            file.write_at(place.log_offset + at, b"?")
 
     def messages(self, topic: str = "T", queue_id: int = 1) -> list[StoredMessage]:
         found: list[StoredMessage] = []

@@ -39,7 +39,7 @@ def test_age_decides_what_becomes_of_an_open_half_message(
     age_ms: int, properties: dict[str, str], expected: Verdict
 ) -> None:
     lab = Lab.new()
-    half = lab.message(lab.send(**properties))
+    half = lab.message(lab.send(b"body", **properties))
 
     assert judge(half, half.store_ms, half.store_ms + age_ms, TransactionSettings(), HOUR_MS) is expected
 
@@ -310,11 +310,7 @@ def test_a_half_message_that_is_damaged_is_told_and_passed(caplog: pytest.LogCap
     lab = Lab.new()
     place = lab.send(b"damaged")
     lab.send(b"sound")
-    raw = lab.store.record(place.log_offset)
-    assert raw is not None
-    with lab.opened.disk.open(lab.opened.settings.folder / "commitlog" / f"{0:020d}") as file:
-        file.write_at(place.log_offset + raw.index(b"damaged"), b"d")
-        file.write_at(place.log_offset + raw.index(b"damaged") + 1, b"?")
+    lab.damage(place)
 
     copies = lab.check()
 

@@ -104,6 +104,17 @@ def test_a_message_that_is_no_half_message_cannot_be_committed() -> None:
     assert len(lab.delivered()) == 1
 
 
+def test_a_half_message_that_is_damaged_cannot_be_committed() -> None:
+    lab = Lab.new()
+    place = lab.send()
+    lab.damage(place)
+
+    with pytest.raises(ImpossibleRequest, match="no half message"):
+        lab.end(place)
+
+    assert lab.delivered() == []
+
+
 def test_a_body_that_looks_like_a_half_message_is_none() -> None:
     lab = Lab.new()
     record = lab.store.record(lab.send().log_offset)

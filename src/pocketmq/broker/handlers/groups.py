@@ -45,7 +45,7 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class GroupHandlers:
-    """Requests about consumer groups. `address` is where clients find this broker."""
+    """Requests about consumer groups. `address` is where clients find this broker; `deleted` hears of groups that are gone."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class GroupHandlers:
         snapshots: Snapshots,
         clock: Clock,
         address: Callable[[], Address],
+        deleted: Callable[[str], None],
     ) -> None:
         self._groups = groups
         self._offsets = offsets
@@ -65,6 +66,7 @@ class GroupHandlers:
         self._snapshots = snapshots
         self._clock = clock
         self._address = address
+        self._deleted = deleted
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -100,6 +102,7 @@ class GroupHandlers:
             parse_group(group)
         if self._groups.delete(group, self._clock.now_ms()):
             log.info("%s deleted group %s", request.peer.address, group)
+            self._deleted(group)
         saving = [self._snapshots.save_groups()]
         if header.clean_offset or header.remove_offset:
             self._offsets.delete_group(group)

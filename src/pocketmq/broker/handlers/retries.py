@@ -3,13 +3,14 @@
 A consumer that hears anything but success sends the message again by other means, or keeps it and tries again itself.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pocketmq.broker.appending import Appender
 from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.retries import Retries
 from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.stats import Tally
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed, StoreDamaged
@@ -21,7 +22,7 @@ from pocketmq.store.message_store import MessageStore
 
 
 class RetryHandlers:
-    """Takes messages back."""
+    """Takes messages back. `tally_of` counts for a group and a topic."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class RetryHandlers:
         retries: Retries,
         settings: SettingsInUse,
         clock: Clock,
+        tally_of: Callable[[str, str], Tally],
     ) -> None:
         self._store = store
         self._appender = appender
@@ -38,6 +40,7 @@ class RetryHandlers:
         self._retries = retries
         self._settings = settings
         self._clock = clock
+        self._tally_of = tally_of
 
     def table(self) -> dict[RequestCode, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -54,6 +57,9 @@ class RetryHandlers:
         message = self._message(header.offset)
         draft = self._retries.sent_back(message, group, retry_topic, header, request.command.version)
         self._appender.append(draft)
+        tally = self._tally_of(header.group, message.topic)
+        tally.count += 1
+        tally.bytes += len(message.body)
         return self._when_safe()
 
     def _message(self, offset: int) -> StoredMessage:

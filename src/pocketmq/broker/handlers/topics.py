@@ -49,7 +49,7 @@ log = logging.getLogger("pocketmq.broker")
 class TopicHandlers:
     """Requests about topics.
 
-    `announce` tells the name servers what changed; `wake_topic` ends the wait of a topic's held pulls; `put_tps` is how many
+    `announce` tells the name servers what changed; `deleted` hears of topics that are gone; `put_tps` is how many
     messages a second come to a topic.
     """
 
@@ -64,7 +64,7 @@ class TopicHandlers:
         settings: SettingsInUse,
         clock: Clock,
         announce: Callable[[], None],
-        wake_topic: Callable[[str], None],
+        deleted: Callable[[str], None],
         put_tps: Callable[[str], float],
     ) -> None:
         self._topics = topics
@@ -75,7 +75,7 @@ class TopicHandlers:
         self._settings = settings
         self._clock = clock
         self._announce = announce
-        self._wake_topic = wake_topic
+        self._deleted = deleted
         self._put_tps = put_tps
 
     def table(self) -> dict[RequestCode, Handler]:
@@ -116,7 +116,7 @@ class TopicHandlers:
             # Waits for the disk, on the loop: the store has one owner, and nobody may write to a topic half deleted.
             self._store.delete_topic(topic)
         finally:
-            self._wake_topic(topic)
+            self._deleted(topic)
         if known:
             log.info("%s deleted topic %s", request.peer.address, topic)
         await asyncio.gather(self._snapshots.save_topics(), self._snapshots.save_offsets())

@@ -161,9 +161,12 @@ class Checks:
 
     def _task(self, half: StoredMessage) -> _Task | None:
         """What to do with an open half message; None to leave it where it is."""
-        first_ms = self._store.store_ms(HALF_TOPIC, 0, origin_of(half)) or half.store_ms
+        origin = origin_of(half)
+        first_ms = None if origin == half.queue_offset else self._store.store_ms(HALF_TOPIC, 0, origin)
         retention_ms = self._store.settings.retention_hours * _HOUR_MS
-        verdict = judge(half, first_ms, self._clock.now_ms(), self._settings.now.transaction, retention_ms)
+        verdict = judge(
+            half, first_ms or half.store_ms, self._clock.now_ms(), self._settings.now.transaction, retention_ms
+        )
         if verdict is Verdict.GIVE_UP:
             return _Task(half, given_up(half))
         producer = self._producer_of(half) if verdict is Verdict.ASK else None

@@ -1,0 +1,140 @@
+"""What all blocking clients are made of: an async core on the shared loop thread, and its life.
+
+    new ── start ──► running ── stop ──► stopped
+                        │ fork
+                        └──► in the child: a new core, made and started by the first use
+
+Programs that end without stopping a client stop it at exit, so what was handed over is sent; that takes `stop_timeout_ms` at most.
+"""
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import Any, Generic, Protocol, Self, TypeVar
+from weakref import WeakSet
+
+from pocketmq.client.identity import generation
+from pocketmq.client.shared_portal import SHARED
+from pocketmq.errors import WrongState
+from pocketmq.net.portal import Portal
+
+log = logging.getLogger("pocketmq.client")
+
+
+class Core(Protocol):
+    """An async client."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+C = TypeVar("C", bound=Core)
+T = TypeVar("T")
+
+
+class _State(Enum):
+    NEW = "was not started: use `with`, or start()"
+    RUNNING = "is running"
+    STOPPED = "was stopped; make a new one"
+
+
+class BlockingClient(Generic[C]):
+    """A client for threads. `make` makes its core, again in the child of a fork; `what` is what errors call it."""
+
+    def __init__(self, make: Callable[[], C], what: str) -> None:
+        self._make = make
+        self._what = what
+        self._lock = threading.Lock()  # one thread at a time starts, stops, or begins anew
+        self._core = make()
+        self._made_in = generation()
+        self._state = _State.NEW
+        self._portal: Portal
+
+    def start(self) -> None:
+        """Take part, on the shared loop thread."""
+        with self._lock:
+            if self._state is not _State.NEW:
+                raise WrongState(f"this {self._what} {self._state.value}")
+            if self._made_in != generation():
+                self._replace_core()
+            self._portal = SHARED.borrow()
+            try:
+                self._portal.run(self._core.start())
+            except BaseException:
+                SHARED.give_back()
+                raise
+            self._state = _State.RUNNING
+        _running.add(self)
+
+    def stop(self) -> None:
+        """Finish what is under way, leave. Harmless when done twice, or without a start."""
+        with self._lock:
+            was, self._state = self._state, _State.STOPPED
+            if was is not _State.RUNNING:
+                return
+            _running.discard(self)
+            try:
+                if self._made_in == generation():  # else it belongs to the parent, who goes on
+                    self._portal.run(self._core.stop())
+            finally:
+                SHARED.give_back()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def core(self) -> C:
+        """The running core of this process; WrongState when there is none."""
+        if self._state is not _State.RUNNING:
+            raise WrongState(f"this {self._what} {self._state.value}")
+        if self._made_in != generation():
+            self._begin_anew()
+        return self._core
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine of the core comes to."""
+        return self._portal.run(work)
+
+    def _begin_anew(self) -> None:
+        """In the child of a fork: everything of the old core belongs to the parent."""
+        with self._lock:
+            if self._made_in == generation():
+                return  # another thread was faster
+            self._replace_core()
+            self._portal.run(self._core.start())
+
+    def _replace_core(self) -> None:
+        _left_to_the_parent.append(self._core)  # kept for ever: when collected, it would close what the parent uses
+        self._core = self._make()
+        self._made_in = generation()
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()  # a thread that the child does not have may have held it
+
+
+_running: "WeakSet[BlockingClient[Any]]" = WeakSet()
+_left_to_the_parent: list[object] = []
+
+
+def _forked() -> None:
+    for client in _running:
+        client._forked()
+
+
+def _stop_all() -> None:
+    for client in list(_running):
+        try:
+            client.stop()
+        except Exception:
+            log.exception("a client could not be stopped at exit")
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(_stop_all)

@@ -1,0 +1,216 @@
+"""The producer for code that does not await: the same words as `AsyncProducer`.
+
+    with Producer("127.0.0.1:9876", group="orders") as producer:
+        producer.send("orders", b"…", keys="42")
+
+Any number of threads may use it at once. In the child of a fork (gunicorn, multiprocessing, Spark) it connects anew by itself, the
+first time that it is used there. Inside a running event loop it refuses: there, `AsyncProducer` is what you want.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import NamedTuple, Self, Unpack
+
+from pocketmq.client.blocking import BlockingClient
+from pocketmq.client.blocking_room import BlockingRoom
+from pocketmq.client.hooks import Hooks
+from pocketmq.client.mailbox import Mailbox
+from pocketmq.client.message_options import MessageOptions, message_of
+from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.results import SendResult
+from pocketmq.client.selectors import QueueSelector
+from pocketmq.client.settings import ProducerOptions, ProducerSettings
+from pocketmq.client.transaction import Transaction
+from pocketmq.client.transactions import Check, TransactionListener, TransactionResult, state_of
+from pocketmq.errors import PocketMQError, TooManyCalls, UsageError, WrongState
+from pocketmq.client.calling import is_async
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.queue import MessageQueue
+
+
+class _Handed(NamedTuple):
+    """A message that a thread handed over."""
+
+    message: Message
+    queue: MessageQueue | None
+    selector: QueueSelector | None
+    selector_key: object
+    timeout_s: float | None
+    future: Future[SendResult]
+
+
+class Producer(BlockingClient[AsyncProducer]):
+    """Sends messages. Options are those of `AsyncProducer`; `check` and `listener` are plain functions or `async def`."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        check: Check | None = None,
+        listener: TransactionListener | None = None,
+        hooks: Iterable[Hooks] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        hooks = tuple(hooks)
+        super().__init__(
+            lambda: AsyncProducer(name_servers, check=check, listener=listener, hooks=hooks, **options), "producer"
+        )
+        self._listener = listener
+        self._room = BlockingRoom(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
+        self._mailbox: Mailbox[_Handed] | None = None
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self._core.settings
+
+    @property
+    def client_id(self) -> str:
+        """How brokers call this client."""
+        return self.core().client_id
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were handed over and are not done yet."""
+        return self.core().in_flight
+
+    # sending
+
+    def send(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        timeout_s: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult:
+        """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`."""
+        made = message_of(message, body, options)
+        core = self.core()
+        return self.run(
+            core.send(made, queue=queue, selector=selector, selector_key=selector_key, timeout_s=timeout_s)
+        )
+
+    def submit(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        timeout_s: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Future[SendResult]:
+        """Send without waiting for the result; while too much is on its way, this waits for room.
+
+        The future's callbacks run on the client's own thread and must not block it.
+        """
+        made = message_of(message, body, options)
+        self.core()
+        size = len(made.body)
+        self._room.take(size)
+        future: Future[SendResult] = Future()
+        future.add_done_callback(lambda _: self._room.give(size))
+        self._box().put(_Handed(made, queue, selector, selector_key, timeout_s, future))
+        return future
+
+    def send_one_way(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Send a message that nobody confirms. It may be lost, and nobody will know."""
+        made = message_of(message, body, options)
+        core = self.core()
+        self.run(core.send_one_way(made, queue=queue, selector=selector, selector_key=selector_key))
+
+    def send_many(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout_s: float | None = None
+    ) -> list[SendResult]:
+        """Send messages in batches; their results in the same order. PartlySent when some were stored and others not."""
+        core = self.core()
+        return self.run(core.send_many(list(messages), queue=queue, timeout_s=timeout_s))
+
+    def flush(self) -> None:
+        """Send what waits for others to share a batch, and return when it is done."""
+        core = self.core()
+        self.run(core.flush())
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be written to; TopicNotFound when it does not exist."""
+        core = self.core()
+        return self.run(core.queues(topic))
+
+    def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
+        """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
+        core = self.core()
+        return self.run(core.recall(topic, handle, timeout_s=timeout_s))
+
+    # request and reply
+
+    def request(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        timeout_s: float,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> StoredMessage:
+        """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
+        made = message_of(message, body, options)
+        core = self.core()
+        return self.run(
+            core.request(made, timeout_s=timeout_s, queue=queue, selector=selector, selector_key=selector_key)
+        )
+
+    def reply(self, request: StoredMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
+        """Answer a request that a consumer got."""
+        core = self.core()
+        return self.run(core.reply(request, body, timeout_s=timeout_s))
+
+    # transactions
+
+    def transaction(self, topic: str) -> "BlockingTransaction":
+        """`with producer.transaction("orders") as tx:` and in it `tx.send(b"…")`."""
+        return BlockingTransaction(self, self.core().transaction(topic))
+
+    def send_in_transaction(
+        self, message: Message, argument: object = None, *, timeout_s: float | None = None
+    ) -> TransactionResult:
+        """Store `message`, let the listener `execute` in this thread, and do as it says.
+
+        When it raises, the broker is left to ask `check`, for nobody knows what was done; the error goes on.
+        """
+        core, listener = self.core(), self._listener
+        if listener is None or is_async(listener.execute):
+            return self.run(core.send_in_transaction(message, argument, timeout_s=timeout_s))
+        transaction = self.transaction(message.topic)
+        sent = transaction.send(message, timeout_s=timeout_s)
+        try:
+            decision = listener.execute(message, argument)
+            if not (decision is None or isinstance(decision, bool | TransactionState)):
+                raise UsageError(f"{decision!r} decides no transaction; return True, False, None or a TransactionState")
+            state = state_of(decision)
+        except BaseException:
+            transaction.leave_open()
+            raise
+        transaction.end(state)
+        return TransactionResult(sent, state)
+
+    def _box(self) -> Mailbox[_Handed]:
+        """That of this process: after a fork there is another loop."""
+        ...

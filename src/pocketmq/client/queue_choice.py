@@ -1,0 +1,113 @@
+"""Which queue a message goes to: the one that was wished for, or the next in turn.
+
+    a queue ── kept to ────────────────────────────────┐
+    a selector and its key ── the queue that it gives ─┼──► one queue of the topic's route
+    a sharding key ── by its hash ─────────────────────┤
+    nothing ── the next in turn, see `fault_strategy` ─┘
+
+Queues outside have the names that users know, inside those of the wire.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from pocketmq.client.fault_strategy import BrokerHealth, QueueChooser
+from pocketmq.client.instance import Instance
+from pocketmq.client.queue_names import QueueNames
+from pocketmq.client.routes import TopicRoute
+from pocketmq.client.selectors import QueueSelector, by_hash
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.errors import CallTimedOut, NoPermission, UsageError
+from pocketmq.model import properties as names
+from pocketmq.model.message import Message
+from pocketmq.model.names import wrap
+from pocketmq.model.queue import MessageQueue
+
+
+class Wish(NamedTuple):
+    """This queue, the one that a selector chooses by `key`, or any."""
+
+    queue: MessageQueue | None = None
+    selector: QueueSelector | None = None
+    key: object = None
+
+    @property
+    def is_any(self) -> bool:
+        return self.queue is None and self.selector is None
+
+
+ANY_QUEUE = Wish()
+_BY_SHARDING_KEY = Wish(selector=by_hash)
+
+
+def wish_for(
+    message: Message, queue: MessageQueue | None, selector: QueueSelector | None, selector_key: object
+) -> Wish:
+    """What a caller says about queues. A message with a sharding key goes by its hash, unless something else is said."""
+    if queue is None and selector is None and selector_key is None:
+        return _BY_SHARDING_KEY if names.SHARDING_KEY in message.properties else ANY_QUEUE
+    if queue is not None:
+        if selector is not None or selector_key is not None:
+            raise UsageError("give a queue, or a selector with its key, but not both")
+        return Wish(queue)
+    return Wish(selector=selector or by_hash, key=selector_key)
+
+
+class QueueChoice:
+    """Chooses for one producer."""
+
+    def __init__(self, instance: Instance, settings: ProducerSettings, health: BrokerHealth | None) -> None:
+        self._routes = instance.routes
+        self._clock = instance.clock
+        self._settings = settings
+        self._names = QueueNames(settings.namespace)
+        self._chooser = QueueChooser(lambda: instance.dice.randrange(2**31), health)
+        self.shown = self._names.shown
+
+    def at_once(self, topic: str, message: Message, wish: Wish) -> MessageQueue | None:
+        """The queue for a first attempt; None when nobody knows yet where the topic is."""
+        route = self._routes.get(topic)
+        if route is None or not route.writable:
+            return None
+        return self._choose(message, wish, route, None)
+
+    async def find(
+        self, topic: str, message: Message, wish: Wish, deadline: float, last_broker: str | None = None
+    ) -> MessageQueue:
+        """The queue for an attempt, after one at `last_broker` failed; asks name servers if need be."""
+        route = self._routes.get(topic)
+        if route is None:
+            route = await self._ask(topic, deadline)
+        if not route.writable and wish.queue is None:
+            raise NoPermission(
+                f"topic {topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
+            )
+        return self._choose(message, wish, route, last_broker)
+
+    async def all_of(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic of users that can be written to; TopicNotFound when it does not exist."""
+        route = await self._routes.find(wrap(self._settings.namespace, topic))
+        return [self.shown(queue) for queue in route.writable]
+
+    def forget(self, topic: str) -> None:
+        """Nobody sends to `topic` any more."""
+        self._chooser.forget(topic)
+        self._names.forget(topic)
+
+    def _choose(self, message: Message, wish: Wish, route: TopicRoute, last_broker: str | None) -> MessageQueue:
+        if wish.queue is not None:
+            return self._names.on_the_wire(wish.queue, route.topic)
+        if wish.selector is not None:
+            queues = [self.shown(queue) for queue in route.writable]
+            return self._names.on_the_wire(wish.selector(queues, message, wish.key), route.topic)
+        return self._chooser.choose(route.topic, route.writable, self._clock.monotonic(), last_broker)
+
+    async def _ask(self, topic: str, deadline: float) -> TopicRoute:
+        settings = self._settings
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._routes.find_or_template(topic, settings.template_topic, settings.new_topic_queues)
+        except TimeoutError as error:
+            if isinstance(error, CallTimedOut):
+                raise
+            raise CallTimedOut(f"no name server told in time where topic {topic!r} is; nothing was sent") from None

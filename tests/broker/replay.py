@@ -1,0 +1,276 @@
+"""A recorded conversation, held again with our servers: a name server and a broker in memory, in virtual time.
+
+    recording ── request at its time ──► our broker, our name server
+        │           its log offsets put into our numbers
+        ├── answer ───────────────────── ours, compared (`meaning`)
+        └── what the broker asked ────── ours, in the same order on each connection
+
+A request is sent when it was sent then, but not before everything was heard that had been heard then. So a slow answer of ours
+delays the rest, as it would a real client, and what took minutes then takes milliseconds.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.broker.meaning import HALF, Agreement, meaning
+from tests.golden import Captured
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.settings import BrokerSettings, TransactionSettings
+from pocketmq.codes import RequestCode
+from pocketmq.errors import PocketMQError
+from pocketmq.model.names import TRACE_TOPIC
+from pocketmq.model.properties import parse_properties
+from pocketmq.nameserver.server import NameServer
+from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.net.address import Address
+from pocketmq.net.line import Line, LineSettings
+from pocketmq.protocol.command import Command, decode_command, encode_command
+from pocketmq.protocol.frames import Frame
+from pocketmq.protocol.recall_handle import RecallHandle
+from pocketmq.store.settings import MIB, StoreSettings
+from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, Weather
+
+NAME_SERVER = Address("127.0.0.1", 19000)
+BROKER = Address("127.0.0.1", 19010)
+PATIENCE_S = 120.0
+"""Virtual time that we may be late with an answer."""
+SETTINGS = BrokerSettings(
+    port=BROKER.port,
+    name_servers=(NAME_SERVER,),
+    trace_topic=True,
+    tick_ms=50,
+    transaction=TransactionSettings(timeout_ms=2_000, check_interval_ms=4_000),
+    store=StoreSettings(folder=Path("/data"), log_file_bytes=4 * MIB, prepared_files=1),
+)
+"""As the real brokers were set up for the recordings."""
+CALM = Weather(delay_s=(0.0001, 0.0002), segment_bytes=(64 * 1024, 64 * 1024))
+
+_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+class Finding(NamedTuple):
+    """One thing that was said differently: by which frame, to which request, where, what."""
+
+    frame: str
+    request: Command | None
+    """What was asked, in an answer; None in what the broker asks by itself."""
+    path: str
+    theirs: Any
+    ours: Any
+
+    @property
+    def release(self) -> str:
+        return self.frame.split("/")[1]
+
+    @property
+    def asked(self) -> int | None:
+        return self.request.code if self.request else None
+
+    def __str__(self) -> str:
+        return f"{self.frame} to {self.asked}: {self.path}: theirs {self.theirs!r}, ours {self.ours!r}"
+
+
+class Caller:
+    """One connection of a client: its requests go out as they are, answers wait by their number, questions in order."""
+
+    def __init__(self) -> None:
+        self.line = Line(self._turn, self._lost, settings=LineSettings(idle_s=86_400))
+        self._answers: dict[int, Command] = {}
+        self._pushed: list[Command] = []
+        self._heard = asyncio.Event()
+
+    def _turn(self, line: Line, frames: list[Frame]) -> None:
+        for command in map(decode_command, frames):
+            if command.is_response:
+                self._answers[command.opaque] = command
+            else:
+                self._pushed.append(command)
+        self._heard.set()
+
+    def _lost(self, line: Line, reason: PocketMQError) -> None:
+        self._heard.set()
+
+    def send(self, command: Command) -> None:
+        self.line.write(encode_command(command))
+
+    async def answer(self, opaque: int) -> Command | None:
+        """The answer with this number; None when it does not come."""
+        while opaque not in self._answers:
+            if not await self._hears():
+                return None
+        return self._answers.pop(opaque)
+
+    async def pushed(self) -> Command | None:
+        """The next thing that the broker asks by itself; None when nothing comes."""
+        while not self._pushed:
+            if not await self._hears():
+                return None
+        return self._pushed.pop(0)
+
+    def rest(self) -> list[Command]:
+        """What was heard and never expected."""
+        return [*self._answers.values(), *self._pushed]
+
+    async def _hears(self) -> bool:
+        self._heard.clear()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._heard.wait()
+        except TimeoutError:
+            return False
+        return self.line.is_open
+
+
+class Replay:
+    """One conversation with servers that were started for it."""
+
+    def __init__(self, frames: Sequence[Captured], network: MemoryNetwork) -> None:
+        self._frames = [frame for frame in frames if frame.link != "registration"]
+        self._network = network
+        self._callers: dict[str, Caller] = {}
+        self._requests: dict[tuple[str, int], Command] = {}
+        self._handles: dict[str, str] = {}
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._late_s = 0.0
+        self._agreement = Agreement()
+        self.findings: list[Finding] = []
+        self.compared = 0
+
+    async def run(self) -> None:
+        for frame in self._frames:
+            if frame.forward:
+                await self._say(frame, frame.command)
+            elif frame.command.is_response:
+                await self._compare_answer(frame, frame.command)
+            else:
+                await self._compare_question(frame, frame.command)
+        self.findings += self._unexpected()
+
+    # to our servers
+
+    async def _say(self, frame: Captured, command: Command) -> None:
+        caller = await self._caller(frame)
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(frame.at + self._late_s - loop.time())
+        self._late_s = max(self._late_s, loop.time() - frame.at)
+        if command.is_response:
+            command.opaque = self._numbers[frame.conn, command.opaque]
+        else:
+            self._requests[frame.conn, command.opaque] = command
+        caller.send(self._in_our_numbers(command))
+
+    def _in_our_numbers(self, command: Command) -> Command:
+        """What was recorded speaks of messages by where they lay then."""
+        ext = dict(command.ext or {})
+        agreement = self._agreement
+        if command.code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.VIEW_MESSAGE_BY_ID) and "offset" in ext:
+            ext["offset"] = str(agreement.log.ours(int(ext["offset"])))
+        if command.code == RequestCode.END_TRANSACTION:
+            ext["commitLogOffset"] = str(agreement.log.ours(int(ext["commitLogOffset"])))
+            ext["tranStateTableOffset"] = str(agreement.own[HALF].ours(int(ext["tranStateTableOffset"])))
+        if command.code == RequestCode.RECALL_MESSAGE:
+            ext["recallHandle"] = self._handles.get(ext["recallHandle"], ext["recallHandle"])
+        return Command(
+            command.code,
+            ext if command.ext is not None else None,
+            command.body,
+            command.remark,
+            command.flag,
+            command.opaque,
+            command.version,
+            command.language,
+            command.encoding,
+        )
+
+    async def _caller(self, frame: Captured) -> Caller:
+        if frame.conn not in self._callers:
+            caller = self._callers[frame.conn] = Caller()
+            address = NAME_SERVER if frame.link == "namesrv" else BROKER
+            await self._network.connect(lambda: caller.line, address)
+        return self._callers[frame.conn]
+
+    # from our servers
+
+    async def _compare_answer(self, frame: Captured, theirs: Command) -> None:
+        request = self._requests.get((frame.conn, theirs.opaque))
+        if request is None:
+            return  # asked before the recording began
+        ours = await self._callers[frame.conn].answer(theirs.opaque)
+        if ours is None:
+            self.findings.append(Finding(frame.name, request, "", theirs, None))
+            return
+        lands, made_up = _lands(request), request.code in _SENDS and b"UNIQ_KEY" not in _properties(request)
+        self._compare(
+            frame,
+            request,
+            meaning(theirs, request.code, lands=lands, made_up=made_up),
+            meaning(ours, request.code, lands=lands, made_up=made_up),
+        )
+        if theirs.ext and ours.ext and "recallHandle" in theirs.ext and "recallHandle" in ours.ext:
+            self._handles[theirs.ext["recallHandle"]] = ours.ext["recallHandle"]
+
+    async def _compare_question(self, frame: Captured, theirs: Command) -> None:
+        ours = await (await self._caller(frame)).pushed()
+        if ours is None:
+            self.findings.append(Finding(frame.name, None, "", theirs, None))
+            return
+        self._numbers[frame.conn, theirs.opaque] = ours.opaque
+        self._compare(frame, None, meaning(theirs, None), meaning(ours, None))
+
+    def _compare(self, frame: Captured, request: Command | None, theirs: Any, ours: Any) -> None:
+        self.compared += 1
+        found = self._agreement.differences(theirs, ours)
+        self.findings += [Finding(frame.name, request, *difference) for difference in found]
+
+    def _unexpected(self) -> Iterator[Finding]:
+        for conn, caller in self._callers.items():
+            for command in caller.rest():
+                name = f"{self._frames[-1].name} {conn}"
+                yield Finding(name, self._requests.get((conn, command.opaque)), "", None, command)
+
+
+def _properties(request: Command) -> bytes:
+    ext = request.ext or {}
+    return (ext.get("i") or ext.get("properties") or "").encode() + request.body
+
+
+def _lands(request: Command) -> str:
+    """The queue of the broker's own that a send goes to; empty when it goes to one of its topic."""
+    if request.code not in _SENDS:
+        return ""
+    ext = request.ext or {}
+    properties = parse_properties(ext.get("i") or ext.get("properties") or "")
+    if "DELAY" in properties:
+        return f"delay level {properties['DELAY']}"
+    if properties.keys() & {"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}:
+        return "timed messages"
+    if "TRAN_MSG" in properties:
+        return HALF
+    topic = ext.get("b") or ext.get("topic") or ""
+    return topic if topic == TRACE_TOPIC else ""
+
+
+def wall_ms(frames: Sequence[Captured]) -> int:
+    """What the clock showed when the recording began: no message arrives before it is born."""
+    ages = [
+        int(born) - round(frame.at * 1000)
+        for frame in frames
+        if frame.forward and frame.command.code == RequestCode.SEND_MESSAGE_V2
+        if (born := (frame.command.ext or {}).get("g"))
+    ]
+    return max(ages, default=1_794_732_000_000)
+
+
+@asynccontextmanager
+async def replay(frames: Sequence[Captured]) -> AsyncIterator[Replay]:
+    """Servers as they were when the recording began, and the conversation, not yet held."""
+    clock = FakeClock(asyncio.get_running_loop(), start_ms=wall_ms(frames))
+    network = MemoryNetwork(weather=CALM)
+    files = FaultyFiles(clock=clock)
+    name_server = NameServer(NameServerSettings(port=NAME_SERVER.port), network=network, clock=clock, files=files)
+    async with name_server, Broker(SETTINGS, network=network, clock=clock, files=files):
+        yield Replay(frames, network)
