@@ -1,7 +1,7 @@
 """Arrivals: who waits for messages of which queue, and who is woken.
 
     pull at the end of its queue ── wait ──► held ─┬─ a message that its filter wants ──► woken, reads it
-                                                   ├─ a message that it does not want: woken at the next look, to move on
+                                                   ├─ a message that it does not want: woken a little later, to move on
                                                    ├─ the queue was reset or deleted ──► woken
                                                    ├─ its time is over ────────────────► woken, finds nothing
                                                    └─ its line is lost ────────────────► forgotten
@@ -27,20 +27,31 @@ _NO_PROPERTIES: Final = b""
 
 
 class _Held:
-    """One waiting pull. `passed` counts messages that arrived and were not wanted."""
+    """One waiting pull, until it is woken by the timer or before."""
 
-    __slots__ = ("deadline", "filter", "passed", "timer", "woken")
+    __slots__ = ("deadline", "filter", "moves_on", "timer", "woken")
 
-    def __init__(self, wanted: Filter, woken: asyncio.Future[None], deadline: float) -> None:
+    def __init__(self, wanted: Filter, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
         self.filter = wanted
-        self.woken = woken
-        self.deadline = deadline
-        self.passed = 0
-        self.timer: asyncio.TimerHandle | None = None
+        self.woken: asyncio.Future[None] = loop.create_future()
+        self.deadline = loop.time() + seconds
+        self.timer = loop.call_at(self.deadline, self.wake)
+        self.moves_on = False
 
     def wake(self) -> None:
         if not self.woken.done():
             self.woken.set_result(None)
+
+    def passed_by(self, look_s: float) -> None:
+        """A message came that is not wanted. There may be more, so the reader moves on past all of them, in a while."""
+        if self.moves_on:
+            return
+        self.moves_on = True
+        loop = self.woken.get_loop()
+        if loop.time() + look_s < self.deadline:
+            self.timer.cancel()
+            self.timer = loop.call_later(look_s, self.wake)
 
 
 class Arrivals:
@@ -53,6 +64,8 @@ class Arrivals:
         self._held: dict[QueueKey, set[_Held]] = {}
         self._stopped = False
         self.count = 0
+        self.calls = 0
+        """How often readers were woken by something else than a message."""
 
     def __len__(self) -> int:
         """How many pulls wait."""
@@ -65,31 +78,19 @@ class Arrivals:
 
     async def wait(self, topic: str, queue_id: int, wanted: Filter, seconds: float) -> None:
         """Return when there may be something to read, or when the time is over. What is there already wakes nobody."""
-        loop = asyncio.get_running_loop()
-        held = _Held(wanted, loop.create_future(), loop.time() + seconds)
+        held = _Held(wanted, seconds)
         key = topic, queue_id
         self._held.setdefault(key, set()).add(held)
         self.count += 1
-        self._look_later(held, loop)
         try:
             await held.woken
         finally:
-            if held.timer is not None:
-                held.timer.cancel()
+            held.timer.cancel()
             self.count -= 1
             waiting = self._held[key]
             waiting.discard(held)
             if not waiting:
                 del self._held[key]
-
-    def _look_later(self, held: _Held, loop: asyncio.AbstractEventLoop) -> None:
-        held.timer = loop.call_at(min(held.deadline, loop.time() + self._look_s), self._look, held, loop)
-
-    def _look(self, held: _Held, loop: asyncio.AbstractEventLoop) -> None:
-        if held.passed or loop.time() >= held.deadline:
-            held.wake()
-        else:
-            self._look_later(held, loop)
 
     def notify(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became readable. Called once for each turn that stored some."""
@@ -110,7 +111,7 @@ class Arrivals:
             if held.filter.wakes(tags_code, properties or _NO_PROPERTIES):
                 held.wake()
             else:
-                held.passed += 1
+                held.passed_by(self._look_s)
 
     def _properties(self, log_offset: int) -> bytes:
         record = self._record(log_offset)
@@ -118,10 +119,12 @@ class Arrivals:
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Something about a queue changed that its readers should hear of now."""
+        self.calls += 1
         for held in self._held.get((topic, queue_id), ()):
             held.wake()
 
     def wake_topic(self, topic: str) -> None:
+        self.calls += 1
         for key, waiting in self._held.items():
             if key[0] == topic:
                 for held in waiting:
@@ -130,6 +133,7 @@ class Arrivals:
     def stop(self) -> None:
         """Answer everybody; from now on nobody waits."""
         self._stopped = True
+        self.calls += 1
         for waiting in self._held.values():
             for held in waiting:
                 held.wake()

@@ -18,7 +18,7 @@ from pocketmq.broker.repeating import Repeating
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.stats import SAMPLE_SECONDS
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import WrongState
+from pocketmq.errors import ListenFailed, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.net.accepting import AcceptSettings
 from pocketmq.net.address import Address
@@ -28,6 +28,8 @@ from pocketmq.net.peer import PeerSettings
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
 
 log = logging.getLogger("pocketmq.broker")
+
+VIP_PORT_DISTANCE = 2
 
 
 class Broker:
@@ -47,6 +49,7 @@ class Broker:
         self._files = files or DiskFiles()
         self._parts: BrokerParts | None = None
         self._server: Server | None = None
+        self._vip_server: Server | None = None
         self._repeating: list[Repeating] = []
         self._ticking: asyncio.TimerHandle | None = None
 
@@ -85,20 +88,14 @@ class Broker:
         self._parts = parts = BrokerParts(settings, self._clock, self._files, self._network, loop.call_soon_threadsafe)
         log.info("%s", parts.recover())
         self._tick()
-        self._server = server = Server(
-            settings.address,
-            serve=parts.dispatcher.serve,
-            on_turn=parts.turns.take,
-            on_lost=parts.lost,
-            network=self._network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
-            settings=_server_settings(settings),
-        )
+        self._server = server = self._new_server(settings.address)
         try:
             if settings.port:
                 await parts.registration.find_address(settings.address)
             await server.start()
             # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
             parts.settings.now = replace(parts.settings.now, port=server.address.port)
+            await self._open_vip_channel(server.address)
             await parts.registration.find_address(server.address)
             await parts.registration.start(server.address)
         except BaseException:
@@ -108,12 +105,43 @@ class Broker:
         for work in self._repeating:
             work.start()
 
+    def _new_server(self, address: Address) -> Server:
+        parts, settings = self.parts, self.settings
+        return Server(
+            address,
+            serve=parts.dispatcher.serve,
+            on_turn=parts.turns.take,
+            on_lost=parts.lost,
+            network=self._network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
+            settings=_server_settings(settings),
+        )
+
+    async def _open_vip_channel(self, listening: Address) -> None:
+        """Some clients send by a second port, two below the first. It is a courtesy: a taken port stops nobody else."""
+        port = listening.port - VIP_PORT_DISTANCE
+        if not self.settings.vip_channel or port <= 0:
+            return
+        server = self._new_server(Address(listening.host, port))
+        try:
+            await server.start()
+        except ListenFailed as error:
+            log.info("clients that use the VIP channel cannot send: %s", error)
+            return
+        self._vip_server = server
+
+    async def _save_progress(self) -> None:
+        """Progress is saved as far as the log is synced, so it is synced first."""
+        parts = self.parts
+        await parts.delays.settle()
+        await parts.timers.settle()
+        await parts.snapshots.save_parts()
+
     def _works(self) -> list[Repeating]:
         parts, settings = self.parts, self.settings
         return [
             Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all),
             Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all),
-            Repeating("saving progress", settings.progress_save_interval_ms / 1000, parts.snapshots.save_parts),
+            Repeating("saving progress", settings.progress_save_interval_ms / 1000, self._save_progress),
             Repeating("saving offsets", settings.save_interval_ms / 1000, parts.snapshots.save_changed),
             Repeating("looking for silent clients", settings.expiry_scan_ms / 1000, parts.clients.expire),
             Repeating(
@@ -142,8 +170,9 @@ class Broker:
                 await work.stop()
             parts.arrivals.stop()
             parts.turns.stop()
-            if self._server is not None:
-                await self._server.stop()
+            for server in (self._vip_server, self._server):
+                if server is not None:
+                    await server.stop()
             await parts.registration.stop()
             parts.transactions.stop()
             await parts.delays.settle()

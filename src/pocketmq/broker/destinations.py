@@ -12,7 +12,7 @@ from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidParameter, NoPermission
 from pocketmq.model.flags import Perm, TopicFlag
-from pocketmq.model.names import UNSENDABLE_TOPICS, TopicName, is_retry, parse_topic
+from pocketmq.model.names import TIMER_TOPIC, UNSENDABLE_TOPICS, TopicName, is_retry, parse_topic
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.sending import SendMessage
 from pocketmq.protocol.bodies.topics import TopicConfig
@@ -50,7 +50,7 @@ class Destinations:
         if not settings.permission & Perm.WRITE and self._topics.is_order(header.topic):
             raise NoPermission(f"the broker[{settings.broker_name}] sending message is forbidden")
         name = parse_topic(header.topic)
-        if name in UNSENDABLE_TOPICS:
+        if name in UNSENDABLE_TOPICS or name == TIMER_TOPIC:
             raise NoPermission(f"Sending message to topic[{name}] is forbidden.")
         return self._topics.get(name) or self._made(name, peer, header)
 

@@ -93,6 +93,7 @@ _AT_START: Final[dict[str, Key]] = {
     "listenPort": Key("port", NUMBER),
     "brokerIP1": Key("advertised_host", _HOST),
     "advertisedPort": Key("advertised_port", NUMBER),
+    "vipChannelEnable": Key("vip_channel", SWITCH),
     "namesrvAddr": Key("name_servers", _ADDRESSES),
     "registerBrokerTimeoutMills": Key("register_timeout_ms", NUMBER),
     # the store

@@ -97,6 +97,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where clients find it. None: the address by which it reaches its first name server."""
     advertised_port: int | None = None
     """None: the one that it listens on."""
+    vip_channel: bool = True
+    """Listen two ports below as well, where older clients send."""
     name_servers: tuple[Address, ...] = ()
     open_to_the_network_without_authentication: bool = False
     """Needed to listen where other machines reach it: whoever does may read, send and administrate."""

@@ -81,6 +81,8 @@ _STORING = frozenset({Kind.SEND, Kind.TRANSACTION})
 """Classes of requests that store something: they wait while the log is busy."""
 _LOOK_EVERY = 16
 """Requests between two looks at the time."""
+_LOOK_EVERY_BYTES = 256 * 1024
+"""Of waiting requests, which may be large."""
 
 
 class Sends(Protocol):
@@ -285,6 +287,7 @@ class Turns:
 
     def _failed(self, request: Waiting, error: Exception) -> None:
         """What could not be served waits, if that may help; else its sender is told."""
+        self._give_back()
         if isinstance(error, StoreBusy) and _may_pass(error):
             self.gate.refused(error, self._clock.monotonic())
             self._wait(_kind_of(request.head), request)
@@ -295,6 +298,11 @@ class Turns:
         elif not isinstance(error, PocketMQError):
             log.error("%s: request %d failed", request.peer.address, request.head.code, exc_info=error)
         self._refuse(request, error)
+
+    def _give_back(self) -> None:
+        """A send that failed may have begun a turn of the store, with nothing in it: the next one begins at its own time."""
+        if not self._answers:
+            self._store.abandon_turn()
 
     def _refuse(self, request: Waiting, error: Exception) -> None:
         head = request.head
@@ -393,26 +401,31 @@ class Turns:
 
     def _serve_some(self, kind: Kind, by_line: dict[Line, _Answers], unread: list[tuple[Kind, Waiting]]) -> bool:
         """Serve a few of a class; whether more of them may be served now. Whose line is full waits on, as `unread`."""
-        for _ in range(_LOOK_EVERY):
+        left = _LOOK_EVERY_BYTES
+        while left > 0:
             if kind in _STORING and not self.gate.is_open:
                 return False
             request = self.waiting.take(kind)
             if request is None:
                 return False
+            left -= request.size + _LOOK_EVERY_BYTES // _LOOK_EVERY
             line = request.peer.line
             if line.should_pause and line.is_open and type(request.head) not in self._stage:
                 unread.append((kind, request))
-                continue
-            answers = by_line.setdefault(line, _Answers(line))
-            try:
-                self._serve_one(request.peer, request.head, request.frame[2], answers)
-            except Exception as error:
-                if not isinstance(error, StoreBusy) or not _may_pass(error):
-                    self._failed(request, error)
-                    continue
+            else:
+                self._serve_again(kind, request, by_line.setdefault(line, _Answers(line)))
+        return True
+
+    def _serve_again(self, kind: Kind, request: Waiting, answers: _Answers) -> None:
+        try:
+            self._serve_one(request.peer, request.head, request.frame[2], answers)
+        except Exception as error:
+            if isinstance(error, StoreBusy) and _may_pass(error):
+                self._give_back()
                 self.gate.refused(error, self._clock.monotonic())
                 self.waiting.put_first(kind, request)
-        return True
+            else:
+                self._failed(request, error)
 
     def lost(self, peer: Peer) -> None:
         """A line is gone: nobody waits for its answers."""

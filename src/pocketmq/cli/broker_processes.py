@@ -59,14 +59,12 @@ class BrokerProcess:
             self._process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_S):
-                code = await self._process.wait()
+                return await _ended(self._process)
         except TimeoutError:
             log.error(
                 "%s did not stop within %s s and is killed; its store recovers at the next start", self.name, STOP_S
             )
-            self._process.kill()
-            code = await self._process.wait()
-        return code
+            return await _killed(self._process)
 
 
 class BrokerProcesses:
@@ -134,11 +132,23 @@ class BrokerProcesses:
         try:
             line = await process.stdout.readline()
         except BaseException:
-            process.kill()
+            await _killed(process)
             raise
         if not line:
-            raise ProgramFailed(f"{plan.name} ended with exit code {await process.wait()} before it was ready")
+            raise ProgramFailed(f"{plan.name} ended with exit code {await _ended(process)} before it was ready")
         return BrokerProcess(plan.name, process, msgspec.json.decode(line))
+
+
+async def _ended(process: Process) -> int:
+    """The exit code, when the process has ended and its streams are closed."""
+    await process.communicate()
+    return await process.wait()
+
+
+async def _killed(process: Process) -> int:
+    if process.returncode is None:
+        process.kill()
+    return await _ended(process)
 
 
 def broker_name(number: int) -> str:

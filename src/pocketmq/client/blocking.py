@@ -64,6 +64,7 @@ class BlockingClient(Generic[C]):
             self._portal = SHARED.borrow()
             try:
                 self._portal.run(self._core.start())
+                self._started()
             except BaseException:
                 SHARED.give_back()
                 raise
@@ -109,6 +110,10 @@ class BlockingClient(Generic[C]):
                 return  # another thread was faster
             self._replace_core()
             self._portal.run(self._core.start())
+            self._started()
+
+    def _started(self) -> None:
+        """A core was started: for what has to be made anew with it."""
 
     def _replace_core(self) -> None:
         _left_to_the_parent.append(self._core)  # kept for ever: when collected, it would close what the parent uses

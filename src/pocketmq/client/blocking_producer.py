@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import NamedTuple, Self, Unpack
+from typing import NamedTuple, Self, Unpack, cast
 
 from pocketmq.client.blocking import BlockingClient
 from pocketmq.client.blocking_room import BlockingRoom
+from pocketmq.client.calling import is_async
 from pocketmq.client.hooks import Hooks
 from pocketmq.client.mailbox import Mailbox
 from pocketmq.client.message_options import MessageOptions, message_of
@@ -23,9 +24,8 @@ from pocketmq.client.results import SendResult
 from pocketmq.client.selectors import QueueSelector
 from pocketmq.client.settings import ProducerOptions, ProducerSettings
 from pocketmq.client.transaction import Transaction
-from pocketmq.client.transactions import Check, TransactionListener, TransactionResult, state_of
-from pocketmq.errors import PocketMQError, TooManyCalls, UsageError, WrongState
-from pocketmq.client.calling import is_async
+from pocketmq.client.transactions import Check, Decision, TransactionListener, TransactionResult, state_of
+from pocketmq.errors import PocketMQError, TooManyCalls, WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
@@ -60,7 +60,7 @@ class Producer(BlockingClient[AsyncProducer]):
         )
         self._listener = listener
         self._room = BlockingRoom(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
-        self._mailbox: Mailbox[_Handed] | None = None
+        self._mailbox: Mailbox[_Handed]
 
     @property
     def settings(self) -> ProducerSettings:
@@ -92,9 +92,7 @@ class Producer(BlockingClient[AsyncProducer]):
         """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`."""
         made = message_of(message, body, options)
         core = self.core()
-        return self.run(
-            core.send(made, queue=queue, selector=selector, selector_key=selector_key, timeout_s=timeout_s)
-        )
+        return self.run(core.send(made, queue=queue, selector=selector, selector_key=selector_key, timeout_s=timeout_s))
 
     def submit(
         self,
@@ -117,7 +115,7 @@ class Producer(BlockingClient[AsyncProducer]):
         self._room.take(size)
         future: Future[SendResult] = Future()
         future.add_done_callback(lambda _: self._room.give(size))
-        self._box().put(_Handed(made, queue, selector, selector_key, timeout_s, future))
+        self._mailbox.put(_Handed(made, queue, selector, selector_key, timeout_s, future))
         return future
 
     def send_one_way(
@@ -201,16 +199,102 @@ class Producer(BlockingClient[AsyncProducer]):
         transaction = self.transaction(message.topic)
         sent = transaction.send(message, timeout_s=timeout_s)
         try:
-            decision = listener.execute(message, argument)
-            if not (decision is None or isinstance(decision, bool | TransactionState)):
-                raise UsageError(f"{decision!r} decides no transaction; return True, False, None or a TransactionState")
-            state = state_of(decision)
+            state = state_of(cast("Decision", listener.execute(message, argument)))
         except BaseException:
             transaction.leave_open()
             raise
         transaction.end(state)
         return TransactionResult(sent, state)
 
-    def _box(self) -> Mailbox[_Handed]:
-        """That of this process: after a fork there is another loop."""
-        ...
+    def _started(self) -> None:
+        self._mailbox = Mailbox(self.run(_running_loop()), self._take)
+
+    def _take(self, handed: _Handed) -> None:
+        """On the loop: a message that a thread handed over."""
+        future = handed.future
+        if not future.set_running_or_notify_cancel():
+            return
+        message, queue, selector, key, timeout_s, _ = handed
+        core = self._core
+        try:
+            sent = core.submit(message, queue=queue, selector=selector, selector_key=key, timeout_s=timeout_s)
+        except TooManyCalls:  # others send too, and wait for their results
+            sending = core.send(message, queue=queue, selector=selector, selector_key=key, timeout_s=timeout_s)
+            sent = asyncio.get_running_loop().create_task(sending)
+        except PocketMQError as error:
+            future.set_exception(error)
+            return
+        sent.add_done_callback(lambda done: _pass_on(done, future))
+
+
+class BlockingTransaction:
+    """One transaction, as a block; see `transaction.Transaction`."""
+
+    def __init__(self, producer: Producer, transaction: Transaction) -> None:
+        self._producer = producer
+        self._transaction = transaction
+
+    @property
+    def state(self) -> TransactionState | None:
+        """How it was decided; None while it is open."""
+        return self._transaction.state
+
+    def send(
+        self,
+        message: Message | bytes,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_key: object = None,
+        timeout_s: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult:
+        """Store a message that nobody sees until the block has ended well."""
+        return self._producer.run(
+            self._transaction.send(
+                message,
+                queue=queue,
+                selector=selector,
+                selector_key=selector_key,
+                timeout_s=timeout_s,
+                **options,
+            )
+        )
+
+    def commit(self) -> None:
+        """Show its messages now. The end of the block does it otherwise."""
+        self.end(TransactionState.COMMIT)
+
+    def roll_back(self) -> None:
+        """Drop its messages now, and leave the block as usual."""
+        self.end(TransactionState.ROLLBACK)
+
+    def leave_open(self) -> None:
+        """Decide nothing: the broker asks `check` later."""
+        self.end(TransactionState.UNKNOWN)
+
+    def end(self, state: TransactionState) -> None:
+        """Decide it."""
+        self._producer.run(self._transaction.end(state))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.state is None:
+            self.end(TransactionState.COMMIT if error is None else TransactionState.ROLLBACK)
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def _pass_on(done: asyncio.Future[SendResult], future: Future[SendResult]) -> None:
+    if done.cancelled():
+        future.set_exception(WrongState("the producer was stopped while this message was being sent"))
+    elif error := done.exception():
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())

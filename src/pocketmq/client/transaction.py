@@ -48,15 +48,15 @@ class Transaction:
 
     async def commit(self) -> None:
         """Show its messages now. The end of the block does it otherwise."""
-        await self._decide(TransactionState.COMMIT)
+        await self.end(TransactionState.COMMIT)
 
     async def roll_back(self) -> None:
         """Drop its messages now, and leave the block as usual."""
-        await self._decide(TransactionState.ROLLBACK)
+        await self.end(TransactionState.ROLLBACK)
 
     async def leave_open(self) -> None:
         """Decide nothing: the broker asks `check` later."""
-        await self._decide(TransactionState.UNKNOWN)
+        await self.end(TransactionState.UNKNOWN)
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,9 +65,10 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.state is None:
-            await self._decide(TransactionState.COMMIT if error is None else TransactionState.ROLLBACK)
+            await self.end(TransactionState.COMMIT if error is None else TransactionState.ROLLBACK)
 
-    async def _decide(self, state: TransactionState) -> None:
+    async def end(self, state: TransactionState) -> None:
+        """Decide it. Whoever does so twice gets WrongState."""
         if self.state is not None:
             raise WrongState(f"this transaction has ended with {self.state.name} already")
         self.state = state

@@ -12,7 +12,8 @@ from pocketmq.protocol.replies import OFFSET_UPDATED, offset_reply
 from pocketmq.store.message_store import MessageStore
 
 _UNKNOWN: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
-"""RocketMQ's words for a group that is new to a queue."""
+_UNKNOWN_NOT_ZERO: Final = "Not found, do not set to zero, maybe this group boot first"
+"""RocketMQ's words for a group that is new to a queue, and for one that does not want to begin at 0 then."""
 
 
 class Consuming:
@@ -27,15 +28,11 @@ class Consuming:
     def query(self, peer: Peer, head: QueryOffsetHead, body: bytes) -> bytes:
         """Where a member of a group begins."""
         ext = head.ext
-        offset = self._offsets.query(
-            ext.consumer_group,
-            ext.topic,
-            ext.queue_id,
-            self._facts(ext.topic, ext.queue_id),
-            zero_if_new=ext.set_zero_if_not_found is not False,
-        )
+        zero_if_new = ext.set_zero_if_not_found is not False
+        facts = self._facts(ext.topic, ext.queue_id)
+        offset = self._offsets.query(ext.consumer_group, ext.topic, ext.queue_id, facts, zero_if_new=zero_if_new)
         if offset is None:
-            raise NotFound(_UNKNOWN)
+            raise NotFound(_UNKNOWN if zero_if_new else _UNKNOWN_NOT_ZERO)
         return offset_reply(head.opaque, offset)
 
     def _facts(self, topic: str, queue_id: int) -> QueueFacts | None:

@@ -11,7 +11,6 @@
 A wrong 21 makes clients lose or repeat messages, so it is said only for offsets that are not in the queue.
 """
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from pocketmq.broker.arrivals import Arrivals
@@ -21,6 +20,8 @@ from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.members import Members
 from pocketmq.broker.offsets import OffsetTable
 from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.stats.durations import Durations
+from pocketmq.broker.stats.tally import Tally
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
@@ -40,7 +41,7 @@ from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.pulling import PullMessage
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.heartbeat import MessageModel
-from pocketmq.protocol.command import Command, encode_command
+from pocketmq.protocol.command import ONEWAY, Command, encode_command
 from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.heads import LitePullHead, PullHead
 from pocketmq.protocol.replies import PullReplies
@@ -51,6 +52,8 @@ MAX_HOLD_S: Final = 60.0
 """No pull is held for longer, whatever it asks for."""
 MAX_KEPT: Final = 10_000
 """Parsed subscriptions and their filters that are kept ready."""
+MAX_KEPT_CHARS: Final = 1_000
+"""Of an expression; a longer one is parsed anew for every pull that carries it."""
 
 _FOUND: Final = ResponseCode.SUCCESS
 _NOTHING_NEW: Final = ResponseCode.PULL_NOT_FOUND
@@ -72,11 +75,15 @@ _RESET: Final = (_MOVED, "OFFSET_RESET")
 _EMPTY: Final = frozenset({ReadStatus.NO_QUEUE, ReadStatus.NO_MESSAGE})
 
 
-class Tally(Protocol):
-    """Counts what a group pulled of a topic."""
+class PullStats(Protocol):
+    """Counts what was read. `missed` are pulls that found nothing."""
 
-    count: int
-    bytes: int
+    get_times: Durations
+    missed: int
+
+    def pulled(self, group: str, topic: str) -> Tally:
+        """What a group pulls of a topic."""
+        ...
 
 
 class Forbidden(NoPermission):
@@ -104,7 +111,7 @@ class Pulling:
         arrivals: Arrivals,
         settings: SettingsInUse,
         clock: Clock,
-        tally_of: Callable[[str, str], Tally],
+        stats: PullStats,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -116,7 +123,8 @@ class Pulling:
         self._arrivals = arrivals
         self._settings = settings
         self._clock = clock
-        self._tally_of = tally_of
+        self._stats = stats
+        self._max_count = max(store.settings.hot_read_count, store.settings.max_read_entries)
         self._parsed: dict[tuple[str, str | None, str | None], Subscription] = {}
         self._kept: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
         self._replies: dict[tuple[int, str, int], PullReplies] = {}
@@ -129,7 +137,7 @@ class Pulling:
         ext = head.ext
         try:
             group = self._allowed(head)
-            wanted = self._wanted(ext)
+            wanted = self._wanted(ext, group)
         except Forbidden as refusal:
             return _forbidden(head.opaque, refusal)
         moved = self._offsets.take_reset(ext.consumer_group, ext.topic, ext.queue_id)
@@ -137,15 +145,30 @@ class Pulling:
             return self._moved(head, group, moved)
         if may_wait and ext.sys_flag & PullFlag.COMMIT_OFFSET:
             self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset)
-        found = self._store.read(
-            ext.topic, ext.queue_id, ext.queue_offset, ext.max_msg_nums, wanted.tag_codes, wanted.matches
-        )
+        found, seconds = self._read(ext, wanted)
         code, remark = _OUTCOMES[found.status]
         if not ext.queue_offset and found.status in _EMPTY:
             code = _NOTHING_NEW
         if code == _NOTHING_NEW and may_wait and ext.sys_flag & PullFlag.SUSPEND and self._hold(peer, head, wanted):
             return None
-        return self._answer(head, group, found, code, remark)
+        return self._answer(head, group, found, seconds, code, remark)
+
+    def _read(self, ext: PullMessage, wanted: Filter) -> tuple[ReadResult, float]:
+        """What is there, and how long it took to find it."""
+        began = self._clock.monotonic()
+        found = self._store.read(
+            ext.topic,
+            ext.queue_id,
+            ext.queue_offset,
+            min(ext.max_msg_nums, self._max_count),
+            wanted.tag_codes,
+            wanted.matches,
+        )
+        seconds = self._clock.monotonic() - began
+        self._stats.get_times.note(seconds)
+        if not found.count:
+            self._stats.missed += 1
+        return found, seconds
 
     # may it?
 
@@ -178,12 +201,12 @@ class Pulling:
 
     # what does it want?
 
-    def _wanted(self, ext: PullMessage) -> Filter:
+    def _wanted(self, ext: PullMessage, group: SubscriptionGroupConfig) -> Filter:
         if ext.sys_flag & PullFlag.SUBSCRIPTION:
             subscription = self._carried_by(ext)
         else:
+            self._refuse_broadcast(group)
             subscription = self._members.subscription(ext.consumer_group, ext.topic, ext.sub_version)
-            self._refuse_broadcast(ext.consumer_group)
         if not subscription.is_tag and not self._settings.now.property_filter:
             raise ImpossibleRequest(
                 f"The broker does not support consumer to filter message by {subscription.expression_type}"
@@ -204,16 +227,22 @@ class Pulling:
         key = ext.topic, ext.subscription, ext.expression_type
         subscription = self._parsed.get(key)
         if subscription is None:
-            if len(self._parsed) >= MAX_KEPT:
-                self._parsed.clear()
-            subscription = self._parsed[key] = Subscription.parse(*key)
+            subscription = Subscription.parse(*key)
+            if len(subscription.sub_string) <= MAX_KEPT_CHARS:
+                if len(self._parsed) >= MAX_KEPT:
+                    self._parsed.clear()
+                self._parsed[key] = subscription
         self._carried.note(ext.consumer_group, subscription, self._clock.monotonic())
         return subscription
 
-    def _refuse_broadcast(self, group: str) -> None:
-        row, members = self._groups.get(group), self._members.group(group)
-        if row and not row.consume_broadcast_enable and members and members.message_model is MessageModel.BROADCASTING:
-            raise Forbidden(Forbidden.BROADCAST, f"the consumer group[{group}] can not consume by broadcast way")
+    def _refuse_broadcast(self, group: SubscriptionGroupConfig) -> None:
+        if group.consume_broadcast_enable:
+            return
+        members = self._members.group(group.group_name)
+        if members and members.message_model is MessageModel.BROADCASTING:
+            raise Forbidden(
+                Forbidden.BROADCAST, f"the consumer group[{group.group_name}] can not consume by broadcast way"
+            )
 
     def _filter_of(self, ext: PullMessage, subscription: Subscription) -> Filter:
         try:
@@ -234,14 +263,19 @@ class Pulling:
     def _hold(self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter) -> bool:
         settings, ext = self._settings.now, head.ext
         wait_ms = ext.suspend_timeout_millis if settings.long_polling else settings.short_polling_ms
-        if wait_ms <= 0 or not self._arrivals.has_room:
+        if wait_ms <= 0 or head.flag & ONEWAY or not self._arrivals.has_room:
             return False
-        return peer.run(self._answer_later(peer, head, wanted, min(wait_ms / 1000, MAX_HOLD_S)))
+        seconds = min(wait_ms / 1000, MAX_HOLD_S)
+        return peer.run(self._answer_later(peer, head, wanted, seconds, self._arrivals.calls))
 
-    async def _answer_later(self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter, seconds: float) -> None:
-        ext = head.ext
-        if self._store.max_offset(ext.topic, ext.queue_id) <= ext.queue_offset:
-            await self._arrivals.wait(ext.topic, ext.queue_id, wanted, seconds)
+    async def _answer_later(
+        self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter, seconds: float, calls: int
+    ) -> None:
+        ext, arrivals = head.ext, self._arrivals
+        # Between the pull and now, while it was not known yet, others may have sent, reset, or taken the last place.
+        unchanged = calls == arrivals.calls and self._store.max_offset(ext.topic, ext.queue_id) <= ext.queue_offset
+        if unchanged and arrivals.has_room:
+            await arrivals.wait(ext.topic, ext.queue_id, wanted, seconds)
         try:
             reply = self._pull(peer, head, may_wait=False)
         except PocketMQError as error:
@@ -252,7 +286,13 @@ class Pulling:
     # answers
 
     def _answer(
-        self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, found: ReadResult, code: int, remark: str
+        self,
+        head: PullHead | LitePullHead,
+        group: SubscriptionGroupConfig,
+        found: ReadResult,
+        seconds: float,
+        code: int,
+        remark: str,
     ) -> bytes:
         ext = head.ext
         self._offsets.note_pull(ext.consumer_group, ext.topic, ext.queue_id, found.next_offset)
@@ -260,9 +300,11 @@ class Pulling:
         start = replies.head(head.opaque, found.next_offset, found.min_offset, found.max_offset, found.size)
         if not found.count:
             return start
-        tally = self._tally_of(ext.consumer_group, ext.topic)
+        tally = self._stats.pulled(ext.consumer_group, ext.topic)
         tally.count += found.count
+        tally.joined += found.count - 1
         tally.bytes += found.size
+        tally.ms += seconds * 1000
         return b"".join((start, *found.pieces))
 
     def _moved(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, offset: int) -> bytes:

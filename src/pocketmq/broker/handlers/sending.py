@@ -52,9 +52,10 @@ _TRANSACTION: Final = SysFlag.TRANSACTION_MASK
 
 
 class Tally(Protocol):
-    """Counts what was sent to a topic."""
+    """Counts what was sent to a topic; `joined` are messages that came along with another one."""
 
     count: int
+    joined: int
     bytes: int
 
 
@@ -95,6 +96,7 @@ class Sending:
         self._tally_of = tally_of
         self._hosts: dict[Peer, bytes] = {}
         self._places: dict[tuple[str, int], _Place] = {}
+        self._id_prefix = store.store_host.hex().upper().encode()
         self._waits_for_sync = store.settings.flush is FlushMode.SYNC
         self._read_settings()
 
@@ -142,6 +144,8 @@ class Sending:
         start += 9
         end = properties.find("\x02", start)
         unique_key = properties[start:end] if end >= 0 else properties[start:]
+        if not unique_key:
+            return self._stage_special(peer, head, body)
         raw = properties.encode()
         queue_offset, log_offset = self._stage(
             place.queue,
@@ -158,7 +162,7 @@ class Sending:
         tally.bytes += len(body)
         return (
             (head.opaque, b"%b%016X" % (self._id_prefix, log_offset), ext.queue_id, queue_offset, unique_key, None),
-            self._waits_for_sync and _DO_NOT_WAIT not in properties,
+            self._waits_for_sync and _waits(properties),
         )
 
     def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[StagedSend, bool]:
@@ -176,9 +180,9 @@ class Sending:
             )
         place = self._places.get((ext.topic, queue_id)) or self._new_place(ext.topic, queue_id)
         first, ids = self._stage_items(place, ext, body, self._hosts.get(peer) or self._host_of(peer))
-        unique_key = raw_property(properties.encode(), _UNIQ_KEY_BYTES)
-        waits = self._waits_for_sync and _DO_NOT_WAIT not in properties
-        return (head.opaque, ids, queue_id, first, unique_key.decode() if unique_key else None, None), waits
+        raw_key = raw_property(properties.encode(), _UNIQ_KEY_BYTES)
+        unique_key = raw_key.decode() if raw_key else self._unique_ids.next(self._clock.now_ms())
+        return (head.opaque, ids, queue_id, first, unique_key, None), self._waits_for_sync and _waits(properties)
 
     def _stage_items(self, place: _Place, ext: SendMessage, body: bytes, born_host: bytes) -> tuple[int, bytes]:
         """The queue offset of the first, and the message ids of all, joined by commas."""
@@ -203,8 +207,10 @@ class Sending:
             )[1]
             for flag, item, properties in items
         ]
-        place.tally.count += len(items)
-        place.tally.bytes += len(body)
+        tally = place.tally
+        tally.count += len(items)
+        tally.joined += len(items) - 1
+        tally.bytes += len(body)
         prefix = self._id_prefix
         return first, b",".join([b"%b%016X" % (prefix, log_offset) for log_offset in log_offsets])
 
@@ -233,7 +239,7 @@ class Sending:
         self._detours.take(draft, ext, head.version)
         if not is_retry(ext.topic) and (ext.topic, queue_id) not in self._places:
             self._new_place(ext.topic, queue_id)
-        wait = properties.get(names.WAIT) != "false"
+        waits = properties.get(names.WAIT) != "false"
         place = self._appender.stage(draft)
         tally = self._tally_of(ext.topic)
         tally.count += 1
@@ -242,7 +248,7 @@ class Sending:
         recall = self._detours.recall_handle(draft)
         return (
             (head.opaque, message_id, queue_id, place.queue_offset, unique_key, recall),
-            self._waits_for_sync and wait,
+            self._waits_for_sync and waits,
         )
 
     def _queue_id(self, peer: Peer, ext: SendMessage) -> int:
@@ -258,7 +264,8 @@ class Sending:
 
     def _host_of(self, peer: Peer) -> bytes:
         host = packed_host(peer.address)
-        self._hosts[peer] = host
+        if peer.is_open:  # else it is lost, its send has waited, and nobody would forget it again
+            self._hosts[peer] = host
         return host
 
     # answers
@@ -270,3 +277,8 @@ class Sending:
         reply = failure_reply(Command(0, opaque=opaque), error)
         reply.ext = self._failure_ext
         return encode_command(reply)
+
+
+def _waits(properties: str) -> bool:
+    """Whether a send wants to be safe before it is answered: it does unless it says otherwise."""
+    return _DO_NOT_WAIT not in properties or parse_properties(properties).get(names.WAIT) != "false"
