@@ -7,20 +7,26 @@ Compared exactly: codes, remarks, header fields, JSON bodies whatever their orde
                      holds for offset ids, log offsets in headers and records, and what is said about the end of the index
     OwnOffset        the same for offsets in queues that all conversations share: delayed, timed and half messages
     Moment           the clock is set to the time of the recording: moments may differ by as long as the real broker took
-    generated        a unique id that a broker made up: only its length
+    Rate             what happened per second, by the real broker's clock: only that it is a number
+    UniqueId         the same, or as far as the brokers made them up: the same wherever this message is spoken of
+    not compared     DataVersions: they count changes since the broker's start
+    nothing          an empty remark is no remark: one encoding cannot tell them apart
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError
 from pocketmq.model.message import StoredMessage
+from pocketmq.model.properties import parse_properties
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_json
 from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.protocol.record import decode_records
+
+T = TypeVar("T")
 
 MOMENT_MS = 10_000
 """How far apart two moments may be: the recordings were made on a busy machine."""
@@ -35,6 +41,7 @@ RECORDS = (
 """What is answered, or asked, with records."""
 
 _LOG_OFFSETS = frozenset({"commitLogOffset", "indexLastUpdatePhyoffset"})
+_RATES = frozenset({"sum", "consumeTps", "topicPutTps", "tps", "avgpt", "delayTime"})
 _OFFSET_IDS = frozenset({"msgId", "offsetMsgId", "ORIGIN_MESSAGE_ID"})
 _MOMENTS = frozenset(
     {
@@ -42,6 +49,10 @@ _MOMENTS = frozenset(
         "indexLastUpdateTimestamp",
         "storeTimestamp",
         "lastUpdateTimestamp",
+        "lastTimestamp",
+        "minTimeStamp",
+        "maxTimeStamp",
+        "consumeTimeStamp",
         "TIMER_OUT_MS",
         "TIMER_ENQUEUE_MS",
         "TIMER_DEQUEUE_MS",
@@ -50,6 +61,10 @@ _MOMENTS = frozenset(
     }
 )
 HALF = "half messages"
+_UNIQUE_IDS = frozenset({"transactionId", "UNIQ_KEY"})
+_UNCOMPARED = frozenset({"minTimeStampStr", "maxTimeStampStr", "consumeTimeStampStr"})
+_INSIDE = 100
+"""Bytes from a record's beginning that an offset may be wrong by and still be meant for it."""
 _OFFSET_ID_PLACES = 16
 """Digits of an offset id that tell the log offset; those before them are the broker's address."""
 
@@ -69,33 +84,55 @@ class Moment(NamedTuple):
     ms: int
 
 
-class Generated(NamedTuple):
-    length: int
+class UniqueId(NamedTuple):
+    """`made_up` by the broker, which then tells it for the first time."""
+
+    text: str
+    made_up: bool = False
 
 
-class Pairs:
-    """What one run calls by this number, the other calls by that. Both ways, so that no two become one."""
+class Rate(NamedTuple):
+    """How much there was per second, or how long one took."""
+
+    value: float
+
+
+class Pairs(Generic[T]):
+    """What one run calls so, the other calls so. Both ways, so that no two become one."""
 
     def __init__(self) -> None:
-        self._ours: dict[int, int] = {}
-        self._theirs: dict[int, int] = {}
+        self._ours: dict[T, T] = {}
+        self._theirs: dict[T, T] = {}
 
-    def agree(self, theirs: int, ours: int) -> bool:
+    def agree(self, theirs: T, ours: T) -> bool:
         """Whether this is what was said before; the first time it is learned."""
         return self._ours.setdefault(theirs, ours) == ours and self._theirs.setdefault(ours, theirs) == theirs
 
+    def known(self, theirs: T, ours: T) -> bool:
+        return self._ours.get(theirs) == ours
+
+    def ours(self, theirs: T) -> T:
+        """Our word for theirs; theirs where there is none."""
+        return self._ours.get(theirs, theirs)
+
+
+class Offsets(Pairs[int]):
+    """Offsets of one run, and of the other."""
+
     def ours(self, theirs: int) -> int:
-        """Our number for theirs; for one between two that are known, as far from the one below."""
-        below = max((known for known in self._ours if known <= theirs), default=None)
-        return theirs if below is None else self._ours[below] + theirs - below
+        """An offset inside a record is as far inside ours."""
+        inside = (theirs - known for known in self._ours if 0 <= theirs - known < _INSIDE)
+        distance = min(inside, default=None)
+        return theirs if distance is None else self._ours[theirs - distance] + distance
 
 
 class Agreement:
     """What was learned about a conversation so far."""
 
     def __init__(self) -> None:
-        self.log = Pairs()
-        self.own: defaultdict[str, Pairs] = defaultdict(Pairs)
+        self.log = Offsets()
+        self.own: defaultdict[str, Offsets] = defaultdict(Offsets)
+        self.ids: Pairs[str] = Pairs()
 
     def differences(self, theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
         """Where, and what stands there."""
@@ -116,6 +153,10 @@ class Agreement:
                 return queue == ours.queue and self.own[queue].agree(value, ours.value)
             case Moment(ms):
                 return abs(ms - ours.ms) <= MOMENT_MS
+            case Rate():
+                return True
+            case UniqueId(text, made_up):
+                return text == ours.text or (made_up and self.ids.agree(text, ours.text)) or self.ids.known(text, ours.text)
         return bool(theirs == ours)
 
 
@@ -126,7 +167,7 @@ def meaning(command: Command, asked: int | None, *, lands: str = "", made_up: bo
     """
     ext = {name: _field(name, text, lands, made_up) for name, text in (command.ext or {}).items()}
     code = asked if command.is_response else command.code
-    return {"code": command.code, "remark": command.remark, "ext": ext, "body": _body(code, command.body)}
+    return {"code": command.code, "remark": command.remark or None, "ext": ext, "body": _body(code, command.body)}
 
 
 def _body(code: int | None, body: bytes) -> Any:
@@ -143,10 +184,16 @@ def _body(code: int | None, body: bytes) -> Any:
 def _sorted(value: Any) -> Any:
     if isinstance(value, list):
         return sorted((_sorted(item) for item in value), key=repr)
-    return {key: _named(key, _sorted(item)) for key, item in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        if value.keys() == {"counter", "stateVersion", "timestamp"}:
+            return "a DataVersion"
+        return {key: _named(key, _sorted(item)) for key, item in value.items() if key not in _UNCOMPARED}
+    return value
 
 
 def _named(name: str, value: Any) -> Any:
+    if name in _RATES:
+        return Rate(float(value))
     return Moment(value) if name in _MOMENTS and isinstance(value, int) else value
 
 
@@ -176,16 +223,20 @@ def _properties(properties: Mapping[str, str]) -> dict[str, Any]:
 def _field(name: str, text: str, lands: str = "", made_up: bool = False) -> Any:
     if name in _OFFSET_IDS:
         return [_offset_id(one) for one in text.split(",")]
-    if name in _LOG_OFFSETS:
+    if name in _LOG_OFFSETS and int(text):
         return LogOffset(int(text))
+    if name == "bornHost":
+        return text.rpartition(":")[0]
+    if name == "properties":
+        return _properties(parse_properties(text))
     if name == "tranStateTableOffset":
         return OwnOffset(HALF, int(text))
     if name == "queueOffset" and lands:
         return OwnOffset(lands, int(text))
     if name in _MOMENTS and text.isdecimal():
         return Moment(int(text))
-    if name == "transactionId" and made_up:
-        return Generated(len(text))
+    if name in _UNIQUE_IDS:
+        return UniqueId(text, made_up)
     if name == "recallHandle":
         handle = RecallHandle.parse(text)
         return {**handle._asdict(), "deliver_ms": Moment(handle.deliver_ms)}

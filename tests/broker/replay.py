@@ -28,6 +28,7 @@ from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
 from pocketmq.net.line import Line, LineSettings
+from pocketmq.protocol.bodies.registration import read_registration
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.recall_handle import RecallHandle
@@ -141,6 +142,7 @@ class Replay:
         self.compared = 0
 
     async def run(self) -> None:
+        last = {frame.conn: frame for frame in self._frames}
         for frame in self._frames:
             if frame.forward:
                 await self._say(frame, frame.command)
@@ -148,7 +150,8 @@ class Replay:
                 await self._compare_answer(frame, frame.command)
             else:
                 await self._compare_question(frame, frame.command)
-        self.findings += self._unexpected()
+            if frame is last[frame.conn]:
+                self._hang_up(frame)
 
     # to our servers
 
@@ -157,8 +160,8 @@ class Replay:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(frame.at + self._late_s - loop.time())
         self._late_s = max(self._late_s, loop.time() - frame.at)
-        if command.is_response:
-            command.opaque = self._numbers[frame.conn, command.opaque]
+        if command.is_response:  # to a question of the broker's own, or to none at all
+            command.opaque = self._numbers.get((frame.conn, command.opaque), command.opaque)
         else:
             self._requests[frame.conn, command.opaque] = command
         caller.send(self._in_our_numbers(command))
@@ -226,11 +229,13 @@ class Replay:
         found = self._agreement.differences(theirs, ours)
         self.findings += [Finding(frame.name, request, *difference) for difference in found]
 
-    def _unexpected(self) -> Iterator[Finding]:
-        for conn, caller in self._callers.items():
-            for command in caller.rest():
-                name = f"{self._frames[-1].name} {conn}"
-                yield Finding(name, self._requests.get((conn, command.opaque)), "", None, command)
+    def _hang_up(self, frame: Captured) -> None:
+        """Nothing more was recorded of a connection: nothing else may have been heard."""
+        caller = self._callers[frame.conn]
+        caller.line.close()
+        for command in caller.rest():
+            request = self._requests.get((frame.conn, command.opaque)) if command.is_response else None
+            self.findings.append(Finding(frame.name, request, "", None, command))
 
 
 def _properties(request: Command) -> bytes:
@@ -255,14 +260,16 @@ def _lands(request: Command) -> str:
 
 
 def wall_ms(frames: Sequence[Captured]) -> int:
-    """What the clock showed when the recording began: no message arrives before it is born."""
-    ages = [
-        int(born) - round(frame.at * 1000)
-        for frame in frames
-        if frame.forward and frame.command.code == RequestCode.SEND_MESSAGE_V2
-        if (born := (frame.command.ext or {}).get("g"))
-    ]
-    return max(ages, default=1_794_732_000_000)
+    """What the clock showed when the recording began: nothing was heard before it was written."""
+    return max(moment - round(frame.at * 1000) for frame in frames for moment in _written(frame.command))
+
+
+def _written(command: Command) -> Iterator[int]:
+    """When a frame was written, or somewhat before."""
+    if command.code == RequestCode.SEND_MESSAGE_V2 and command.ext:
+        yield int(command.ext.get("g", 0))
+    if command.code == RequestCode.REGISTER_BROKER and not command.is_response:
+        yield read_registration(command.body).topics.data_version.timestamp
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.cli.program import DEADLINE_S, Program, Start, ended, programs, ready
 
 from pocketmq.cli import main
 from pocketmq.codes import RequestCode
+from pocketmq.errors import PocketMQError
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.routes import GetRoute
 from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
@@ -80,6 +82,28 @@ def test_it_is_ready_serves_and_ends_within_a_second_without_losing_anything(
     assert took_s < STOP_S * SLOWNESS
     assert "opened after a clean stop" in ended(again)
     assert [message.body for message in kept] == [b"%d" % count for count in range(20)]
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_what_was_acknowledged_until_the_very_end_is_there_after_a_restart(start: Start, flush: str) -> None:
+    process = start("--flush", flush)
+    [broker] = ready(process)["brokers"]
+    acknowledged = 0
+
+    with line_to(broker["address"]) as line, suppress(PocketMQError, OSError):
+        while acknowledged < 1_000_000:
+            line.send("T", 0, b"%d" % acknowledged, {})
+            acknowledged += 1
+            if acknowledged == 50:
+                process.terminate()
+    ended(process)
+    with line_to(ready(start())["brokers"][0]["address"]) as line:
+        kept = [message.body for message in line.read_queue("T", 0)]
+
+    assert process.returncode == 0
+    assert acknowledged >= 50
+    assert kept[:acknowledged] == [b"%d" % number for number in range(acknowledged)]
+    assert len(kept) <= acknowledged + 1
 
 
 def test_the_name_server_knows_the_broker_and_its_topics_from_the_start(start: Start) -> None:

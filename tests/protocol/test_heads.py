@@ -159,3 +159,35 @@ def test_damaged_headers_never_raise(code: RequestCode, data: st.DataObject) -> 
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
 
     decode_head((encoding, bytes(damaged), body))
+
+
+@pytest.mark.parametrize("padded", ["0000000012", "+12", "12"])
+def test_a_number_with_zeros_before_it_is_read_as_java_reads_it(padded: str) -> None:
+    ext = {
+        "consumerGroup": "007",
+        "topic": "0012",
+        "queueId": "0",
+        "queueOffset": padded,
+        "maxMsgNums": "032",
+        "sysFlag": "0",
+        "commitOffset": "-07",
+        "suspendTimeoutMillis": "0",
+        "subVersion": "0",
+    }
+
+    header = read_fields(PullMessage, ext)
+
+    assert (header.consumer_group, header.topic) == ("007", "0012")
+    assert (header.queue_offset, header.max_msg_nums, header.commit_offset) == (12, 32, -7)
+
+
+def test_a_hot_request_with_padded_numbers_keeps_the_hot_road() -> None:
+    header = (
+        b'{"code":15,"extFields":{"consumerGroup":"007","topic":"00","queueId":"00","commitOffset":"0000000012"},'
+        b'"flag":0,"language":"JAVA","opaque":1,"serializeTypeCurrentRPC":"JSON","version":479}'
+    )
+
+    head = decode_head((0, header, b""))
+
+    assert isinstance(head, UpdateOffsetHead)
+    assert (head.ext.consumer_group, head.ext.topic, head.ext.queue_id, head.ext.commit_offset) == ("007", "00", 0, 12)

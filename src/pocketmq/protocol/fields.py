@@ -5,13 +5,16 @@
 Headers are msgspec Structs. Every wire value is a text: `"true"`, `"12"`. None, and a field that the wire does not have, are left out.
 """
 
-from typing import TypeVar
+import re
+from typing import Final, TypeVar
 
 import msgspec
 
 from pocketmq.errors import HeaderError
 
 H = TypeVar("H", bound="Fields")
+
+_JAVA_NUMBER: Final = re.compile(r"([+-]?)0*([0-9]+)")
 
 
 class Fields(msgspec.Struct, rename="camel", gc=False):
@@ -27,7 +30,31 @@ def read_fields(header: type[H], ext: dict[str, str] | None) -> H:
     try:
         return msgspec.convert(ext or {}, header, strict=False)
     except msgspec.ValidationError as error:
+        plain = _with_plain_numbers(header, ext or {})
+        if plain != ext:
+            return read_fields(header, plain)
         raise HeaderError(f"{header.__name__}: {error}") from None
+
+
+def number_fields(header: type[Fields]) -> list[str]:
+    """The wire names of the fields that are numbers."""
+    return [field.encode_name for field in msgspec.structs.fields(header) if _is_number(field.type)]
+
+
+def _is_number(kind: object) -> bool:
+    info = msgspec.inspect.type_info(kind)
+    kinds = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    return any(isinstance(one, msgspec.inspect.IntType) for one in kinds)
+
+
+def _with_plain_numbers(header: type[Fields], ext: dict[str, str]) -> dict[str, str]:
+    """The same fields, with numbers as we write them: Java also reads `+7` and `007`."""
+    plain = dict(ext)
+    for name in number_fields(header):
+        number = _JAVA_NUMBER.fullmatch(plain.get(name, ""))
+        if number:
+            plain[name] = number[1].replace("+", "") + number[2]
+    return plain
 
 
 def write_fields(header: Fields) -> dict[str, str]:

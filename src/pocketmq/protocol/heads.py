@@ -7,6 +7,7 @@ None is given for other codes, for responses, for binary headers, and for whatev
 header does not declare are skipped unread, signatures included: where requests must be signed, take the other road.
 """
 
+import re
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Final
 
@@ -18,6 +19,7 @@ from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOff
 from pocketmq.protocol.api.pulling import PullMessage
 from pocketmq.protocol.api.sending import SendMessage, SendMessageV2
 from pocketmq.protocol.command import RESPONSE
+from pocketmq.protocol.fields import number_fields
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.header import Int32, language_of
 from pocketmq.protocol.header_json import DECODE_ERRORS
@@ -84,6 +86,19 @@ Head = (
 """Any hot request; `code`, `opaque`, `flag` and `version` are in all of them, `ext` in all but the heartbeat."""
 
 _JSON: Final = int(HeaderEncoding.JSON)
+_PADDED: Final = re.compile(
+    b'("(?:%b)":")0+(?=[0-9])'
+    % b"|".join(
+        sorted(
+            {
+                name.encode()
+                for header in (SendMessage, SendMessageV2, PullMessage, QueryConsumerOffset, UpdateConsumerOffset)
+                for name in number_fields(header)
+            }
+        )
+    )
+)
+"""A number with zeros before it, which Java reads as well."""
 _decode: Final[Callable[[bytes], Head]] = msgspec.json.Decoder(Head, strict=False).decode
 
 
@@ -94,5 +109,11 @@ def decode_head(frame: Frame) -> Head | None:
         return None
     try:
         return _decode(header)
+    except DECODE_ERRORS:
+        pass
+    if b':"0' not in header:
+        return None
+    try:
+        return _decode(_PADDED.sub(rb"\1", header))
     except DECODE_ERRORS:
         return None

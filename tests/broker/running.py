@@ -1,0 +1,240 @@
+"""A whole broker in virtual time, on a disk and a network in memory: what the tests of its hot path share.
+
+Its threads are real; while one is at work time stands still, unless the test stalls it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec.structs import replace
+from tests.net.talk import BRISK
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode
+from pocketmq.model.flags import PullFlag
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.properties import format_properties
+from pocketmq.model.subscription import Subscription
+from pocketmq.net.address import Address
+from pocketmq.net.line import LineSettings
+from pocketmq.net.peer import Peer, PeerSettings
+from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.api.sending import SendMessage, SendMessageV2
+from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, MessageModel
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.command import ONEWAY, Command
+from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.java_json import write_body
+from pocketmq.protocol.record import decode_records
+from pocketmq.store.settings import StoreSettings
+from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop
+
+CALL_S = 600.0
+LASTING = PeerSettings(line=LineSettings(idle_s=86_400), silence_s=86_400)
+"""A client that never hangs up by itself."""
+
+SMALL_STORE = StoreSettings(
+    folder=Path("/store"),
+    log_file_bytes=64 * 1024,
+    prepared_files=4,
+    queue_file_entries=100,
+    index_slots=100,
+    index_entries=400,
+    max_message_bytes=8 * 1024,
+    pool_buffers=4,
+    pool_buffer_bytes=8 * 1024,
+    memory_bytes=1 << 30,
+)
+
+
+class TickingClock(FakeClock):
+    """Time of the loop, plus a while for every look at it that the test asks for."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.look_s = 0.0
+        self._passed_s = 0.0
+
+    def monotonic(self) -> float:
+        self._passed_s += self.look_s
+        return super().monotonic() + self._passed_s
+
+
+class Client:
+    """One connection to the broker."""
+
+    def __init__(self) -> None:
+        self.told: list[Command] = []
+        self.peer = Peer(serve=self._serve, settings=LASTING)
+
+    def _serve(self, peer: Peer, command: Command) -> Command:
+        self.told.append(command)
+        return command.reply()
+
+    async def ask(
+        self, code: int, header: Fields | None = None, body: bytes = b"", *, binary: bool = False, **ext: str
+    ) -> Command:
+        """The answer, whatever its code."""
+        return await self.peer.call(request(code, header, body, binary=binary, **ext), CALL_S)
+
+    def tell(self, code: int, header: Fields | None = None, body: bytes = b"") -> None:
+        """Ask for something, and for no answer."""
+        self.peer.oneway(request(code, header, body))
+
+    async def send(self, body: bytes = b"body", *, binary: bool = False, **fields: Any) -> Command:
+        return await self.ask(RequestCode.SEND_MESSAGE_V2, sending(**fields), body, binary=binary)
+
+    async def sent(self, body: bytes = b"body", **fields: Any) -> Command:
+        """The answer to a send, which succeeded."""
+        answer = await self.send(body, **fields)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return answer
+
+    async def pull(self, offset: int = 0, **fields: Any) -> Command:
+        return await self.ask(RequestCode.PULL_MESSAGE, pulling(offset, **fields))
+
+    async def beat(
+        self, group: str = "G", *subscriptions: Subscription, model: MessageModel = MessageModel.CLUSTERING
+    ) -> None:
+        data = ConsumerData(group, message_model=model, subscription_data_set=subscriptions or (Subscription("T"),))
+        answer = await self.ask(RequestCode.HEART_BEAT, body=write_body(HeartbeatData("client", (), (data,))))
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+    async def offset(self, group: str = "G", topic: str = "T", queue_id: int = 0, zero: bool | None = None) -> Command:
+        return await self.ask(
+            RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffset(group, topic, queue_id, set_zero_if_not_found=zero)
+        )
+
+    async def commit(self, offset: int, group: str = "G", topic: str = "T", queue_id: int = 0) -> Command:
+        return await self.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffset(group, topic, queue_id, offset)
+        )
+
+
+def request(code: int, header: Fields | None = None, body: bytes = b"", *, binary: bool = False, **ext: str) -> Command:
+    encoding = HeaderEncoding.ROCKETMQ if binary else HeaderEncoding.JSON
+    fields = {**write_fields(header), **ext} if header is not None else ext or None
+    return Command(code, fields, body, encoding=encoding)
+
+
+def one_way(command: Command) -> Command:
+    return replace(command, flag=command.flag | ONEWAY)
+
+
+def sending(
+    topic: str = "T",
+    queue_id: int = 0,
+    properties: str | dict[str, str] | None = None,
+    *,
+    key: str = "K",
+    template: str = "TBW102",
+    queues: int = 4,
+    sys_flag: int = 0,
+    born_ms: int = 1_700_000_000_123,
+    flag: int = 0,
+    **more: Any,
+) -> SendMessageV2:
+    """The header of a send. `properties` are as given if they are a text; else UNIQ_KEY is among them."""
+    if not isinstance(properties, str):
+        properties = format_properties({"UNIQ_KEY": key} | (properties or {}))
+    return SendMessageV2("PG", topic, template, queues, queue_id, sys_flag, born_ms, flag, properties, **more)
+
+
+def long_names(header: SendMessageV2) -> SendMessage:
+    """The same header for code 10."""
+    return SendMessage(*(getattr(header, name) for name in SendMessage.__struct_fields__))
+
+
+def pulling(
+    offset: int = 0,
+    *,
+    group: str = "G",
+    topic: str = "T",
+    queue_id: int = 0,
+    most: int = 32,
+    flags: int = PullFlag.SUBSCRIPTION,
+    wait_ms: int = 0,
+    commit: int = 0,
+    version: int = 0,
+    expression: str | None = "*",
+    kind: str | None = "TAG",
+) -> PullMessage:
+    """The header of a pull; it is held when it has a time to wait."""
+    flags |= PullFlag.SUSPEND if wait_ms else 0
+    return PullMessage(group, topic, queue_id, offset, most, flags, commit, wait_ms, version, expression, kind)
+
+
+class RunningBroker:
+    """A broker that was started, with its surroundings."""
+
+    def __init__(self, broker: Broker, disk: FaultyFiles, network: MemoryNetwork, clock: TickingClock) -> None:
+        self.broker, self.disk, self.network, self.clock = broker, disk, network, clock
+        self.parts = broker.parts
+        self.store = broker.parts.store
+        self.turns = broker.parts.turns
+
+    async def connect(self, host: str = "10.1.0.1") -> Client:
+        client = Client()
+        await self.network.at(host).connect(lambda: client.peer.line, self.broker.address)
+        return client
+
+    def make_topic(self, name: str = "T", queues: int = 4, perm: int = 6, *, order: bool = False) -> None:
+        self.parts.topics.put([TopicConfig(name, queues, queues, perm, order=order)], 0)
+
+    def change(self, **settings: Any) -> None:
+        """Change settings while the broker runs."""
+        self.parts.settings.now = replace(self.parts.settings.now, **settings)
+
+    def stored(self, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
+        """Every message of a queue, as readers get them."""
+        found: list[StoredMessage] = []
+        offset = self.store.min_offset(topic, queue_id)
+        while offset < self.store.max_offset(topic, queue_id):
+            result = self.store.read(topic, queue_id, offset, 32)
+            found += decode_records(result.body())
+            offset = result.next_offset
+        return found
+
+    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        return [message.body for message in self.stored(topic, queue_id)]
+
+
+@asynccontextmanager
+async def running(
+    *, store: dict[str, Any] | None = None, disk: FaultyFiles | None = None, host: str = "127.0.0.1", **settings: Any
+) -> AsyncIterator[RunningBroker]:
+    """A broker that serves; `store` are settings of its store."""
+    loop = cast("VirtualLoop", asyncio.get_running_loop())
+    clock = TickingClock(loop)
+    disk = disk or FaultyFiles(clock=clock)
+    network = MemoryNetwork(weather=BRISK)
+    chosen = BrokerSettings(host=host, store=replace(SMALL_STORE, **(store or {})), **settings)
+    broker = Broker(chosen, clock=clock, network=network, files=disk)
+    loop.count_stalled(disk.stalled)
+    async with broker:
+        for is_at_work in _threads(broker):
+            loop.hold_while(is_at_work)
+        yield RunningBroker(broker, disk, network, clock)
+        disk.heal()
+
+
+def _threads(broker: Broker) -> Iterable[Callable[[], bool]]:
+    parts = broker.parts.store._parts
+    workers = (parts.flusher, parts.preparer, parts.pool)
+    return [lambda worker=worker: worker.busy for worker in workers if worker is not None]  # type: ignore[misc]
+
+
+def offsets_of(answer: Command) -> tuple[int, int, int]:
+    """Where a pull is told to go on, and where its queue begins and ends."""
+    assert answer.ext is not None
+    return int(answer.ext["nextBeginOffset"]), int(answer.ext["minOffset"]), int(answer.ext["maxOffset"])
+
+
+async def settled() -> None:
+    """Let what is on its way arrive."""
+    await asyncio.sleep(0.01)

@@ -1,0 +1,62 @@
+"""Options of clients: known ones, sound ones, and what is said about the others."""
+
+from typing import Any, get_type_hints
+
+import pytest
+
+from pocketmq.client.settings import (
+    ClientOptions,
+    ClientSettings,
+    ProducerOptions,
+    ProducerSettings,
+    settings_of,
+)
+from pocketmq.errors import InvalidName, InvalidSetting
+
+
+@pytest.mark.parametrize(("options", "settings"), [(ClientOptions, ClientSettings), (ProducerOptions, ProducerSettings)])
+def test_what_a_type_checker_is_told_is_what_there_is(options: Any, settings: type[ClientSettings]) -> None:
+    assert {*get_type_hints(options), "name_servers"} == set(settings.__struct_fields__)
+
+
+def test_options_become_settings() -> None:
+    settings = settings_of(ProducerSettings, "a:9876", {"group": "orders", "retries": 0})
+
+    assert (settings.name_servers, settings.group, settings.retries) == ("a:9876", "orders", 0)
+
+
+def test_a_wrong_name_is_refused_with_the_nearest_right_one() -> None:
+    with pytest.raises(InvalidSetting, match="no option 'retry'; did you mean 'retries'"):
+        settings_of(ProducerSettings, None, {"retry": 3})
+    with pytest.raises(InvalidSetting, match="no option 'zzz'; there are: .*group"):
+        settings_of(ProducerSettings, None, {"zzz": 3})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"retries": -1}, "retries = -1 must be above -1"),
+        ({"retries": "3"}, "retries = '3' must be a whole number"),
+        ({"retries": True}, "retries = True must be a whole number"),
+        ({"retry_when_busy": 1}, "retry_when_busy = 1 must be True or False"),
+        ({"send_timeout_ms": 0}, "send_timeout_ms = 0 must be above 0"),
+        ({"group": 5}, "group = 5 must be a text"),
+        ({"heartbeat_ms": 61_000}, "heartbeat_ms from 1000 to 60000"),
+        ({"route_poll_ms": 999}, "route_poll_ms must be at least 1000"),
+        ({"instance_name": "a@b"}, "instance_name 'a@b'"),
+        ({"batch_bytes": 5 * 1024 * 1024}, "batch_bytes=5242880 is above max_message_bytes=4194304"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        settings_of(ProducerSettings, None, options)
+
+
+@pytest.mark.parametrize("options", [{"group": ""}, {"group": "a b"}, {"trace_topic": "a b"}, {"template_topic": ""}])
+def test_a_name_that_is_none_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidName):
+        settings_of(ProducerSettings, None, options)
+
+
+def test_limits_themselves_are_allowed() -> None:
+    settings_of(ProducerSettings, None, {"heartbeat_ms": 60_000, "route_poll_ms": 1_000, "linger_ms": 0, "retries": 0})
