@@ -1,16 +1,16 @@
 """What a command means, without what two runs of the same conversation cannot have in common.
 
-Compared exactly: codes, remarks, header fields, JSON bodies whatever their order, and every field of every record, with these rules:
+Codes, remarks, header fields, JSON bodies and every field of every record are compared exactly, with these rules:
 
-    not compared     opaque, version, language, encoding, order of fields; the port of a born host, which the system gives
-    LogOffset        where a record lies depends on all records before it: two runs must only agree with themselves. This
-                     holds for offset ids, log offsets in headers and records, and what is said about the end of the index
-    OwnOffset        the same for offsets in queues that all conversations share: delayed, timed and half messages
-    Moment           the clock is set to the time of the recording: moments may differ by as long as the real broker took
-    Rate             what happened per second, by the real broker's clock: only that it is a number
-    UniqueId         the same, or as far as the brokers made them up: the same wherever this message is spoken of
-    not compared     DataVersions: they count changes since the broker's start
-    nothing          an empty remark is no remark: one encoding cannot tell them apart
+    not compared   opaque, version, language, encoding and order; the port of a born host, which the system gives; DataVersions,
+                   which count changes since the broker's start; the queue of a send that left it to the broker
+    LogOffset      where a record lies depends on all records before it: two runs must only agree with themselves. This
+                   holds for offset ids, for log offsets in headers and records, and for what is said about the index
+    OwnOffset      the same for offsets in queues that all conversations share: delayed, timed, half and trace messages
+    Moment         the clock is set to the time of the recording: moments may differ by as long as the real broker took
+    Rate           what happened in a while, by samples that each takes at its own times: only that it is a number
+    UniqueId       the same; or, as far as the brokers made them up, the same wherever this message is spoken of
+    no remark      is the same as an empty one: the binary encoding cannot tell them apart
 """
 
 from collections import defaultdict
@@ -20,6 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError
 from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.model.properties import parse_properties
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_json
@@ -30,7 +31,9 @@ T = TypeVar("T")
 
 MOMENT_MS = 10_000
 """How far apart two moments may be: the recordings were made on a busy machine."""
+HALF = "half messages"
 
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 RECORDS = (
     RequestCode.PULL_MESSAGE,
     RequestCode.LITE_PULL_MESSAGE,
@@ -41,8 +44,9 @@ RECORDS = (
 """What is answered, or asked, with records."""
 
 _LOG_OFFSETS = frozenset({"commitLogOffset", "indexLastUpdatePhyoffset"})
-_RATES = frozenset({"sum", "consumeTps", "topicPutTps", "tps", "avgpt", "delayTime"})
 _OFFSET_IDS = frozenset({"msgId", "offsetMsgId", "ORIGIN_MESSAGE_ID"})
+_UNIQUE_IDS = frozenset({"transactionId", "UNIQ_KEY"})
+_RATES = frozenset({"sum", "consumeTps", "topicPutTps", "tps", "avgpt", "delayTime"})
 _MOMENTS = frozenset(
     {
         "timestamp",
@@ -60,12 +64,12 @@ _MOMENTS = frozenset(
         "PUSH_REPLY_TIME",
     }
 )
-HALF = "half messages"
-_UNIQUE_IDS = frozenset({"transactionId", "UNIQ_KEY"})
-_UNCOMPARED = frozenset({"minTimeStampStr", "maxTimeStampStr", "consumeTimeStampStr"})
+_MOMENTS_AS_TEXT = frozenset({"minTimeStampStr", "maxTimeStampStr", "consumeTimeStampStr"})
+_VERSION_KEYS = frozenset({"counter", "stateVersion", "timestamp"})
+_TIMER_KEYS = frozenset({"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 _INSIDE = 100
 """Bytes from a record's beginning that an offset may be wrong by and still be meant for it."""
-_OFFSET_ID_PLACES = 16
+_OFFSET_ID_DIGITS = 16
 """Digits of an offset id that tell the log offset; those before them are the broker's address."""
 
 
@@ -84,17 +88,15 @@ class Moment(NamedTuple):
     ms: int
 
 
+class Rate(NamedTuple):
+    value: float
+
+
 class UniqueId(NamedTuple):
     """`made_up` by the broker, which then tells it for the first time."""
 
     text: str
     made_up: bool = False
-
-
-class Rate(NamedTuple):
-    """How much there was per second, or how long one took."""
-
-    value: float
 
 
 class Pairs(Generic[T]):
@@ -121,9 +123,8 @@ class Offsets(Pairs[int]):
 
     def ours(self, theirs: int) -> int:
         """An offset inside a record is as far inside ours."""
-        inside = (theirs - known for known in self._ours if 0 <= theirs - known < _INSIDE)
-        distance = min(inside, default=None)
-        return theirs if distance is None else self._ours[theirs - distance] + distance
+        distances = [theirs - known for known in self._ours if 0 <= theirs - known < _INSIDE]
+        return self._ours[theirs - min(distances)] + min(distances) if distances else theirs
 
 
 class Agreement:
@@ -156,42 +157,38 @@ class Agreement:
             case Rate():
                 return True
             case UniqueId(text, made_up):
-                return text == ours.text or (made_up and self.ids.agree(text, ours.text)) or self.ids.known(text, ours.text)
+                learned = self.ids.agree(text, ours.text) if made_up else self.ids.known(text, ours.text)
+                return learned or text == ours.text
         return bool(theirs == ours)
 
 
-def meaning(command: Command, asked: int | None, *, lands: str = "", made_up: bool = False) -> dict[str, Any]:
-    """A command as a tree of values. `asked` is the request code that a response answers.
-
-    `lands` is the queue of the broker's own that a send goes to, if any; `made_up` when it came without a unique id.
-    """
-    ext = {name: _field(name, text, lands, made_up) for name, text in (command.ext or {}).items()}
-    code = asked if command.is_response else command.code
+def meaning(command: Command, request: Command | None = None) -> dict[str, Any]:
+    """A command as a tree of values. `request` is what it answers, if it answers something."""
+    ext = _fields(command.ext or {})
+    if request is not None and request.code in SENDS:
+        ext |= _place_of_send(ext, request)
+    code = request.code if request else command.code
     return {"code": command.code, "remark": command.remark or None, "ext": ext, "body": _body(code, command.body)}
 
 
-def _body(code: int | None, body: bytes) -> Any:
+def _body(code: int, body: bytes) -> Any:
     if not body:
         return None
     if code in RECORDS:
         return [_record(message) for message in decode_records(body)]
     try:
-        return _sorted(read_json(body))
+        return _json(read_json(body))
     except PocketMQError:
         return body
 
 
-def _sorted(value: Any) -> Any:
+def _json(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
-        return sorted((_sorted(item) for item in value), key=repr)
+        return sorted((_json(item) for item in value), key=repr)
     if isinstance(value, dict):
-        if value.keys() == {"counter", "stateVersion", "timestamp"}:
+        if "counter" in value and value.keys() <= _VERSION_KEYS:
             return "a DataVersion"
-        return {key: _named(key, _sorted(item)) for key, item in value.items() if key not in _UNCOMPARED}
-    return value
-
-
-def _named(name: str, value: Any) -> Any:
+        return {key: _json(item, key) for key, item in value.items() if key not in _MOMENTS_AS_TEXT}
     if name in _RATES:
         return Rate(float(value))
     return Moment(value) if name in _MOMENTS and isinstance(value, int) else value
@@ -212,31 +209,29 @@ def _record(message: StoredMessage) -> dict[str, Any]:
         "store_host": str(message.store_host),
         "reconsume_times": message.reconsume_times,
         "prepared_offset": LogOffset(message.prepared_offset) if message.prepared_offset else None,
-        "properties": _properties(message.properties),
+        "properties": _fields(message.properties),
     }
 
 
-def _properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    return {name: _field(name, text) for name, text in properties.items()}
+def _fields(texts: Mapping[str, str]) -> dict[str, Any]:
+    return {name: _field(name, text) for name, text in texts.items()}
 
 
-def _field(name: str, text: str, lands: str = "", made_up: bool = False) -> Any:
+def _field(name: str, text: str) -> Any:
     if name in _OFFSET_IDS:
         return [_offset_id(one) for one in text.split(",")]
+    if name in _UNIQUE_IDS:
+        return UniqueId(text)
     if name in _LOG_OFFSETS and int(text):
         return LogOffset(int(text))
+    if name == "tranStateTableOffset":
+        return OwnOffset(HALF, int(text))
+    if name in _MOMENTS and text.isdecimal():
+        return Moment(int(text))
     if name == "bornHost":
         return text.rpartition(":")[0]
     if name == "properties":
-        return _properties(parse_properties(text))
-    if name == "tranStateTableOffset":
-        return OwnOffset(HALF, int(text))
-    if name == "queueOffset" and lands:
-        return OwnOffset(lands, int(text))
-    if name in _MOMENTS and text.isdecimal():
-        return Moment(int(text))
-    if name in _UNIQUE_IDS:
-        return UniqueId(text, made_up)
+        return _fields(parse_properties(text))
     if name == "recallHandle":
         handle = RecallHandle.parse(text)
         return {**handle._asdict(), "deliver_ms": Moment(handle.deliver_ms)}
@@ -246,5 +241,31 @@ def _field(name: str, text: str, lands: str = "", made_up: bool = False) -> Any:
 def _offset_id(text: str) -> Any:
     """An offset id, or what else is called a message's id."""
     if len(text) == 32 and text[8:12] == "0000":
-        return {"broker": text[:_OFFSET_ID_PLACES], "log_offset": LogOffset(int(text[_OFFSET_ID_PLACES:], 16))}
+        return {"broker": text[:_OFFSET_ID_DIGITS], "log_offset": LogOffset(int(text[_OFFSET_ID_DIGITS:], 16))}
     return text
+
+
+def _place_of_send(ext: Mapping[str, Any], send: Command) -> dict[str, Any]:
+    """Where a send landed, as far as it is said and can be compared."""
+    asked = send.ext or {}
+    properties = parse_properties(asked.get("i") or asked.get("properties") or "")
+    place: dict[str, Any] = {}
+    if "transactionId" in ext and send.code != RequestCode.SEND_BATCH_MESSAGE and "UNIQ_KEY" not in properties:
+        place["transactionId"] = ext["transactionId"]._replace(made_up=True)
+    own = _own_queue(asked.get("b") or asked.get("topic") or "", properties)
+    if "queueOffset" in ext and own:
+        place["queueOffset"] = OwnOffset(own, int(ext["queueOffset"]))
+    if "queueOffset" in ext and (asked.get("e") or asked.get("queueId") or "").startswith("-"):
+        place["queueId"] = place["queueOffset"] = "any"
+    return place
+
+
+def _own_queue(topic: str, properties: Mapping[str, str]) -> str:
+    """The queue of the broker's own that a message goes to; empty when it goes to one of its topic."""
+    if "DELAY" in properties:
+        return f"delay level {properties['DELAY']}"
+    if properties.keys() & _TIMER_KEYS:
+        return "timed messages"
+    if "TRAN_MSG" in properties:
+        return HALF
+    return topic if topic == TRACE_TOPIC else ""

@@ -4,10 +4,11 @@ Its threads are real; while one is at work time stands still, unless the test st
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ParamSpec, cast
 
 from msgspec.structs import replace
 from tests.net.talk import BRISK
@@ -19,7 +20,6 @@ from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
 from pocketmq.model.subscription import Subscription
-from pocketmq.net.address import Address
 from pocketmq.net.line import LineSettings
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
@@ -32,7 +32,9 @@ from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.java_json import write_body
 from pocketmq.protocol.record import decode_records
 from pocketmq.store.settings import StoreSettings
-from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop
+from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, run
+
+P = ParamSpec("P")
 
 CALL_S = 600.0
 LASTING = PeerSettings(line=LineSettings(idle_s=86_400), silence_s=86_400)
@@ -50,6 +52,10 @@ SMALL_STORE = StoreSettings(
     pool_buffer_bytes=8 * 1024,
     memory_bytes=1 << 30,
 )
+
+
+STALLING = {"max_unsynced_bytes": 1_000, "flush_interval_ms": 10, "flush_least_pages": 0}
+"""A store that is busy as soon as it has written a little that is not synced."""
 
 
 class TickingClock(FakeClock):
@@ -111,9 +117,7 @@ class Client:
         )
 
     async def commit(self, offset: int, group: str = "G", topic: str = "T", queue_id: int = 0) -> Command:
-        return await self.ask(
-            RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffset(group, topic, queue_id, offset)
-        )
+        return await self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffset(group, topic, queue_id, offset))
 
 
 def request(code: int, header: Fields | None = None, body: bytes = b"", *, binary: bool = False, **ext: str) -> Command:
@@ -233,6 +237,16 @@ def offsets_of(answer: Command) -> tuple[int, int, int]:
     """Where a pull is told to go on, and where its queue begins and ends."""
     assert answer.ext is not None
     return int(answer.ext["nextBeginOffset"]), int(answer.ext["minOffset"]), int(answer.ext["maxOffset"])
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test on the virtual loop."""
+
+    @wraps(test)
+    def run_test(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return run_test
 
 
 async def settled() -> None:

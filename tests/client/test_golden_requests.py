@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.kit import SENDS, Cluster, cluster, properties_of, until
+from tests.golden import captured, needs_golden
 
 from pocketmq.client.producer import AsyncProducer
 from pocketmq.codes import Language, RequestCode
@@ -20,13 +22,11 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.batch import decode_batch
 from pocketmq.protocol.command import ONEWAY, Command
 from pocketmq.protocol.compression import decompress
-from pocketmq.protocol.record import decode_record
 from pocketmq.protocol.recall_handle import RecallHandle
+from pocketmq.protocol.record import decode_record
 from pocketmq.protocol.signing import Credentials, verify
 from pocketmq.protocol.trace_text import Pub, decode_trace
 from pocketmq.testing import run
-from tests.client.kit import SENDS, Cluster, cluster, properties_of, until
-from tests.golden import captured, needs_golden
 
 pytestmark = needs_golden
 
@@ -154,7 +154,9 @@ def test_timed_messages_and_their_recall_are_as_javas() -> None:
             await producer.send("TimerTopic", b"at once")
             for their_message in theirs[1:]:
                 properties = properties_of(their_message)
-                message = Message("TimerTopic", their_message.body, tags=properties.get("TAGS"), keys=properties.get("KEYS", ""))
+                message = Message(
+                    "TimerTopic", their_message.body, tags=properties.get("TAGS"), keys=properties.get("KEYS", "")
+                )
                 message.properties |= {name: value for name, value in properties.items() if name.startswith("TIMER_")}
                 await producer.send(message)
             c.add_topic("TimerTopic", 2)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.client.kit import BRISK, FakeServer, ignore, refuse
 
 from pocketmq.client.links import Links
 from pocketmq.client.name_servers import NameServers, parse_name_servers
@@ -14,7 +15,6 @@ from pocketmq.net.pool import Pool
 from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
 from pocketmq.protocol.java_json import write_body
 from pocketmq.testing import MemoryNetwork, run
-from tests.client.kit import BRISK, FakeServer, ignore, refuse
 
 A, B = Address("a", 9876), Address("b", 9876)
 

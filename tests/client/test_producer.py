@@ -1,10 +1,11 @@
 """The producer against a scripted cluster, in virtual time."""
 
+from tests.client.kit import cluster
+
 from pocketmq.client.results import SendStatus
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
-from tests.client.kit import cluster
 
 
 def test_a_sent_message_is_stored_and_its_place_is_told() -> None:

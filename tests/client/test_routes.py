@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 import pytest
+from tests.client.kit import CLIENT_IP, NAME_SERVER, Cluster, cluster, ignore
 
 from pocketmq.client.instance import Instance
 from pocketmq.client.routes import route_of, template_route
@@ -14,14 +15,14 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pocketmq.testing import run
-from tests.client.kit import CLIENT_IP, NAME_SERVER, Cluster, cluster, ignore
 
 ASK = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
 def data(*queues: QueueData, conf: str | None = None, masters: tuple[str, ...] = ("a", "b", "c")) -> TopicRouteData:
     brokers = tuple(
-        BrokerData("C", each.broker_name, {0 if each.broker_name in masters else 1: "10.0.0.2:10911"}) for each in queues
+        BrokerData("C", each.broker_name, {0 if each.broker_name in masters else 1: "10.0.0.2:10911"})
+        for each in queues
     )
     return TopicRouteData(queues, brokers, order_topic_conf=conf)
 
@@ -136,7 +137,9 @@ def test_without_a_template_the_error_says_what_to_do() -> None:
         async with cluster(topics=()) as c:
             instance = joined(c)
 
-            with pytest.raises(TopicNotFound, match=r"no broker has the topic 'New'.*create it first.*10\.0\.0\.1:9876"):
+            with pytest.raises(
+                TopicNotFound, match=r"no broker has the topic 'New'.*create it first.*10\.0\.0\.1:9876"
+            ):
                 await instance.routes.find_or_template("New", "TBW102", 4)
             await instance.leave()
 

@@ -14,7 +14,9 @@ from pocketmq.client.settings import (
 from pocketmq.errors import InvalidName, InvalidSetting
 
 
-@pytest.mark.parametrize(("options", "settings"), [(ClientOptions, ClientSettings), (ProducerOptions, ProducerSettings)])
+@pytest.mark.parametrize(
+    ("options", "settings"), [(ClientOptions, ClientSettings), (ProducerOptions, ProducerSettings)]
+)
 def test_what_a_type_checker_is_told_is_what_there_is(options: Any, settings: type[ClientSettings]) -> None:
     assert {*get_type_hints(options), "name_servers"} == set(settings.__struct_fields__)
 
@@ -35,11 +37,12 @@ def test_a_wrong_name_is_refused_with_the_nearest_right_one() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"retries": -1}, "retries = -1 must be above -1"),
+        ({"retries": -1}, "retries = -1 must be 0 or above"),
         ({"retries": "3"}, "retries = '3' must be a whole number"),
         ({"retries": True}, "retries = True must be a whole number"),
         ({"retry_when_busy": 1}, "retry_when_busy = 1 must be True or False"),
         ({"send_timeout_ms": 0}, "send_timeout_ms = 0 must be above 0"),
+        ({"tls": "yes"}, "tls = 'yes' must be True, False or a context"),
         ({"group": 5}, "group = 5 must be a text"),
         ({"heartbeat_ms": 61_000}, "heartbeat_ms from 1000 to 60000"),
         ({"route_poll_ms": 999}, "route_poll_ms must be at least 1000"),

@@ -33,7 +33,7 @@ from pocketmq.client.routes import Routes, TopicRoute
 from pocketmq.client.serving import BrokerRequests
 from pocketmq.client.settings import ClientSettings
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import InvalidSetting, PocketMQError
+from pocketmq.errors import PocketMQError
 from pocketmq.model.names import INNER_PRODUCER_GROUP
 from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network, TcpNetwork
@@ -216,6 +216,4 @@ def _pool(settings: ClientSettings, around: Surroundings, requests: BrokerReques
 def _tls(tls: bool | ssl.SSLContext) -> ssl.SSLContext | None:
     if isinstance(tls, ssl.SSLContext):
         return tls
-    if not isinstance(tls, bool):
-        raise InvalidSetting(f"tls = {tls!r} must be True, False or a context of `client_context`")
     return client_context() if tls else None

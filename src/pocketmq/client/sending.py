@@ -73,10 +73,9 @@ class Sender:
         """Where the message was stored; the failure of the last attempt when it was not."""
         seconds = self._timeout_s if timeout_s is None else timeout_s
         deadline = asyncio.get_running_loop().time() + seconds
-        begun = self._begin(out, wish, seconds)
-        if begun is None:
-            return await self._attempts(out, wish, deadline, kind)
-        queue, answer = begun
+        queue, answer = self._begin(out, wish, seconds)
+        if queue is None or answer is None:
+            return await self._attempts(out, wish, deadline, kind, queue=queue)
         try:
             return result_of(await answer, out.message_id, self.choice.shown(queue))
         except PocketMQError as failure:
@@ -84,7 +83,7 @@ class Sender:
             if wait_ms is None:
                 raise
         await asyncio.sleep(wait_ms / 1000)
-        return await self._attempts(out, wish, deadline, kind, 1, queue.broker_name)
+        return await self._attempts(out, wish, deadline, kind, made=1, last_broker=queue.broker_name)
 
     async def deliver_in_room(
         self, out: Outgoing, wish: Wish = ANY_QUEUE, timeout_s: float | None = None
@@ -103,12 +102,12 @@ class Sender:
         """The same as a future. When nothing is to be waited for, it is on its way when this returns, and costs no task."""
         loop = asyncio.get_running_loop()
         seconds = self._timeout_s if timeout_s is None else timeout_s
-        begun = self._begin(out, wish, seconds)
-        if begun is None:
-            return loop.create_task(self.deliver(out, wish, seconds, kind=SendKind.CALLBACK))
-        queue, answer = begun
+        deadline = loop.time() + seconds
+        queue, answer = self._begin(out, wish, seconds)
+        if queue is None or answer is None:
+            return loop.create_task(self._attempts(out, wish, deadline, SendKind.CALLBACK, queue=queue))
         future: asyncio.Future[SendResult] = loop.create_future()
-        answer.add_done_callback(partial(self._settle, future, out, wish, queue, loop.time() + seconds))
+        answer.add_done_callback(partial(self._settle, future, out, wish, queue, deadline))
         return future
 
     async def tell(self, out: Outgoing, wish: Wish = ANY_QUEUE) -> None:
@@ -140,11 +139,15 @@ class Sender:
         wish: Wish,
         deadline: float,
         kind: SendKind,
+        *,
+        queue: MessageQueue | None = None,
         made: int = 0,
         last_broker: str | None = None,
     ) -> SendResult:
+        """Attempts until one succeeds or none is worth it; `queue` is for the first, if it was chosen already."""
         while True:
-            queue = await self.choice.find(out.topic, out.message, wish, deadline, last_broker)
+            if queue is None:
+                queue = await self.choice.find(out.topic, out.message, wish, deadline, last_broker)
             made += 1
             result = None
             try:
@@ -162,7 +165,7 @@ class Sender:
                     failure.add_note(f"{made} attempts were made, the last one at {queue}")
                 raise failure
             await asyncio.sleep(wait_ms / 1000)
-            last_broker = queue.broker_name
+            last_broker, queue = queue.broker_name, None
 
     def _wait_ms(self, failure: PocketMQError, made: int, deadline: float, kind: SendKind, wish: Wish) -> int | None:
         return self._retries.wait_ms(
@@ -179,7 +182,7 @@ class Sender:
         event = self._before(out, queue, address)
         try:
             peer = await self._usable_peer(address, deadline)
-            left_s = deadline - asyncio.get_running_loop().time()
+            left_s = round(deadline - asyncio.get_running_loop().time(), 3)
             if left_s <= 0:
                 raise CallTimedOut(f"{address}: no time was left to send to it")
             answer = await self._ask(peer, out, queue, left_s)
@@ -193,20 +196,18 @@ class Sender:
 
     def _begin(
         self, out: Outgoing, wish: Wish, timeout_s: float
-    ) -> tuple[MessageQueue, asyncio.Future[Command]] | None:
-        """A first attempt without waiting for anything; None when there is something to wait for."""
-        if not self._is_plain:
-            return None
+    ) -> tuple[MessageQueue | None, asyncio.Future[Command] | None]:
+        """A first attempt without waiting for anything: its queue and the future of its answer, as far as that goes."""
         queue = self.choice.at_once(out.topic, out.message, wish)
-        if queue is None:
-            return None
+        if queue is None or not self._is_plain:
+            return queue, None
         try:
             peer = self._brokers.live(self._brokers.master(queue.broker_name))
             if peer is None or not peer.line.writable:
-                return None
+                return queue, None
             return queue, self._ask(peer, out, queue, timeout_s)
         except NetworkError:
-            return None
+            return queue, None
 
     def _settle(
         self,
@@ -234,7 +235,7 @@ class Sender:
         self, wait_ms: int, out: Outgoing, wish: Wish, deadline: float, last_broker: str
     ) -> SendResult:
         await asyncio.sleep(wait_ms / 1000)
-        return await self._attempts(out, wish, deadline, SendKind.CALLBACK, 1, last_broker)
+        return await self._attempts(out, wish, deadline, SendKind.CALLBACK, made=1, last_broker=last_broker)
 
     def _ask(self, peer: Peer, out: Outgoing, queue: MessageQueue, left_s: float) -> asyncio.Future[Command]:
         """The request on its way; the future of the answer."""

@@ -188,14 +188,17 @@ def settings_of(kind: type[S], name_servers: str | Sequence[str] | None, options
     return kind(name_servers=name_servers, **options)
 
 
-def _check_values(settings: "ClientSettings") -> None:
+def _check_values(settings: ClientSettings) -> None:
     """Of the kind of their defaults, and numbers above 0 where 0 means nothing."""
     kind = type(settings)
     for name, default in zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True):
         value = getattr(settings, name)
-        if isinstance(default, bool | int | str) and name != "tls":
-            wanted = type(default)
-            if not isinstance(value, wanted) or isinstance(value, bool) is not isinstance(default, bool):
-                raise InvalidSetting(f"option {name} = {value!r} must be {_A_KIND.get(wanted, wanted.__name__)}")
-        if isinstance(default, int) and value < (0 if isinstance(default, bool) or name in _MAY_BE_ZERO else 1):
-            raise InvalidSetting(f"option {name} = {value} must be above {-1 if name in _MAY_BE_ZERO else 0}")
+        if name == "tls":
+            if not isinstance(value, bool | ssl.SSLContext):
+                raise InvalidSetting(f"option tls = {value!r} must be True, False or a context of `client_context`")
+            continue
+        wanted = type(default)
+        if wanted in _A_KIND and type(value) is not wanted:
+            raise InvalidSetting(f"option {name} = {value!r} must be {_A_KIND[wanted]}")
+        if wanted is int and value < (0 if name in _MAY_BE_ZERO else 1):
+            raise InvalidSetting(f"option {name} = {value} must be {'0 or above' if name in _MAY_BE_ZERO else 'above 0'}")

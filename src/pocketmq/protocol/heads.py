@@ -86,19 +86,13 @@ Head = (
 """Any hot request; `code`, `opaque`, `flag` and `version` are in all of them, `ext` in all but the heartbeat."""
 
 _JSON: Final = int(HeaderEncoding.JSON)
-_PADDED: Final = re.compile(
-    b'("(?:%b)":")0+(?=[0-9])'
-    % b"|".join(
-        sorted(
-            {
-                name.encode()
-                for header in (SendMessage, SendMessageV2, PullMessage, QueryConsumerOffset, UpdateConsumerOffset)
-                for name in number_fields(header)
-            }
-        )
-    )
+_NUMBERS: Final = frozenset(
+    name.encode()
+    for header in (SendMessage, SendMessageV2, PullMessage, QueryConsumerOffset, UpdateConsumerOffset)
+    for name in number_fields(header)
 )
-"""A number with zeros before it, which Java reads as well."""
+_PADDED: Final = re.compile(rb'":"0+(?=[0-9])')
+"""Zeros before a number, which Java reads as well; or before digits that are a name."""
 _decode: Final[Callable[[bytes], Head]] = msgspec.json.Decoder(Head, strict=False).decode
 
 
@@ -111,9 +105,16 @@ def decode_head(frame: Frame) -> Head | None:
         return _decode(header)
     except DECODE_ERRORS:
         pass
-    if b':"0' not in header:
+    plain = _PADDED.sub(_without_zeros, header)
+    if plain == header:
         return None
     try:
-        return _decode(_PADDED.sub(rb"\1", header))
+        return _decode(plain)
     except DECODE_ERRORS:
         return None
+
+
+def _without_zeros(found: re.Match[bytes]) -> bytes:
+    end = found.start()
+    name = found.string[found.string.rfind(b'"', 0, end) + 1 : end]
+    return b'":"' if name in _NUMBERS else found[0]

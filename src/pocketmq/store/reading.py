@@ -8,13 +8,16 @@ found or not, so that no reader stands still at something that is not there. The
 joined to one; nothing is copied here.
 """
 
-from collections.abc import Callable, Collection
+import struct
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum, auto
+from functools import cache
+from itertools import accumulate, chain
 
 import msgspec
 
 from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import NOTHING_HERE_SIZE, ConsumeQueue
+from pocketmq.store.consume_queue import ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, Entry
 from pocketmq.store.settings import StoreSettings
 
 
@@ -101,8 +104,48 @@ def read_queue(
         status = ReadStatus.OVERFLOW_ONE if offset == high else ReadStatus.OVERFLOW_BADLY
         return ReadResult(status, high, low, high)
     result = ReadResult(ReadStatus.NO_MATCH, offset, low, high, pieces=[])
+    if tag_codes is None and matches is None and _take_run(result, queue, log, limits, offset, max_count):
+        return result
     _collect(result, queue, log, limits, offset, max(1, max_count), tag_codes, matches)
     return result
+
+
+def _take_run(
+    result: ReadResult, queue: ConsumeQueue, log: CommitLog, limits: ReadLimits, offset: int, max_count: int
+) -> bool:
+    """The usual pull: nothing is filtered, and all that it may have lies in the log in one piece, as a batch or a single
+    producer left it. Then the entries are looked at together and not one by one. False: look at them one by one.
+    """
+    raw = queue.read(offset, min(max_count, limits.hot_count))
+    count = len(raw) // ENTRY_BYTES
+    if count < 2:
+        return False
+    numbers = _entries_of(count).unpack(raw)
+    offsets, sizes = numbers[::3], numbers[1::3]
+    start, end, total = offsets[0], offsets[-1] + sizes[-1], sum(sizes)
+    if end - start != total or total > limits.hot_bytes or min(sizes) <= 0:
+        return False
+    if start < log.start or end > log.written or start < log.written - limits.memory_bytes:
+        return False
+    # Records of positive size that add up to the distance between both ends may still overlap: each must begin where the
+    # one before it ended.
+    if list(accumulate(sizes, initial=start))[:-1] != list(offsets):
+        return False
+    result.status, result.count, result.size, result.next_offset = ReadStatus.FOUND, count, total, offset + count
+    result.pieces.append(log.view(start, total))
+    return True
+
+
+def _rest(queue: ConsumeQueue, offset: int, count: int) -> Iterator[Entry]:
+    """Entries that are read when they are asked for."""
+    if count:
+        yield from queue.entries(offset, count)
+
+
+@cache
+def _entries_of(count: int) -> struct.Struct:
+    """So many entries at once."""
+    return struct.Struct(">" + "qiq" * count)
 
 
 def _collect(
@@ -121,7 +164,10 @@ def _collect(
     hot_bytes, cold_bytes = limits.hot_bytes, limits.cold_bytes
     start, count, total = offset, 0, 0
     run_start = run_end = looked_at = -1
-    for log_offset, size, tags_code in queue.entries(offset, max(limits.entries, max_count)):
+    most = max(limits.entries, max_count)
+    # Unfiltered, one more than it may have is enough to see where to stop; the rest is read if those are all gone.
+    first = most if tag_codes is not None or matches is not None else min(hot_most + 1, most)
+    for log_offset, size, tags_code in chain(queue.entries(offset, first), _rest(queue, offset + first, most - first)):
         end = log_offset + size
         if log_offset < log_start or end > log_end or not 0 < size < NOTHING_HERE_SIZE:
             result.status = ReadStatus.REMOVED
