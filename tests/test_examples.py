@@ -35,7 +35,7 @@ def test_there_are_examples() -> None:
 
 def test_the_readme_shows_an_example_word_for_word() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    example = (ROOT / "examples" / "ask_for_a_route.py").read_text("utf-8")
+    example = (ROOT / "examples" / "start_a_server.py").read_text("utf-8")
     shown = readme.partition("```python\n")[2].partition("```")[0]
 
     assert shown.strip()

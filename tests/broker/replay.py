@@ -10,7 +10,7 @@ delays the rest, as it would a real client, and what took minutes then takes mil
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +22,13 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import BrokerSettings, TransactionSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError
+from pocketmq.model.flags import TransactionState
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
 from pocketmq.net.line import Line, LineSettings
 from pocketmq.protocol.bodies.registration import read_registration
+from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.record import decode_records
@@ -46,19 +48,25 @@ SETTINGS = BrokerSettings(
     store=StoreSettings(folder=Path("/data"), log_file_bytes=4 * MIB, prepared_files=1),
 )
 """As the real brokers were set up for the recordings."""
-UNDECIDED = "0"
+END_TRANSACTION, CHECK_TRANSACTION_STATE = RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE
 CALM = Weather(delay_s=(0.0001, 0.0002), segment_bytes=(64 * 1024, 64 * 1024))
 
 
 class Finding(NamedTuple):
-    """One thing that was said differently: by which frame, to which request, where, what."""
+    """One thing that was said differently: by which frame, to which request, with which codes, where, what."""
 
     frame: str
     request: Command | None
     """What was asked, in an answer; None in what the broker asks by itself."""
+    codes: tuple[int | None, int | None]
+    """Of their command and of ours; None when there was none."""
     path: str
     theirs: Any
     ours: Any
+
+    @property
+    def remark(self) -> str | None:
+        return None
 
     @property
     def release(self) -> str:
@@ -126,14 +134,13 @@ class Caller:
 class Replay:
     """One conversation with servers that were started for it."""
 
-    def __init__(self, frames: Sequence[Captured], network: MemoryNetwork) -> None:
-        self._frames = [frame for frame in frames if frame.link != "registration"]
+    def __init__(self, frames: Iterable[Captured], network: MemoryNetwork) -> None:
+        self._frames = list(_without_late_questions(frame for frame in frames if frame.link != "registration"))
         self._network = network
         self._callers: dict[str, Caller] = {}
         self._requests: dict[tuple[str, int], Command] = {}
         self._handles: dict[str, str] = {}
         self._numbers: dict[tuple[str, int], int] = {}
-        self._decided: set[str] = set()
         self._late_s = 0.0
         self._agreement = Agreement()
         self.findings: list[Finding] = []
@@ -142,8 +149,6 @@ class Replay:
     async def run(self) -> None:
         last = {frame.conn: frame for frame in self._frames}
         for frame in self._frames:
-            if self._is_about_what_was_decided(frame.command):
-                continue
             if frame.forward:
                 await self._say(frame, frame.command)
             elif frame.command.is_response:
@@ -152,18 +157,6 @@ class Replay:
                 await self._compare_question(frame, frame.command)
             if frame is last[frame.conn]:
                 self._hang_up(frame)
-
-    def _is_about_what_was_decided(self, command: Command) -> bool:
-        """The real brokers are late to note decisions, and ask again about what was decided long ago. Ours are not."""
-        ext = command.ext or {}
-        if command.code == RequestCode.CHECK_TRANSACTION_STATE and not command.is_response:
-            return ext["transactionId"] in self._decided
-        if command.code == RequestCode.END_TRANSACTION and not command.is_response:
-            decided = ext["transactionId"] in self._decided
-            if ext["commitOrRollback"] != UNDECIDED:
-                self._decided.add(ext["transactionId"])
-            return decided
-        return False
 
     # to our servers
 
@@ -184,7 +177,7 @@ class Replay:
         agreement = self._agreement
         if command.code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.VIEW_MESSAGE_BY_ID) and "offset" in ext:
             ext["offset"] = str(agreement.log.ours(int(ext["offset"])))
-        if command.code == RequestCode.END_TRANSACTION:
+        if command.code == END_TRANSACTION:
             ext["commitLogOffset"] = str(agreement.log.ours(int(ext["commitLogOffset"])))
             ext["tranStateTableOffset"] = str(agreement.own[HALF].ours(int(ext["tranStateTableOffset"])))
         if command.code == RequestCode.RECALL_MESSAGE:
@@ -216,7 +209,7 @@ class Replay:
             return  # asked before the recording began
         ours = await self._callers[frame.conn].answer(theirs.opaque)
         if ours is None:
-            self.findings.append(Finding(frame.name, request, "", theirs, None))
+            self.findings.append(Finding(frame.name, request, (theirs.code, None), "", theirs, None))
             return
         self._compare(frame, request, meaning(theirs, request), meaning(ours, request))
         if theirs.ext and ours.ext and "recallHandle" in theirs.ext and "recallHandle" in ours.ext:
@@ -225,7 +218,7 @@ class Replay:
     async def _compare_question(self, frame: Captured, theirs: Command) -> None:
         ours = await (await self._caller(frame)).pushed()
         if ours is None:
-            self.findings.append(Finding(frame.name, None, "", theirs, None))
+            self.findings.append(Finding(frame.name, None, (theirs.code, None), "", theirs, None))
             return
         self._numbers[frame.conn, theirs.opaque] = ours.opaque
         self._compare(frame, None, meaning(theirs), meaning(ours))
@@ -233,7 +226,8 @@ class Replay:
     def _compare(self, frame: Captured, request: Command | None, theirs: Any, ours: Any) -> None:
         self.compared += 1
         found = self._agreement.differences(theirs, ours)
-        self.findings += [Finding(frame.name, request, *difference) for difference in found]
+        codes = theirs["code"], ours["code"]
+        self.findings += [Finding(frame.name, request, codes, *difference) for difference in found]
 
     def _hang_up(self, frame: Captured) -> None:
         """Nothing more was recorded of a connection: nothing else may have been heard."""
@@ -241,7 +235,20 @@ class Replay:
         caller.line.close()
         for command in caller.rest():
             request = self._requests.get((frame.conn, command.opaque)) if command.is_response else None
-            self.findings.append(Finding(frame.name, request, "", None, command))
+            self.findings.append(Finding(frame.name, request, (None, command.code), "", None, command))
+
+
+def _without_late_questions(frames: Iterable[Captured]) -> Iterator[Captured]:
+    """Without what concerns decided transactions: the real brokers are late to note decisions, and ask about them again."""
+    decided: set[str] = set()
+    for frame in frames:
+        command, ext = frame.command, frame.command.ext or {}
+        if not command.is_response and command.code in (CHECK_TRANSACTION_STATE, END_TRANSACTION):
+            if ext["msgId"] in decided:
+                continue
+            if command.code == END_TRANSACTION and int(ext["commitOrRollback"]) != TransactionState.UNKNOWN:
+                decided.add(ext["msgId"])
+        yield frame
 
 
 def wall_ms(frames: Sequence[Captured]) -> int:
@@ -260,11 +267,14 @@ def _written(frame: Captured, command: Command) -> Iterator[int]:
 
 
 @asynccontextmanager
-async def replay(frames: Sequence[Captured]) -> AsyncIterator[Replay]:
-    """Servers as they were when the recording began, and the conversation, not yet held."""
+async def replay(frames: Sequence[Captured], topics: Sequence[TopicConfig] = ()) -> AsyncIterator[Replay]:
+    """Servers as they were when the recording began, with these topics, and the conversation, not yet held."""
     clock = FakeClock(asyncio.get_running_loop(), start_ms=wall_ms(frames))
     network = MemoryNetwork(weather=CALM)
     files = FaultyFiles(clock=clock)
     name_server = NameServer(NameServerSettings(port=NAME_SERVER.port), network=network, clock=clock, files=files)
-    async with name_server, Broker(SETTINGS, network=network, clock=clock, files=files):
+    async with name_server, Broker(SETTINGS, network=network, clock=clock, files=files) as broker:
+        broker.parts.topics.put(topics, clock.now_ms())
+        broker.parts.announce()
+        await asyncio.sleep(0.1)
         yield Replay(frames, network)

@@ -1,11 +1,38 @@
-"""The producer against a scripted cluster, in virtual time."""
+"""The producer as a user meets it: its life, its words, its bounds."""
 
-from tests.client.kit import cluster
+import asyncio
+import logging
+from typing import Any
 
-from pocketmq.client.results import SendStatus
+import pytest
+
+from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.results import SendResult
+from pocketmq.codes import RequestCode
+from pocketmq.errors import (
+    ConnectionLost,
+    InvalidMessage,
+    InvalidName,
+    InvalidSetting,
+    NotFound,
+    PartlySent,
+    ProtocolError,
+    RemoteError,
+    TooManyCalls,
+    TopicNotFound,
+    UsageError,
+    WrongState,
+)
+from pocketmq.model.flags import Compression, SysFlag
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.compression import decompress
+from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.testing import run
+from tests.client.kit import after, cluster, ignore, properties_of, refuse, until
+
+SEND = RequestCode.SEND_MESSAGE_V2
+BATCH = RequestCode.SEND_BATCH_MESSAGE
 
 
 def test_a_sent_message_is_stored_and_its_place_is_told() -> None:
@@ -13,22 +40,445 @@ def test_a_sent_message_is_stored_and_its_place_is_told() -> None:
         async with cluster() as c, c.producer(group="PG") as producer:
             result = await producer.send("T", b"hello", keys="k1", tags="A")
 
-            assert result.status is SendStatus.SEND_OK and result.is_ok
+            assert result.is_ok
             assert result.queue == MessageQueue("T", "broker-a", result.queue.queue_id)
             assert (result.queue_offset, len(result.message_id), len(result.offset_id)) == (0, 32, 32)
+            assert result.transaction_id == result.message_id
+            assert (result.region, result.trace_on, result.recall_handle) == ("DefaultRegion", True, None)
             assert c.broker.stored == [(result.queue.queue_id, b"hello")]
 
     run(main())
 
 
-def test_x() -> None:
+def test_a_message_can_be_sent_twice_and_is_two_messages() -> None:
     async def main() -> None:
-        async with cluster() as c, c.producer(group="PG") as producer:
-            r = await producer.send_many([Message("T", b"%d" % i) for i in range(10)])
-            assert [x.queue_offset for x in r] == list(range(10))
-            f = [producer.submit("T", b"x") for _ in range(5)]
-            for x in f:
-                await x
-            await producer.send_one_way("T", b"y")
+        async with cluster() as c, c.producer() as producer:
+            message = Message("T", b"x", tags="A")
+            first, second = await producer.send(message), await producer.send(message)
+
+            assert first.message_id != second.message_id
+            assert message.properties == {"TAGS": "A"}
+            assert len(c.broker.stored) == 2
 
     run(main())
+
+
+def test_its_life_has_one_way() -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            producer = c.new_producer()
+            with pytest.raises(WrongState, match="was not started: use `async with`"):
+                await producer.send("T", b"x")
+            await producer.start()
+            with pytest.raises(WrongState, match="is running"):
+                await producer.start()
+            await producer.send("T", b"x")
+            await producer.stop()
+            await producer.stop()
+            for call in (producer.send("T", b"x"), producer.flush(), producer.send_many([]), producer.queues("T")):
+                with pytest.raises(WrongState, match="was stopped; make a new one"):
+                    await call
+            with pytest.raises(WrongState, match="was stopped"):
+                producer.submit("T", b"x")
+            with pytest.raises(WrongState, match="was stopped"):
+                await producer.start()
+            await c.new_producer().stop()
+
+    run(main())
+
+
+def test_starting_needs_no_server() -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            c.name_server.close()
+            c.broker.close()
+            async with c.producer():
+                await asyncio.sleep(100)
+
+    run(main())
+
+
+def test_options_are_checked_when_it_is_made() -> None:
+    with pytest.raises(InvalidSetting, match="did you mean 'group'"):
+        AsyncProducer("a:9876", gruop="x")  # type: ignore[call-arg]
+    with pytest.raises(InvalidSetting, match="give check or listener, not both"):
+        AsyncProducer("a:9876", group="x", check=lambda m: True, listener=object())  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match="transactions need a group of their own"):
+        AsyncProducer("a:9876", check=lambda m: True)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (("T", b""), "the body is empty"),
+        (("T", b"x" * 101), "the body has 101 bytes; at most 100 may be sent"),
+        (("T", "text"), "the body is str, not bytes; a text is sent as text.encode"),
+        (("SCHEDULE_TOPIC_XXXX", b"x"), "only brokers write to the topic"),
+        (("T", None), "a message to topic 'T' needs a body"),
+    ],
+)
+def test_what_no_broker_would_take_is_refused_before_it_is_sent(message: tuple[Any, Any], said: str) -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(max_message_bytes=100, batch_bytes=100) as producer:
+            with pytest.raises(UsageError, match=said):
+                await producer.send(*message)
+            with pytest.raises(UsageError, match=said):
+                producer.submit(*message)
+            assert producer.in_flight == 0
+            await producer.send("T", b"x" * 100)
+            assert len(c.broker.sends) == 1
+
+    run(main())
+
+
+def test_names_and_properties_are_checked_before_anything_is_sent() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            with pytest.raises(InvalidName):
+                await producer.send("bad topic", b"x")
+            with pytest.raises(InvalidMessage, match="is used by RocketMQ itself"):
+                await producer.send("T", b"x", properties={"UNIQ_KEY": "1"})
+            with pytest.raises(InvalidMessage, match=r"take 40\d\d\d bytes; at most 32767"):
+                await producer.send("T", b"x", properties={"a": "ü" * 20_000})
+            with pytest.raises(UsageError, match="a whole Message was given, so tags must be given to it"):
+                await producer.send(Message("T", b"x"), tags="A")
+            with pytest.raises(UsageError, match="so body must be given to it"):
+                await producer.send(Message("T", b"x"), b"y")
+            assert not c.broker.heard
+
+    run(main())
+
+
+def test_bodies_that_are_no_bytes_but_like_them_are_taken() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            await producer.send("T", bytearray(b"x"))  # type: ignore[arg-type]
+            await producer.send("T", memoryview(b"y"))  # type: ignore[arg-type]
+
+            assert [body for _, body in c.broker.stored] == [b"x", b"y"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(("size", "compressed"), [(4095, False), (4096, True), (4097, True)])
+@pytest.mark.parametrize("kind", list(Compression))
+def test_bodies_from_4_kib_on_are_compressed(size: int, compressed: bool, kind: Compression) -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(compression=kind) as producer:
+            await producer.send("T", b"x" * size)
+
+            (command,) = c.broker.sends
+            flag = int((command.ext or {})["f"])
+            assert bool(flag & SysFlag.COMPRESSED) is compressed
+            assert decompress(command.body, flag) == b"x" * size
+
+    run(main())
+
+
+def test_back_pressure_by_count_makes_senders_wait() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(max_in_flight_messages=10) as producer:
+            c.broker.answers[SEND] = after(0.5, c.broker.store)
+            sends = [asyncio.create_task(producer.send("T", b"x")) for _ in range(25)]
+            await asyncio.sleep(0.4)
+            assert (producer.in_flight, len(c.broker.sends)) == (10, 10)
+
+            with pytest.raises(TooManyCalls, match="10 messages with"):
+                producer.submit("T", b"x")
+            await producer.wait_room()
+
+            assert all(result.is_ok for result in await asyncio.gather(*sends))
+            assert producer.in_flight == 0
+
+    run(main())
+
+
+def test_back_pressure_by_bytes_makes_senders_wait() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(max_in_flight_bytes=5_000) as producer:
+            c.broker.answers[SEND] = after(0.5, c.broker.store)
+            sends = [asyncio.create_task(producer.send("T", b"x" * 2_000)) for _ in range(6)]
+            await asyncio.sleep(0.4)
+            assert producer.in_flight == 2
+
+            await asyncio.gather(*sends)
+
+    run(main())
+
+
+def test_submitted_messages_are_futures_and_go_out_in_order() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            queue = MessageQueue("T", "broker-a", 1)
+            done: list[SendResult] = []
+            await producer.send("T", b"warm", queue=queue)
+
+            futures = [producer.submit("T", b"%d" % n, queue=queue) for n in range(50)]
+            futures[0].add_done_callback(lambda future: done.append(future.result()))
+            assert producer.in_flight == 50
+
+            results = await asyncio.gather(*futures)
+            assert [result.queue_offset for result in results] == list(range(1, 51))
+            assert done == results[:1]
+            assert [body for _, body in c.broker.stored[1:]] == [b"%d" % n for n in range(50)]
+            assert producer.in_flight == 0
+
+    run(main())
+
+
+def test_a_submitted_message_is_tried_again_after_a_lost_line_but_not_after_a_refusal() -> None:
+    async def main() -> None:
+        async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
+            await asyncio.gather(*(producer.send("T", b"x") for _ in range(8)))
+            c.brokers["broker-a"].answers[SEND] = ignore
+            futures = [producer.submit("T", b"y") for _ in range(8)]
+            await asyncio.sleep(0.1)
+            c.network.cut(c.brokers["broker-a"].address)
+            assert {(await future).queue.broker_name for future in futures} == {"broker-b"}
+
+            for broker in c.brokers.values():
+                broker.answers[SEND] = refuse(14)
+            before = sum(len(broker.sends) for broker in c.brokers.values())
+            with pytest.raises(RemoteError):
+                await producer.submit("T", b"z")
+            assert sum(len(broker.sends) for broker in c.brokers.values()) == before + 1
+
+    run(main())
+
+
+def test_who_gives_up_on_a_submitted_message_gives_its_room_back() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            await producer.send("T", b"x")
+            c.broker.answers[SEND] = after(1, c.broker.store)
+            future = producer.submit("T", b"x")
+            future.cancel()
+            await asyncio.sleep(0)
+            assert producer.in_flight == 0
+
+            retried = producer.submit("T", b"x")
+            await asyncio.sleep(0.01)
+            c.network.cut(c.broker.address)
+            await asyncio.sleep(0.0005)
+            retried.cancel()
+            await asyncio.sleep(2)
+            assert producer.in_flight == 0
+
+    run(main())
+
+
+def test_stopping_waits_for_what_is_on_its_way() -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            producer = c.new_producer()
+            await producer.start()
+            await producer.send("T", b"x")
+            c.broker.answers[SEND] = after(1, c.broker.store)
+            futures = [producer.submit("T", b"y") for _ in range(5)]
+
+            await producer.stop()
+
+            assert all(future.result().is_ok for future in futures)
+            assert len(c.broker.stored) == 6
+
+    run(main())
+
+
+def test_stopping_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            producer = c.new_producer(stop_timeout_ms=700, send_timeout_ms=60_000)
+            await producer.start()
+            await producer.send("T", b"x")
+            c.broker.answers[SEND] = ignore
+            lost = asyncio.create_task(producer.send("T", b"y"))
+            await asyncio.sleep(0.01)
+            started = asyncio.get_running_loop().time()
+
+            await producer.stop()
+
+            assert asyncio.get_running_loop().time() - started == pytest.approx(0.7, abs=0.1)
+            with pytest.raises((ConnectionLost, WrongState)):
+                await lost
+
+    run(main())
+    assert any("1 messages were still on their way" in record.message for record in caplog.records)
+
+
+def test_a_sender_that_waits_for_room_hears_that_the_producer_was_stopped() -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            producer = c.new_producer(max_in_flight_messages=1)
+            await producer.start()
+            c.broker.answers[SEND] = after(1, c.broker.store)
+            first, second = (asyncio.create_task(producer.send("T", b"x")) for _ in range(2))
+            await asyncio.sleep(0.1)
+
+            await producer.stop()
+
+            assert (await first).is_ok
+            with pytest.raises(WrongState, match="was stopped"):
+                await second
+
+    run(main())
+
+
+def test_many_messages_travel_in_batches_and_keep_their_places() -> None:
+    async def main() -> None:
+        async with cluster(topics=("T", "U")) as c, c.producer() as producer:
+            messages = [Message("T" if n % 3 else "U", b"%d" % n) for n in range(30)]
+            messages.insert(7, Message("T", b"later", delay_level=3))
+            messages.insert(9, Message("T", b"x" * 5000))
+
+            results = await producer.send_many(messages)
+
+            assert [result.queue.topic for result in results] == [message.topic for message in messages]
+            assert len(c.broker.requests(BATCH)) == 2
+            assert len(c.broker.requests(SEND)) == 2
+            assert len({result.message_id for result in results}) == 32
+            batch = [result for at, result in enumerate(results) if messages[at].topic == "U"]
+            assert [result.queue_offset for result in batch] == list(range(10))
+            assert await producer.send_many([]) == []
+
+    run(main())
+
+
+def test_a_batch_of_one_is_a_message() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            (result,) = await producer.send_many([Message("T", b"x", tags="A")])
+
+            assert result.is_ok
+            assert properties_of(c.broker.requests(SEND)[0])["TAGS"] == "A"
+
+    run(main())
+
+
+def test_large_batches_are_cut_and_sent_one_after_the_other() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(max_message_bytes=10_000, batch_bytes=10_000) as producer:
+            queue = MessageQueue("T", "broker-a", 2)
+            results = await producer.send_many([Message("T", b"x" * 900) for _ in range(30)], queue=queue)
+
+            assert [result.queue_offset for result in results] == list(range(30))
+            assert len(c.broker.requests(BATCH)) == 3
+            assert all(len(command.body) <= 10_000 for command in c.broker.requests(BATCH))
+
+    run(main())
+
+
+def test_when_a_later_batch_fails_it_is_told_what_was_stored() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(max_message_bytes=10_000, batch_bytes=10_000) as producer:
+            c.broker.script(BATCH, c.broker.store, refuse(13))
+
+            with pytest.raises(PartlySent, match="10 of 15 messages were stored") as caught:
+                await producer.send_many([Message("T", b"x" * 900) for _ in range(15)])
+
+            assert [result is not None for result in caught.value.results] == [True] * 10 + [False] * 5
+            assert isinstance(caught.value.__cause__, RemoteError)
+
+            c.broker.script(BATCH, refuse(13))
+            with pytest.raises(RemoteError):
+                await producer.send_many([Message("T", b"x" * 900) for _ in range(15)])
+
+    run(main())
+
+
+def test_all_messages_are_checked_before_the_first_is_sent() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            with pytest.raises(InvalidMessage, match="empty"):
+                await producer.send_many([Message("T", b"x"), Message("T", b"")])
+
+            assert not c.broker.sends
+
+    run(main())
+
+
+def test_the_queues_of_a_topic_are_told() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            assert await producer.queues("T") == [MessageQueue("T", "broker-a", number) for number in range(4)]
+            with pytest.raises(TopicNotFound):
+                await producer.queues("U")
+
+    run(main())
+
+
+def test_a_namespace_is_seen_by_brokers_only() -> None:
+    async def main() -> None:
+        async with cluster(topics=("NS%T",)) as c, c.producer(namespace="NS", group="PG") as producer:
+            queues = await producer.queues("T")
+            result = await producer.send("T", b"x", queue=queues[1])
+            chosen = await producer.send("T", b"x", selector=lambda found, message, key: found[2])
+            (many,) = await producer.send_many([Message("T", b"y")], queue=queues[3])
+            await asyncio.sleep(0.1)
+
+            assert queues[0] == MessageQueue("T", "broker-a", 0)
+            assert (result.queue, chosen.queue, many.queue) == (queues[1], queues[2], queues[3])
+            assert {(command.ext or {})["b"] for command in c.broker.sends} == {"NS%T"}
+            assert {(command.ext or {})["a"] for command in c.broker.sends} == {"NS%PG"}
+            assert properties_of(c.broker.sends[0])["INSTANCE_ID"] == "NS"
+            assert c.broker.heartbeats[0].producer_data_set[0].group_name == "NS%PG"
+
+    run(main())
+
+
+def test_a_timed_message_is_taken_back_by_its_handle() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(group="PG") as producer:
+            handle = str(RecallHandle("T", "broker-a", 1_700_000_000_001, "A" * 32))
+            c.broker.answers[RequestCode.RECALL_MESSAGE] = lambda command: command.reply(ext={"msgId": "A" * 32})
+
+            assert await producer.recall("T", handle) == "A" * 32
+            (command,) = c.broker.requests(RequestCode.RECALL_MESSAGE)
+            assert command.ext == {"topic": "T", "recallHandle": handle, "producerGroup": "PG", "bname": "broker-a"}
+
+            with pytest.raises(ProtocolError, match="recall handle"):
+                await producer.recall("T", "nonsense")
+            c.broker.answers[RequestCode.RECALL_MESSAGE] = refuse(22)
+            with pytest.raises(NotFound):
+                await producer.recall("T", handle)
+
+    run(main())
+
+
+def test_producers_of_one_loop_share_lines_and_leave_one_by_one() -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            async with c.producer(group="A") as a:
+                async with c.producer(group="B") as b:
+                    await asyncio.gather(a.send("T", b"x"), b.send("T", b"y"))
+                    assert len(c.broker.peers) == 1
+                await a.send("T", b"z")
+                assert [(e.ext or {}).get("producerGroup") for e in c.broker.requests(35)] == ["B"]
+            await until(lambda: not c.network.connections)
+
+    run(main())
+
+
+def test_a_crash_of_a_broker_and_a_name_server_is_survived(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with cluster("broker-a", "broker-b", seed=3) as c, c.producer() as producer:
+            sent = 0
+            for step in range(120):
+                if step == 20:
+                    c.brokers["broker-a"].close()
+                if step == 40:
+                    c.name_server.close()
+                if step == 60:
+                    await c.brokers["broker-a"].start()
+                    await c.name_server.start()
+                assert (await producer.send("T", b"%d" % step)).is_ok
+                sent += 1
+                await asyncio.sleep(1)
+
+            stored = [body for broker in c.brokers.values() for _, body in broker.stored]
+            assert sent == 120
+            assert set(stored) >= {b"%d" % step for step in range(120)}
+            assert len(c.brokers["broker-a"].peers) == 2
+
+    caplog.set_level(logging.WARNING, "pocketmq")
+    run(main())
+    assert len(caplog.records) < 12, "each thing is said once"

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from pocketmq.broker.topics import MAX_QUEUES
-from pocketmq.errors import ImpossibleRequest
+from pocketmq.errors import ImpossibleRequest, NoPermission
+from pocketmq.model.names import TRANSACTION_CHECK_GROUP
 from pocketmq.protocol.bodies.data_version import DataVersion
 from pocketmq.protocol.bodies.offsets import ConsumerOffsets
 
@@ -179,6 +180,18 @@ class OffsetTable:
                 cloned.append(topic)
         return cloned
 
+    def lower_to(self, end_of: Callable[[str, int], int]) -> list[str]:
+        """Set whoever is ahead of the end of a queue back to it; which rows, as `topic@group`."""
+        lowered = []
+        for rows in self._rows.values():
+            for topic, row in rows.items():
+                ends = ((queue_id, end_of(topic, queue_id)) for queue_id in row.offsets)
+                ahead = {queue_id: end for queue_id, end in ends if row.offsets[queue_id] > end}
+                if ahead:
+                    self._set(row, ahead)
+                    lowered.append(row.key)
+        return lowered
+
     def delete_topic(self, topic: str) -> None:
         for group in [group for group, rows in self._rows.items() if topic in rows]:
             self._empty(self._rows[group].pop(topic))
@@ -258,6 +271,12 @@ class OffsetTable:
                 self._texts[key] = _encode({key: kept})[1:-1]
         self.version = saved.data_version
         return strange
+
+
+def refuse_own_group(group: str) -> None:
+    """NoPermission for the group whose offsets say which transactions are open: who moved them would hide some for ever."""
+    if group == TRANSACTION_CHECK_GROUP:
+        raise NoPermission(f"group {group} belongs to the broker itself: nobody else may set its offsets")
 
 
 def reset_target(queue: QueueFacts, offset: int | None, time_ms: int, at_time: Callable[[int], int]) -> int:

@@ -127,6 +127,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"instance_name {self.instance_name!r} is empty or holds '@', which separates client ids"
             )
 
+    @property
+    def keeps_default_name(self) -> bool:
+        """Whether the default instance name is used as it is, instead of standing for one of this process."""
+        return False
+
 
 class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
     """What a producer needs beside that."""

@@ -414,6 +414,14 @@ class MessageStore:
         """Topics that have queues, whether or not anybody still knows them."""
         return list(dict.fromkeys(queue.topic for queue in self._queues))
 
+    def topic_queues(self) -> dict[str, int]:
+        """Topics that have messages, each with how many queues it has at least: one more than the largest id."""
+        found: dict[str, int] = {}
+        for queue in self._queues:
+            if queue.max_offset > queue.min_offset:
+                found[queue.topic] = max(found.get(queue.topic, 0), queue.queue_id + 1)
+        return found
+
     # by hand
 
     def drop_expired(self) -> int:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.offsets import OffsetTable, QueueFacts
+from pocketmq.broker.offsets import OffsetTable, QueueFacts, refuse_own_group
 from pocketmq.broker.topics import TopicTable
 from pocketmq.errors import GroupNotFound, InvalidParameter, NotFound, TopicNotFound
 from pocketmq.net.peer import Peer
@@ -46,6 +46,7 @@ class Consuming:
     def update(self, peer: Peer, head: UpdateOffsetHead, body: bytes) -> bytes:
         """A member says how far it is."""
         ext = head.ext
+        refuse_own_group(ext.consumer_group)
         if ext.consumer_group not in self._groups:
             raise GroupNotFound(f"group {ext.consumer_group} does not exist on this broker")
         if ext.topic not in self._topics:

@@ -144,6 +144,7 @@ class Pulling:
         if moved is not None:
             return self._moved(head, group, moved)
         if may_wait and ext.sys_flag & PullFlag.COMMIT_OFFSET:
+            refuse_own_group(ext.consumer_group)
             self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset)
         found, seconds = self._read(ext, wanted)
         code, remark = _OUTCOMES[found.status]

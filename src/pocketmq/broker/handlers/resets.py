@@ -13,7 +13,7 @@ from pocketmq.broker.asking import peer_of, require_version
 from pocketmq.broker.client_info import ClientInfo
 from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.members import Members
-from pocketmq.broker.offsets import OffsetTable, QueueFacts, pushed_target, reset_target
+from pocketmq.broker.offsets import OffsetTable, QueueFacts, pushed_target, refuse_own_group, reset_target
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -66,6 +66,7 @@ class ResetHandlers:
 
     async def reset(self, request: Request[ResetOffset]) -> Reply:
         header = request.header
+        refuse_own_group(header.group)
         targets = self._targets(header)
         if not self._settings.now.server_side_reset:
             return self._push(request, targets)
@@ -155,6 +156,7 @@ class ResetHandlers:
 
     async def clone(self, request: Request[CloneGroupOffset]) -> Reply:
         header = request.header
+        refuse_own_group(header.dest_group)
         self._groups.ensure(header.dest_group, self._clock.now_ms())
         wanted = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
         topics = [topic for topic in wanted if self._may_clone(header, topic)]

@@ -1,0 +1,1 @@
+"""The broker under load, beside the Apache broker where Java is."""
