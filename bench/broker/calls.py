@@ -7,6 +7,7 @@ from typing import Self
 
 import msgspec
 
+from bench.broker.frames import FIRST_OPAQUE
 from bench.broker.shots import NotMeasured
 from pocketmq.codes import Language, RequestCode, ResponseCode
 from pocketmq.protocol.command import Command, decode_command, encode_command
@@ -19,10 +20,10 @@ class Line:
     """One connection; one request at a time."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = TIMEOUT_S) -> None:
-        self._socket = socket.create_connection((host, port), timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.create_connection((host, port), timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._frames = FrameSplitter()
-        self._opaque = 0
+        self._opaque = FIRST_OPAQUE
 
     def __enter__(self) -> Self:
         return self
@@ -33,14 +34,14 @@ class Line:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def answer(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
         """Whatever the broker answers."""
         self._opaque += 1
-        self._socket.sendall(encode_command(Command(code, ext, body, opaque=self._opaque, language=Language.JAVA)))
+        self.socket.sendall(encode_command(Command(code, ext, body, opaque=self._opaque, language=Language.JAVA)))
         while True:
-            data = self._socket.recv(1 << 16)
+            data = self.socket.recv(1 << 16)
             if not data:
                 raise ConnectionError("the broker closed the connection")
             for frame in self._frames.feed(data):

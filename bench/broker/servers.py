@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -84,9 +84,6 @@ def null_server(folder: Path, program: Path) -> Iterator[Target]:
     with _started([str(program), str(port)], folder) as process:
         _until_open(port, process)
         yield Target(NULL, port, (process.pid,), (process.pid,))
-
-
-Start = Callable[[Path, Wishes], "contextmanager[Target]"]
 
 
 def reason_without_apache() -> str:

@@ -1,7 +1,7 @@
 """What is asked of a broker, what one shot at it found, and the middle of several shots.
 
-    Shape ── a generator fires for a second ──► Shot      again, in turn with the other brokers
-    [Shot, Shot, Shot] ── median of each number ──► Result
+Shape ── a generator fires for a second ──► Shot      again, in turn with the other brokers
+[Shot, Shot, Shot] ── median of each number ──► Result
 """
 
 import statistics
@@ -95,7 +95,7 @@ def middle(shots: Sequence[Shot]) -> Result:
     """At least one shot is needed."""
 
     def median(name: str) -> float:
-        return statistics.median(getattr(shot, name) for shot in shots)
+        return float(statistics.median(getattr(shot, name) for shot in shots))
 
     return Result(
         rate=median("rate"),

@@ -157,6 +157,10 @@ class PartlySent(PocketMQError):
         return f"{stored} of {len(self.results)} messages were stored before one could not be; `results` tells which"
 
 
+class DataLost(PocketMQError):
+    """Messages that were still to be read are gone: deleted, cut off, or of a topic that was made anew; the text names them."""
+
+
 class StoreError(PocketMQError):
     """The store cannot do what was asked."""
 

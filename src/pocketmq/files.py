@@ -258,6 +258,11 @@ def write_atomically(files: Files, path: Path, data: bytes) -> None:
     files.sync_dir(path.parent)
 
 
+def home_folder() -> Path:
+    """The home folder of the user; RuntimeError when there is none to be found."""
+    return Path.home()
+
+
 def memory_bytes() -> int:
     """Memory of this machine: how much of what was written lately a read finds without the disk."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -153,12 +153,12 @@ class Agreement:
             case OwnOffset(queue, value):
                 return queue == ours.queue and self.own[queue].agree(value, ours.value)
             case Moment(ms):
-                return abs(ms - ours.ms) <= MOMENT_MS
+                return bool(abs(ms - ours.ms) <= MOMENT_MS)
             case Rate():
                 return True
             case UniqueId(text, made_up):
-                learned = self.ids.agree(text, ours.text) if made_up else self.ids.known(text, ours.text)
-                return learned or text == ours.text
+                same = self.ids.agree if made_up else self.ids.known
+                return bool(text == ours.text) or same(text, ours.text)
         return bool(theirs == ours)
 
 
@@ -175,7 +175,8 @@ def _body(code: int, body: bytes) -> Any:
     if not body:
         return None
     if code in RECORDS:
-        return [_record(message) for message in decode_records(body)]
+        is_half = code == RequestCode.CHECK_TRANSACTION_STATE
+        return [_record(message, is_half) for message in decode_records(body)]
     try:
         return _json(read_json(body))
     except PocketMQError:
@@ -194,11 +195,11 @@ def _json(value: Any, name: str = "") -> Any:
     return Moment(value) if name in _MOMENTS and isinstance(value, int) else value
 
 
-def _record(message: StoredMessage) -> dict[str, Any]:
+def _record(message: StoredMessage, is_half: bool) -> dict[str, Any]:
     return {
         "topic": message.topic,
         "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
+        "queue_offset": OwnOffset(HALF, message.queue_offset) if is_half else message.queue_offset,
         "log_offset": LogOffset(message.log_offset),
         "body": message.body,
         "flag": message.flag,

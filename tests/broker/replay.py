@@ -37,8 +37,8 @@ from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, Weather
 
 NAME_SERVER = Address("127.0.0.1", 19000)
 BROKER = Address("127.0.0.1", 19010)
-PATIENCE_S = 40.0
-"""Virtual time that we may be late with an answer."""
+PATIENCE_S = 6.0
+"""How much later than the real broker ours may speak: as long as its longest rounds take."""
 SETTINGS = BrokerSettings(
     port=BROKER.port,
     name_servers=(NAME_SERVER,),
@@ -53,28 +53,36 @@ CALM = Weather(delay_s=(0.0001, 0.0002), segment_bytes=(64 * 1024, 64 * 1024))
 
 
 class Finding(NamedTuple):
-    """One thing that was said differently: by which frame, to which request, with which codes, where, what."""
+    """One thing that was said differently: by which frame, where, and what."""
 
     frame: str
-    request: Command | None
-    """What was asked, in an answer; None in what the broker asks by itself."""
-    codes: tuple[int | None, int | None]
-    """Of their command and of ours; None when there was none."""
     path: str
     theirs: Any
     ours: Any
-
-    @property
-    def remark(self) -> str | None:
-        return None
+    request: Command | None
+    """What is answered; None in what the broker asks by itself."""
+    their_command: Command | None
+    our_command: Command | None
+    """What it was said in; None when nothing was said."""
 
     @property
     def release(self) -> str:
         return self.frame.split("/")[1]
 
     @property
+    def name(self) -> str:
+        """Of the field."""
+        return self.path.rpartition(".")[2]
+
+    @property
     def asked(self) -> int | None:
         return self.request.code if self.request else None
+
+    @property
+    def codes(self) -> tuple[int | None, int | None]:
+        """Theirs and ours."""
+        theirs, ours = self.their_command, self.our_command
+        return theirs.code if theirs else None, ours.code if ours else None
 
     def __str__(self) -> str:
         return f"{self.frame} to {self.asked}: {self.path}: theirs {self.theirs!r}, ours {self.ours!r}"
@@ -103,17 +111,17 @@ class Caller:
     def send(self, command: Command) -> None:
         self.line.write(encode_command(command))
 
-    async def answer(self, opaque: int) -> Command | None:
+    async def answer(self, opaque: int, until: float) -> Command | None:
         """The answer with this number; None when it does not come."""
         while opaque not in self._answers:
-            if not await self._hears():
+            if not await self._hears(until):
                 return None
         return self._answers.pop(opaque)
 
-    async def pushed(self) -> Command | None:
+    async def pushed(self, until: float) -> Command | None:
         """The next thing that the broker asks by itself; None when nothing comes."""
         while not self._pushed:
-            if not await self._hears():
+            if not await self._hears(until):
                 return None
         return self._pushed.pop(0)
 
@@ -121,10 +129,10 @@ class Caller:
         """What was heard and never expected."""
         return [*self._answers.values(), *self._pushed]
 
-    async def _hears(self) -> bool:
+    async def _hears(self, until: float) -> bool:
         self._heard.clear()
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout_at(until):
                 await self._heard.wait()
         except TimeoutError:
             return False
@@ -207,27 +215,27 @@ class Replay:
         request = self._requests.get((frame.conn, theirs.opaque))
         if request is None:
             return  # asked before the recording began
-        ours = await self._callers[frame.conn].answer(theirs.opaque)
-        if ours is None:
-            self.findings.append(Finding(frame.name, request, (theirs.code, None), "", theirs, None))
-            return
-        self._compare(frame, request, meaning(theirs, request), meaning(ours, request))
-        if theirs.ext and ours.ext and "recallHandle" in theirs.ext and "recallHandle" in ours.ext:
-            self._handles[theirs.ext["recallHandle"]] = ours.ext["recallHandle"]
+        ours = await self._callers[frame.conn].answer(theirs.opaque, self._until(frame))
+        self._compare(frame, theirs, ours, request)
+        if ours and (handle := (theirs.ext or {}).get("recallHandle")):
+            self._handles[handle] = (ours.ext or {}).get("recallHandle", handle)
 
     async def _compare_question(self, frame: Captured, theirs: Command) -> None:
-        ours = await (await self._caller(frame)).pushed()
-        if ours is None:
-            self.findings.append(Finding(frame.name, None, (theirs.code, None), "", theirs, None))
-            return
-        self._numbers[frame.conn, theirs.opaque] = ours.opaque
-        self._compare(frame, None, meaning(theirs), meaning(ours))
+        ours = await (await self._caller(frame)).pushed(self._until(frame))
+        self._compare(frame, theirs, ours, None)
+        if ours:
+            self._numbers[frame.conn, theirs.opaque] = ours.opaque
 
-    def _compare(self, frame: Captured, request: Command | None, theirs: Any, ours: Any) -> None:
+    def _until(self, frame: Captured) -> float:
+        return frame.at + self._late_s + PATIENCE_S
+
+    def _compare(self, frame: Captured, theirs: Command, ours: Command | None, request: Command | None) -> None:
         self.compared += 1
-        found = self._agreement.differences(theirs, ours)
-        codes = theirs["code"], ours["code"]
-        self.findings += [Finding(frame.name, request, codes, *difference) for difference in found]
+        if ours is None:
+            self.findings.append(Finding(frame.name, "", theirs, None, request, theirs, None))
+            return
+        found = self._agreement.differences(meaning(theirs, request), meaning(ours, request))
+        self.findings += [Finding(frame.name, *difference, request, theirs, ours) for difference in found]
 
     def _hang_up(self, frame: Captured) -> None:
         """Nothing more was recorded of a connection: nothing else may have been heard."""
@@ -235,7 +243,7 @@ class Replay:
         caller.line.close()
         for command in caller.rest():
             request = self._requests.get((frame.conn, command.opaque)) if command.is_response else None
-            self.findings.append(Finding(frame.name, request, (None, command.code), "", None, command))
+            self.findings.append(Finding(frame.name, "", None, command, request, None, command))
 
 
 def _without_late_questions(frames: Iterable[Captured]) -> Iterator[Captured]:

@@ -27,12 +27,14 @@ from pocketmq.protocol.api.pulling import PullMessage
 from pocketmq.protocol.api.sending import SendMessage, SendMessageV2
 from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, MessageModel
 from pocketmq.protocol.bodies.topics import TopicConfig
-from pocketmq.protocol.command import ONEWAY, Command
+from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.frames import Frame, split_frames
 from pocketmq.protocol.java_json import write_body
 from pocketmq.protocol.record import decode_records
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, run
+from pocketmq.testing.disk.faults import Stall
 
 P = ParamSpec("P")
 
@@ -126,10 +128,6 @@ def request(code: int, header: Fields | None = None, body: bytes = b"", *, binar
     return Command(code, fields, body, encoding=encoding)
 
 
-def one_way(command: Command) -> Command:
-    return replace(command, flag=command.flag | ONEWAY)
-
-
 def sending(
     topic: str = "T",
     queue_id: int = 0,
@@ -187,6 +185,31 @@ class RunningBroker:
         await self.network.at(host).connect(lambda: client.peer.line, self.broker.address)
         return client
 
+    def peer_of(self, client: Client) -> Peer:
+        """The broker's end of a client's connection."""
+        peers = self.broker._started_server.peers
+        (peer,) = (one for one in peers if one.address == client.peer.line.own_address)
+        return peer
+
+    def serve_now(self, client: Client, *commands: Command) -> "list[asyncio.Future[Command]]":
+        """Let the broker take these requests as one turn now; what it leaves for later has not begun when this returns."""
+        frames: list[Frame] = []
+
+        def taken(command: Command) -> Callable[[int], bytes]:
+            def encode(number: int) -> bytes:
+                frames.extend(split_frames(encode_command(replace(command, opaque=number))))
+                return b""
+
+            return encode
+
+        answers = [client.peer.ask_encoded(command.code, taken(command), CALL_S) for command in commands]
+        self.turns.take(self.peer_of(client), frames)
+        return answers
+
+    def stall_syncs(self) -> Stall:
+        """From now on the log is not synced, until this is released."""
+        return self.disk.stall("sync", "*commitlog*", times=None)
+
     def make_topic(self, name: str = "T", queues: int = 4, perm: int = 6, *, order: bool = False) -> None:
         self.parts.topics.put([TopicConfig(name, queues, queues, perm, order=order)], 0)
 
@@ -223,8 +246,11 @@ async def running(
     async with broker:
         for is_at_work in _threads(broker):
             loop.hold_while(is_at_work)
-        yield RunningBroker(broker, disk, network, clock)
-        disk.heal()
+        await settled()  # the first files of the log are made
+        try:
+            yield RunningBroker(broker, disk, network, clock)
+        finally:
+            disk.heal()
 
 
 def _threads(broker: Broker) -> Iterable[Callable[[], bool]]:

@@ -1,6 +1,7 @@
 """Held pulls: who is woken by what, and when."""
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -77,12 +78,12 @@ def test_a_message_of_another_queue_wakes_nobody(other: Arrival) -> None:
     ("wanted", "news", "waits_s"),
     [
         (TAG_A, arrival(tags_code=CODE_A), 1.0),
-        (TAG_A, arrival(tags_code=CODE_B), 5.0),
+        (TAG_A, arrival(tags_code=CODE_B), 6.0),
         (RED, arrival(100), 1.0),
-        (RED, arrival(200), 5.0),
+        (RED, arrival(200), 6.0),
     ],
 )
-def test_a_wanted_message_wakes_at_once_and_an_unwanted_one_at_the_next_look(
+def test_a_wanted_message_wakes_at_once_and_an_unwanted_one_a_while_later(
     wanted: Filter, news: Arrival, waits_s: float
 ) -> None:
     async def story() -> None:
@@ -91,6 +92,25 @@ def test_a_wanted_message_wakes_at_once_and_an_unwanted_one_at_the_next_look(
         waited_s, _ = await asyncio.gather(waited(held, wanted), after(1.0, held, news))
 
         assert waited_s == pytest.approx(waits_s)
+
+    virtual_loop.run(story())
+
+
+def test_the_while_begins_with_the_first_unwanted_message_and_ends_with_the_time_of_the_pull() -> None:
+    async def story() -> None:
+        held = arrivals()
+        unwanted = arrival(tags_code=CODE_B)
+
+        many, *_ = await asyncio.gather(
+            waited(held, TAG_A), *(after(second, held, unwanted) for second in (1, 2, 3, 4))
+        )
+        late, _ = await asyncio.gather(waited(held, TAG_A), after(12.0, held, unwanted))
+        wanted, *_ = await asyncio.gather(
+            waited(held, TAG_A), after(1.0, held, unwanted), after(2.0, held, arrival(tags_code=CODE_A))
+        )
+
+        assert (many, late, wanted) == pytest.approx((6.0, 15.0, 2.0))
+        assert not [one for one in asyncio.get_running_loop()._scheduled if not one.cancelled()]  # type: ignore[attr-defined]
 
     virtual_loop.run(story())
 
@@ -109,7 +129,7 @@ def test_a_record_that_is_gone_again_does_not_wake_by_its_properties() -> None:
 
         waited_s, _ = await asyncio.gather(waited(held, RED), after(1.0, held, gone))
 
-        assert waited_s == pytest.approx(5.0)
+        assert waited_s == pytest.approx(6.0)
 
     virtual_loop.run(story())
 
@@ -146,6 +166,25 @@ def test_a_queue_or_a_topic_can_be_woken_whatever_is_wanted() -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(3.0, held.wake_topic, "T")
         assert await waited(held, RED) == pytest.approx(3.0)
+
+    virtual_loop.run(story())
+
+
+def test_whoever_is_about_to_wait_can_see_that_readers_were_woken_since() -> None:
+    async def story() -> None:
+        held = arrivals()
+        seen = [held.calls]
+
+        held.wake("T", 0)
+        seen.append(held.calls)
+        held.wake_topic("T")
+        seen.append(held.calls)
+        held.notify([arrival()])
+        seen.append(held.calls)
+        held.stop()
+        seen.append(held.calls)
+
+        assert [later - earlier for earlier, later in itertools.pairwise(seen)] == [1, 1, 0, 1]
 
     virtual_loop.run(story())
 

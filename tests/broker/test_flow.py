@@ -2,9 +2,10 @@
 
 import pytest
 
-from pocketmq.broker.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
+from pocketmq.broker.flow import RETRY_AFTER_MS, Cause, Kind, LogGate, Waiting, WaitingRequests
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.errors import StoreBusy, SystemBusy
+from pocketmq.model.retry_after import retry_after_ms
 from pocketmq.net.peer import Peer
 
 PEER = Peer()
@@ -124,30 +125,48 @@ def test_the_gate_shuts_when_the_log_has_taken_nothing_for_a_second() -> None:
 
     gate.refused(StoreBusy("no room"), 10.0)
     assert not gate.is_open
-    assert not gate.is_shut(10.9)
-    gate.refused(StoreBusy("no room"), 11.001)
+    assert not gate.is_shut(11.0)
+    gate.refused(StoreBusy("still no room"), 11.0)
 
     assert gate.is_shut(11.005)
     assert gate.busy_ms(11.005) == 1005
-    assert gate.why == "no room"
+    assert gate.why == "still no room"
 
 
-def test_a_shut_gate_lets_one_send_try_in_every_sweep() -> None:
-    gate = LogGate(FlowSettings(sweep_interval_ms=10))
-    gate.refused(StoreBusy("no room"), 10.0)
-    gate.refused(StoreBusy("no room"), 12.0)
-
-    assert gate.is_shut(12.009)
-    assert not gate.is_shut(12.011)
-
-
-def test_a_write_opens_the_gate() -> None:
+def test_a_log_that_takes_writes_opens_the_gate() -> None:
     gate = LogGate(FlowSettings())
     gate.refused(StoreBusy("no room"), 10.0)
-    gate.refused(StoreBusy("no room"), 12.0)
 
     gate.took()
 
     assert gate.is_open
     assert not gate.is_shut(12.0)
     assert gate.busy_ms(12.0) == 0
+    assert gate.why == ""
+
+
+def test_the_time_counts_anew_after_the_log_took_something() -> None:
+    gate = LogGate(FlowSettings())
+    gate.refused(StoreBusy("no room"), 10.0)
+    gate.took()
+
+    gate.refused(StoreBusy("no room"), 12.0)
+
+    assert not gate.is_shut(12.5)
+    assert gate.busy_ms(12.5) == 500
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_every_refusal_says_when_to_come_again_in_words_that_our_client_reads(cause: Cause) -> None:
+    refusal = waiting().refusal(Kind.SEND, cause, "the disk is slow", 250, 7)
+
+    assert retry_after_ms(refusal.remark) == RETRY_AFTER_MS[cause]
+
+
+def test_a_line_that_has_nothing_waiting_is_forgotten_without_a_trace() -> None:
+    queue = waiting()
+    queue.put(Kind.PULL, request(), "busy")
+
+    queue.forget(Peer())
+
+    assert queue.count(Kind.PULL) == 1

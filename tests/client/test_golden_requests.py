@@ -221,33 +221,33 @@ def test_requests_and_replies_are_as_javas() -> None:
     (pushed,) = (e for e in captured("wire/5.3.3/json/requestReply.jsonl") if e.command.code == 326 and not e.forward)
 
     async def main() -> tuple[list[Command], list[Command]]:
-        async with cluster(topics=("RequestTopic", "DefaultCluster_REPLY_TOPIC")) as c:
-            async with (
-                c.producer(group="PG_asker", new_topic_queues=2, client_ip=CLIENT) as asker,
-                c.producer(group="PG_replier", new_topic_queues=2, client_ip=CLIENT, instance_name="r") as replier,
-            ):
-                queue = MessageQueue("RequestTopic", "broker-a", 0)
-                asking = asyncio.create_task(
-                    asker.request("RequestTopic", b"the question", tags="Ask", keys="q", queue=queue, timeout_s=4)
-                )
-                await until(lambda: c.broker.sends)
-                push = pushed.command
-                assert push.ext is not None
-                properties = properties_of(c.broker.sends[0])
-                theirs = properties_of(Command(0, {"i": push.ext["properties"]}))["CORRELATION_ID"]
-                push.ext["properties"] = push.ext["properties"].replace(theirs, properties["CORRELATION_ID"])
-                answer = await c.broker.peers[0].call(push)
-                reply = await asking
-                assert (answer.code, reply.body, reply.topic) == (0, b"the answer", "DefaultCluster_REPLY_TOPIC")
+        async with (
+            cluster(topics=("RequestTopic", "DefaultCluster_REPLY_TOPIC")) as c,
+            c.producer(group="PG_asker", new_topic_queues=2, client_ip=CLIENT) as asker,
+            c.producer(group="PG_replier", new_topic_queues=2, client_ip=CLIENT, instance_name="r") as replier,
+        ):
+            queue = MessageQueue("RequestTopic", "broker-a", 0)
+            asking = asyncio.create_task(
+                asker.request("RequestTopic", b"the question", tags="Ask", keys="q", queue=queue, timeout_s=4)
+            )
+            await until(lambda: c.broker.sends)
+            push = pushed.command
+            assert push.ext is not None
+            properties = properties_of(c.broker.sends[0])
+            theirs = properties_of(Command(0, {"i": push.ext["properties"]}))["CORRELATION_ID"]
+            push.ext["properties"] = push.ext["properties"].replace(theirs, properties["CORRELATION_ID"])
+            answer = await c.broker.peers[0].call(push)
+            reply = await asking
+            assert (answer.code, reply.body, reply.topic) == (0, b"the answer", "DefaultCluster_REPLY_TOPIC")
 
-                with pytest.raises(TimeoutError, match="no reply came"):
-                    await asker.request(
-                        "RequestTopic", b"no reply to this", tags="Unheard", keys="q", queue=queue, timeout_s=4
-                    )
-                request = reply
-                request.properties["CLUSTER"] = "DefaultCluster"
-                await replier.reply(request, b"the answer")
-                return c.broker.requests(310), c.broker.requests(325)
+            with pytest.raises(TimeoutError, match="no reply came"):
+                await asker.request(
+                    "RequestTopic", b"no reply to this", tags="Unheard", keys="q", queue=queue, timeout_s=4
+                )
+            request = reply
+            request.properties["CLUSTER"] = "DefaultCluster"
+            await replier.reply(request, b"the answer")
+            return c.broker.requests(310), c.broker.requests(325)
 
     ours, our_replies = run(main())
 

@@ -322,10 +322,11 @@ def test_where_to_read_from() -> None:
             master, slave = Address("10.0.0.2", 10911), Address("10.0.0.8", 10911)
 
             assert [brokers.reader("broker-a", number) for number in (0, 1, 2, 7)] == [master, slave, slave, master]
-            assert brokers.name_at(slave) == "broker-a" and brokers.name_at(Address("x", 1)) is None
+            assert brokers.name_at(slave) == "broker-a"
+            assert brokers.name_at(Address("x", 1)) is None
             with pytest.raises(ConnectFailed, match="with id 7 is in no route"):
                 brokers.reader("broker-a", 7, only_this=True)
-            with pytest.raises(ConnectFailed, match="broker 'broker-x' has no master.*known are: broker-a"):
+            with pytest.raises(ConnectFailed, match=r"broker 'broker-x' has no master.*known are: broker-a"):
                 brokers.master("broker-x")
             await instance.leave()
 

@@ -42,7 +42,7 @@ def test_addresses_are_given_in_code_or_by_the_environment(
 
 @pytest.mark.parametrize("given", [None, "", " ; ", []])
 def test_no_address_is_an_error_that_says_what_to_do(given: str | list[str] | None) -> None:
-    with pytest.raises(InvalidSetting, match="pass name_servers='host:9876'.*NAMESRV_ADDR"):
+    with pytest.raises(InvalidSetting, match=r"pass name_servers='host:9876'.*NAMESRV_ADDR"):
         parse_name_servers(given, {})
 
 

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 import pytest
+from tests.client.kit import after, cluster, ignore, properties_of, refuse, until
 
 from pocketmq.client.producer import AsyncProducer
 from pocketmq.client.results import SendResult
@@ -29,7 +30,6 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.compression import decompress
 from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.testing import run
-from tests.client.kit import after, cluster, ignore, properties_of, refuse, until
 
 SEND = RequestCode.SEND_MESSAGE_V2
 BATCH = RequestCode.SEND_BATCH_MESSAGE
@@ -246,23 +246,39 @@ def test_a_submitted_message_is_tried_again_after_a_lost_line_but_not_after_a_re
     run(main())
 
 
-def test_who_gives_up_on_a_submitted_message_gives_its_room_back() -> None:
+def test_a_submitted_message_that_was_given_up_keeps_its_room_until_the_broker_is_done_with_it() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await producer.send("T", b"x")
             c.broker.answers[SEND] = after(1, c.broker.store)
             future = producer.submit("T", b"x")
             future.cancel()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.5)
+            assert producer.in_flight == 1
+            await asyncio.sleep(0.6)
             assert producer.in_flight == 0
 
+    run(main())
+
+
+def test_attempts_end_when_the_submitted_message_is_given_up() -> None:
+    async def main() -> None:
+        async with cluster(topics=("T", "U")) as c, c.producer() as producer:
+            never_begun = producer.submit("U", b"x")
+            never_begun.cancel()
+            await producer.send("T", b"x")
+            c.broker.answers[SEND] = ignore
+            await asyncio.sleep(1.5)
             retried = producer.submit("T", b"x")
             await asyncio.sleep(0.01)
             c.network.cut(c.broker.address)
-            await asyncio.sleep(0.0005)
+            await asyncio.sleep(0.01)
+            assert producer.in_flight == 1
             retried.cancel()
-            await asyncio.sleep(2)
+            await asyncio.sleep(0.01)
+
             assert producer.in_flight == 0
+            assert len(asyncio.all_tasks()) == 3, "this one, and the two rounds of the instance"
 
     run(main())
 

@@ -162,7 +162,8 @@ def test_routes_stay_as_they_are_while_no_name_server_answers(caplog: pytest.Log
             c.add_topic("T", 9)
             await asyncio.sleep(35)
             changed = instance.routes.get("T")
-            assert changed is not None and len(changed.writable) == 9
+            assert changed is not None
+            assert len(changed.writable) == 9
             await instance.leave()
 
     caplog.set_level(logging.INFO, "pocketmq.client")

@@ -1,18 +1,21 @@
 """Attempts: which failures lead to another one, where it goes, how long it waits, and when the time is up."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 from tests.client.kit import Cluster, after, cluster, ignore, refuse
 
 from pocketmq.client.hooks import Hooks, SendEvent
+from pocketmq.client.queue_choice import ANY_QUEUE
 from pocketmq.client.results import SendStatus
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import (
     CallTimedOut,
     ConnectFailed,
     HeaderError,
+    InvalidMessage,
     InvalidParameter,
     MessageIllegal,
     NetworkError,
@@ -25,6 +28,9 @@ from pocketmq.errors import (
 )
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.command import decode_command
+from pocketmq.protocol.frames import split_frames
+from pocketmq.protocol.signing import Credentials, verify
 from pocketmq.testing import Weather, run
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -115,7 +121,7 @@ def test_told_so_a_busy_broker_is_tried_again_after_the_time_it_asks_for() -> No
             result = await producer.send("T", b"x")
 
             times = c.broker.times(SEND)[1:]
-            waits = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+            waits = [later - earlier for earlier, later in itertools.pairwise(times)]
             assert result.is_ok
             assert len(waits) == 2
             assert all(0.5 <= wait < 0.76 for wait in waits)
@@ -188,7 +194,7 @@ def test_the_time_of_one_send_can_be_given_with_it() -> None:
             c.broker.answers[SEND] = ignore
             started = asyncio.get_running_loop().time()
 
-            with pytest.raises(CallTimedOut, match="no answer to request 310 within 0.196 s"):
+            with pytest.raises(CallTimedOut, match=r"no answer to request 310 within 0.196 s"):
                 await producer.send("T", b"x", queue=QUEUE, timeout_s=0.2)
 
             assert asyncio.get_running_loop().time() - started < 0.3
@@ -465,3 +471,39 @@ def test_one_way_sends_are_made_once_and_nothing_comes_back() -> None:
 
 def test_codes_have_names() -> None:
     assert [SendStatus(ResponseCode(code).name) for code, _ in STATUSES] == [status for _, status in STATUSES]
+
+
+def test_a_thread_past_the_loop_gets_the_same_request_signed_or_not() -> None:
+    async def main() -> None:
+        for credentials in (None, Credentials("key", "secret")):
+            async with cluster() as c, c.producer(credentials=credentials) as producer:
+                await producer.send("T", b"x")
+                out = producer.packer.pack(Message("T", b"x"))
+                aim = producer.sender.aim(out, ANY_QUEUE)
+                assert aim is not None
+                (frame,) = split_frames(producer.sender.frame(out, aim[0], 77))
+                command = decode_command(frame)
+
+                assert (aim[1], command.opaque, command.body) == (c.broker.address, 77, b"x")
+                assert verify(command.ext or {}, command.body, "secret") is (credentials is not None)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("version", "knows"), [(407, False), (412, False), (413, True), (479, True)])
+@pytest.mark.parametrize("options", [{"delay_ms": 5_000}, {"deliver_at_ms": 1_800_000_000_000}])
+def test_a_timed_message_is_refused_when_the_broker_would_deliver_it_at_once(
+    version: int, knows: bool, options: dict[str, int]
+) -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            c.broker.version = version
+            for _ in range(2):
+                if knows:
+                    assert (await producer.send("T", b"x", **options)).is_ok  # type: ignore[arg-type]
+                else:
+                    with pytest.raises(InvalidMessage, match=r"older than RocketMQ 5.0 .* use delay_level instead"):
+                        await producer.send("T", b"x", **options)  # type: ignore[arg-type]
+            assert (await producer.send("T", b"x", delay_level=3)).is_ok
+
+    run(main())

@@ -30,7 +30,7 @@ def test_options_become_settings() -> None:
 def test_a_wrong_name_is_refused_with_the_nearest_right_one() -> None:
     with pytest.raises(InvalidSetting, match="no option 'retry'; did you mean 'retries'"):
         settings_of(ProducerSettings, None, {"retry": 3})
-    with pytest.raises(InvalidSetting, match="no option 'zzz'; there are: .*group"):
+    with pytest.raises(InvalidSetting, match=r"no option 'zzz'; there are: .*group"):
         settings_of(ProducerSettings, None, {"zzz": 3})
 
 

@@ -115,7 +115,7 @@ class LogOnDisk:
 
     def append_one(self, size: int, topic: str = "T") -> int:
         at = self.log.reserve(size)
-        self.log.put(record_of(size, at, topic, self.clock.now_ms()))
+        self.log.put((record_of(size, at, topic, self.clock.now_ms()),))
         return at
 
     def turn(self, *sizes: int, topic: str = "T") -> list[int]:

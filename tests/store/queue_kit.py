@@ -56,11 +56,10 @@ class Store:
         size = queue.record_overhead + len(body)
         at = self.log.reserve(size)
         now_ms = self.clock.now_ms() if store_ms is None else store_ms
-        self.log.put(
-            encode_record(
-                queue.topic_bytes, queue.queue_id, queue.next_offset, at, body, b"", 0, 0, now_ms, HOST, now_ms, HOST
-            )
+        record = encode_record(
+            queue.topic_bytes, queue.queue_id, queue.next_offset, at, body, b"", 0, 0, now_ms, HOST, now_ms, HOST
         )
+        self.log.put((record,))
         queue.next_offset += 1
         self._staged.append((queue, at, size, tags_code))
         return at

@@ -145,7 +145,7 @@ def test_the_real_brokers_records_fall_where_it_put_them_and_make_the_same_files
 
     for raw in records_of(theirs):
         assert disk.log.reserve(len(raw)) == decode_record(raw).log_offset
-        disk.log.put(raw)
+        disk.log.put((raw,))
         disk.log.write()
         disk.making.run()
 
@@ -180,7 +180,7 @@ def test_a_log_of_the_real_broker_is_read_and_continued(tmp_path: Path) -> None:
     assert log.cut(end) == 0
     log.begin(FilePreparer(settings, DiskFiles(), SystemClock(), log.segments))
     assert log.reserve(200) == end
-    log.put(record_of(200, end))
+    log.put((record_of(200, end),))
     log.write()
 
     assert len(records) > 100
@@ -518,7 +518,7 @@ def test_the_store_time_is_found_whatever_the_hosts_are(disk: LogOnDisk, born_v6
     hosts = [HOST + bytes(12) * v6 for v6 in (born_v6, store_v6)]
     raw = encode_record(b"T", 0, 0, 0, b"body", b"", 0, flags, 111, hosts[0], 1_700_000_000_123, hosts[1])
     disk.log.reserve(len(raw))
-    disk.log.put(raw)
+    disk.log.put((raw,))
     disk.log.write()
 
     assert disk.log.store_ms_at(0) == 1_700_000_000_123

@@ -455,7 +455,7 @@ class Running:
         self.flusher.begin(0)
 
     def turn(self, told: Callable[[bool], None]) -> None:
-        self.log.put(record_of(200, self.log.reserve(200)))
+        self.log.put((record_of(200, self.log.reserve(200)),))
         self.log.write()
         self.flusher.note_written(self.log.written, 0)
         self.flusher.when_synced(self.log.end, told)

@@ -66,7 +66,7 @@ def test_the_keys_of_one_producer_are_one_family_in_all_topics() -> None:
         for key in keys:
             assert hashes.of(b"T%d" % topic, key) == key_hash(f"T{topic}", key.decode())
 
-    assert len(hashes.heads) == 2
+    assert len(hashes._heads) == 2
 
 
 def test_the_memory_is_bounded() -> None:
@@ -77,9 +77,9 @@ def test_the_memory_is_bounded() -> None:
         hashes.of(b"T%d" % number, b"%040x" % random.getrandbits(160))
         assert hashes.of(b"T", tail.encode()) == key_hash("T", tail)
 
-    assert len(hashes.topics) <= KNOWN_TOPICS
-    assert len(hashes.heads) <= KNOWN_HEADS
-    assert len(hashes.tails) <= KNOWN_TAILS
+    assert len(hashes._topics) <= KNOWN_TOPICS
+    assert len(hashes._heads) <= KNOWN_HEADS
+    assert len(hashes._tails) <= KNOWN_TAILS
 
 
 @pytest.mark.parametrize("size", [3, 12, 13, 64, 76, 77, 100, 128, 129, 1000])
@@ -95,4 +95,4 @@ def test_a_few_endless_keys_leave_nothing_behind() -> None:
     hashes = KeyHashes()
 
     assert hashes.of(b"T", b"x" * 30_000) == key_hash("T", "x" * 30_000)
-    assert hashes.topics == {}
+    assert hashes._topics == {}

@@ -3,6 +3,7 @@
 import errno
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.store.kit import HOST, ROOT
@@ -413,6 +414,38 @@ def test_no_ready_file_makes_the_store_busy() -> None:
 
     opened.send(bytes(3500))
     assert len(opened.bodies()) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "settings", "why"),
+    [(3000, {"max_unsynced_bytes": 2000}, "max_unsynced_bytes"), (3950, {"prepared_files": 1}, "still being made")],
+)
+def test_whether_there_is_room_can_be_asked_without_writing(size: int, settings: dict[str, Any], why: str) -> None:
+    opened = OpenStore.small(**settings)
+    opened.store.check_room()
+    opened.send(bytes(size))
+    end, position = opened.store.end, opened.disk.position
+
+    for _ in range(2):
+        with pytest.raises(StoreBusy, match=why):
+            opened.store.check_room()
+
+    assert (opened.store.end, opened.disk.position) == (end, position)
+    opened.tick(10_000)
+    opened.store.check_room()
+    opened.send(b"next")
+    assert opened.bodies() == [bytes(size), b"next"]
+
+
+def test_room_is_not_asked_for_while_a_turn_is_under_way() -> None:
+    opened = OpenStore.small()
+    opened.stage(b"staged")
+
+    with pytest.raises(WrongState, match="under way"):
+        opened.store.check_room()
+
+    opened.store.end_turn()
+    assert opened.bodies() == [b"staged"]
 
 
 # the transient pool

@@ -1,14 +1,17 @@
 """A broker: its life. The parts are put together in `parts`.
 
     start ──► store recovered, tables read ──► listening ──► the name servers know ──► serving
-    stop  ──► held pulls answered, no new requests, those being served finish ──► lines closed ──► the name servers know
+    stop  ──► no new requests, held pulls answered, what is being served finishes ──► lines closed ──► the name servers know
               ──► decisions and tables saved ──► store closed: everything on the disk
 
-Work that comes round (see `repeating`) runs from start to stop.
+Work that comes round (see `repeating`) runs from start to stop. A step of stopping that fails is told, and keeps no other from
+being taken.
 """
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Self
 
 from msgspec.structs import replace
@@ -52,6 +55,8 @@ class Broker:
         self._vip_server: Server | None = None
         self._repeating: list[Repeating] = []
         self._ticking: asyncio.TimerHandle | None = None
+        self._changing = asyncio.Lock()
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> Address:
@@ -84,26 +89,31 @@ class Broker:
         """Recover, listen, register. StoreLocked, StoreDamaged, ListenFailed; then nothing is left running."""
         if self._parts is not None:
             raise WrongState("a broker is started once; make another one for the same folder")
-        settings, loop = self.settings, asyncio.get_running_loop()
-        self._parts = parts = BrokerParts(settings, self._clock, self._files, self._network, loop.call_soon_threadsafe)
-        log.info("%s", parts.recover())
-        self._tick()
+        post = asyncio.get_running_loop().call_soon_threadsafe
+        self._parts = parts = BrokerParts(self.settings, self._clock, self._files, self._network, post)
+        async with self._changing:
+            log.info("%s", parts.recover())
+            try:
+                self._tick()
+                await self._listen(parts)
+                await parts.registration.start(self.address)
+                self._repeating = self._works()
+                for work in self._repeating:
+                    work.start()
+            except BaseException:
+                await self._end(parts)
+                raise
+
+    async def _listen(self, parts: BrokerParts) -> None:
+        settings = self.settings
         self._server = server = self._new_server(settings.address)
-        try:
-            if settings.port:
-                await parts.registration.find_address(settings.address)
-            await server.start()
-            # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
-            parts.settings.now = replace(parts.settings.now, port=server.address.port)
-            await self._open_vip_channel(server.address)
-            await parts.registration.find_address(server.address)
-            await parts.registration.start(server.address)
-        except BaseException:
-            await self.stop()
-            raise
-        self._repeating = self._works()
-        for work in self._repeating:
-            work.start()
+        if settings.port:
+            await parts.registration.find_address(settings.address)
+        await server.start()
+        # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
+        parts.settings.now = replace(parts.settings.now, port=server.address.port)
+        await self._open_vip_channel(server.address)
+        await parts.registration.find_address(server.address)
 
     def _new_server(self, address: Address) -> Server:
         parts, settings = self.parts, self.settings
@@ -161,27 +171,55 @@ class Broker:
         self.parts.store.tick()
 
     async def stop(self) -> None:
-        """Finish what is being served, tell the name servers, and close the store. Harmless when done twice."""
-        if self._parts is None or self._ticking is None:
+        """Finish what is being served, tell the name servers, and close the store. Harmless when done twice.
+
+        It goes on when its caller does not wait any longer. StoreError when the disk refuses what it still had to take.
+        """
+        if self._parts is None:
             return
-        parts = self._parts
+        async with self._changing:  # one that is just starting is let come so far
+            if self._ticking is None:
+                return
+            if self._ending is None:
+                ending = self._end(self._parts)
+                self._ending = asyncio.get_running_loop().create_task(ending, name="pocketmq stopping the broker")
+        await asyncio.shield(self._ending)
+
+    async def _end(self, parts: BrokerParts) -> None:
+        steps: tuple[Callable[[], Awaitable[None] | None], ...] = (
+            self._stop_works,
+            self._stop_serving,
+            parts.registration.stop,
+            parts.transactions.stop,
+            parts.delays.settle,
+            parts.timers.settle,
+            parts.snapshots.stop,
+        )
         try:
-            for work in self._repeating:
-                await work.stop()
-            parts.arrivals.stop()
-            parts.turns.stop()
-            for server in (self._vip_server, self._server):
-                if server is not None:
-                    await server.stop()
-            await parts.registration.stop()
-            parts.transactions.stop()
-            await parts.delays.settle()
-            await parts.timers.settle()
-            await parts.snapshots.stop()
+            for step in steps:
+                await _taken(step)
         finally:
+            assert self._ticking is not None
             self._ticking.cancel()  # of now: it was replaced with every tick
             self._ticking = None
             parts.store.close()
+
+    async def _stop_works(self) -> None:
+        for work in self._repeating:
+            await work.stop()
+
+    async def _stop_serving(self) -> None:
+        parts = self.parts
+        servers = [server for server in (self._vip_server, self._server) if server is not None]
+        for server in servers:
+            server.close_door()
+        parts.arrivals.stop()
+        parts.turns.stop()
+        # Sends that wait for the disk get their answer before their lines are closed.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_s):
+                await parts.appender.safe()
+        await asyncio.gather(*(server.stop() for server in servers))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -189,6 +227,16 @@ class Broker:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+
+async def _taken(step: Callable[[], Awaitable[None] | None]) -> None:
+    """Take a step of stopping; what goes wrong in it is told."""
+    try:
+        outcome = step()
+        if outcome is not None:
+            await outcome
+    except Exception:
+        log.exception("a step of stopping failed; the others are taken")
 
 
 def _server_settings(settings: BrokerSettings) -> ServerSettings:

@@ -85,6 +85,11 @@ class WaitingRequests:
     def count(self, kind: Kind) -> int:
         return len(self._queues[kind])
 
+    def first(self, kind: Kind) -> Waiting | None:
+        """Who is next."""
+        queue = self._queues[kind]
+        return queue[0] if queue else None
+
     def head_wait_ms(self, kind: Kind, now: float) -> int:
         """How long the oldest of a class has waited; 0 when none does."""
         queue = self._queues[kind]

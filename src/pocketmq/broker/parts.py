@@ -43,6 +43,7 @@ from pocketmq.broker.notices import Notices
 from pocketmq.broker.offsets import OffsetTable
 from pocketmq.broker.progress import Progress
 from pocketmq.broker.queue_locks import QueueLockTable
+from pocketmq.broker.reconciling import adopt_topics, lower_offsets
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.retries import Retries
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
@@ -320,6 +321,8 @@ class BrokerParts:
         report = self.store.open()
         try:
             self.snapshots.load()
+            adopt_topics(self.topics, self.store, self.clock.now_ms())
+            lower_offsets(self.offsets, self.store)
             tables = self.store.tables
             if (delays := tables.load(DELAYS_FILE, partial(read_body, DelayOffsets))) is not None:
                 self.delays.load(delays)

@@ -6,7 +6,6 @@ A run that fails is logged once, until a run succeeds again; the next one comes 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -29,8 +28,7 @@ class Repeating:
         if self._task is None:
             return
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait((self._task,))
         self._task = None
 
     async def run_once(self) -> None:

@@ -275,10 +275,10 @@ class Turns:
             raise busy
         peer.handle(command)
 
-    def _busy(self) -> StoreBusy | None:
-        """Why the log takes nothing at the moment; None when it does, or when waiting would not help."""
+    def _busy(self, size: int = 0) -> StoreBusy | None:
+        """Why the log does not take so many bytes at the moment; None when it does, or when waiting would not help."""
         try:
-            self._store.check_room()
+            self._store.check_room(size)
         except StoreBusy as error:
             return error if _may_pass(error) else None
         except PocketMQError:
@@ -377,7 +377,8 @@ class Turns:
     def _look_at_log(self, now: float) -> None:
         if self.gate.is_open:
             return
-        busy = self._busy()
+        first = self.waiting.first(Kind.SEND)
+        busy = self._busy(first.size if first else 0)
         if busy is None:
             self.gate.took()
             return

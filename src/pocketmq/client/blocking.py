@@ -7,6 +7,7 @@
 Programs that end without stopping a client stop it at exit, so what was handed over is sent; that takes `stop_timeout_ms` at most.
 """
 
+import asyncio
 import atexit
 import logging
 import os
@@ -122,6 +123,18 @@ class BlockingClient(Generic[C]):
 
     def _forked(self) -> None:
         self._lock = threading.Lock()  # a thread that the child does not have may have held it
+
+
+def refuse_in_a_loop() -> None:
+    """WrongState inside a running event loop, which a blocking call would stop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise WrongState(
+        "a blocking call inside a running event loop would stop that loop: "
+        "use the async class and `await` it, or call from another thread with `asyncio.to_thread`"
+    )
 
 
 _running: "WeakSet[BlockingClient[Any]]" = WeakSet()

@@ -13,18 +13,22 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import NamedTuple, Self, Unpack, cast
 
-from pocketmq.client.blocking import BlockingClient
+from pocketmq.client.blocking import BlockingClient, refuse_in_a_loop
 from pocketmq.client.blocking_room import BlockingRoom
 from pocketmq.client.calling import is_async
+from pocketmq.client.direct_sends import DirectSends, Failed
 from pocketmq.client.hooks import Hooks
 from pocketmq.client.mailbox import Mailbox
 from pocketmq.client.message_options import MessageOptions, message_of
+from pocketmq.client.outgoing import Outgoing
 from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.queue_choice import Wish, wish_for
 from pocketmq.client.results import SendResult
 from pocketmq.client.selectors import QueueSelector
 from pocketmq.client.settings import ProducerOptions, ProducerSettings
 from pocketmq.client.transaction import Transaction
 from pocketmq.client.transactions import Check, Decision, TransactionListener, TransactionResult, state_of
+from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError, TooManyCalls, WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
@@ -61,6 +65,9 @@ class Producer(BlockingClient[AsyncProducer]):
         self._listener = listener
         self._room = BlockingRoom(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
         self._mailbox: Mailbox[_Handed]
+        self._clock = SystemClock()
+        self._direct: DirectSends | None = None
+        self._is_direct = self.settings.tls is False and self.settings.linger_ms == 0
 
     @property
     def settings(self) -> ProducerSettings:
@@ -92,6 +99,12 @@ class Producer(BlockingClient[AsyncProducer]):
         """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`."""
         made = message_of(message, body, options)
         core = self.core()
+        if self._is_direct:
+            refuse_in_a_loop()
+            wish = wish_for(made, queue, selector, selector_key)
+            result = self._send_directly(core, core.packer.pack(made), wish, timeout_s)
+            if result is not None:
+                return result
         return self.run(core.send(made, queue=queue, selector=selector, selector_key=selector_key, timeout_s=timeout_s))
 
     def submit(
@@ -206,8 +219,30 @@ class Producer(BlockingClient[AsyncProducer]):
         transaction.end(state)
         return TransactionResult(sent, state)
 
+    def stop(self) -> None:
+        if self._direct is not None:
+            self._direct.close()
+        super().stop()
+
+    def _send_directly(
+        self, core: AsyncProducer, out: Outgoing, wish: Wish, timeout_s: float | None
+    ) -> SendResult | None:
+        """Past the loop, see `direct_sends`; None when that does not go."""
+        assert self._direct is not None, "made by the start"
+        seconds = self.settings.send_timeout_ms / 1000 if timeout_s is None else timeout_s
+        started = self._clock.monotonic()
+        outcome = self._direct.attempt(out, wish, seconds)
+        if not isinstance(outcome, Failed):
+            return outcome
+        left_s = seconds - (self._clock.monotonic() - started)
+        return self.run(core.sender.go_on(out, wish, left_s, outcome.queue, outcome.failure))
+
     def _started(self) -> None:
         self._mailbox = Mailbox(self.run(_running_loop()), self._take)
+        if self._direct is not None:
+            self._direct.close()  # that of the parent of this process: only its descriptors here
+        connect_s = self.settings.connect_timeout_ms / 1000
+        self._direct = DirectSends(self._core.sender, self._clock, connect_s=connect_s)
 
     def _take(self, handed: _Handed) -> None:
         """On the loop: a message that a thread handed over."""

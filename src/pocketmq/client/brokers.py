@@ -102,6 +102,9 @@ class Brokers:
             raise ConnectFailed(f"broker {name!r} with id {broker_id} is in no route that name servers gave")
         return address
 
+    def is_master(self, name: str, address: Address) -> bool:
+        return self._addresses.get(name, {}).get(MASTER_ID) == address
+
     # lines to them
 
     def live(self, address: Address) -> Peer | None:

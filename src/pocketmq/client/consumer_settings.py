@@ -1,14 +1,13 @@
 """Every option of a consumer, with RocketMQ's defaults where it has them. They are keyword arguments, as those of `settings`.
 
-    start_at            where a new group begins, in queues that it has no offset for
-      "last"              what comes from now on
-      "first"             everything that is there
-      a time              from then on: milliseconds, a datetime, a timedelta before now, or 20240131235959
+start_at            where a new group begins, in queues that it has no offset for
+  "last"              what comes from now on
+  "first"             everything that is there
+  a time              from then on: milliseconds, a datetime, a timedelta before now, or 20240131235959
 """
 
 import os
 from datetime import datetime, timedelta
-from typing import Literal
 
 from pocketmq.client.allocation import AVERAGE, AllocationStrategy, strategy_named
 from pocketmq.client.flow_limits import FlowLimits
@@ -18,7 +17,8 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.model.names import GroupName, parse_group, wrap
 from pocketmq.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
-StartAt = Literal["last", "first"] | str | int | datetime | timedelta
+StartAt = str | int | datetime | timedelta
+"""`"last"`, `"first"`, or a time."""
 
 _WORDS = {
     "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -140,6 +140,8 @@ class SharingSettings(GroupSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.start_at, str | int | datetime | timedelta | None) or isinstance(self.start_at, bool):
+            raise InvalidSetting(f"start_at = {self.start_at!r} must be 'last', 'first' or a time")
         _ = self.limits, self.strategy, self.start_time_ms(0)
         if self.rebalance_ms < 1_000:
             raise InvalidSetting(f"rebalance_ms = {self.rebalance_ms} must be at least 1000")
@@ -177,9 +179,7 @@ class SharingSettings(GroupSettings, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> FlowLimits:
-        return FlowLimits(
-            queue_messages=self.max_queue_messages, queue_bytes=self.max_queue_bytes, span=self.max_span
-        )
+        return FlowLimits(queue_messages=self.max_queue_messages, queue_bytes=self.max_queue_bytes, span=self.max_span)
 
 
 class PushSettings(SharingSettings, frozen=True, kw_only=True):

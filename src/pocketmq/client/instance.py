@@ -34,6 +34,7 @@ from pocketmq.client.serving import BrokerRequests
 from pocketmq.client.settings import ClientSettings
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import PocketMQError
+from pocketmq.files import DiskFiles, Files
 from pocketmq.model.names import INNER_PRODUCER_GROUP
 from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network, TcpNetwork
@@ -49,10 +50,11 @@ _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, "Instanc
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a client takes from outside: time, network and chance. Tests give their own."""
+    """What a client takes from outside: time, network, disk and chance. Tests give their own."""
 
     clock: Clock = msgspec.field(default_factory=SystemClock)
     network: Network | None = None
+    files: Files = msgspec.field(default_factory=DiskFiles)
     dice: random.Random = msgspec.field(default_factory=random.Random)
 
 

@@ -26,5 +26,9 @@ class Mailbox(Generic[T]):
 
     def _empty(self) -> None:
         self._is_called = False  # first, so that whoever puts from now on calls again
-        while self._waiting:
-            self._take(self._waiting.popleft())
+        try:
+            while self._waiting:
+                self._take(self._waiting.popleft())
+        finally:
+            if self._waiting:  # one could not be taken, which is no fault of the others
+                self._loop.call_soon(self._empty)

@@ -38,7 +38,8 @@ NOT_FOR_CLIENTS: Final = frozenset(
 )
 """Topics that only brokers write to."""
 
-_POSTPONED: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
+_TIMED: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
+_POSTPONED: Final = (names.DELAY, *_TIMED)
 _MAX_CHARS_SURELY_SHORT = MAX_PROPERTIES_BYTES // 4
 
 
@@ -97,6 +98,12 @@ class Outgoing:
     def size(self) -> int:
         """Bytes that count while it is on its way."""
         return len(self.body) + len(self.properties)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is due at a time of its own, which brokers before 5.0 know nothing of."""
+        properties = self.message.properties
+        return bool(properties) and any(name in properties for name in _TIMED)
 
     @property
     def count(self) -> int:

@@ -216,6 +216,11 @@ class ProcessQueue:
         """The broker gave us its lock, or renewed it. `asked_at`: before the request left, so that we never believe too long."""
         self._locked_at = asked_at
 
+    @property
+    def locked_at(self) -> float | None:
+        """When the lock that is ours was asked for last."""
+        return self._locked_at
+
     def unlock(self) -> None:
         """The broker refused the lock, or has it back."""
         self._locked_at = None

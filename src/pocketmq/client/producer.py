@@ -9,7 +9,7 @@ request, reply ─────┘  a message and its answer                     
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Self, Unpack
 
@@ -85,8 +85,8 @@ class AsyncProducer:
         self._hooks = HookList((*hooks, self._tracer) if self._tracer is not None else hooks)
         self._room = Room(self._settings.max_in_flight_messages, self._settings.max_in_flight_bytes)
         self._instance: Instance
-        self._sender: Sender
-        self._packer: Packer
+        self.sender: Sender
+        self.packer: Packer
         self._batching: Batching
         self._bulk: Bulk
         self._requests: Requests
@@ -102,12 +102,12 @@ class AsyncProducer:
             raise WrongState(f"this producer {self._state.value}")
         settings = self._settings
         self._instance = instance = Instance.join(settings, self._around)
-        self._packer = Packer(settings, instance.unique_ids, instance.clock)
-        self._sender = sender = Sender(instance, settings, self._hooks, self._room)
-        self._batching = Batching(settings, self._packer, sender.deliver)
-        self._bulk = Bulk(settings, self._packer, sender)
-        self._requests = Requests(instance, sender, self._packer, settings)
-        self._transactions = Transactions(instance, sender, self._packer, settings, self._hooks, self._check)
+        self.packer = Packer(settings, instance.unique_ids, instance.clock)
+        self.sender = sender = Sender(instance, settings, self._hooks, self._room)
+        self._batching = Batching(settings, self.packer, sender.deliver)
+        self._bulk = Bulk(settings, self.packer, sender)
+        self._requests = Requests(instance, sender, self.packer, settings)
+        self._transactions = Transactions(instance, sender, self.packer, settings, self._hooks, self._check)
         self._probing = Round("probing of brokers", PROBE_SECONDS, sender.probe)
         if settings.avoid_slow_brokers:
             self._probing.start()
@@ -181,14 +181,14 @@ class AsyncProducer:
         wish = wish_for(made, queue, selector, selector_key)
         if self._batching.takes(made):
             return await self._send_with_others(made, wish)
-        out = self._packer.pack(made)
+        out = self.packer.pack(made)
         size = out.size
         if not self._room.try_take(1, size):
             await self._room.take(1, size)
         try:
             if self._state is not _State.RUNNING:
                 self._require_running()
-            return await self._sender.deliver(out, wish, timeout_s)
+            return await self.sender.deliver(out, wish, timeout_s)
         finally:
             self._room.give(1, size)
 
@@ -211,15 +211,15 @@ class AsyncProducer:
         self._require_running()
         made = message_of(message, body, options)
         wish = wish_for(made, queue, selector, selector_key)
-        if self._batching.takes(made) and wish.selector is None:
-            size = len(made.body)
-            self._room.take_now(1, size)
-            future = self._guarded(size, lambda: self._batching.add(made, wish))
-        else:
-            out = self._packer.pack(made)
-            size = out.size
-            self._room.take_now(1, size)
-            future = self._guarded(size, lambda: self._sender.submit(out, wish, timeout_s))
+        if not self._batching.takes(made) or wish.selector is not None:
+            return self.sender.submit(self.packer.pack(made), wish, timeout_s)
+        size = len(made.body)
+        self._room.take_now(1, size)
+        try:
+            future = self._batching.add(made, wish)
+        except BaseException:
+            self._room.give(1, size)
+            raise
         future.add_done_callback(lambda _: self._room.give(1, size))
         return future
 
@@ -243,7 +243,7 @@ class AsyncProducer:
         self._require_running()
         made = message_of(message, body, options)
         wish = wish_for(made, queue, selector, selector_key)
-        await self._sender.tell(self._packer.pack(made), wish)
+        await self.sender.tell(self.packer.pack(made), wish)
 
     async def send_many(
         self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout_s: float | None = None
@@ -264,7 +264,7 @@ class AsyncProducer:
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be written to; TopicNotFound when it does not exist."""
         self._require_running()
-        return await self._sender.choice.all_of(topic)
+        return await self.sender.choice.all_of(topic)
 
     async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
         """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
@@ -340,7 +340,7 @@ class AsyncProducer:
         return self._check is not None
 
     def topic_forgotten(self, topic: str) -> None:
-        self._sender.choice.forget(topic)
+        self.sender.choice.forget(topic)
 
     def check_transaction(
         self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
@@ -362,14 +362,7 @@ class AsyncProducer:
         """The queue that a selector chooses, as a wish: messages to one queue share its batches."""
         deadline = asyncio.get_running_loop().time() + self._settings.send_timeout_ms / 1000
         topic = wrap(self._settings.namespace, message.topic)
-        return Wish(await self._sender.choice.find(topic, message, wish, deadline))
-
-    def _guarded(self, size: int, send: Callable[[], asyncio.Future[SendResult]]) -> asyncio.Future[SendResult]:
-        try:
-            return send()
-        except BaseException:
-            self._room.give(1, size)
-            raise
+        return Wish(await self.sender.choice.find(topic, message, wish, deadline))
 
     def _require_running(self) -> None:
         require_same_process(self._made_in, "producer")

@@ -9,7 +9,9 @@ are there and nobody watches, the first attempt is written at once, without a st
 """
 
 import asyncio
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 from pocketmq.client.fault_strategy import BrokerHealth
 from pocketmq.client.hooks import HookList, SendEvent
@@ -21,11 +23,12 @@ from pocketmq.client.retries import FLOW_CONTROL_CODES, RETRIED_CODES, SendKind,
 from pocketmq.client.room import Room
 from pocketmq.client.send_frames import SendFrames, code_of
 from pocketmq.client.settings import ProducerSettings
-from pocketmq.codes import ResponseCode
+from pocketmq.codes import VERSION, ResponseCode, Version
 from pocketmq.errors import (
     CallTimedOut,
     ConnectFailed,
     ConnectionLost,
+    InvalidMessage,
     NetworkError,
     PocketMQError,
     RemoteError,
@@ -34,7 +37,7 @@ from pocketmq.errors import (
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.command import Command
+from pocketmq.protocol.command import Command, encode_command
 
 _REFUSALS = RETRIED_CODES | FLOW_CONTROL_CODES
 """Answers that speak of the broker and not of the message."""
@@ -46,6 +49,7 @@ class Sender:
     def __init__(self, instance: Instance, settings: ProducerSettings, hooks: HookList, room: Room) -> None:
         self._brokers = instance.brokers
         self._links = instance.links
+        self._heartbeats = instance.heartbeats
         self._clock = instance.clock
         self._dice = instance.dice
         self._hooks = hooks
@@ -82,8 +86,17 @@ class Sender:
             wait_ms = self._wait_ms(failure, 1, deadline, kind, wish)
             if wait_ms is None:
                 raise
-        await asyncio.sleep(wait_ms / 1000)
-        return await self._attempts(out, wish, deadline, kind, made=1, last_broker=queue.broker_name)
+        return await self._later(wait_ms, out, wish, deadline, kind, queue.broker_name)
+
+    async def go_on(
+        self, out: Outgoing, wish: Wish, timeout_s: float, queue: MessageQueue, failure: PocketMQError
+    ) -> SendResult:
+        """What follows a first attempt that somebody else made: others, or its failure."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        wait_ms = self._wait_ms(failure, 1, deadline, SendKind.AWAITED, wish)
+        if wait_ms is None:
+            raise failure
+        return await self._later(wait_ms, out, wish, deadline, SendKind.AWAITED, queue.broker_name)
 
     async def deliver_in_room(
         self, out: Outgoing, wish: Wish = ANY_QUEUE, timeout_s: float | None = None
@@ -99,13 +112,21 @@ class Sender:
     def submit(
         self, out: Outgoing, wish: Wish = ANY_QUEUE, timeout_s: float | None = None
     ) -> asyncio.Future[SendResult]:
-        """The same as a future. When nothing is to be waited for, it is on its way when this returns, and costs no task."""
+        """The same as a future; TooManyCalls when there is no room for it.
+
+        When nothing is to be waited for, the message is on its way when this returns, and costs no task.
+        """
         loop = asyncio.get_running_loop()
         seconds = self._timeout_s if timeout_s is None else timeout_s
         deadline = loop.time() + seconds
-        queue, answer = self._begin(out, wish, seconds)
+        self._room.take_now(out.count, out.size)
+        try:
+            queue, answer = self._begin(out, wish, seconds)
+        except BaseException:
+            self._room.give(out.count, out.size)
+            raise
         if queue is None or answer is None:
-            return loop.create_task(self._attempts(out, wish, deadline, SendKind.CALLBACK, queue=queue))
+            return self._start(out, self._attempts(out, wish, deadline, SendKind.CALLBACK, queue=queue))
         future: asyncio.Future[SendResult] = loop.create_future()
         answer.add_done_callback(partial(self._settle, future, out, wish, queue, deadline))
         return future
@@ -120,6 +141,28 @@ class Sender:
         peer.oneway(self._links.signed(self._frames.command(out, queue, self._clock.now_ms())))
         if event is not None:
             self._after(event)
+
+    # for threads that send past the loop: nothing here changes anything but whose turn it is
+
+    def aim(self, out: Outgoing, wish: Wish) -> tuple[MessageQueue, Address] | None:
+        """Where a first attempt goes; None when there is something to wait for, or somebody watches."""
+        if not self._is_plain or out.is_timed:
+            return None
+        queue = self.choice.at_once(out.topic, out.message, wish)
+        return None if queue is None else (queue, self._brokers.master(queue.broker_name))
+
+    def frame(self, out: Outgoing, queue: MessageQueue, number: int) -> bytes:
+        """The request as bytes."""
+        born_ms = self._clock.now_ms()
+        if not self._links.adds_fields:
+            return self._frames.encode(out, queue, born_ms, number)
+        command = self._links.signed(self._frames.command(out, queue, born_ms))
+        command.opaque = number
+        return encode_command(command)
+
+    def result(self, answer: Command, out: Outgoing, queue: MessageQueue) -> SendResult:
+        """What the answer means; the error that it stands for is raised."""
+        return result_of(answer, out.message_id, self.choice.shown(queue))
 
     async def probe(self) -> None:
         """Look whether brokers are back that could not be reached."""
@@ -185,6 +228,8 @@ class Sender:
             left_s = round(deadline - asyncio.get_running_loop().time(), 3)
             if left_s <= 0:
                 raise CallTimedOut(f"{address}: no time was left to send to it")
+            if out.is_timed:
+                await self._require_timers(address)
             answer = await self._ask(peer, out, queue, left_s)
             event.result = result_of(answer, out.message_id, event.queue)
         except BaseException as error:
@@ -194,12 +239,22 @@ class Sender:
             self._after(event)
         return event.result
 
+    async def _require_timers(self, address: Address) -> None:
+        """A broker that knows no timers would store the message and deliver it at once, as if nothing had been said."""
+        await self._heartbeats.wait_heard(address)
+        version = self._heartbeats.versions.get(address, VERSION)
+        if version < Version.V5_0_0:
+            raise InvalidMessage(
+                f"the broker at {address} is older than RocketMQ 5.0 (version number {version}) and cannot deliver a message "
+                "at a time of its own: use delay_level instead of deliver_at_ms or delay_ms"
+            )
+
     def _begin(
         self, out: Outgoing, wish: Wish, timeout_s: float
     ) -> tuple[MessageQueue | None, asyncio.Future[Command] | None]:
         """A first attempt without waiting for anything: its queue and the future of its answer, as far as that goes."""
         queue = self.choice.at_once(out.topic, out.message, wish)
-        if queue is None or not self._is_plain:
+        if queue is None or not self._is_plain or out.is_timed:
             return queue, None
         try:
             peer = self._brokers.live(self._brokers.master(queue.broker_name))
@@ -219,23 +274,36 @@ class Sender:
         answer: asyncio.Future[Command],
     ) -> None:
         """The first attempt of a submitted message has its answer, or will have none."""
-        if future.done():
-            return  # whoever submitted it gave up
         try:
-            future.set_result(result_of(answer.result(), out.message_id, self.choice.shown(queue)))
+            result = result_of(answer.result(), out.message_id, self.choice.shown(queue))
         except PocketMQError as failure:
-            wait_ms = self._wait_ms(failure, 1, deadline, SendKind.CALLBACK, wish)
-            if wait_ms is None:
-                future.set_exception(failure)
+            wait_ms = None if future.done() else self._wait_ms(failure, 1, deadline, SendKind.CALLBACK, wish)
+            if wait_ms is not None:
+                _hand_over(
+                    self._start(out, self._later(wait_ms, out, wish, deadline, SendKind.CALLBACK, queue.broker_name)),
+                    future,
+                )
                 return
-            again = self._attempts_later(wait_ms, out, wish, deadline, queue.broker_name)
-            _hand_over(asyncio.get_running_loop().create_task(again), future)
+            self._room.give(out.count, out.size)
+            if not future.done():
+                future.set_exception(failure)
+        else:
+            self._room.give(out.count, out.size)
+            if not future.done():  # else whoever submitted it gave up
+                future.set_result(result)
 
-    async def _attempts_later(
-        self, wait_ms: int, out: Outgoing, wish: Wish, deadline: float, last_broker: str
+    def _start(self, out: Outgoing, attempts: Coroutine[Any, Any, SendResult]) -> asyncio.Task[SendResult]:
+        """The attempts of a submitted message that could not be made at once; it has its room already."""
+        task = asyncio.get_running_loop().create_task(attempts)
+        # Not by a `finally` in the coroutine: one that is cancelled before its first step never gets there.
+        task.add_done_callback(lambda _: self._room.give(out.count, out.size))
+        return task
+
+    async def _later(
+        self, wait_ms: int, out: Outgoing, wish: Wish, deadline: float, kind: SendKind, last_broker: str
     ) -> SendResult:
         await asyncio.sleep(wait_ms / 1000)
-        return await self._attempts(out, wish, deadline, SendKind.CALLBACK, made=1, last_broker=last_broker)
+        return await self._attempts(out, wish, deadline, kind, made=1, last_broker=last_broker)
 
     def _ask(self, peer: Peer, out: Outgoing, queue: MessageQueue, left_s: float) -> asyncio.Future[Command]:
         """The request on its way; the future of the answer."""

@@ -206,4 +206,6 @@ def _check_values(settings: ClientSettings) -> None:
         if wanted in _A_KIND and type(value) is not wanted:
             raise InvalidSetting(f"option {name} = {value!r} must be {_A_KIND[wanted]}")
         if wanted is int and value < (0 if name in _MAY_BE_ZERO else 1):
-            raise InvalidSetting(f"option {name} = {value} must be {'0 or above' if name in _MAY_BE_ZERO else 'above 0'}")
+            raise InvalidSetting(
+                f"option {name} = {value} must be {'0 or above' if name in _MAY_BE_ZERO else 'above 0'}"
+            )

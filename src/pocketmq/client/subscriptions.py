@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from pocketmq.errors import UsageError
+from pocketmq.errors import InvalidExpression, UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import GroupName, is_retry, parse_topic, retry_topic
 from pocketmq.model.properties import TAGS, raw_property
@@ -73,3 +73,14 @@ def wanted_messages(subscription: Subscription, messages: Sequence[StoredMessage
         return messages
     wanted = {tag.encode() for tag in tags}
     return [message for message in messages if raw_property(message.raw_properties, _TAGS) in wanted]
+
+
+def filter_of(topic: str, tags: str | None, sql: str | None) -> tuple[str | None, str]:
+    """The expression that a user means who gave tags, or SQL, or neither, and its kind."""
+    if tags is not None and sql is not None:
+        raise UsageError(f"topic {topic!r} is filtered by tags or by sql, not by both")
+    if sql is None:
+        return tags, ExpressionType.TAG
+    if not sql.strip():
+        raise InvalidExpression(f"the sql expression for topic {topic!r} is empty")
+    return sql, ExpressionType.SQL92

@@ -103,14 +103,20 @@ class Server:
         )
         log.info("listening on %s", self.address)
 
-    async def stop(self) -> None:
-        """Close the door, let requests finish, close the lines. Harmless when done twice."""
+    def close_door(self) -> None:
+        """The first step of `stop`, at once: nobody comes in, and no new request is served. Harmless when done twice."""
         if self._listener is None:
             return
         self._stopping = True
         self._listener.close()
         for peer in self.peers:
             peer.refuse_requests()
+
+    async def stop(self) -> None:
+        """Close the door, let requests finish, close the lines. Harmless when done twice."""
+        if self._listener is None:
+            return
+        self.close_door()
         serving = {task for peer in self.peers for task in peer.serving}
         try:
             await _wait(serving, self._settings.drain_s)

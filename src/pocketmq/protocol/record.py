@@ -10,6 +10,7 @@ A host is 4 or 16 bytes of ip (sysFlag tells which) and 4 of port. Version 2 is 
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final
 from zlib import crc32
 
@@ -44,8 +45,9 @@ _BLANK = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
 _unpack_v4 = _V4_HOSTS.unpack_from
 _unpack_int = struct.Struct(">i").unpack_from
-_pack_v4 = _V4_HOSTS.pack
-_pack_short = _SHORT.pack
+pack_usual_head: Final = _V4_HOSTS.pack
+"""Packs what stands before the body of a record with IPv4 hosts: all fields in their order."""
+pack_short: Final = _SHORT.pack
 
 QUEUE_OFFSET_AT: Final = 20
 LOG_OFFSET_AT: Final = 28
@@ -61,6 +63,11 @@ def host_flags(packed_born_host: bytes, packed_store_host: bytes) -> int:
     """The sysFlag bits that say how long the two hosts are."""
     born = SysFlag.BORN_HOST_V6 if len(packed_born_host) == 20 else 0
     return born | (SysFlag.STORE_HOST_V6 if len(packed_store_host) == 20 else 0)
+
+
+def head_packer(sys_flag: int) -> Callable[..., bytes]:
+    """`pack_usual_head`, or its counterpart for the hosts that `sys_flag` tells of."""
+    return _HEADS[sys_flag & _HOSTS_V6].pack
 
 
 def record_size(topic_bytes: int, body_bytes: int, properties_bytes: int, sys_flag: int = 0) -> int:
@@ -97,51 +104,11 @@ def encode_record(
     prepared_offset: int = 0,
 ) -> bytes:
     """The record of a message. Hosts are packed; `sys_flag` must tell their lengths (see `host_flags`)."""
-    return pack_record(
-        record_size(len(topic), len(body), len(properties), sys_flag),
-        magic_for(topic),
-        topic_field(topic),
-        queue_id,
-        queue_offset,
-        log_offset,
-        body,
-        properties,
-        flag,
-        sys_flag,
-        born_ms,
-        born_host,
-        store_ms,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-    )
-
-
-def pack_record(
-    size: int,
-    magic: int,
-    topic: bytes,
-    queue_id: int,
-    queue_offset: int,
-    log_offset: int,
-    body: bytes,
-    properties: bytes,
-    flag: int,
-    sys_flag: int,
-    born_ms: int,
-    born_host: bytes,
-    store_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_offset: int,
-) -> bytes:
-    """`encode_record` for whoever knows `record_size`, `magic_for` and `topic_field` already; once per stored message."""
-    head = _HEADS[sys_flag & _HOSTS_V6].pack if sys_flag & _HOSTS_V6 else _pack_v4
     return b"".join(
         (
-            head(
-                size,
-                magic,
+            head_packer(sys_flag)(
+                record_size(len(topic), len(body), len(properties), sys_flag),
+                magic_for(topic),
                 crc32(body) & CRC_MASK,
                 queue_id,
                 flag,
@@ -157,8 +124,8 @@ def pack_record(
                 len(body),
             ),
             body,
-            topic,
-            _pack_short(len(properties)),
+            topic_field(topic),
+            pack_short(len(properties)),
             properties,
         )
     )

@@ -9,8 +9,8 @@
     written    in the files, so readable
     end        the next offset to be given out: reserved in this turn, or in the transient pool
 
-A turn is `reserve`, `put` for each record, then one `write`. A record never spans files: one that would leave less than the
-eight bytes of a filler's head begins the next file, and the filler says so.
+A turn is `reserve` and `put` for each record, or `put_run` for many at once, then one `write`. A record never spans files: one
+that would leave less than the eight bytes of a filler's head begins the next file, and the filler says so.
 
 A write that fails gives back the whole turn. Part of it may be on the disk, though, whole records among it, and once the log
 has grown up to them nothing would tell them from real ones. So the stretch is `stale`, and no offset is given out until the
@@ -18,7 +18,7 @@ flusher has overwritten it with zeros and synced them; a power loss cannot bring
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from pocketmq.errors import InvalidMessage, PocketMQError, PoolEmpty, StoreError, SyncFailed, WrongState
@@ -81,8 +81,8 @@ class CommitLog:
         self._staged: list[bytes] = []
         self._rolled: list[_Piece] = []
         self._limit = _CLOSED_LIMIT
-        self.put = self._staged.append
-        """Takes the bytes of the record that was reserved last."""
+        self.put = self._staged.extend
+        """Takes the bytes of the record that was reserved last, in as many parts as they come."""
 
     # life
 
@@ -191,14 +191,33 @@ class CommitLog:
         """Give back the last reservation, for which nothing was `put`."""
         self.end -= size
 
+    def put_run(self, parts: Iterable[bytes], upto: int) -> bool:
+        """Take the parts of records that were laid out from `end` up to `upto`; False when that is not possible here and now."""
+        if upto > self._limit:
+            return False
+        self.end = upto
+        self._staged.extend(parts)
+        return True
+
     def write(self) -> None:
         """End the turn: one write for each file it touches. When it fails the turn is given back, and an error raised."""
-        if self.end == self._turn_start:
+        end, start, segment = self.end, self._staged_from, self._segment
+        if end == self._turn_start:
             return
-        assert self._segment is not None
+        assert segment is not None
         data = b"".join(self._staged)
-        assert self._staged_from + len(data) == self.end, "every reservation was put"
-        pieces = [*self._rolled, _Piece(self._segment, self._staged_from, data)]
+        assert start + len(data) == end, "every reservation was put"
+        if self._rolled or self._pool is not None:
+            self._write_pieces([*self._rolled, _Piece(segment, start, data)])
+            return
+        try:
+            segment.file.write_at(start - segment.first, data)
+        except OSError as error:
+            raise self._fail([_Piece(segment, start, data)], error) from error
+        self._staged.clear()
+        self._turn_start = self._staged_from = self.written = end
+
+    def _write_pieces(self, pieces: list[_Piece]) -> None:
         if self._pool is not None:
             self._put_into(self._pool, pieces)
             return

@@ -97,18 +97,21 @@ class GrowingIndexFile:
             _, self._begin_offset, self._begin_ms = keys[0]
         begin_ms, pending, used_slots = self._begin_ms, self._pending, self._used_slots
         pages, read_page, dirty, slots = self._slots.pages, self._slots.read_page, self._slots.dirty, self.shape.slots
+        last_ms, seconds = begin_ms, 0
         try:
             for key_hash, log_offset, store_ms in keys:
+                if store_ms != last_ms:  # most come many to a turn, which has one store time
+                    last_ms = store_ms
+                    seconds = min(max(0, (store_ms - begin_ms) // 1000), LARGEST_SECONDS)
                 slot = key_hash % slots
-                page = pages[slot >> PAGE_SHIFT] or read_page(slot >> PAGE_SHIFT)
-                previous = page[slot & PAGE_MASK]
-                page[slot & PAGE_MASK] = number
-                dirty[slot >> PAGE_SHIFT] = 1
+                number_of_page = slot >> PAGE_SHIFT
+                page = pages[number_of_page] or read_page(number_of_page)
+                slot &= PAGE_MASK
+                previous = page[slot]
+                page[slot] = number
+                dirty[number_of_page] = 1
                 if not previous:
                     used_slots += 1
-                seconds = (store_ms - begin_ms) // 1000
-                if not 0 <= seconds <= LARGEST_SECONDS:
-                    seconds = 0 if seconds < 0 else LARGEST_SECONDS
                 pending += _pack_entry(key_hash, log_offset, seconds, previous)
                 number += 1
         finally:

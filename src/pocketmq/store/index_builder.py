@@ -8,22 +8,17 @@ nothing better to do, and more often when the backlog grows. After a restart the
 """
 
 import logging
-import struct
 from collections.abc import Callable
 from typing import Final
 
-from pocketmq.model.flags import SysFlag
-from pocketmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from pocketmq.store.index_file import PlacedKey
+from pocketmq.protocol.record import MAGIC_BLANK
 from pocketmq.store.key_index import KeyIndex
+from pocketmq.store.record_keys import RecordKeys
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES: Final = 256 * 1024
-
-_HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
-_unpack_head = struct.Struct(">II28xi16xq20xi").unpack_from
-"""size, magic, sysFlag, store ms and body length of a record with IPv4 hosts."""
+CHUNK_BYTES: Final = 32 * 1024
+"""What is read at a time: about as much as one call takes in, since what lies behind that is read again."""
 
 
 class IndexBuilder:
@@ -34,6 +29,7 @@ class IndexBuilder:
 
     def __init__(self, index: KeyIndex, read: Callable[[int, int], bytes | memoryview], log_file_bytes: int) -> None:
         self._index = index
+        self._keys = RecordKeys(index)
         self._read = read
         self._file_bytes = log_file_bytes
         self.indexed_to = max(0, index.indexed_to)
@@ -61,16 +57,9 @@ class IndexBuilder:
 
     def _index_records(self, chunk: bytes, budget: int) -> int:
         """Enter the messages whose records lie whole in `chunk`, which begins at `indexed_to`; how many there were."""
-        keys_of = self._index.keys_of
-        keys: list[PlacedKey] = []
-        base, at, done = self.indexed_to, 0, 0
-        while done < budget and (parts := _parts_of(chunk, at)) is not None:
-            size, sys_flag, store_ms, topic, properties = parts
-            keys += keys_of(topic, properties, sys_flag, base + at, store_ms)
-            at += size
-            done += 1
+        keys, done, passed_bytes = self._keys.read(chunk, self.indexed_to, budget)
         self._index.put(keys)
-        self.indexed_to = base + at
+        self.indexed_to += passed_bytes
         return done
 
     def _index_or_skip(self, end: int) -> int:
@@ -85,39 +74,3 @@ class IndexBuilder:
             self.skipped_bytes += end - at
             log.error("the log holds no sound record at %d: keys of messages from there to %d are not indexed", at, end)
         return 0
-
-
-Parts = tuple[int, int, int, bytes, bytes]
-"""Of a record: size, sysFlag, store ms, topic, properties."""
-
-
-def _parts_of(data: bytes, at: int) -> Parts | None:
-    """What the index needs of the record at `at`; None when there is none, or not all of it. The body is not looked at."""
-    try:
-        size, magic, sys_flag, store_ms, body_bytes = _unpack_head(data, at)
-        body_at = at + 88
-        if sys_flag & _HOSTS_V6:
-            body_at, store_ms, body_bytes = _behind_long_hosts(data, at, sys_flag)
-        body_end = body_at + body_bytes
-        if magic == MAGIC_V1:
-            topic_at, topic_bytes = body_end + 1, data[body_end]
-        elif magic == MAGIC_V2:
-            topic_at, topic_bytes = body_end + 2, data[body_end] << 8 | data[body_end + 1]
-        else:
-            return None
-        topic_end = topic_at + topic_bytes
-        end = topic_end + 2 + (data[topic_end] << 8 | data[topic_end + 1])
-        if body_bytes < 0 or end != at + size or end > len(data):
-            return None
-        return size, sys_flag, store_ms, data[topic_at:topic_end], data[topic_end + 2 : end]
-    except (struct.error, IndexError):
-        return None
-
-
-def _behind_long_hosts(data: bytes, at: int, sys_flag: int) -> tuple[int, int, int]:
-    """Where the body begins, store ms and body length of a record with IPv6 hosts: each moves what follows by 12 bytes."""
-    born = 12 if sys_flag & SysFlag.BORN_HOST_V6 else 0
-    body_at = at + 88 + born + (12 if sys_flag & SysFlag.STORE_HOST_V6 else 0)
-    (store_ms,) = struct.unpack_from(">q", data, at + 56 + born)
-    (body_bytes,) = struct.unpack_from(">i", data, body_at - 4)
-    return body_at, store_ms, body_bytes

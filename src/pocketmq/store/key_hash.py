@@ -29,8 +29,8 @@ _POWERS: Final[list[tuple[int, list[int]]]] = [
     (31**size & _MASK, [31**n & _MASK for n in range(size)][::-1]) for size in range(65)
 ]
 """By the size of a text: the factor for what stands before it, and for each of its own characters."""
-TAIL_FACTOR: Final[int] = 31**_TAIL_CHARS
-FACTORS: Final[list[int]] = [31**size & _MASK for size in range(MAX_KNOWN_CHARS + 1)]
+_TAIL_FACTOR: Final[int] = 31**_TAIL_CHARS
+_FACTORS: Final[list[int]] = [31**size & _MASK for size in range(MAX_KNOWN_CHARS + 1)]
 """By the size of a key: the factor for the topic before it."""
 
 
@@ -43,45 +43,45 @@ class KeyHashes:
     """`key_hash` with a memory for the parts that keys share; takes the bytes that a record holds."""
 
     def __init__(self) -> None:
-        self.topics: dict[bytes, int] = {}
-        self.heads: dict[bytes, int] = {}
-        self.tails: dict[bytes, int] = {}
+        self._topics: dict[bytes, int] = {}
+        self._heads: dict[bytes, int] = {}
+        self._tails: dict[bytes, int] = {}
 
     def of(self, topic: bytes, key: bytes) -> int:
         """The hash of `key`."""
-        base = self.topics.get(topic)
-        head = self.heads.get(key[:-3])
-        tail = self.tails.get(key[-3:])
+        base = self._topics.get(topic)
+        head = self._heads.get(key[:-3])
+        tail = self._tails.get(key[-3:])
         if base is None or head is None or tail is None:
-            value = self.learn(topic, key)
+            value = self._learn(topic, key)
         else:
-            value = base * FACTORS[len(key)] + head * TAIL_FACTOR + tail & _MASK
+            value = base * _FACTORS[len(key)] + head * _TAIL_FACTOR + tail & _MASK
         return value if value < 0x80000000 else 0x100000000 - value & 0x7FFFFFFF
 
-    def learn(self, topic: bytes, key: bytes) -> int:
+    def _learn(self, topic: bytes, key: bytes) -> int:
         if not _TAIL_CHARS <= len(key) <= MAX_KNOWN_CHARS or not key.isascii():
             return java_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}") & _MASK
-        base = self.topics.get(topic)
+        base = self._topics.get(topic)
         if base is None:
             base = java_hash(topic.decode("utf-8", "replace") + "#") & _MASK
-            _remember(self.topics, topic, base, KNOWN_TOPICS)
-        return base * FACTORS[len(key)] + self._learn_key(key) & _MASK
+            _remember(self._topics, topic, base, KNOWN_TOPICS)
+        return base * _FACTORS[len(key)] + self._learn_key(key) & _MASK
 
     def _learn_key(self, key: bytes) -> int:
         family = key[:-_FAMILY_CHARS]
-        known = self.heads.get(family)
+        known = self._heads.get(family)
         if known is None:
             # The first of its family, and maybe the only one: a key made of random digits has none.
             known = _extended(0, family)
-            _remember(self.heads, family, known, KNOWN_HEADS)
+            _remember(self._heads, family, known, KNOWN_HEADS)
             return _extended(known, key[-_FAMILY_CHARS:])
         head = _extended(known, key[len(family) : -3])
-        _remember(self.heads, key[:-3], head, KNOWN_HEADS)
-        tail = self.tails.get(key[-3:])
+        _remember(self._heads, key[:-3], head, KNOWN_HEADS)
+        tail = self._tails.get(key[-3:])
         if tail is None:
             tail = _extended(0, key[-3:])
-            _remember(self.tails, key[-3:], tail, KNOWN_TAILS)
-        return head * TAIL_FACTOR + tail
+            _remember(self._tails, key[-3:], tail, KNOWN_TAILS)
+        return head * _TAIL_FACTOR + tail
 
 
 def _remember(known: dict[bytes, int], part: bytes, value: int, most: int) -> None:

@@ -45,8 +45,7 @@ class KeyIndex:
         self._files = files
         self._clock = clock
         self.folder = settings.folder / "index"
-        self.hashes = KeyHashes()
-        self._hash_of = self.hashes.of
+        self._hash_of = KeyHashes().of
         self._table: list[IndexFile | GrowingIndexFile] = []
         self._growing: list[GrowingIndexFile] = []
         self._new_names = False
@@ -154,18 +153,14 @@ class KeyIndex:
         """What a message enters with: its unique key and each of its keys. Nothing if it was rolled back."""
         if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK:
             return []
-        further = self.further_keys_of(topic, raw_properties, log_offset, store_ms)
-        unique = raw_property(raw_properties, b"UNIQ_KEY")
-        return further if unique is None else [(self._hash_of(topic, unique), log_offset, store_ms), *further]
-
-    def further_keys_of(
-        self, topic: bytes, raw_properties: bytes, log_offset: int, store_ms: int
-    ) -> list[PlacedKey]:
-        """The keys of a message without its unique key."""
-        if b"KEYS\x01" not in raw_properties or (keys := raw_property(raw_properties, b"KEYS")) is None:
-            return []
+        found = []
         hash_of = self._hash_of
-        return [(hash_of(topic, key), log_offset, store_ms) for key in keys.split(b" ") if key]
+        unique = raw_property(raw_properties, b"UNIQ_KEY")
+        if unique is not None:
+            found.append((hash_of(topic, unique), log_offset, store_ms))
+        if b"KEYS\x01" in raw_properties and (keys := raw_property(raw_properties, b"KEYS")) is not None:
+            found += [(hash_of(topic, key), log_offset, store_ms) for key in keys.split(b" ") if key]
+        return found
 
     def put(self, keys: Sequence[PlacedKey]) -> None:
         """Enter the keys of whole messages, in the order of the log; what was entered before is left out.

@@ -1,103 +1,151 @@
-"""The keys of the messages in a stretch of the log. This runs over every message, so the usual record has a road of its own.
+"""The keys of the messages in a stretch of the log. This runs over every message, so records like earlier ones are not taken apart.
 
-    | head 88 | body … | topic length 1 | topic | properties length 2 | … UNIQ_KEY 01 key 02 … |
+    | head 88 | body … | topic and properties, up to the unique key's end │ middle 9 │ tail 3 │ properties behind it |
+                         └─ front: seen before, hash known ──────────────┘                    └─ rest: seen before ──┘
+                           7 Orders … UNIQ_KEY 01 7F00000100012A139A55     14E1B2C30  0A1      02 WAIT 01 true 02 …
 
-    usual      version 1, IPv4 hosts, no transaction, a unique key ──► hashed where it lies
-    any other  taken apart, then `KeyIndex.keys_of`
-
-Both roads give the same keys.
+What one producer sends to one topic differs in bodies and in the last twelve characters of unique keys: a time and a counter. The
+hash of a text is that of its first part × 31ⁿ plus that of the n characters behind it, so the hash of a known front, of the middle
+and of the tail add up to that of the key. A mould is what records of one length have in common; those that fit none, or have other
+keys too, are taken apart and asked by `KeyIndex.keys_of`, which gives the same.
 """
 
 import struct
 from typing import Final
 
 from pocketmq.model.flags import SysFlag
-from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2
+from pocketmq.model.java_hash import java_hash
+from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1_BYTES
 from pocketmq.store.index_file import PlacedKey
-from pocketmq.store.key_hash import FACTORS, TAIL_FACTOR
 from pocketmq.store.key_index import KeyIndex
 
-_HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
-_UNUSUAL: Final = int(_HOSTS_V6 | SysFlag.TRANSACTION_MASK)
-_UNIQUE: Final = b"UNIQ_KEY\x01"
-_SHORTEST: Final = len(_UNIQUE) + 4
-"""A unique key of fewer characters has no head, and is left to the other road."""
+KNOWN_PARTS: Final = 4096
+"""Fronts and rests that are remembered; when there are more, all are forgotten. The same for middles, and for tails."""
+MAX_KNOWN_BYTES: Final = 1024
+"""Records whose topic and properties are longer are never remembered, so that a few of them cannot fill the memory."""
+LEARN_EVERY: Final = 8
+"""Of the records that fit no mould, how many are taken apart for one that is remembered: most may never come again."""
+
+_MIDDLE_BYTES: Final = 9
+_TAIL_BYTES: Final = 3
+_VARYING_BYTES: Final = _MIDDLE_BYTES + _TAIL_BYTES
 _MASK: Final = 0xFFFFFFFF
-_unpack_head = struct.Struct(">II28xi16xq20xi").unpack_from
-"""size, magic, sysFlag, store ms and body length of a record with IPv4 hosts."""
+_HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_UNUSUAL: Final = _HOSTS_V6 | SysFlag.TRANSACTION_MASK
+_NAME: Final = b"UNIQ_KEY\x01"
+_unpack_head = struct.Struct(">II28xi16xq20xI").unpack_from
+"""size, magic, sysFlag, store ms and body length of a record with IPv4 hosts. A negative length is one that no record has."""
+
+_Mould = tuple[int, dict[bytes, int], set[bytes]]
+"""How many bytes of the record stand behind the front, the hashes of fronts, and rests. A plain tuple: it is unpacked per message."""
+
+
+class _PartHashes(dict[bytes, int]):
+    """Hashes of parts of keys, all of one length, times 31ⁿ for the n characters behind them. KeyError for what is no such part."""
+
+    def __init__(self, part_bytes: int, behind: int) -> None:
+        super().__init__()
+        self._part_bytes = part_bytes
+        self._factor: int = 31**behind
+
+    def __missing__(self, part: bytes) -> int:
+        if len(part) != self._part_bytes or not part.isascii() or b"\x02" in part:
+            raise KeyError(part)
+        if len(self) >= KNOWN_PARTS:
+            self.clear()
+        self[part] = value = java_hash(part.decode("ascii")) * self._factor & _MASK
+        return value
 
 
 class RecordKeys:
-    """Reads keys for an index, and hashes them with its memory."""
+    """Reads keys for an index."""
 
     def __init__(self, index: KeyIndex) -> None:
         self._keys_of = index.keys_of
-        self._further_keys_of = index.further_keys_of
-        self._hashes = index.hashes
+        self._moulds: dict[int, _Mould] = {}
+        self._middles = _PartHashes(_MIDDLE_BYTES, behind=_TAIL_BYTES)
+        self._tails = _PartHashes(_TAIL_BYTES, behind=0)
+        self._known = self._taken_apart = 0
 
     def read(self, chunk: bytes, base: int, most: int) -> tuple[list[PlacedKey], int, int]:
         """The keys of up to `most` records that lie whole in `chunk`, which begins at log offset `base`.
 
-        With them, how many records these are and how many bytes they take. What is no whole record ends the reading.
+        With them, how many records these are, and how many bytes. What is no whole record ends the reading.
         """
         keys: list[PlacedKey] = []
-        append, find, rfind = keys.append, chunk.find, chunk.rfind
-        topics, heads, tails, learn = self._hashes.topics, self._hashes.heads, self._hashes.tails, self._hashes.learn
-        last_topic = last_head = b""
-        at = done = before = 0
-        whole = len(chunk)
+        append, mould_of, middles, tails = keys.append, self._moulds.get, self._middles, self._tails
+        at = done = 0
         while done < most:
             try:
                 size, magic, sys_flag, store_ms, body_bytes = _unpack_head(chunk, at)
-                topic_at = at + 88 + body_bytes
-                properties_at = topic_at + 3 + chunk[topic_at]
-                end = at + size
-                unique_at = rfind(_UNIQUE, properties_at, end)
-                unique_end = find(b"\x02", unique_at, end)
-                if (
-                    magic == MAGIC_V1
-                    and not sys_flag & _UNUSUAL
-                    and body_bytes >= 0
-                    and chunk[properties_at - 2] << 8 | chunk[properties_at - 1] == end - properties_at
-                    and end <= whole
-                    and (chunk[unique_at - 1] == 2 or unique_at == properties_at)
-                    and unique_end - unique_at >= _SHORTEST
-                    and unique_at >= 0
-                ):
-                    # What `KeyHashes.of` does, without its call, and at once when only the tail differs from the last key.
-                    topic, head = chunk[topic_at + 1 : properties_at - 2], chunk[unique_at + 9 : unique_end - 3]
-                    tail = tails.get(chunk[unique_end - 3 : unique_end])
-                    if head != last_head or topic != last_topic:
-                        of_topic, of_head = topics.get(topic), heads.get(head)
-                        if of_topic is None or of_head is None:
-                            tail = None
-                        else:
-                            last_topic, last_head = topic, head
-                            before = of_topic * FACTORS[len(head) + 3] + of_head * TAIL_FACTOR & _MASK
-                    value = learn(topic, chunk[unique_at + 9 : unique_end]) if tail is None else before + tail & _MASK
-                    append((value if value < 0x80000000 else 0x100000000 - value & 0x7FFFFFFF, base + at, store_ms))
-                    if find(b"KEYS\x01", properties_at, end) >= 0:
-                        keys += self._further_keys_of(topic, chunk[properties_at:end], base + at, store_ms)
-                    at = end
-                    done += 1
-                    continue
-            except (struct.error, IndexError):
+                topic_at, end = at + 88 + body_bytes, at + size
+                mould = mould_of(end - topic_at)
+                if mould is not None:
+                    behind, fronts, rests = mould
+                    key_at = end - behind
+                    tail_at, rest_at = key_at + 9, key_at + 12
+                    # A record that ends behind the chunk has no rest here, or no tail.
+                    if chunk[rest_at:end] in rests and magic == MAGIC_V1 and not sys_flag & _UNUSUAL:
+                        value = (
+                            fronts[chunk[topic_at:key_at]]
+                            + middles[chunk[key_at:tail_at]]
+                            + tails[chunk[tail_at:rest_at]]
+                        ) & _MASK
+                        append((value if value < 0x80000000 else 0x100000000 - value & 0x7FFFFFFF, base + at, store_ms))
+                        at = end
+                        done += 1
+                        continue
+            except (struct.error, KeyError):
                 pass
-            parts = _parts_of(chunk, at)
-            if parts is None:
+            size = self._read_one(chunk, at, base, keys)
+            if not size:
                 break
-            size, sys_flag, store_ms, topic, properties = parts
-            keys += self._keys_of(topic, properties, sys_flag, base + at, store_ms)
             at += size
             done += 1
         return keys, done, at
+
+    def _read_one(self, chunk: bytes, at: int, base: int, keys: list[PlacedKey]) -> int:
+        """Add the keys of any record; how many bytes it has, 0 when there is none or not all of it."""
+        parts = parts_of(chunk, at)
+        if parts is None:
+            return 0
+        size, sys_flag, store_ms, topic, properties = parts
+        keys += self._keys_of(topic, properties, sys_flag, base + at, store_ms)
+        self._taken_apart += 1
+        if not self._taken_apart % LEARN_EVERY and len(topic) <= MAX_TOPIC_V1_BYTES:
+            self._remember(chunk[at : at + size], topic, properties)
+        return size
+
+    def _remember(self, record: bytes, topic: bytes, properties: bytes) -> None:
+        """Know records like this one again, if its only key is a unique one that is not short."""
+        name_at = (b"\x02" + properties).rfind(b"\x02" + _NAME)
+        key_at = name_at + len(_NAME)
+        key_end = properties.find(b"\x02", key_at)
+        rest = properties[key_end:] if key_end >= 0 else b""
+        behind = _VARYING_BYTES + len(rest)
+        family = properties[key_at : len(properties) - behind]
+        alike = 3 + len(topic) + len(properties)
+        if name_at < 0 or key_at + behind > len(properties) or not family.isascii():
+            return
+        if alike > MAX_KNOWN_BYTES or b"KEYS\x01" in properties:
+            return
+        if self._known >= KNOWN_PARTS:
+            self._moulds.clear()
+            self._known = 0
+        self._known += 1
+        mould = self._moulds.get(alike)
+        if mould is None or mould[0] != behind:
+            mould = self._moulds[alike] = (behind, {}, set())
+        before = java_hash(f"{topic.decode('utf-8', 'replace')}#{family.decode('ascii')}")
+        mould[1][record[-alike:-behind]] = before * 31**_VARYING_BYTES & _MASK
+        mould[2].add(rest)
 
 
 Parts = tuple[int, int, int, bytes, bytes]
 """Of a record: size, sysFlag, store ms, topic, properties."""
 
 
-def _parts_of(data: bytes, at: int) -> Parts | None:
+def parts_of(data: bytes, at: int) -> Parts | None:
     """What the index needs of the record at `at`; None when there is none, or not all of it. The body is not looked at."""
     try:
         size, magic, sys_flag, store_ms, body_bytes = _unpack_head(data, at)
@@ -113,7 +161,7 @@ def _parts_of(data: bytes, at: int) -> Parts | None:
             return None
         topic_end = topic_at + topic_bytes
         end = topic_end + 2 + (data[topic_end] << 8 | data[topic_end + 1])
-        if body_bytes < 0 or end != at + size or end > len(data):
+        if end != at + size or end > len(data):
             return None
         return size, sys_flag, store_ms, data[topic_at:topic_end], data[topic_end + 2 : end]
     except (struct.error, IndexError):
@@ -125,5 +173,5 @@ def _behind_long_hosts(data: bytes, at: int, sys_flag: int) -> tuple[int, int, i
     born = 12 if sys_flag & SysFlag.BORN_HOST_V6 else 0
     body_at = at + 88 + born + (12 if sys_flag & SysFlag.STORE_HOST_V6 else 0)
     (store_ms,) = struct.unpack_from(">q", data, at + 56 + born)
-    (body_bytes,) = struct.unpack_from(">i", data, body_at - 4)
+    (body_bytes,) = struct.unpack_from(">I", data, body_at - 4)
     return body_at, store_ms, body_bytes

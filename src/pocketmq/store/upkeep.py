@@ -13,6 +13,7 @@ before it began.
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
+from math import inf
 from pathlib import Path
 
 from pocketmq.errors import StoreError
@@ -24,12 +25,16 @@ from pocketmq.store.segments import disk_error
 
 log = logging.getLogger("pocketmq.store")
 
-INDEX_SLICE_S = 0.002
-"""How long one tick may spend on the key index."""
+INDEX_SLICE_S = 0.005
+"""How long one tick may spend on the key index; while messages come, a part of it: as large a part as there is backlog."""
 INDEX_STEP = 64
 """Messages indexed between two looks at the clock."""
+INDEX_PAYBACK = 2
+"""Messages that are indexed for each new one when the backlog is full."""
 LOOKUP_SLICE_S = 0.01
 """How long a look-up by key may keep its caller with the index; who can wait for more, waits for the ticks."""
+LOOKUP_HURRY_S = 1.0
+"""How long after a look-up the ticks work on the index as if nothing else was to be done."""
 QUEUE_SLICE_S = 0.003
 """How long one tick may spend on writing queue entries: a file that has to be made for a new queue takes its time."""
 RETENTION_S = 10.0
@@ -56,6 +61,9 @@ class Upkeep:
         self._flushed_ms = 0
         self._flushing = self._index_flushing = False
         self._entered_ms = 0
+        self._max_backlog_bytes = settings.index_backlog_bytes if settings.index_enabled else inf
+        self._written_seen = -1
+        self._hurried_until = 0.0
         self._followers: list[ConsumeQueue] = []
         self._failures: dict[str, StoreError] = {}
         self.derived_failure: StoreError | None = None
@@ -89,7 +97,7 @@ class Upkeep:
             self._retention_at = now + RETENTION_S
             self._guarded("retention", lambda: self.retention.run(self._parts.clock.now_ms()))
             self._parts.disk_full = self.retention.refuses_writes
-        self._guarded("index", lambda: self.index_for(INDEX_SLICE_S))
+        self._guarded("index", lambda: self.index_for(self._index_slice_s(now)))
         if "index files" in self._failures:
             self._guarded("index files", self._flush_index)
         if self._followers:
@@ -97,17 +105,19 @@ class Upkeep:
 
     # queues
 
-    def entered(self, touched: Collection[ConsumeQueue], store_ms: int) -> None:
-        """Queue entries were appended; the last of them belongs to a record with this store time."""
+    def entered(self, touched: Collection[ConsumeQueue], count: int, store_ms: int) -> None:
+        """So many queue entries were appended; the last of them belongs to a record with this store time."""
         self._entered_ms = store_ms
+        parts = self._parts
         try:
-            written = self._parts.queues.entered(touched)
+            written = parts.queues.entered(touched)
         except OSError as error:
             self._fail("queues", error)
         else:
-            self._unsynced.update(dict.fromkeys(written))
-        if self.index_backlog_bytes > self._parts.settings.index_backlog_bytes:
-            self._guarded("index", lambda: self.index_for(INDEX_SLICE_S))
+            if written:
+                self._unsynced.update(dict.fromkeys(written))
+        if parts.log.written - parts.index_builder.indexed_to > self._max_backlog_bytes:
+            self._guarded("index", lambda: self._index_some(INDEX_PAYBACK * count))
 
     def _begin_flush(self, now: float) -> None:
         """All that is pending now shall be written, in slices; then the checkpoint may speak of it."""
@@ -175,19 +185,37 @@ class Upkeep:
         """How far the key index is behind the log."""
         return self._parts.index_builder.backlog_bytes(self._parts.log.written)
 
+    def hurry_index(self) -> None:
+        """Somebody waits for the index: for a while it comes first."""
+        self._hurried_until = self._parts.clock.monotonic() + LOOKUP_HURRY_S
+
     def index_now(self) -> None:
         """Let the index catch up before a look-up, for as long as a caller can wait."""
+        self.hurry_index()
         self._guarded("index", lambda: self.index_for(LOOKUP_SLICE_S))
 
     def index_for(self, seconds: float) -> None:
-        """Spend up to `seconds` on the index."""
+        """Spend up to `seconds` on the index, but take one step in any case."""
+        clock = self._parts.clock
+        stop_at = clock.monotonic() + seconds
+        while self._index_some(INDEX_STEP) and clock.monotonic() < stop_at:
+            pass
+
+    def _index_some(self, count: int) -> bool:
+        """Index up to `count` messages; whether there are more."""
         parts = self._parts
-        if not parts.settings.index_enabled:
-            return
-        stop_at = parts.clock.monotonic() + seconds
-        while parts.index_builder.work(parts.log.start, parts.log.written, INDEX_STEP):
-            if parts.clock.monotonic() >= stop_at:
-                break
+        return parts.settings.index_enabled and parts.index_builder.work(parts.log.start, parts.log.written, count)
+
+    def _index_slice_s(self, now: float) -> float:
+        """What this tick may spend: everything when no message came since the last, else as much as the backlog asks for.
+
+        A short burst is over before its keys cost anything; in a long one the backlog grows until they are worked off as fast
+        as they come.
+        """
+        seen, self._written_seen = self._written_seen, self._parts.log.written
+        if seen == self._written_seen or now < self._hurried_until:
+            return INDEX_SLICE_S
+        return INDEX_SLICE_S * min(1.0, self.index_backlog_bytes / max(1.0, self._max_backlog_bytes))
 
     def _flush_index(self) -> None:
         """Take the next step of writing the index back; each step waits for the sync of the one before."""

@@ -371,11 +371,16 @@ async def test_a_broker_at_an_ipv6_address_gives_long_message_ids() -> None:
 
 # refusals
 
-Prepare = Callable[[RunningBroker], object]
+Prepare = Callable[[RunningBroker], None]
 
 
 def nothing(_: RunningBroker) -> None:
     """The broker is as it is."""
+
+
+def make_ordered_and_take_nothing(broker: RunningBroker) -> None:
+    broker.make_topic("T", order=True)
+    broker.change(permission=4)
 
 
 def refusing(
@@ -419,7 +424,7 @@ REFUSALS = {
         ResponseCode.NO_PERMISSION,
         r"the broker\[broker-a\] sending message is forbidden",
         sending("T", 99),
-        prepare=lambda broker: (broker.make_topic("T", order=True), broker.change(permission=4)),
+        prepare=make_ordered_and_take_nothing,
     ),
     "a body too large": refusing(ResponseCode.MESSAGE_ILLEGAL, "limit is max_message_bytes", sending(), b"x" * 8_193),
     "properties too long": refusing(
@@ -489,7 +494,8 @@ async def test_a_header_with_a_value_of_the_wrong_kind_is_answered(field: str, v
     async with running() as broker:
         client = await broker.connect()
 
-        answer = await client.ask(V2, sending(), b"body", **{field: value})
+        command = request(V2, sending(), b"body")
+        answer = await client.peer.call(replace(command, ext=(command.ext or {}) | {field: value}))
 
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert field in (answer.remark or "")
@@ -844,7 +850,7 @@ async def test_a_send_is_answered_when_it_is_safe_unless_it_does_not_want_to_wai
     async with running(store=synced()) as broker:
         client = await broker.connect()
         await client.sent()
-        stall = broker.disk.stall("sync", "*commitlog*")
+        stall = broker.stall_syncs()
 
         sends = asyncio.gather(
             answered_after(client),
@@ -867,7 +873,7 @@ async def test_a_batch_waits_for_the_disk_as_its_header_says() -> None:
     async with running(store=synced()) as broker:
         client = await broker.connect()
         await client.sent()
-        stall = broker.disk.stall("sync", "*commitlog*")
+        stall = broker.stall_syncs()
 
         waits = asyncio.ensure_future(client.ask(RequestCode.SEND_BATCH_MESSAGE, sending(), GOOD))
         header = sending(properties={"WAIT": "false"})
@@ -884,7 +890,7 @@ async def test_a_send_that_is_not_safe_in_time_is_told_so_with_everything_else()
     async with running(store=synced(sync_timeout_ms=5_000)) as broker:
         client = await broker.connect()
         await client.sent()
-        stall = broker.disk.stall("sync", "*commitlog*")
+        stall = broker.stall_syncs()
         began = asyncio.get_running_loop().time()
 
         answer = await client.send(b"late", key="K7")
@@ -907,14 +913,14 @@ async def test_one_sync_is_enough_for_all_turns_that_came_while_the_last_one_las
     async with running(store=synced()) as broker:
         clients = [await broker.connect() for _ in range(5)]
         await clients[0].sent()
-        stall = broker.disk.stall("sync", "*commitlog*")
+        stall = broker.stall_syncs()
 
         first = asyncio.ensure_future(clients[0].sent())
         await asyncio.sleep(0.1)
         rest = asyncio.gather(*(client.sent() for client in clients for _ in range(20)))
         await asyncio.sleep(0.1)
         stall.release()
-        others = broker.disk.stall("sync", "*commitlog*", times=None)
+        others = broker.stall_syncs()
         await first
         others.wait_until_reached(1)
         others.release()
@@ -945,7 +951,7 @@ async def test_nothing_is_kept_of_a_line_that_is_gone_though_its_send_still_wait
     async with running(store=STALLING) as broker:
         client, other = await broker.connect(), await broker.connect("10.2.0.2")
         await client.sent()
-        with broker.disk.stall("sync", "*commitlog*"):
+        with broker.stall_syncs():
             client.tell(V2, sending(), b"x" * 1_000)
             await asyncio.sleep(0.1)
             other.tell(V2, sending(), b"from one that is gone")

@@ -70,6 +70,7 @@ class LookingHandlers:
         for _ in range(INDEX_LOOKS):
             if facts.log_end - facts.behind_bytes >= end:
                 break
+            self._store.hurry_index()
             await asyncio.sleep(LOOK_SECONDS)
 
     # by place

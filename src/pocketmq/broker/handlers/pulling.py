@@ -18,7 +18,7 @@ from pocketmq.broker.carried import CarriedSubscriptions
 from pocketmq.broker.filters import EVERYTHING, Filter, Filters
 from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.members import Members
-from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.offsets import OffsetTable, refuse_own_group
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.stats.durations import Durations
 from pocketmq.broker.stats.tally import Tally

@@ -192,21 +192,9 @@ class Sending:
             raise InvalidMessage(str(error)) from None
         if not items:
             raise InvalidMessage("the batch has no message")
-        stage, queue, suffix = self._stage, place.queue, self._suffix
-        sys_flag, born_ms = ext.sys_flag & ~_TRANSACTION, ext.born_timestamp
-        first = queue.next_offset
-        log_offsets = [
-            stage(
-                queue,
-                item,
-                properties + suffix if properties[-1:] in (b"\x02", b"") else properties + b"\x02" + suffix,
-                flag,
-                sys_flag,
-                born_ms,
-                born_host,
-            )[1]
-            for flag, item, properties in items
-        ]
+        first, log_offsets = self._store.stage_many(
+            place.queue, items, self._suffix, ext.sys_flag & ~_TRANSACTION, ext.born_timestamp, born_host
+        )
         tally = place.tally
         tally.count += len(items)
         tally.joined += len(items) - 1

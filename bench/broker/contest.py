@@ -1,0 +1,97 @@
+"""Several servers, one load after the other, and nobody has an advantage.
+
+    send 1 × 64     ours   Apache   Apache   ours   ours   Apache      the others are stopped (SIGSTOP) meanwhile
+    send 16 × 64    ours   Apache   Apache   …
+
+The order changes from round to round. A shot from which others took more than a few percent of the machine is taken again,
+as long as there is time for that, and the calmer of the two counts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import NamedTuple
+
+from bench.broker.budget import Budget
+from bench.broker.generators import Generator, Pace
+from bench.broker.servers import Target, frozen
+from bench.broker.shots import NotMeasured, Result, Shape, Shot, middle
+
+Say = Callable[[str], None]
+Words = Mapping[str, Sequence[str]]
+"""Further words for the generator, by the name of the target."""
+
+
+class Outcome(NamedTuple):
+    """What one load found, by the name of the target; and why something is missing."""
+
+    shape: Shape
+    results: dict[str, Result]
+    notes: list[str]
+
+
+class Contest:
+    """The servers that take part, and how they are shot at."""
+
+    def __init__(
+        self, targets: Sequence[Target], generator: Generator, pace: Pace, shots: int, budget: Budget, say: Say
+    ) -> None:
+        self._targets = list(targets)
+        self._generator = generator
+        self._pace = pace
+        self._shots = shots
+        self._budget = budget
+        self._say = say
+
+    def run(self, shape: Shape, words: Words | None = None, title: str = "") -> Outcome:
+        """All shots of one load. A server that fails is left alone for the rest of it."""
+        taken: dict[str, list[Shot]] = {target.name: [] for target in self._targets}
+        notes: dict[str, str] = {}
+        for number in range(self._shots):
+            for target in self._targets if number % 2 == 0 else reversed(self._targets):
+                if target.name in notes:
+                    continue
+                try:
+                    taken[target.name].append(self._shoot(target, shape, (words or {}).get(target.name, ())))
+                except NotMeasured as reason:
+                    notes[target.name] = f"{title or shape}, {target.name}: {reason}"
+        results = {name: middle(shots) for name, shots in taken.items() if shots}
+        outcome = Outcome(shape, results, [*notes.values(), *_errors(taken, title or str(shape))])
+        self._say(f"{title or shape}: {summary(results)}")
+        return outcome
+
+    def alone(self, target: Target, work: Callable[[], object]) -> None:
+        """Something with one server that is not measured, while the others do not run."""
+        with frozen([other for other in self._targets if other is not target]):
+            work()
+
+    def _shoot(self, target: Target, shape: Shape, words: Sequence[str]) -> Shot:
+        first = self._one(target, shape, words)
+        if not self._budget.may_repeat(first.disturbed, self._pace.seconds + self._pace.warm_s):
+            return first
+        return min(first, self._one(target, shape, words), key=lambda shot: shot.disturbed)
+
+    def _one(self, target: Target, shape: Shape, words: Sequence[str]) -> Shot:
+        self._budget.check(self._pace.seconds + self._pace.warm_s)
+        with frozen([other for other in self._targets if other is not target]):
+            return self._generator.fire(target, shape, self._pace, *words)
+
+
+def warm_up(generator: Generator, target: Target, seconds: float) -> None:
+    """Java compiles what it runs often: mixed load, before anything counts."""
+    until = monotonic() + seconds
+    loads = (Shape("send", 16, 64, 100), Shape("send", 1, 64, 1024), Shape("batch", 1, 8, 100, 32))
+    for share, shape in zip((0.5, 0.3, 0.2), loads, strict=True):
+        generator.fire(target, shape, Pace(max(0.1, min(seconds * share, until - monotonic())), 0), "--topic", "warm")
+
+
+def summary(results: Mapping[str, Result]) -> str:
+    return ", ".join(f"{name} {result.rate:,.0f}/s {result.server_us:.2f} us" for name, result in results.items())
+
+
+def _errors(taken: Mapping[str, Sequence[Shot]], title: str) -> list[str]:
+    notes = []
+    for name, shots in taken.items():
+        if wrong := sum(shot.wrong for shot in shots):
+            first = next((shot.first_error for shot in shots if shot.first_error), "lost, or not stored")
+            notes.append(f"{title}, {name}: {wrong:,} requests went wrong; the first: {first[:200]}")
+    return notes

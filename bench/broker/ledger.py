@@ -1,0 +1,56 @@
+"""Whether a broker's answers can be true: every acknowledged message has a place of its own, and no place is empty.
+
+A queue is remembered by four numbers, whatever its length. Places from `lowest` to `highest`, each given once, have one
+count and one sum; a place that is given twice or left out changes them.
+"""
+
+import struct
+
+from bench.broker.shots import NotMeasured
+
+_RECORD = struct.Struct(">II12xq")
+_RECORD_MAGICS = (0xDAA320A7, 0xDAA320AB)
+_LEAST_RECORD = 88
+
+
+class Ledger:
+    """The places that one queue gave to the messages of one producer."""
+
+    __slots__ = ("count", "highest", "lowest", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0
+        self.lowest = -1
+        self.highest = -1
+
+    def add(self, first: int, count: int = 1) -> None:
+        """`count` messages in a row, from place `first` on."""
+        self.count += count
+        self.total += first * count + count * (count - 1) // 2
+        if self.lowest < 0 or first < self.lowest:
+            self.lowest = first
+        if first + count - 1 > self.highest:
+            self.highest = first + count - 1
+
+    @property
+    def is_true(self) -> bool:
+        """Whether each place between the lowest and the highest was given exactly once; nobody else may have sent."""
+        if self.count == 0:
+            return True
+        expected = self.highest - self.lowest + 1
+        return self.count == expected and self.total * 2 == (self.lowest + self.highest) * expected
+
+
+def count_records(body: bytes, offset: int) -> int:
+    """How many stored messages an answer to a pull at `offset` holds; NotMeasured when they are not those."""
+    at = records = 0
+    while at + _LEAST_RECORD <= len(body):
+        size, magic, found = _RECORD.unpack_from(body, at)
+        if magic not in _RECORD_MAGICS or size < _LEAST_RECORD or at + size > len(body):
+            raise NotMeasured(f"byte {at} of an answer to a pull is not the start of a stored message")
+        if found != offset + records:
+            raise NotMeasured(f"the broker was asked for offset {offset + records} and answered with {found}")
+        at += size
+        records += 1
+    return records

@@ -1,0 +1,81 @@
+"""How much is measured: a coffee break, or a glance."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bench.broker.budget import GIB
+from bench.broker.generators import Pace
+from bench.broker.rows import all_shapes, few_shapes, sync_shapes
+from bench.broker.shots import Shape
+
+
+class Scale(NamedTuple):
+    """Sizes of one run."""
+
+    name: str
+    seconds: float
+    """After which nothing new is begun."""
+    spare_s: float
+    """For shots that are taken again because others disturbed them."""
+    disk_bytes: int
+    """Each section removes its files, so the largest one says what the disk must have."""
+    pace: Pace
+    shots: int
+    java_warm_s: float
+    shapes: Sequence[Shape]
+    sync_shapes: Sequence[Shape]
+    is_sync_beside_apache: bool
+    """A second start and warm-up of Java."""
+    fill_messages: int
+    """In the queues that are pulled from."""
+    topics: Sequence[int]
+    groups: Sequence[int]
+    connections: Sequence[int]
+    log_gib: Sequence[float]
+    starts: int
+    idle_s: float
+    heaps: Sequence[str]
+    """Of the Java brokers that are started, beside ours."""
+
+
+DEFAULT = Scale(
+    name="default",
+    seconds=570,
+    spare_s=40,
+    disk_bytes=14 * GIB,
+    pace=Pace(1.0, 0.3),
+    shots=3,
+    java_warm_s=30,
+    shapes=all_shapes(),
+    sync_shapes=sync_shapes(),
+    is_sync_beside_apache=True,
+    fill_messages=200_000,
+    topics=(1_000, 10_000),
+    groups=(1_000,),
+    connections=(1_000,),
+    log_gib=(2, 8),
+    starts=3,
+    idle_s=5,
+    heaps=("4g", "512m"),
+)
+
+QUICK = Scale(
+    name="quick",
+    seconds=80,
+    spare_s=5,
+    disk_bytes=4 * GIB,
+    pace=Pace(0.7, 0.2),
+    shots=1,
+    java_warm_s=12,
+    shapes=few_shapes(),
+    sync_shapes=[shape for shape in few_shapes() if shape.mode == "send"],
+    is_sync_beside_apache=False,
+    fill_messages=50_000,
+    topics=(1_000,),
+    groups=(100,),
+    connections=(100,),
+    log_gib=(1,),
+    starts=1,
+    idle_s=1,
+    heaps=("4g",),
+)

@@ -1,0 +1,215 @@
+"""Assignment: the queues that this member owns, and how it gets and loses them.
+
+    wanted ── not owned ──► (locked) ── first offset ──► owned, pulled
+    owned ── not wanted, or its pulls are dead ──► leaving ── idle, or 0.4 s ──► offset kept, dropped, (unlocked)
+
+A queue changes hands in two halves. Its old owner begins nothing new, lets listeners finish for a moment and has its offset kept;
+its new owner waits for that moment before it asks where the group is. So what is handled twice is what takes longer than that.
+An ordered queue is not given up while a listener works on it, and not taken before it is locked.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from pocketmq.client.first_offsets import FirstOffsets
+from pocketmq.client.offsets import Offsets
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.queue_locks import QueueLocks
+from pocketmq.clock import Clock
+from pocketmq.errors import PocketMQError
+from pocketmq.model.queue import MessageQueue
+
+log = logging.getLogger("pocketmq.client")
+
+HAND_OVER_S = 0.5
+"""How long a new owner waits for the old one."""
+DRAIN_S = 0.4
+"""How long an old owner waits for its listeners; less, so that its offset is kept when the new one asks."""
+ORDERED_DRAIN_S = 0.5
+
+
+class Assignment:
+    """The owned queues of one consumer. `begin` starts pulling one; `leaving` hears of one before its offset is kept."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        offsets: Offsets,
+        first: FirstOffsets,
+        begin: Callable[[OwnedQueue], None],
+        leaving: Callable[[OwnedQueue], None],
+        locks: QueueLocks | None = None,
+    ) -> None:
+        self._clock = clock
+        self._offsets = offsets
+        self._first = first
+        self._begin = begin
+        self._leaving = leaving
+        self._locks = locks
+        self._owned: dict[MessageQueue, OwnedQueue] = {}
+        self._counts: Counter[str] = Counter()
+        self._changing = asyncio.Lock()  # one change at a time: rebalance, repairs, resets and seeks all wait for calls
+
+    def __len__(self) -> int:
+        return len(self._owned)
+
+    def all(self) -> list[OwnedQueue]:
+        return list(self._owned.values())
+
+    def get(self, queue: MessageQueue) -> OwnedQueue | None:
+        return self._owned.get(queue)
+
+    def topics(self) -> set[str]:
+        return {topic for topic, count in self._counts.items() if count}
+
+    def count(self, topic: str) -> int:
+        """How many queues of `topic` are owned."""
+        return self._counts[topic]
+
+    async def apply(
+        self, topic: str, all_queues: Sequence[MessageQueue], wanted: Sequence[MessageQueue], *, is_shared: bool
+    ) -> tuple[bool, bool]:
+        """Own the `wanted` queues of `topic` and no others. Whether anything changed, and whether it is all as wanted.
+
+        `is_shared`: the group has other members, from whom queues may come.
+        """
+        async with self._changing:
+            now = self._clock.monotonic()
+            keep = frozenset(wanted)
+            ending = [
+                owned for owned in self._of_topic(topic) if owned.queue not in keep or owned.flight.is_pull_dead(now)
+            ]
+            for owned in self._of_topic(topic):
+                if owned not in ending and owned.is_leaving:
+                    self._stay(owned)
+            given_up = await asyncio.gather(*(self._give_up(owned, now) for owned in ending))
+            missing = [queue for queue in wanted if queue not in self._owned]
+            taken = await self._take(missing, all_queues, is_shared=is_shared)
+            return any(given_up) or taken > 0, all(given_up) and taken == len(missing)
+
+    async def drop_topic(self, topic: str) -> None:
+        """The topic is not subscribed to any more."""
+        async with self._changing:
+            now = self._clock.monotonic()
+            await asyncio.gather(*(self._give_up(owned, now) for owned in self._of_topic(topic)))
+            self._first.forget(topic)
+
+    async def restart(self, offsets: Iterable[tuple[MessageQueue, int]], *, for_group: bool = True) -> None:
+        """Go on at other offsets in queues that are owned. What is in work of them ends, but counts for nothing.
+
+        `for_group`: the whole group goes on there, whoever owns the queue next.
+        """
+        async with self._changing:
+            moved = [(owned, offset) for queue, offset in offsets if (owned := self._owned.get(queue))]
+            for owned, offset in moved:
+                self._drop(owned)
+                self._offsets.forget(owned.queue)
+                if for_group:
+                    self._offsets.move(owned.queue, offset)
+            await self._offsets.persist([owned.queue for owned, _ in moved], wait=True)
+            for owned, offset in moved:
+                self._own(owned.queue, offset, was=owned)
+
+    async def clear(self, drain_s: float) -> None:
+        """Leave all of them: wait for listeners, keep the offsets, unlock."""
+        async with self._changing:
+            all_owned = self.all()
+            for owned in all_owned:
+                owned.is_leaving = True
+                owned.stop_pulling()
+            idle = await asyncio.gather(*(owned.wait_idle(drain_s) for owned in all_owned))
+            if busy := [str(owned.queue) for owned, is_idle in zip(all_owned, idle, strict=True) if not is_idle]:
+                log.warning(
+                    "listeners were still at work when their consumer was stopped, their messages come again: %s", busy
+                )
+            await self._offsets.persist([owned.queue for owned in all_owned])
+            for owned in all_owned:
+                self._drop(owned)
+            if self._locks is not None:
+                await self._locks.unlock([owned.queue for owned in all_owned], wait=True)
+
+    async def persist(self) -> None:
+        """Keep the offsets of all owned queues."""
+        await self._offsets.persist([*self._owned])
+
+    async def _take(
+        self, queues: Sequence[MessageQueue], all_queues: Sequence[MessageQueue], *, is_shared: bool
+    ) -> int:
+        """How many of `queues` are owned afterwards."""
+        asked_at = self._clock.monotonic()
+        mine: Collection[MessageQueue] = queues
+        if self._locks is not None and queues:
+            mine = await self._locks.lock(queues)
+        taken = 0
+        for queue in queues:
+            if queue not in mine:
+                log.info("%s is still locked by another client, and tried again", queue)
+                continue
+            try:
+                offset = await self._first.find(queue, all_queues)
+            except PocketMQError as error:
+                log.warning("%s cannot be begun, and is tried again: %s", queue, error)
+                continue
+            self._offsets.move(queue, offset)
+            owned = self._own(queue, offset, is_shared=is_shared)
+            if self._locks is not None:
+                owned.flight.lock(asked_at)
+            taken += 1
+        return taken
+
+    def _own(
+        self, queue: MessageQueue, offset: int, *, is_shared: bool = False, was: OwnedQueue | None = None
+    ) -> OwnedQueue:
+        is_ordered = self._locks is not None
+        flight = ProcessQueue(self._clock.monotonic(), is_orderly=is_ordered)
+        owned = OwnedQueue(
+            queue,
+            flight,
+            offset,
+            start_after_s=HAND_OVER_S if is_shared else 0.0,
+            reread=was is None and (is_shared or is_ordered),
+        )
+        if was is not None:
+            owned.is_paused = was.is_paused
+            if was.flight.locked_at is not None:
+                flight.lock(was.flight.locked_at)
+        self._owned[queue] = owned
+        self._counts[queue.topic] += 1
+        self._begin(owned)
+        return owned
+
+    async def _give_up(self, owned: OwnedQueue, now: float) -> bool:
+        """Whether it is not owned any more."""
+        owned.is_leaving = True
+        owned.stop_pulling()
+        is_idle = await owned.wait_idle(DRAIN_S if self._locks is None else ORDERED_DRAIN_S)
+        if self._locks is not None and not is_idle:
+            owned.flight.unlock_attempts += 1
+            log.info("%s is given up when its listener is done", owned.queue)
+            return False
+        if owned.flight.is_pull_dead(now):
+            log.warning("%s was not pulled for too long: it is dropped and begun anew", owned.queue)
+        self._leaving(owned)
+        self._drop(owned)
+        await self._offsets.persist([owned.queue], wait=True)
+        self._offsets.forget(owned.queue)
+        if self._locks is not None:
+            await self._locks.unlock([owned.queue], wait=False)
+        return True
+
+    def _stay(self, owned: OwnedQueue) -> None:
+        """It was to be given up, and is wanted again."""
+        owned.is_leaving = False
+        self._begin(owned)
+
+    def _drop(self, owned: OwnedQueue) -> None:
+        owned.flight.drop()
+        owned.stop_pulling()
+        if self._owned.pop(owned.queue, None) is not None:
+            self._counts[owned.queue.topic] -= 1
+
+    def _of_topic(self, topic: str) -> list[OwnedQueue]:
+        return [owned for owned in self._owned.values() if owned.queue.topic == topic]

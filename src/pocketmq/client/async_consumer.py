@@ -1,0 +1,124 @@
+"""What all async consumers are made of: a member of the group, where it lives, and its life.
+
+new ── start ──► running ── stop: what is in work is waited for ──► stopped
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from enum import Enum
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from pocketmq.client.consumer_settings import GroupSettings
+from pocketmq.client.home import Home, OwnThread, ThisLoop
+from pocketmq.client.identity import generation, require_same_process
+from pocketmq.errors import WrongState
+
+T = TypeVar("T")
+
+
+class Member(Protocol):
+    """The part that lives where the network is."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self, drain_s: float) -> None: ...
+
+
+M = TypeVar("M", bound=Member)
+S = TypeVar("S", bound=GroupSettings)
+
+
+class _State(Enum):
+    NEW = "was not started: use `async with`, or `await consumer.start()`"
+    RUNNING = "is running"
+    STOPPED = "was stopped; make a new one"
+
+
+class AsyncConsumer(Generic[M, S]):
+    """Base of the async consumers."""
+
+    def __init__(self, settings: S, member: M) -> None:
+        self._settings = settings
+        self._member = member
+        self._made_in = generation()
+        self._state = _State.NEW
+        self._stopped = asyncio.Event()
+        self._home: Home
+
+    async def start(self) -> None:
+        """Join the group. Servers that are away are tried again; InvalidExpression when a broker cannot read a filter."""
+        self._require_new()
+        home: Home = OwnThread() if self._settings.own_thread else ThisLoop()
+        try:
+            await home.run(self._member.start())
+        except BaseException:
+            await home.close()
+            raise
+        self._home = home
+        self._state = _State.RUNNING
+
+    async def stop(self) -> None:
+        """Take no more messages, wait for those in work, leave the group. Harmless when done twice, or without a start.
+
+        What is not done within `stop_timeout_ms` comes again, to another member.
+        """
+        was, self._state = self._state, _State.STOPPED
+        if was is _State.RUNNING:
+            require_same_process(self._made_in, "consumer")
+            try:
+                await self._home.run(self._member.stop(self._settings.stop_timeout_ms / 1000))
+            finally:
+                await self._home.close()
+        self._stopped.set()
+
+    async def wait(self) -> None:
+        """Return when somebody stops this consumer."""
+        await self._stopped.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def settings(self) -> S:
+        return self._settings
+
+    @property
+    def client_id(self) -> str:
+        """How brokers call this client."""
+        self._require_running()
+        return self._member.client_id
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was not started yet."""
+        return self._state is _State.NEW
+
+    @property
+    def is_running(self) -> bool:
+        return self._state is _State.RUNNING
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine of the member comes to, run where it lives."""
+        try:
+            self._require_running()
+        except WrongState:
+            work.close()
+            raise
+        return await self._home.run(work)
+
+    def _require_new(self) -> None:
+        require_same_process(self._made_in, "consumer")
+        if self._state is not _State.NEW:
+            raise WrongState(f"this consumer {self._state.value}")
+
+    def _require_running(self) -> None:
+        require_same_process(self._made_in, "consumer")
+        if self._state is not _State.RUNNING:
+            raise WrongState(f"this consumer {self._state.value}")

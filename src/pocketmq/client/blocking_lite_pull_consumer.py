@@ -1,0 +1,145 @@
+"""The lite pull consumer for code that does not await: the same words as `AsyncLitePullConsumer`.
+
+    with LitePullConsumer("127.0.0.1:9876", group="reports") as consumer:
+        consumer.subscribe("orders", tags="paid")
+        for message in consumer:                        # or: messages = consumer.poll()
+            ...
+
+One thread at a time polls: what was handed out before counts as done then.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Unpack
+
+from pocketmq.client.blocking_consumer import BlockingConsumer
+from pocketmq.client.consumer_settings import LitePullOptions, LitePullSettings
+from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer, QueuesChanged
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
+
+
+class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
+    """A member of a consumer group that is polled. Options are those of `AsyncLitePullConsumer`.
+
+    `on_queues_changed` is called on the client's own thread, and must not block it.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        on_queues_changed: QueuesChanged | None = None,
+        **options: Unpack[LitePullOptions],
+    ) -> None:
+        options["own_thread"] = False  # the shared loop is that thread
+        super().__init__(lambda: AsyncLitePullConsumer(name_servers, on_queues_changed=on_queues_changed, **options))
+
+    def __exit__(self, kind: object = None, *exc: object) -> None:
+        if kind is None and self._core.is_running:
+            core = self.core()
+            self.run(core.finish_handed())
+        self.stop()
+
+    @property
+    def settings(self) -> LitePullSettings:
+        return self._core.settings
+
+    # what it reads
+
+    def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
+        """Read `topic` together with the other members of the group."""
+        core = self.core()
+        self.run(core.subscribe(topic, tags=tags, sql=sql))
+
+    def unsubscribe(self, topic: str) -> None:
+        core = self.core()
+        self.run(core.unsubscribe(topic))
+
+    def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None) -> None:
+        """Read these queues, whoever else reads them."""
+        core = self.core()
+        self.run(core.assign(list(queues), tags=tags, sql=sql))
+
+    def queues_of(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic; TopicNotFound when it does not exist."""
+        core = self.core()
+        return self.run(core.queues_of(topic))
+
+    def queues(self) -> list[MessageQueue]:
+        """The queues that this member reads now."""
+        core = self.core()
+        return self.run(core.queues())
+
+    # messages
+
+    def poll(self, timeout_s: float | None = None) -> list[StoredMessage]:
+        """The next messages, of one queue; none when none come in time. Those of the last poll are done with."""
+        core = self.core()
+        return self.run(core.poll(timeout_s))
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        """Messages one by one, until the consumer is stopped. Each is done with when the next one is asked for."""
+        core = self.core()
+        while core.is_running:
+            handed = self.run(core.hand_out())
+            if handed is None:
+                continue
+            for at, message in enumerate(handed.seen):
+                handed.done = at
+                yield message
+            handed.done = None
+
+    def commit(self) -> None:
+        """Everything that was handed out is done: let the group know, now."""
+        core = self.core()
+        self.run(core.commit())
+
+    # where it is
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that will be handed out."""
+        core = self.core()
+        return self.run(core.position(queue))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group is; None when it never was in this queue."""
+        core = self.core()
+        return self.run(core.committed(queue))
+
+    def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
+        """The offset of the first message that was stored at that time or later."""
+        core = self.core()
+        return self.run(core.offset_at(queue, time_ms))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset` in one of this member's queues."""
+        core = self.core()
+        self.run(core.seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        core = self.core()
+        self.run(core.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        core = self.core()
+        self.run(core.seek_to_end(queue))
+
+    def seek_to_time(self, queue: MessageQueue, time_ms: int) -> None:
+        """To the first message that was stored at that time or later."""
+        core = self.core()
+        self.run(core.seek_to_time(queue, time_ms))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Get nothing of these queues until `resume`. They stay this member's."""
+        core = self.core()
+        self.run(core.pause(list(queues)))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        core = self.core()
+        self.run(core.resume(list(queues)))
+
+    def running_info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
+        """What an administrator would be told about this consumer."""
+        core = self.core()
+        return self.run(core.running_info(stacks=stacks))

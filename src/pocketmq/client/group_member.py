@@ -1,0 +1,314 @@
+"""A member of a consumer group: what consumers that share queues have in common, whoever handles their messages.
+
+    rebalance ──► assignment ──► pull loops ──► process queues ──► somebody who handles messages
+        ▲             └── first offsets, locks                        └──► offsets ── every 5 s ──► brokers, or a file
+    members and routes
+
+It lives on one loop: the one on which it is started. What brokers ask of its group comes here, see `members.ConsumerMember`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from pocketmq.client.assignment import Assignment
+from pocketmq.client.consume_stats import SAMPLE_S, ConsumeStats
+from pocketmq.client.consumer_settings import SharingSettings
+from pocketmq.client.first_offsets import FirstOffsets
+from pocketmq.client.instance import Instance, Surroundings
+from pocketmq.client.offsets import LocalFolder, Offsets, offset_store
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.pull_loop import PullLoops, PullWishes
+from pocketmq.client.pulling import Pulling
+from pocketmq.client.queue_locks import QueueLocks
+from pocketmq.client.rebalance import OnShared, Rebalance
+from pocketmq.client.rounds import Round
+from pocketmq.client.running_info import running_info
+from pocketmq.client.shares import All, ByStrategy, Shares
+from pocketmq.client.subscriptions import SubscriptionTable
+from pocketmq.errors import InvalidExpression, PocketMQError, RemoteError, ServerFailed, TopicNotFound
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import TopicName, parse_topic, wrap
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.bodies.groups import CheckClientConfig
+from pocketmq.protocol.bodies.heartbeat import ConsumerData, ConsumeType
+from pocketmq.protocol.bodies.offsets import ResetOffsets
+from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
+
+log = logging.getLogger("pocketmq.client")
+
+FIRST_PERSIST_S = 10.0
+
+
+class GroupMember:
+    """Base of the members that push and lite pull consumers are made of."""
+
+    consume_type: ConsumeType
+
+    def __init__(self, settings: SharingSettings, around: Surroundings, *, with_retries: bool, is_stream: bool) -> None:
+        self._settings = settings
+        self._around = around
+        self._clock = around.clock
+        self._is_stream = is_stream
+        self._group = settings.wire_group
+        self._subscriptions = SubscriptionTable(self._group, self._clock.now_ms(), with_retries=with_retries)
+        self._stats = ConsumeStats(self._clock.monotonic())
+        self._started_ms = 0
+        self._is_running = False
+        self._on_shared: OnShared | None = None
+        self._rounds: list[Round] = []
+        self._instance: Instance
+        self._offsets: Offsets
+        self._assignment: Assignment
+        self._pulls: PullLoops
+        self._rebalance: Rebalance
+
+    # what the kinds of members do differently
+
+    def _pulling(self) -> Pulling:
+        raise NotImplementedError
+
+    def _pull_wishes(self) -> PullWishes:
+        raise NotImplementedError
+
+    def _arrived(self, owned: OwnedQueue) -> None:
+        """Messages wait in `owned`."""
+        raise NotImplementedError
+
+    def _leaving(self, owned: OwnedQueue) -> None:
+        """A queue is lost, and its offset is about to be kept: the last chance to note it."""
+
+    def _locks(self) -> QueueLocks | None:
+        return None
+
+    def _shares(self) -> Shares:
+        if self._settings.broadcast:
+            return All()
+        return ByStrategy(self._instance, self._group, self._settings.strategy)
+
+    def _prepare(self) -> None:
+        """The parts above are there; make the others."""
+
+    # its life
+
+    async def start(self) -> None:
+        """Join the group. InvalidExpression when a broker cannot read a filter; then nothing is left running."""
+        self._instance = Instance.join(self._settings, self._around, stream=self._is_stream)
+        try:
+            self._make_parts()
+            self._prepare()
+            await self._learn_routes()
+            for subscription in self._subscriptions:
+                await self._check(subscription)
+            self._instance.add_consumer(self)
+        except BaseException:
+            await self._instance.leave()
+            raise
+        self._is_running = True
+        self._started_ms = self._clock.now_ms()
+        await self._instance.heartbeats.say_to_all(self._instance.brokers)
+        self._rounds += [
+            Round(
+                "keeping offsets", self._settings.persist_ms / 1000, self._assignment.persist, first_s=FIRST_PERSIST_S
+            ),
+            Round("sampling of consumption", SAMPLE_S, self._sample),
+        ]
+        for each in self._rounds:
+            each.start()
+        self._rebalance.start()
+
+    async def stop(self, drain_s: float) -> None:
+        """Take no more messages, wait for those in work, keep the offsets, leave: the queues move to others at once."""
+        self._is_running = False
+        await self._rebalance.stop()
+        for each in self._rounds:
+            await each.stop()
+        await self._assignment.clear(drain_s)
+        await self._instance.remove_consumer(self)
+        await self._instance.leave()
+
+    @property
+    def client_id(self) -> str:
+        return self._instance.client_id
+
+    async def owned(self) -> list[MessageQueue]:
+        """The queues that it reads now, as they are called on the wire."""
+        return [owned.queue for owned in self._assignment.all()]
+
+    async def info(self, *, stacks: bool) -> ConsumerRunningInfo:
+        return self.running_info(stacks=stacks)
+
+    def _make_parts(self) -> None:
+        instance, settings = self._instance, self._settings
+        folder = LocalFolder(self._around.files, settings.local_offsets, instance.client_id)
+        store = offset_store(instance.brokers.offsets, self._group, folder if settings.broadcast else None)
+        self._offsets = Offsets(store)
+        calls = instance.brokers.offsets
+        start_ms = settings.start_time_ms(self._clock.now_ms())
+        first = FirstOffsets(calls, self._offsets, settings.from_where, start_ms)
+        self._pulls = PullLoops(
+            instance,
+            self._pulling(),
+            self._offsets,
+            self._stats,
+            self._pull_wishes(),
+            self._subscription_of,
+            self._arrived,
+        )
+        self._assignment = Assignment(
+            self._clock, self._offsets, first, self._pulls.begin, self._leaving, self._locks()
+        )
+        self._pulls.serve(self._assignment)
+        self._rebalance = Rebalance(
+            instance.routes,
+            self.topics,
+            self._shares(),
+            self._assignment,
+            on_shared=self._shared,
+            interval_s=settings.rebalance_ms / 1000,
+        )
+
+    # subscriptions
+
+    def wire_topic(self, topic: str) -> TopicName:
+        """`topic` as it is called on the wire."""
+        return parse_topic(wrap(self._settings.namespace, topic))
+
+    def want(self, topic: TopicName, expression: str | None, kind: str) -> Subscription:
+        """Subscribe before the start. `topic` is one of the wire."""
+        return self._subscriptions.subscribe(topic, expression, kind, now_ms=self._clock.now_ms())
+
+    async def subscribe(self, topic: TopicName, expression: str | None, kind: str) -> None:
+        """Subscribe while running; brokers hear of it at once. InvalidExpression: all stays as it was."""
+        before = self._subscriptions.get(topic)
+        subscription = self.want(topic, expression, kind)
+        if subscription is before:
+            return
+        try:
+            await self._learn_routes()
+            await self._check(subscription)
+        except PocketMQError:
+            self._subscriptions.unsubscribe(topic)
+            if before is not None:
+                self.want(topic, before.sub_string, before.expression_type)
+            raise
+        self._greet()
+        self._rebalance.soon()
+
+    def unsubscribe(self, topic: TopicName) -> None:
+        """Want nothing of `topic` any more. While running, its queues are left with the next rebalance, which comes soon."""
+        if self._subscriptions.unsubscribe(topic) and self._is_running:
+            self._stats.forget(topic)
+            self._greet()
+            self._rebalance.soon()
+
+    async def leave_topic(self, topic: TopicName) -> None:
+        """As `unsubscribe`, for those who are on another loop."""
+        self.unsubscribe(topic)
+
+    def _subscription_of(self, queue: MessageQueue) -> Subscription | None:
+        return self._subscriptions.get(queue.topic)
+
+    async def _learn_routes(self) -> None:
+        """Where the topics are, so that their brokers are greeted. One that is missing is looked for by each rebalance."""
+        for topic in self.topics():
+            try:
+                await self._instance.routes.find(topic)
+            except TopicNotFound:
+                log.debug("topic %s does not exist yet", topic)
+            except PocketMQError as error:
+                log.warning("nobody tells where topic %s is, it is looked for again: %s", topic, error)
+                return
+
+    async def _check(self, subscription: Subscription) -> None:
+        """Let a broker of the topic read the filter, unless it is by tags, which all of them can."""
+        route = self._instance.routes.get(subscription.topic)
+        if subscription.is_tag or route is None:
+            return
+        config = CheckClientConfig(self.client_id, self._group, subscription, self._settings.namespace)
+        for data in route.data.broker_datas:
+            if not data.broker_name:
+                continue
+            try:
+                address = self._instance.brokers.reader(data.broker_name)
+                await self._instance.brokers.members.check_config(address, config)
+            except RemoteError as error:
+                raise InvalidExpression(
+                    f"broker {data.broker_name} cannot filter topic {subscription.topic} by "
+                    f"{subscription.expression_type} {subscription.sub_string!r}: {error.remark}"
+                ) from error
+            except PocketMQError as error:
+                log.warning("broker %s could not be asked about a filter: %s", data.broker_name, error)
+                continue
+            return
+
+    def _shared(self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
+        """Queues were shared out anew: brokers are to take this member's subscription for the latest."""
+        log.info("%s: %d of %d queues are of this member: %s", topic, len(mine), len(all_queues), [*map(str, mine)])
+        self._subscriptions.touch(topic, self._clock.now_ms())
+        self._greet()
+        if self._on_shared is not None:
+            self._on_shared(topic, all_queues, mine)
+
+    def _greet(self) -> None:
+        """A heartbeat on every line, before anything else is said on it."""
+        brokers = self._instance.brokers
+        for address in brokers.all_addresses():
+            peer = brokers.live(address)
+            if peer is not None:
+                self._instance.heartbeats.say(address, peer)
+
+    async def _sample(self) -> None:
+        self._stats.sample(self._clock.monotonic())
+
+    # as a member of its client; see `members.ConsumerMember`
+
+    @property
+    def wire_group(self) -> str:
+        return self._group
+
+    def topics(self) -> Iterable[str]:
+        return [subscription.topic for subscription in self._subscriptions]
+
+    def heartbeat(self) -> ConsumerData:
+        return ConsumerData(
+            self._group,
+            self.consume_type,
+            self._settings.model,
+            self._settings.from_where,
+            tuple(self._subscriptions),
+            self._settings.unit_mode,
+        )
+
+    def rebalance_soon(self) -> None:
+        self._rebalance.soon()
+
+    def route_changed(self, topic: str) -> None:
+        if self._is_running:
+            self._rebalance.soon()
+
+    async def reset_offsets(self, topic: str, offsets: ResetOffsets) -> None:
+        moved = [(queue, offset) for queue, offset in offsets.offset_table.items() if queue.topic == topic]
+        log.info("an administrator moves the group in %s: %s", topic, {str(queue): offset for queue, offset in moved})
+        await self._assignment.restart(moved)
+
+    def positions(self, topic: str) -> Mapping[MessageQueue, int]:
+        return self._offsets.of_topic(topic)
+
+    async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
+        raise ServerFailed("this consumer has no listener: its messages are polled")
+
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
+        return running_info(
+            self._settings,
+            str(self._instance.name_servers),
+            self.consume_type,
+            self._subscriptions,
+            self._assignment.all(),
+            self._offsets,
+            self._stats,
+            self._pulls.pauses,
+            self._clock,
+            started_ms=self._started_ms,
+            stacks=stacks,
+        )

@@ -1,0 +1,130 @@
+"""Jobs: calls of a listener that one worker makes, one after the other.
+
+    todo ── a worker takes the next call ──► the listener ──► done, with what it returned or raised
+      │                                                        │
+      └── taken back by the loop when a call lasts too long    └── collected by the loop
+
+To hand each message over alone costs more than many a listener. So short calls travel together: as many as a worker can do in 10 ms,
+and never so many that another worker has nothing to do. A worker and the loop share a job without a lock: both ends of a deque are
+safe to take from.
+"""
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from pocketmq.client.consume_result import SUCCESS
+from pocketmq.client.listener import Listener
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.errors import UsageError
+from pocketmq.model.message import StoredMessage
+
+JOB_S: Final = 0.01
+"""How long all calls of a job should take together."""
+MAX_CALLS: Final = 32
+
+Messages = Sequence[StoredMessage]
+
+
+class Call(NamedTuple):
+    """A call that was made: of which messages, what the listener returned or raised, and how long it took."""
+
+    messages: Messages
+    result: Any
+    took_s: float
+
+
+class Job:
+    """Calls for one queue. `stops_at_failure`: those that follow a failed one are not made."""
+
+    __slots__ = ("began", "done", "listener", "notes", "owned", "stops_at_failure", "todo")
+
+    def __init__(
+        self, owned: OwnedQueue, listener: Listener, calls: Iterable[Messages], began: float, *, stops_at_failure: bool
+    ) -> None:
+        self.owned = owned
+        self.listener = listener
+        self.todo: deque[Messages] = deque(calls)
+        self.done: deque[Call] = deque()
+        self.began = began
+        self.stops_at_failure = stops_at_failure
+        self.notes: Any = None
+        """What whoever made the job wants to remember of it."""
+
+    def run(self, monotonic: Callable[[], float]) -> None:
+        """Make the calls, in the worker's thread."""
+        while (messages := self._next()) is not None:
+            began = monotonic()
+            result = call_plainly(self.listener, messages)
+            if not self._ended(messages, result, monotonic() - began):
+                return
+
+    async def run_async(self, monotonic: Callable[[], float]) -> None:
+        """The same for an `async def` listener, on its loop."""
+        while (messages := self._next()) is not None:
+            began = monotonic()
+            try:
+                result: Any = await self.listener.function(*self.listener.arguments(messages))
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise  # somebody wants the worker to end; else it was something inside the listener that was cancelled
+                result = error
+            except Exception as error:
+                result = error
+            if not self._ended(messages, result, monotonic() - began):
+                return
+
+    def take_back(self) -> list[StoredMessage]:
+        """The messages of all calls that were not begun."""
+        rest: list[StoredMessage] = []
+        while True:
+            try:
+                rest.extend(self.todo.pop())
+            except IndexError:
+                return rest
+
+    def collect(self) -> list[Call]:
+        """The calls that have ended since the last time."""
+        found: list[Call] = []
+        while self.done:
+            found.append(self.done.popleft())
+        return found
+
+    def _next(self) -> Messages | None:
+        try:
+            return self.todo.popleft()
+        except IndexError:
+            return None
+
+    def _ended(self, messages: Messages, result: Any, took_s: float) -> bool:
+        """Whether to go on."""
+        self.done.append(Call(messages, result, took_s))
+        return not self.stops_at_failure or is_plain_success(result)
+
+
+def is_plain_success(result: Any) -> bool:
+    """Whether nothing more is to be said. Other results may turn out to be successes, too."""
+    return result is None or result is True or result is SUCCESS
+
+
+def call_plainly(listener: Listener, messages: Messages) -> Any:
+    """What a plain function returns or raises. Also what is meant to end a thread: here it would end a worker of all."""
+    try:
+        result = listener.function(*listener.arguments(messages))
+    except BaseException as error:
+        return error
+    if inspect.iscoroutine(result):
+        result.close()
+        return UsageError(f"{listener!r} returned a coroutine: make it an `async def` function")
+    return result
+
+
+def calls_per_job(waiting: int, workers: int, mean_s: float | None) -> int:
+    """How many calls to hand over together when `waiting` could be made and one took `mean_s` on average so far."""
+    if mean_s is None:
+        return 1
+    in_time = MAX_CALLS if mean_s * MAX_CALLS <= JOB_S else int(JOB_S / mean_s)
+    return max(1, min(in_time, waiting // workers))

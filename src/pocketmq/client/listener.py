@@ -1,0 +1,144 @@
+"""A listener: a function of the user, and what it is called with.
+
+    def handle(message)                          the message
+    def handle(message: StoredMessage)           the message
+    def handle(body: bytes), (text: str)         its body, as it is or as text
+    def handle(order: Order)                     its body, read as JSON: a dataclass, msgspec Struct, TypedDict, pydantic model …
+    def handle(order: Order, message)            both
+    with batch_size=32: def handle(orders: list[Order])     a list of the same; a second list holds the messages
+
+A body that cannot be read is a failure of the listener like any other: the message comes again, and in the end is a dead letter
+that says why.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from pocketmq.client.calling import is_async
+from pocketmq.client.received import readable
+from pocketmq.client.send_backs import original_topic
+from pocketmq.errors import InvalidSetting, UsageError
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import is_retry
+
+Read = Callable[[StoredMessage], Any]
+"""From a message to what a listener wants of it."""
+
+_AS_IT_IS = (inspect.Parameter.empty, Any, object, StoredMessage)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Listener:
+    """`batch_size` None: one message a call; else a list of so many at most, also when there is just one."""
+
+    __slots__ = ("_reads", "_wants_messages_only", "batch_size", "function", "is_async", "namespace")
+
+    def __init__(
+        self, function: Callable[..., Any], batch_size: int | None = None, namespace: str | None = None
+    ) -> None:
+        if not callable(function):
+            raise UsageError(f"{function!r} cannot be a listener: give a function")
+        if batch_size is not None and (batch_size < 1 or isinstance(batch_size, bool)):
+            raise InvalidSetting(f"batch_size = {batch_size} must be above 0; leave it out for one message a call")
+        self.function = function
+        self.batch_size = batch_size
+        self.namespace = namespace
+        self.is_async = is_async(function)
+        self._reads = _reads(function, is_batch=batch_size is not None)
+        self._wants_messages_only = self._reads == [_itself]
+
+    def __repr__(self) -> str:
+        return f"<Listener {_name(self.function)}>"
+
+    def arguments(self, messages: Sequence[StoredMessage]) -> tuple[Any, ...]:
+        """What to call the function with, for messages as they came over the wire."""
+        seen = [as_seen(message, self.namespace) for message in messages]
+        if self.batch_size is None:
+            return (seen[0],) if self._wants_messages_only else tuple(read(seen[0]) for read in self._reads)
+        return (seen,) if self._wants_messages_only else tuple([read(one) for one in seen] for read in self._reads)
+
+
+def as_seen(message: StoredMessage, namespace: str | None) -> StoredMessage:
+    """A message as listeners see it: of the topic that it was sent to, with its body not compressed any more."""
+    if is_retry(message.topic):
+        message = replace(message, topic=original_topic(message))
+    return readable(message, namespace)
+
+
+def _reads(function: Callable[..., Any], *, is_batch: bool) -> list[Read]:
+    name = _name(function)
+    try:
+        parameters = [one for one in inspect.signature(function).parameters.values() if one.kind in _POSITIONAL]
+    except (TypeError, ValueError):
+        return [_itself]  # written in C: it is called with messages
+    needed = [one for one in parameters if one.default is inspect.Parameter.empty]
+    if not parameters or len(needed) > 2:
+        raise UsageError(f"listener {name} must take a message, or what is in it and then the message")
+    wanted = needed or parameters[:1]
+    hints = _hints(function, name)
+    first = _read(_element(hints.get(wanted[0].name, wanted[0].annotation), name, is_batch=is_batch), name)
+    return [first] if len(wanted) == 1 else [first, _itself]
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(target)
+    except NameError as error:
+        annotations = getattr(target, "__annotations__", {})
+        texts = [text for text in annotations.values() if isinstance(text, str)]
+        if all("StoredMessage" in text or text == "None" for text in texts):
+            return {}  # it is imported for type checkers only
+        raise UsageError(f"an annotation of listener {name} cannot be found at run time: {error}") from None
+    except TypeError:
+        return {}
+
+
+def _element(hint: Any, name: str, *, is_batch: bool) -> Any:
+    """The type of one: of a batch, that of its elements."""
+    if not is_batch or isinstance(hint, str) or hint in _AS_IT_IS:
+        return Any if isinstance(hint, str) else hint
+    if hint in (list, tuple, Sequence):
+        return Any
+    inside = typing.get_args(hint)
+    if not inside:
+        raise UsageError(f"listener {name} gets batches: annotate its parameter as a list, not as {hint}")
+    return inside[0]
+
+
+def _read(hint: Any, name: str) -> Read:
+    if hint in _AS_IT_IS:
+        return _itself
+    if hint is bytes:
+        return _body
+    if hint is str:
+        return _text
+    validate = getattr(hint, "model_validate_json", None)
+    if validate is not None:  # pydantic
+        return lambda message: validate(message.body)
+    try:
+        decode = msgspec.json.Decoder(hint).decode
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"listener {name} wants {hint}, which cannot be read from JSON: {error}") from None
+    return lambda message: decode(message.body)
+
+
+def _itself(message: StoredMessage) -> StoredMessage:
+    return message
+
+
+def _body(message: StoredMessage) -> bytes:
+    return message.body
+
+
+def _text(message: StoredMessage) -> str:
+    return message.body.decode()
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)

@@ -1,0 +1,149 @@
+"""Offsets: how far this client is in each queue, and where that is kept.
+
+    finished messages ──► noted here, in memory ── every 5 s, when a queue is lost, at the end ──► kept
+                                                       clustering: by the broker of the queue, for the whole group
+                                                       broadcasting: in a file of this client
+
+What is kept may be older than what is noted, never newer: after a crash messages come again, none is left out.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from pocketmq.client.calls.offsets import OffsetCalls
+from pocketmq.client.local_offsets import FOLDER, LocalOffsetFile, offsets_folder
+from pocketmq.errors import PocketMQError
+from pocketmq.files import Files, home_folder
+from pocketmq.model.queue import MessageQueue
+
+log = logging.getLogger("pocketmq.client")
+
+
+class OffsetStore(Protocol):
+    """Where offsets are kept. Failures are PocketMQErrors."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """The offset that is kept; None when there is none."""
+
+    async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
+        """Keep these; with `wait`, they are kept when this returns."""
+
+
+class RemoteOffsets:
+    """Brokers keep them, for a group."""
+
+    def __init__(self, calls: OffsetCalls, group: str) -> None:
+        self._calls = calls
+        self._group = group
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return await self._calls.of_group(self._group, queue)
+
+    async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
+        """Each by itself, so that a broker that is away does not cost the offsets of the others."""
+        send = self._calls.commit if wait else self._calls.tell_commit
+        failures: list[PocketMQError] = []
+        for queue, offset in offsets.items():
+            try:
+                await send(self._group, queue, offset)
+            except PocketMQError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+class LocalOffsets:
+    """A file of this client keeps them."""
+
+    def __init__(self, file: LocalOffsetFile) -> None:
+        self._file = file
+        self._kept: dict[MessageQueue, int] | None = None
+        self._lock = asyncio.Lock()  # one at a time reads or writes the file
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        async with self._lock:
+            if self._kept is None:
+                self._kept = await asyncio.to_thread(self._file.load)
+            return self._kept.get(queue)
+
+    async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
+        async with self._lock:
+            kept = self._kept or {}
+            changed = {queue: offset for queue, offset in offsets.items() if kept.get(queue) != offset}
+            if changed:
+                await asyncio.to_thread(self._file.save, changed)
+                self._kept = kept | changed
+
+
+class LocalFolder(NamedTuple):
+    """Where a client keeps offsets itself; `root` None is the usual folder in the home folder of the user."""
+
+    files: Files
+    root: str | os.PathLike[str] | None
+    client_id: str
+
+
+def offset_store(calls: OffsetCalls, group: str, local: LocalFolder | None) -> OffsetStore:
+    """Where the offsets of a consumer of `group` are kept; `local` None: by brokers."""
+    if local is None:
+        return RemoteOffsets(calls, group)
+    root = home_folder() / FOLDER if local.root is None else Path(local.root)
+    return LocalOffsets(LocalOffsetFile(local.files, offsets_folder(root, local.client_id, group)))
+
+
+class Offsets:
+    """What is noted of the queues of one consumer, over the store that keeps it."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+        self._noted: dict[MessageQueue, int] = {}
+        self._complaint = ""
+
+    def get(self, queue: MessageQueue) -> int | None:
+        return self._noted.get(queue)
+
+    def of_topic(self, topic: str) -> dict[MessageQueue, int]:
+        return {queue: offset for queue, offset in self._noted.items() if queue.topic == topic}
+
+    def advance(self, queue: MessageQueue, offset: int) -> None:
+        """It is done up to before `offset`, or further already."""
+        noted = self._noted.get(queue)
+        if noted is None or offset > noted:
+            self._noted[queue] = offset
+
+    def move(self, queue: MessageQueue, offset: int) -> None:
+        """It goes on at `offset`, wherever it was."""
+        self._noted[queue] = offset
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Somebody else's from now on."""
+        self._noted.pop(queue, None)
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """What is kept of `queue`, by whoever."""
+        return await self._store.load(queue)
+
+    async def begin(self, queue: MessageQueue, offset: int) -> None:
+        """Keep the first offset of a queue, which need not be ours, at once."""
+        await self._store.save({queue: offset}, wait=True)
+
+    async def keep(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Note these and have them kept, now. A failure is a PocketMQError; what could be kept is kept."""
+        self._noted.update(offsets)
+        await self._store.save(offsets, wait=True)
+
+    async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
+        """Keep what is noted of these queues, as far as it goes: what fails is tried again with the next round."""
+        noted = {queue: self._noted[queue] for queue in queues if queue in self._noted}
+        try:
+            await self._store.save(noted, wait=wait)
+        except PocketMQError as error:
+            if type(error).__name__ != self._complaint:
+                self._complaint = type(error).__name__
+                log.warning("offsets cannot be kept, and are tried again: %s", error)
+        else:
+            self._complaint = ""

@@ -1,0 +1,235 @@
+"""Orderly listening: the messages of a queue one after the other, by one worker at a time, while its lock is ours.
+
+    messages wait ──► locked? ── no: asked for again, then every 3 s ──► …
+                        │ yes
+                        ▼
+                  the next messages ──► listener ── done ──► finished, their offset is the group's ──► the next ones
+                        ▲                  │
+                        │                  ├─ later ──► one attempt more, given back; the queue rests (1 s) ─┐
+                        └──────────────────┼────────────────────────────────────────────────────────────────┘
+                                           └─ given up, or tried too often ──► a dead letter, and done
+
+A turn lasts a minute at most, then other queues come first. A queue that is begun anew waits until the listener of its earlier
+time is done: two never work on one queue.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pocketmq.client.consume_events import ConsumeEvents
+from pocketmq.client.consume_result import DeadLetter, OrderlyVerdict, RetryLater, Suspend, orderly_verdict
+from pocketmq.client.consume_stats import ConsumeStats
+from pocketmq.client.jobs import Call, Job, calls_per_job, is_plain_success
+from pocketmq.client.listeners import Listeners, Submit
+from pocketmq.client.offsets import Offsets
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.queue_locks import QueueLocks
+from pocketmq.client.sending_back import SendBacks
+from pocketmq.clock import Clock
+from pocketmq.errors import UsageError
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.reconsume import UNLIMITED
+
+log = logging.getLogger("pocketmq.client")
+
+TURN_S: Final = 60.0
+BETWEEN_TURNS_S: Final = 0.01
+RELOCK_S: Final = 0.01
+UNLOCKED_S: Final = 3.0
+_KEPT: Final = 0.8
+
+
+class OrderlyListening:
+    """Gives messages of all owned queues to listeners, in order. `locks` and `send_backs` None: broadcasting."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        listeners: Listeners,
+        submit: Submit,
+        offsets: Offsets,
+        send_backs: SendBacks | None,
+        locks: QueueLocks | None,
+        events: ConsumeEvents,
+        stats: ConsumeStats,
+        *,
+        workers: int,
+        suspend_ms: int,
+    ) -> None:
+        self._clock = clock
+        self._listeners = listeners
+        self._submit = submit
+        self._offsets = offsets
+        self._send_backs = send_backs
+        self._locks = locks
+        self._events = events
+        self._stats = stats
+        self._suspend_ms = suspend_ms
+        self._room = asyncio.Semaphore(workers)
+        self._latest: dict[MessageQueue, OwnedQueue] = {}
+        self._turns: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._jobs: dict[Job, asyncio.Future[None]] = {}
+        self._mean_s: float | None = None
+
+    # its life
+
+    def start(self) -> None:
+        """Nothing comes round here: each queue has a task while messages wait in it."""
+
+    async def stop(self) -> None:
+        """Begin nothing more, and wait for nobody."""
+        tasks = list(self._turns.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def finished(self, job: Job) -> None:
+        """A worker is done with a job."""
+        future = self._jobs.pop(job, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    # turns
+
+    def arrived(self, owned: OwnedQueue) -> None:
+        """Messages wait in `owned`."""
+        queue = owned.queue
+        self._latest[queue] = owned
+        if queue not in self._turns:
+            task = asyncio.get_running_loop().create_task(self._serve(queue), name=f"pocketmq turns of {queue}")
+            self._turns[queue] = task
+
+    async def _serve(self, queue: MessageQueue) -> None:
+        """As long as messages wait in the queue, of this time or of a later one."""
+        try:
+            while (owned := self._latest[queue]).is_active and owned.flight.waiting:
+                if await self._is_ours(owned):
+                    async with self._room:
+                        wait_s = await self._turn(owned)
+                    await asyncio.sleep(wait_s)
+        finally:
+            # Before anything else can happen, so that whatever arrives from now on gets a new task.
+            del self._turns[queue], self._latest[queue]
+
+    async def _is_ours(self, owned: OwnedQueue) -> bool:
+        if self._locks is None or owned.flight.is_locked(self._clock.monotonic()):
+            return True
+        await asyncio.sleep(RELOCK_S)
+        await self._locks.renew([owned])
+        if owned.flight.is_locked(self._clock.monotonic()):
+            return True
+        await asyncio.sleep(UNLOCKED_S)
+        return False
+
+    async def _turn(self, owned: OwnedQueue) -> float:
+        """Messages one after the other, until none is left, one fails, or the time is up; how long to rest then."""
+        end = self._clock.monotonic() + TURN_S
+        while owned.is_active and owned.flight.waiting:
+            now = self._clock.monotonic()
+            if now >= end or not (self._locks is None or owned.flight.is_locked(now)):
+                return BETWEEN_TURNS_S
+            wait_ms = await self._step(owned)
+            if wait_ms is not None:
+                return wait_ms / 1000
+        return 0.0
+
+    async def _step(self, owned: OwnedQueue) -> int | None:
+        """One job; how long the queue is to rest after it."""
+        job = self._next_job(owned)
+        if job is None:
+            return self._suspend_ms
+        done = self._jobs[job] = asyncio.get_running_loop().create_future()
+        self._submit(job)
+        await done
+        calls = job.collect()
+        if job.notes is not None and calls:
+            self._events.after(job.notes, calls[0])
+        self._note(owned, calls)
+        try:
+            return await self._conclude(owned, calls)
+        finally:
+            owned.flight.rollback()  # whatever is not finished comes again
+            owned.note_done()
+
+    def _next_job(self, owned: OwnedQueue) -> Job | None:
+        now = self._clock.monotonic()
+        flight = owned.flight
+        listener = self._listeners.only(owned.queue.topic)
+        size = 1
+        if listener is not None:
+            size = listener.batch_size or 1
+            if not self._events.are_watched:
+                size *= calls_per_job(flight.waiting // size, 1, self._mean_s)
+        messages = flight.take(size, now)
+        listener = listener or self._listeners.of(messages[0])
+        if listener is None:
+            log.error("no listener of this member is for message %s of %s", messages[0].message_id, owned.queue)
+            flight.give_back(messages)
+            return None
+        step = listener.batch_size or 1
+        calls = [messages[at : at + step] for at in range(0, len(messages), step)]
+        job = Job(owned, listener, calls, now, stops_at_failure=True)
+        if self._events.are_watched:
+            job.notes = self._events.before(owned.queue, messages)
+        return job
+
+    # what came of it
+
+    async def _conclude(self, owned: OwnedQueue, calls: Sequence[Call]) -> int | None:
+        """Finish what is done, up to the first that is to come again."""
+        for call in calls:
+            if owned.flight.is_dropped:
+                return None
+            if is_plain_success(call.result):
+                self._finish(owned, call.messages)
+                continue
+            verdict = self._verdict(owned, call)
+            again = list(verdict.again)
+            wait_ms = verdict.wait_ms
+            for at, (message, reason) in enumerate(verdict.dead):
+                if not await self._bury(owned, message, reason):
+                    again = [dead for dead, _ in verdict.dead[at:]] + again
+                    wait_ms = self._suspend_ms if wait_ms is None else wait_ms
+                    break
+            first = again[0].queue_offset if again else None
+            self._finish(owned, [one for one in call.messages if first is None or one.queue_offset < first])
+            for message in again:
+                message.reconsume_times += 1
+            if wait_ms is not None:
+                return wait_ms
+        return None
+
+    def _verdict(self, owned: OwnedQueue, call: Call) -> OrderlyVerdict:
+        max_times = UNLIMITED if self._send_backs is None else self._send_backs.max_times
+        result: Any = call.result
+        if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
+            ids = ", ".join(message.message_id for message in call.messages)
+            log.warning("a listener failed on %s of %s", ids, owned.queue, exc_info=result)
+        try:
+            return orderly_verdict(result, call.messages, max_times, self._suspend_ms)
+        except UsageError as error:
+            log.error("a listener of %s is wrong, its messages come again: %s", owned.queue.topic, error)
+            return orderly_verdict(error, call.messages, max_times, self._suspend_ms)
+
+    async def _bury(self, owned: OwnedQueue, message: StoredMessage, reason: str) -> bool:
+        log.warning("message %s of %s is given up: %s", message.message_id, owned.queue, reason)
+        return self._send_backs is None or await self._send_backs.bury(message, reason)
+
+    def _finish(self, owned: OwnedQueue, messages: Sequence[StoredMessage]) -> None:
+        offset = owned.flight.finish(messages, self._clock.monotonic())
+        if offset is not None:
+            self._offsets.move(owned.queue, offset)
+
+    def _note(self, owned: OwnedQueue, calls: Sequence[Call]) -> None:
+        if not calls:
+            return
+        took_s = sum(call.took_s for call in calls)
+        mean_s = took_s / len(calls)
+        self._mean_s = mean_s if self._mean_s is None else _KEPT * self._mean_s + (1 - _KEPT) * mean_s
+        ok = sum(len(call.messages) for call in calls if is_plain_success(call.result))
+        failed = sum(len(call.messages) for call in calls) - ok
+        self._stats.note_consumed(owned.queue.topic, ok, failed, took_s)

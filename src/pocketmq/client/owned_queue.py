@@ -1,0 +1,84 @@
+"""A queue that this member reads at the moment: what is in flight of it, where its next pull begins, and who pulls it.
+
+    taken ──► pulled by a loop, consumed ──► leaving: nothing more is pulled or begun ──► idle, or time is up ──► dropped
+
+Whoever takes a queue makes a new one; nothing of an earlier time, when it was read before, is left in it.
+"""
+
+import asyncio
+
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.model.queue import MessageQueue
+
+
+class OwnedQueue:
+    """State that rebalance, pull loop and listening share. All of them live on one loop."""
+
+    __slots__ = (
+        "_idle",
+        "flight",
+        "is_leaving",
+        "is_listed",
+        "is_paused",
+        "next_offset",
+        "pulling",
+        "queue",
+        "reread",
+        "start_after_s",
+    )
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        flight: ProcessQueue,
+        next_offset: int,
+        *,
+        start_after_s: float = 0.0,
+        reread: bool = False,
+    ) -> None:
+        self.queue = queue
+        self.flight = flight
+        self.next_offset = next_offset
+        self.start_after_s = start_after_s
+        """The first pull waits so long: another member may still be finishing what it has of the queue."""
+        self.reread = reread
+        """Ask once more where the group is before the first pull."""
+        self.is_leaving = False
+        self.is_paused = False
+        self.is_listed = False
+        """Whether listening knows that messages wait here."""
+        self.pulling: asyncio.Task[None] | None = None
+        self._idle: asyncio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<OwnedQueue {self.queue} at {self.next_offset}>"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether messages of it may be given to listeners."""
+        return not (self.is_leaving or self.flight.is_dropped)
+
+    def note_done(self) -> None:
+        """Something that was being consumed is not any more."""
+        if self._idle is not None and not self.flight.consuming:
+            self._idle.set()
+
+    async def wait_idle(self, timeout_s: float) -> bool:
+        """Whether nothing of it is being consumed, at once or before the time is up."""
+        if not self.flight.consuming:
+            return True
+        self._idle = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._idle = None
+        return True
+
+    def stop_pulling(self) -> None:
+        """No pull of it is sent any more; the answer to one under way is not waited for."""
+        task, self.pulling = self.pulling, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()

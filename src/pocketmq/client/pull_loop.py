@@ -1,0 +1,188 @@
+"""The pull loop: one for each owned queue, with one request under way at most.
+
+begin ── (wait for the old owner, ask again where the group is) ──┐
+   ┌───────────────────────────────────────────────────────────────┘
+   ▼
+may it be pulled now? ── no: 50 ms, 1 s if paused or not locked, and the cause is counted ──► look again
+   │ yes
+   ▼
+pull ── FOUND ──► process queue ──► whoever consumes is told ──► pull again
+     ├─ nothing, and nothing in flight ──► the offset moves past what the filter passed over ──► pull again
+     ├─ OFFSET_ILLEGAL ──► the queue is begun anew where the broker says
+     └─ failed ──► after 1 s; 20 ms when the broker asks to slow down; a heartbeat first when it does not know us
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from pocketmq.client.assignment import Assignment
+from pocketmq.client.consume_stats import ConsumeStats
+from pocketmq.client.flow_limits import FlowLimits, PauseCounts, pause_cause
+from pocketmq.client.instance import Instance
+from pocketmq.client.offsets import Offsets
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.pulling import Pulling, PullResult, PullStatus
+from pocketmq.errors import (
+    FlowControl,
+    GroupNotFound,
+    PocketMQError,
+    SubscriptionStale,
+    SubscriptionUnknown,
+)
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+
+log = logging.getLogger("pocketmq.client")
+
+AFTER_FAILURE_S: Final = 1.0
+AFTER_FLOW_CONTROL_S: Final = 0.02
+_NOT_KNOWN = (SubscriptionUnknown, SubscriptionStale, GroupNotFound)
+"""A broker that has not heard our last heartbeat."""
+
+
+class PullWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """How a consumer wants to pull."""
+
+    batch: int
+    interval_s: float | None
+    timeout_s: float
+    limits: FlowLimits
+    tells_offsets: bool
+    """Say on the way where the group is, so that brokers know it sooner."""
+    notes_skipped: bool = True
+    """What the filter passed over counts as handled."""
+    skips_illegal: bool = False
+    """Simply go on where the broker says, instead of beginning the queue anew."""
+
+
+class PullLoops:
+    """The pull loops of one consumer. `arrived` hears of messages that wait in a queue."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        pulling: Pulling,
+        offsets: Offsets,
+        stats: ConsumeStats,
+        wishes: PullWishes,
+        subscription: Callable[[MessageQueue], Subscription | None],
+        arrived: Callable[[OwnedQueue], None],
+    ) -> None:
+        self._instance = instance
+        self._clock = instance.clock
+        self._pulling = pulling
+        self._offsets = offsets
+        self._stats = stats
+        self._wishes = wishes
+        self._subscription = subscription
+        self._arrived = arrived
+        self._assignment: Assignment
+        self.pauses = PauseCounts()
+        self.is_paused = False
+
+    def serve(self, assignment: Assignment) -> None:
+        """Whose queues they are."""
+        self._assignment = assignment
+
+    def begin(self, owned: OwnedQueue) -> None:
+        """Pull `owned` until it is dropped or leaves."""
+        loop = self._run(owned)
+        owned.pulling = asyncio.get_running_loop().create_task(loop, name=f"pocketmq pulls of {owned.queue}")
+
+    async def _run(self, owned: OwnedQueue) -> None:
+        if owned.flight.waiting:
+            self._arrived(owned)  # it was to be given up, and is wanted again
+        if owned.start_after_s:
+            await asyncio.sleep(owned.start_after_s)
+            owned.start_after_s = 0.0
+        complaint = ""
+        while owned.is_active:
+            try:
+                if owned.reread:
+                    await self._reread(owned)
+                wait_s = await self._step(owned)
+            except PocketMQError as error:
+                if type(error).__name__ != complaint:
+                    complaint = type(error).__name__
+                    log.warning("a pull of %s failed, and is tried again: %s", owned.queue, error)
+                wait_s = self._after(error)
+            else:
+                if complaint:
+                    log.info("%s is pulled again", owned.queue)
+                complaint = ""
+            if wait_s:
+                await asyncio.sleep(wait_s)
+
+    async def _reread(self, owned: OwnedQueue) -> None:
+        """Begin where the group is now: its old owner may have got further than when we looked first."""
+        stored = await self._offsets.load(owned.queue)
+        if stored is not None and stored >= 0:
+            owned.next_offset = stored
+            self._offsets.move(owned.queue, stored)
+        owned.reread = False
+
+    async def _step(self, owned: OwnedQueue) -> float:
+        """One pull, or none; how long to wait before the next."""
+        owned.flight.note_pull(self._clock.monotonic())
+        cause = pause_cause(
+            self._wishes.limits.of_queue(self._assignment.count(owned.queue.topic)),
+            owned.flight,
+            self._clock.monotonic(),
+            is_paused=self.is_paused or owned.is_paused,
+            all_messages=self._held(),
+        )
+        if cause is not None:
+            return self.pauses.note(cause) / 1000
+        subscription = self._subscription(owned.queue)
+        if subscription is None:
+            return AFTER_FAILURE_S  # just unsubscribed: the next rebalance takes the queue away
+        began = self._clock.monotonic()
+        result = await self._pulling.pull(
+            owned.queue,
+            owned.next_offset,
+            subscription,
+            self._wishes.batch,
+            committed=self._offsets.get(owned.queue) if self._wishes.tells_offsets else None,
+            timeout_s=self._wishes.timeout_s,
+        )
+        self._stats.note_pull(owned.queue.topic, len(result.messages), self._clock.monotonic() - began)
+        await self._take(owned, result)
+        return self._wishes.interval_s or 0.0
+
+    async def _take(self, owned: OwnedQueue, result: PullResult) -> None:
+        if owned.flight.is_dropped:
+            return
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "%s has no offset %d (it has %d to %d): going on at %d",
+                owned.queue,
+                owned.next_offset,
+                result.min_offset,
+                result.max_offset,
+                result.next_offset,
+            )
+            if not self._wishes.skips_illegal:
+                await self._assignment.restart([(owned.queue, result.next_offset)])
+                return
+        owned.next_offset = result.next_offset
+        if result.messages and owned.flight.put(result.messages):
+            self._arrived(owned)
+        elif self._wishes.notes_skipped and not owned.flight.count:
+            self._offsets.advance(owned.queue, result.next_offset)
+
+    def _after(self, error: PocketMQError) -> float:
+        if isinstance(error, FlowControl):
+            return AFTER_FLOW_CONTROL_S
+        if isinstance(error, _NOT_KNOWN):
+            self._instance.heartbeat_soon()
+        return AFTER_FAILURE_S
+
+    def _held(self) -> int:
+        """Messages in all queues, when there is a limit on them."""
+        if self._wishes.limits.all_messages is None:
+            return 0
+        return sum(owned.flight.count for owned in self._assignment.all())

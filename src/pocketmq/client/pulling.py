@@ -1,0 +1,121 @@
+"""Pulling: one request for the next messages of a queue, and what its answer means.
+
+    FOUND          messages, and where the next pull begins
+    NO_NEW         the end of the queue was reached, and nothing came while the broker held the request
+    NO_MATCHED     there were messages, none of which the filter wants
+    OFFSET_ILLEGAL the queue begins or ends elsewhere, or an administrator moved the group: go on where the answer says
+
+A broker may suggest to read from another one of its name, a slave, next time. A slave is never told offsets.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from pocketmq.client.brokers import MASTER_ID
+from pocketmq.client.instance import Instance
+from pocketmq.client.subscriptions import wanted_messages
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.flags import PullFlag
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.record import decode_records
+
+UNLIMITED_BYTES: Final = 2**31 - 1
+
+
+class PullStatus(StrEnum):
+    """What a pull came to."""
+
+    FOUND = "FOUND"
+    NO_NEW_MESSAGE = "NO_NEW_MSG"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+_STATUSES: Final[dict[int, PullStatus]] = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+class PullResult(msgspec.Struct, frozen=True):
+    """The answer to a pull. `messages` are those that the subscription means; there may be none although some were FOUND."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: Sequence[StoredMessage] = ()
+
+
+class Pulling:
+    """Pulls for one consumer. What does not change from pull to pull is said here."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        *,
+        code: RequestCode = RequestCode.PULL_MESSAGE,
+        flags: int,
+        max_bytes: int = UNLIMITED_BYTES,
+        wait_ms: int,
+    ) -> None:
+        self._brokers = instance.brokers
+        self._group = group
+        self._code = code
+        self._flags = flags
+        self._max_bytes = max_bytes
+        self._wait_ms = wait_ms
+        self._suggested: dict[MessageQueue, int] = {}
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Nobody pulls it any more."""
+        self._suggested.pop(queue, None)
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        limit: int,
+        *,
+        committed: int | None = None,
+        timeout_s: float,
+    ) -> PullResult:
+        """One pull. `committed` above 0 is where the group is, told on the way. Failures are PocketMQErrors."""
+        flags = self._flags
+        address = self._brokers.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
+        if committed and self._brokers.is_master(queue.broker_name, address):
+            flags |= PullFlag.COMMIT_OFFSET
+        carried = flags & PullFlag.SUBSCRIPTION
+        header = PullMessage(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=limit,
+            sys_flag=flags,
+            commit_offset=committed or 0,
+            suspend_timeout_millis=self._wait_ms,
+            sub_version=0 if carried and subscription.is_tag else subscription.sub_version,
+            subscription=subscription.sub_string if carried else None,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=self._max_bytes,
+        )
+        pulled = await self._brokers.messages.pull(
+            address, queue.broker_name, header, timeout_s=timeout_s, code=self._code
+        )
+        told = pulled.header
+        self._suggested[queue] = told.suggest_which_broker_id
+        messages: Sequence[StoredMessage] = ()
+        if pulled.code == ResponseCode.SUCCESS:
+            messages = wanted_messages(subscription, decode_records(pulled.records))
+        return PullResult(_STATUSES[pulled.code], told.next_begin_offset, told.min_offset, told.max_offset, messages)

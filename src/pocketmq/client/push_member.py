@@ -1,0 +1,235 @@
+"""A member of a group whose messages are brought to listeners: what push consumers are made of.
+
+process queues ──► listening, concurrent or orderly ──► workers ──► listeners
+                      ├──► offsets
+                      └──► send-backs ──► retry topic, dead letters
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from pocketmq.client.concurrent_listening import ConcurrentListening
+from pocketmq.client.consume_events import ConsumeEvents
+from pocketmq.client.consume_result import direct_outcome
+from pocketmq.client.consumer_settings import PushSettings
+from pocketmq.client.flow_limits import PauseCause
+from pocketmq.client.group_member import GroupMember
+from pocketmq.client.hooks import HookList, Hooks
+from pocketmq.client.instance import Surroundings
+from pocketmq.client.jobs import Job
+from pocketmq.client.listener import Listener
+from pocketmq.client.listeners import Listeners, ListenerWorkers
+from pocketmq.client.orderly_listening import OrderlyListening
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_loop import PullWishes
+from pocketmq.client.pulling import Pulling
+from pocketmq.client.queue_locks import FIRST_RENEWAL_S, RENEW_S, QueueLocks
+from pocketmq.client.rounds import Round
+from pocketmq.client.sending_back import SendBacks
+from pocketmq.client.tracing import Traced, Tracer
+from pocketmq.errors import ServerFailed, UsageError
+from pocketmq.model.flags import PullFlag
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.bodies.heartbeat import ConsumeType
+from pocketmq.protocol.bodies.running_info import ConsumeOutcome, DirectConsumption
+
+
+class PushMember(GroupMember):
+    """`loop`, which may be set before the start, is where `async def` listeners run; None: on a loop of their own."""
+
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        hooks: Iterable[Hooks],
+        around: Surroundings,
+    ) -> None:
+        super().__init__(settings, around, with_retries=not settings.broadcast, is_stream=False)
+        self._push = settings
+        self._tracer = Tracer(settings, settings.group, Traced.CONSUMPTION, around) if settings.trace else None
+        self._hooks = HookList((*hooks, self._tracer) if self._tracer is not None else hooks)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._listeners = Listeners()
+        self._direct: dict[Job, asyncio.Future[None]] = {}
+        self._queue_locks: QueueLocks | None = None
+        self._workers: ListenerWorkers
+        self._listening: ConcurrentListening | OrderlyListening
+
+    # its life
+
+    async def start(self) -> None:
+        if not len(self._listeners):
+            raise UsageError("a push consumer needs a listener before it is started: @consumer.on(topic), or subscribe")
+        if self._tracer is not None:
+            self._tracer.start()
+        try:
+            await super().start()
+        except BaseException:
+            if self._tracer is not None:
+                await self._tracer.stop()
+            raise
+        self._listening.start()
+
+    async def stop(self, drain_s: float) -> None:
+        await super().stop(drain_s)
+        await self._listening.stop()
+        await self._workers.close()
+        if self._tracer is not None:
+            await self._tracer.stop()
+
+    def _prepare(self) -> None:
+        settings, instance = self._push, self._instance
+        self._workers = ListenerWorkers(
+            self._finished,
+            self._clock,
+            threads=settings.workers,
+            processes=settings.processes,
+            loop=self.loop,
+        )
+        events = ConsumeEvents(
+            self._hooks, settings.group, settings.namespace, self._clock, timeout_ms=settings.consume_timeout_ms
+        )
+        send_backs = None
+        if not settings.broadcast:
+            send_backs = SendBacks(
+                instance, settings, self._group, settings.max_reconsume_times, is_orderly=settings.ordered
+            )
+        if settings.ordered:
+            self._listening = OrderlyListening(
+                self._clock,
+                self._listeners,
+                self._workers.submit,
+                self._offsets,
+                send_backs,
+                self._queue_locks,
+                events,
+                self._stats,
+                workers=settings.workers,
+                suspend_ms=settings.suspend_ms,
+            )
+            if self._queue_locks is not None:
+                self._rounds.append(Round("renewing of locks", RENEW_S, self._renew_locks, first_s=FIRST_RENEWAL_S))
+        else:
+            self._listening = ConcurrentListening(
+                self._clock,
+                self._listeners,
+                self._workers.submit,
+                self._offsets,
+                send_backs,
+                events,
+                self._stats,
+                self._assignment.all,
+                workers=settings.processes or settings.workers,
+                timeout_s=settings.consume_timeout_ms / 1000,
+            )
+
+    def _pulling(self) -> Pulling:
+        flags = PullFlag.SUSPEND | (PullFlag.SUBSCRIPTION if self._push.subscription_in_pulls else 0)
+        return Pulling(
+            self._instance,
+            self._group,
+            flags=flags,
+            max_bytes=self._push.pull_batch_bytes,
+            wait_ms=self._push.pull_wait_ms,
+        )
+
+    def _pull_wishes(self) -> PullWishes:
+        settings = self._push
+        return PullWishes(
+            batch=settings.pull_batch,
+            interval_s=None if settings.pull_interval_ms is None else settings.pull_interval_ms / 1000,
+            timeout_s=settings.pull_timeout_ms / 1000,
+            limits=settings.limits,
+            tells_offsets=not settings.broadcast,
+        )
+
+    def _locks(self) -> QueueLocks | None:
+        if self._push.ordered and not self._push.broadcast:
+            self._queue_locks = QueueLocks(self._instance, self._group)
+        return self._queue_locks
+
+    async def _renew_locks(self) -> None:
+        assert self._queue_locks is not None
+        await self._queue_locks.renew(self._assignment.all())
+
+    # listening
+
+    def add_listener(self, topic: str, expression: str | None, kind: str, listener: Listener) -> None:
+        """Before the start: give the messages of `topic` to `listener`. UsageError when there is another for it."""
+        name = self.wire_topic(topic)
+        if self._subscriptions.get(name) is not None:
+            raise UsageError(f"there is a listener for topic {topic!r} already; each topic has one")
+        self.want(name, expression, kind)
+        self._listeners.put(name, listener)
+
+    async def listen(self, topic: str, expression: str | None, kind: str, listener: Listener) -> None:
+        """While running: give the messages of `topic` to `listener` from now on."""
+        name = self.wire_topic(topic)
+        await self.subscribe(name, expression, kind)
+        self._listeners.put(name, listener)
+
+    async def unlisten(self, topic: str) -> None:
+        """Its queues are left; what is here of them and not in work is dropped."""
+        name = self.wire_topic(topic)
+        self.unsubscribe(name)
+        self._listeners.remove(name)
+
+    def pause(self) -> None:
+        """Pull nothing more; what is here is still handled."""
+        self._pulls.is_paused = True
+
+    def resume(self) -> None:
+        self._pulls.is_paused = False
+
+    @property
+    def at_work(self) -> int:
+        """Jobs that workers have now."""
+        return self._workers.at_work
+
+    def pauses(self) -> dict[PauseCause, int]:
+        """How often pulls waited, and why."""
+        return self._pulls.pauses.snapshot()
+
+    def _arrived(self, owned: OwnedQueue) -> None:
+        self._listening.arrived(owned)
+
+    def _finished(self, job: Job) -> None:
+        future = self._direct.pop(job, None)
+        if future is None:
+            self._listening.finished(job)
+        elif not future.done():
+            future.set_result(None)
+
+    async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
+        listener = self._listeners.of(message)
+        if listener is None:
+            raise ServerFailed(f"no listener of this member is for topic {message.topic}")
+        queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
+        now = self._clock.monotonic()
+        owned = OwnedQueue(queue, ProcessQueue(now), message.queue_offset)
+        job = Job(owned, listener, [[message]], now, stops_at_failure=False)
+        done = self._direct[job] = asyncio.get_running_loop().create_future()
+        self._workers.submit(job)
+        await done
+        (call,) = job.collect()
+        return DirectConsumption(
+            order=self._push.ordered,
+            consume_result=_outcome(call.result),
+            remark=_remark(call.result),
+            spent_time_mills=int(call.took_s * 1000),
+        )
+
+
+def _outcome(result: Any) -> ConsumeOutcome:
+    try:
+        return direct_outcome(result)
+    except UsageError:
+        return ConsumeOutcome.CR_THROW_EXCEPTION
+
+
+def _remark(result: object) -> str | None:
+    return f"{type(result).__name__}: {result}" if isinstance(result, BaseException) else None

@@ -1,0 +1,136 @@
+"""Rebalance: sharing the queues of each topic out again, whenever something may have changed.
+
+    every 20 s ─────────────────────────┐
+    a broker says that members changed ─┼──► for each topic: queues, members ──► allocate ──► assignment
+    other queues, other subscriptions ──┘        ▲
+    not all as wanted: again after 1 s ──────────┘
+
+Nobody leads: each member computes the same from the same two lists. Between two rounds lies a second at least, so that a crowd of
+members that come at once is not shared out anew with each. When a list of members cannot be had, everything stays as it is.
+A topic that does not exist (yet) is looked for again after 1, 2, 4 … 20 s.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from pocketmq.client.routes import Routes
+from pocketmq.client.shares import Shares
+from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.model.queue import MessageQueue
+
+log = logging.getLogger("pocketmq.client")
+
+MIN_GAP_S = 1.0
+
+OnShared = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
+"""Hears of a change: the topic, all its queues, and those that are ours."""
+
+
+class Sharing(Protocol):
+    """Who acts on shares; see `assignment.Assignment`."""
+
+    def topics(self) -> set[str]:
+        """The topics of which it has queues."""
+
+    async def apply(
+        self, topic: str, all_queues: Sequence[MessageQueue], wanted: Sequence[MessageQueue], *, is_shared: bool
+    ) -> tuple[bool, bool]:
+        """Whether anything changed, and whether it is all as wanted."""
+
+    async def drop_topic(self, topic: str) -> None: ...
+
+
+class Rebalance:
+    """Shares queues out for one consumer."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        topics: Callable[[], Iterable[str]],
+        shares: Shares,
+        assignment: Sharing,
+        *,
+        on_shared: OnShared,
+        interval_s: float,
+    ) -> None:
+        self._routes = routes
+        self._topics = topics
+        self._shares = shares
+        self._assignment = assignment
+        self._on_shared = on_shared
+        self._interval_s = interval_s
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._missing_s = MIN_GAP_S
+        self._complaints: dict[str, str] = {}
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._rounds(), name="pocketmq rebalance")
+
+    async def stop(self) -> None:
+        """Nothing is shared out any more when this returns. Harmless when done twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def soon(self) -> None:
+        """As soon as the gap allows."""
+        self._wake.set()
+
+    async def _rounds(self) -> None:
+        while True:
+            self._wake.clear()
+            began = asyncio.get_running_loop().time()
+            wait_s = await self._round()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            gap_s = began + MIN_GAP_S - asyncio.get_running_loop().time()
+            if gap_s > 0:
+                await asyncio.sleep(gap_s)
+
+    async def _round(self) -> float:
+        """Every topic once; how long to wait before the next round, in seconds."""
+        topics = list(self._topics())
+        for topic in self._assignment.topics() - set(topics):
+            await self._assignment.drop_topic(topic)
+        states = [await self._balance(topic) for topic in topics]
+        if False in states:
+            return MIN_GAP_S
+        if None not in states:
+            self._missing_s = MIN_GAP_S
+            return self._interval_s
+        wait_s = self._missing_s
+        self._missing_s = min(2 * wait_s, self._interval_s)
+        return wait_s
+
+    async def _balance(self, topic: str) -> bool | None:
+        """Whether the topic is as it should be; None when there is no such topic."""
+        try:
+            share = await self._shares.of(await self._routes.find(topic))
+            if share is None:
+                return False
+            changed, complete = await self._assignment.apply(
+                topic, share.all_queues, share.mine, is_shared=share.is_shared
+            )
+        except TopicNotFound:
+            return None
+        except PocketMQError as error:
+            self._complain(topic, error)
+            return False
+        self._complaints.pop(topic, None)
+        if changed:
+            self._on_shared(topic, share.all_queues, share.mine)
+        return complete
+
+    def _complain(self, topic: str, error: PocketMQError) -> None:
+        """Once for each cause."""
+        if self._complaints.get(topic) != type(error).__name__:
+            self._complaints[topic] = type(error).__name__
+            level = logging.ERROR if isinstance(error, UsageError) else logging.WARNING
+            log.log(level, "queues of %s cannot be shared out, which is tried again: %s", topic, error)

@@ -1,0 +1,221 @@
+"""Workers: where listeners are called, away from the loop that talks to brokers.
+
+    plain functions    threads, fed by one queue; or processes, for listeners that compute
+    `async def`        tasks on the loop of the user, or on one of their own for programs that have none
+
+Whatever a listener does, computing, blocking, raising, the network goes on: it lives elsewhere. How many jobs are under way is
+decided by whoever submits them. `finished` is called for each job on the loop that made the workers.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, Protocol
+
+from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend
+from pocketmq.client.jobs import Call, Job, Messages, call_plainly, is_plain_success
+from pocketmq.client.listener import Listener
+from pocketmq.client.mailbox import Mailbox
+from pocketmq.clock import Clock, SystemClock
+from pocketmq.errors import ProgramFailed
+from pocketmq.net.portal import Portal
+
+log = logging.getLogger("pocketmq.client")
+
+CLOSE_S = 1.0
+"""How long a loop of listeners gets to end."""
+
+Finished = Callable[[Job], None]
+
+
+class Workers(Protocol):
+    """Who makes the calls of jobs."""
+
+    @property
+    def at_work(self) -> int:
+        """Jobs that were submitted and are not finished."""
+
+    def submit(self, job: Job) -> None:
+        """Let a job be done. Must not wait."""
+
+    async def close(self) -> None:
+        """Take no more. What is being done may end, and nobody waits for it."""
+
+
+class _Counting:
+    """What all workers have: a count, and the way back to the loop that made them."""
+
+    def __init__(self, finished: Finished) -> None:
+        self._finished = finished
+        self._back: Mailbox[Job] = Mailbox(asyncio.get_running_loop(), self._come_back)
+        self.at_work = 0
+
+    def _come_back(self, job: Job) -> None:
+        self.at_work -= 1
+        self._finished(job)
+
+
+class ThreadWorkers(_Counting):
+    """Threads. They are daemons: a listener that never ends does not keep the program from ending."""
+
+    def __init__(self, count: int, finished: Finished, clock: Clock) -> None:
+        super().__init__(finished)
+        self._count = count
+        self._clock = clock
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, job: Job) -> None:
+        if self.at_work >= len(self._threads) < self._count:
+            number = len(self._threads)
+            thread = threading.Thread(target=self._work, name=f"pocketmq listener {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self.at_work += 1
+        self._jobs.put(job)
+
+    async def close(self) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+        self._threads.clear()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run(self._clock.monotonic)
+            try:
+                self._back.put(job)
+            except RuntimeError:
+                return  # the loop is closed: nobody wants to know any more
+
+
+class LoopWorkers(_Counting):
+    """Tasks on a loop: this one, that of the user, or, for None, one in a thread of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None, finished: Finished, clock: Clock) -> None:
+        super().__init__(finished)
+        self._clock = clock
+        self._here = asyncio.get_running_loop()
+        self._portal: Portal | None = None
+        if loop is None:
+            self._portal = Portal("pocketmq listeners")
+            loop = self._portal.submit(_loop()).result()
+        self._loop = loop
+        self._there: Mailbox[Job] = Mailbox(loop, self._start)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, job: Job) -> None:
+        self.at_work += 1
+        if self._loop is self._here:
+            self._start(job)
+        else:
+            self._there.put(job)
+
+    async def close(self) -> None:
+        if self._portal is not None:
+            with suppress(TimeoutError):  # a listener that never lets go of its loop keeps it
+                async with asyncio.timeout(CLOSE_S):
+                    await asyncio.to_thread(self._portal.close)
+        elif self._loop is self._here:
+            self._cancel()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _start(self, job: Job) -> None:
+        task = self._loop.create_task(self._run(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, job: Job) -> None:
+        await job.run_async(self._clock.monotonic)
+        if self._loop is self._here:
+            self._come_back(job)
+        else:
+            self._back.put(job)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+class ProcessWorkers(_Counting):
+    """Processes. Listener and messages are pickled: the listener must be found by its name in its module."""
+
+    def __init__(self, count: int, finished: Finished) -> None:
+        super().__init__(finished)
+        self._count = count
+        self._executor = self._new()
+
+    def submit(self, job: Job) -> None:
+        self.at_work += 1
+        listener = job.listener
+        calls = [*job.todo]
+        job.todo.clear()
+        make = partial(_in_process, listener.function, listener.batch_size, listener.namespace, job.stops_at_failure)
+        try:
+            future = self._executor.submit(make, calls)
+        except BrokenProcessPool:
+            self._executor = self._new()
+            future = self._executor.submit(make, calls)
+        future.add_done_callback(partial(self._made, job, calls))
+
+    async def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _new(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
+
+    def _made(self, job: Job, calls: list[Messages], future: Future[list[tuple[Any, float]]]) -> None:
+        """In a thread of the executor, or in this one."""
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled():
+            job.todo.extend(calls)
+        elif error is not None:
+            if isinstance(error, BrokenProcessPool):
+                error = ProgramFailed("the process in which the listener was called has died")
+            job.done.extend(Call(messages, error, 0.0) for messages in calls)
+        else:
+            results = future.result()
+            job.done.extend(Call(messages, *made) for messages, made in zip(calls, results, strict=False))
+            job.todo.extend(calls[len(results) :])
+        try:
+            self._back.put(job)
+        except RuntimeError:
+            return  # the loop is closed: nobody wants to know any more
+
+
+def _in_process(
+    function: Callable[..., Any],
+    batch_size: int | None,
+    namespace: str | None,
+    stops_at_failure: bool,
+    calls: Sequence[Messages],
+) -> list[tuple[Any, float]]:
+    """In the child: what each call returned or raised, and how long it took."""
+    listener = Listener(function, batch_size, namespace)
+    clock = SystemClock()
+    made: list[tuple[Any, float]] = []
+    for messages in calls:
+        began = clock.monotonic()
+        result = call_plainly(listener, messages)
+        made.append((_travelling(result), clock.monotonic() - began))
+        if stops_at_failure and not is_plain_success(result):
+            break
+    return made
+
+
+def _travelling(result: Any) -> Any:
+    """An exception of the user's may not be pickled, or not be known here; its text always can be."""
+    if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
+        return ProgramFailed(f"{type(result).__name__}: {result}")
+    return result
+
+
+async def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()

@@ -1,0 +1,1 @@
+"""The Spark connector: topics as DataFrames, and DataFrames as topics."""

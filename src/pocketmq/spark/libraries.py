@@ -1,0 +1,18 @@
+"""The door to numpy and pyarrow: an extra, so that the rest of PocketMQ does not need them.
+
+Whoever works on columns imports them from here. Where one is missing, the error says what to install, on this machine and on
+every executor.
+"""
+
+from pocketmq.errors import MissingLibrary
+
+try:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ImportError as error:
+    raise MissingLibrary(
+        f"the Spark connector needs the library {error.name}: pip install 'pocketmq[spark]' on driver and executors"
+    ) from None
+
+__all__ = ["np", "pa", "pc"]

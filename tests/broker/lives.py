@@ -1,0 +1,111 @@
+"""Whole brokers, life after life, on one disk and in one network, both in memory and in virtual time.
+
+async with lives.broker() as broker: …      a life that ends with a stop
+    lives.crash()                           … or that ended here: what the broker does from now on leaves no trace
+async with lives.broker() as broker: …      the next life, from what was left
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, Protocol, TypeVar, cast
+
+from msgspec.structs import replace
+from tests.broker.running import SMALL_STORE, Client
+from tests.net.talk import BRISK, until
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.model.message import StoredMessage
+from pocketmq.net.address import Address
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.record import decode_records
+from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, run
+from pocketmq.testing.disk.power_loss import Survives
+
+T = TypeVar("T")
+
+BROKER = Address("127.0.0.1", 10911)
+
+
+class Lives:
+    """The surroundings. Every broker gets `settings`, with what its life changes of them; it ticks five times slower."""
+
+    def __init__(self, *, store: dict[str, Any] | None = None, **settings: Any) -> None:
+        self._loop = cast("VirtualLoop", asyncio.get_running_loop())
+        self.clock = FakeClock(self._loop)
+        self.disk = FaultyFiles(clock=self.clock)
+        self.network = MemoryNetwork(weather=BRISK)
+        self.settings = BrokerSettings(
+            store=replace(SMALL_STORE, **(store or {})), **{"vip_channel": False, "tick_ms": 50} | settings
+        )
+
+    def new_broker(self, **changes: Any) -> Broker:
+        """A broker that is not started yet."""
+        self._loop.count_stalled(self.disk.stalled)
+        settings = replace(self.settings, **changes)
+        return Broker(settings, clock=self.clock, network=self.network.at(settings.host), files=self.disk)
+
+    @asynccontextmanager
+    async def broker(self, **changes: Any) -> AsyncIterator[Broker]:
+        """A broker that serves."""
+        async with self.new_broker(**changes) as broker:
+            await self.ready(broker)
+            yield broker
+
+    async def ready(self, broker: Broker) -> None:
+        """Return when the broker's log files are prepared. Until it ends, time stands still while a thread of its store works."""
+        workers = workers_of(broker)
+        for worker in workers:
+            self._loop.hold_while(lambda worker=worker: broker._ticking is not None and worker.busy)  # type: ignore[misc]
+        await until(lambda: not any(worker.busy for worker in workers))
+
+    def crash(self, survives: Survives = "everything", seed: int = 0) -> None:
+        """The broker that runs is killed now, or the power fails."""
+        self.disk = self.disk.crash(Random(seed), survives=survives)
+
+    async def client(self, address: Address = BROKER, host: str = "10.1.0.1") -> Client:
+        client = Client()
+        await self.network.at(host).connect(lambda: client.peer.line, address)
+        return client
+
+
+def in_virtual_time(main: Callable[[Lives], Coroutine[Any, Any, T]], **settings: Any) -> T:
+    """Run `main` with surroundings of its own; `settings` are the broker's."""
+
+    async def with_lives() -> T:
+        return await main(Lives(**settings))
+
+    return run(with_lives())
+
+
+class Busy(Protocol):
+    @property
+    def busy(self) -> bool: ...
+
+
+def workers_of(broker: Broker) -> list[Busy]:
+    """The owners of its store's threads."""
+    parts = broker.parts.store._parts
+    return [worker for worker in (parts.flusher, parts.preparer, parts.pool) if worker is not None]
+
+
+def make_topic(broker: Broker, name: str = "T", queues: int = 4) -> None:
+    broker.parts.topics.put([TopicConfig(name, queues, queues)], 0)
+
+
+def stored(broker: Broker, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
+    """Every message of a queue, as readers get them."""
+    store = broker.parts.store
+    found: list[StoredMessage] = []
+    offset = store.min_offset(topic, queue_id)
+    while offset < store.max_offset(topic, queue_id):
+        result = store.read(topic, queue_id, offset, 32)
+        found += decode_records(result.body())
+        offset = result.next_offset
+    return found
+
+
+def bodies(broker: Broker, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    return [message.body for message in stored(broker, topic, queue_id)]

@@ -1,0 +1,91 @@
+"""After a start the tables follow the log: topics that have messages are known, and no group is ahead of what there is."""
+
+import logging
+
+import pytest
+from tests.store.open_store import OpenStore
+
+from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.reconciling import adopt_topics, lower_offsets
+from pocketmq.broker.topics import TopicTable
+
+NOW = 1_700_000_000_000
+
+
+def topics() -> TopicTable:
+    return TopicTable("DefaultCluster", "broker-a", started_ms=NOW)
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "queues"),
+    [
+        ("T", 0, 4),
+        ("T", 3, 4),
+        ("T", 4, 5),
+        ("%RETRY%G", 0, 1),
+        ("%DLQ%G", 0, 1),
+        ("%RETRY%G", 1, 2),
+        ("TRANS_CHECK_MAX_TIME_TOPIC", 0, 1),
+    ],
+)
+def test_a_topic_that_has_messages_and_no_row_gets_one(topic: str, queue_id: int, queues: int) -> None:
+    opened, table = OpenStore.small(), topics()
+    opened.send(topic=topic, queue_id=queue_id)
+    version = table.version
+
+    adopted = adopt_topics(table, opened.store, NOW + 1)
+
+    row = table.require(topic)
+    assert adopted == [topic]
+    assert (row.read_queue_nums, row.write_queue_nums, row.perm) == (queues, queues, 6)
+    assert table.version != version, "it has to be saved, and told to name servers"
+
+
+def test_known_topics_light_topics_and_queues_without_messages_are_left_as_they_are() -> None:
+    opened, table = OpenStore.small(), topics()
+    opened.send(topic="SELF_TEST_TOPIC", queue_id=0)
+    opened.send(topic="%LMQ%light", queue_id=0)
+    opened.queue("Empty", 0)
+    before = table.snapshot()
+
+    adopted = adopt_topics(table, opened.store, NOW + 1)
+
+    assert adopted == []
+    assert table.snapshot() == before
+
+
+def test_many_topics_are_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    opened = OpenStore.small()
+    for number in range(12):
+        opened.send(topic=f"T{number}")
+
+    with caplog.at_level(logging.WARNING, "pocketmq.broker"):
+        adopt_topics(topics(), opened.store, NOW)
+
+    (told,) = [record.message for record in caplog.records if record.name == "pocketmq.broker"]
+    assert told.endswith("T9 and 2 more")
+
+
+def test_a_group_ahead_of_the_end_of_a_queue_is_set_back_to_it(caplog: pytest.LogCaptureFixture) -> None:
+    opened, offsets = OpenStore.small(), OffsetTable()
+    opened.send(b"one", b"two", b"three")
+    for group, offset in (("behind", 1), ("level", 3), ("ahead", 4)):
+        offsets.commit(group, "T", 0, offset)
+    offsets.commit("ahead", "Gone", 2, 7)
+
+    lowered = lower_offsets(offsets, opened.store)
+
+    assert lowered == ["T@ahead", "Gone@ahead"]
+    assert [offsets.stored(group, "T", 0) for group in ("behind", "level", "ahead")] == [1, 3, 3]
+    assert offsets.stored("ahead", "Gone", 2) == 0
+    assert "set back to it: T@ahead, Gone@ahead" in caplog.text
+
+
+def test_nothing_is_told_when_all_is_well(caplog: pytest.LogCaptureFixture) -> None:
+    opened, offsets = OpenStore.small(), OffsetTable()
+    opened.send(topic="SELF_TEST_TOPIC")
+    offsets.commit("G", "SELF_TEST_TOPIC", 0, 1)
+
+    assert adopt_topics(topics(), opened.store, NOW) == []
+    assert lower_offsets(offsets, opened.store) == []
+    assert [record for record in caplog.records if record.name == "pocketmq.broker"] == []

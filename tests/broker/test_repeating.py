@@ -1,0 +1,156 @@
+"""Work that comes round: at its time, one run at a time, whatever becomes of the last one, and not after it was stopped."""
+
+import asyncio
+import logging
+
+import pytest
+
+from pocketmq.broker.repeating import Repeating
+from pocketmq.errors import StoreFull
+from pocketmq.testing import run
+
+BROKER_LOG = "pocketmq.broker"
+
+
+class Work:
+    """Notes when its runs begin and end."""
+
+    def __init__(self, takes_s: float = 0.0) -> None:
+        self.takes_s = takes_s
+        self.began: list[float] = []
+        self.ended: list[float] = []
+        self.failures: list[Exception] = []
+
+    async def run(self) -> None:
+        now = asyncio.get_running_loop().time
+        self.began.append(round(now(), 3))
+        await asyncio.sleep(self.takes_s)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.ended.append(round(now(), 3))
+
+
+def test_the_first_run_comes_after_an_interval_and_the_next_an_interval_after_its_end() -> None:
+    async def main() -> None:
+        work = Work(takes_s=2)
+        repeating = Repeating("working", 5, work.run)
+
+        repeating.start()
+        await asyncio.sleep(20)
+        await repeating.stop()
+
+        assert work.began == [5, 12, 19]
+        assert work.ended == [7, 14]
+
+    run(main())
+
+
+def test_plain_functions_come_round_as_well() -> None:
+    async def main() -> None:
+        times: list[float] = []
+        repeating = Repeating("working", 1, lambda: times.append(asyncio.get_running_loop().time()))
+
+        repeating.start()
+        await asyncio.sleep(3.5)
+        await repeating.stop()
+
+        assert times == [1, 2, 3]
+
+    run(main())
+
+
+def test_a_run_that_fails_is_told_once_and_the_next_comes_at_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        work = Work()
+        work.failures = [StoreFull("no space"), StoreFull("no space"), StoreFull("no space at all")]
+        repeating = Repeating("saving offsets", 1, work.run)
+
+        repeating.start()
+        await asyncio.sleep(5.5)
+        await repeating.stop()
+
+        assert work.began == [1, 2, 3, 4, 5]
+
+    with caplog.at_level(logging.INFO, BROKER_LOG):
+        run(main())
+
+    told = [(record.levelname, record.message) for record in caplog.records if record.name == BROKER_LOG]
+    assert told == [
+        ("ERROR", "saving offsets failed, and is tried again every 1 s"),
+        ("ERROR", "saving offsets failed, and is tried again every 1 s"),
+        ("INFO", "saving offsets works again"),
+    ]
+
+
+def test_a_run_that_is_under_way_ends_with_the_stop() -> None:
+    async def main() -> None:
+        work = Work(takes_s=100)
+        repeating = Repeating("working", 1, work.run)
+        repeating.start()
+        await asyncio.sleep(10)
+
+        await repeating.stop()
+        await asyncio.sleep(200)
+
+        assert (work.began, work.ended) == ([1], [])
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
+def test_stopping_waits_for_what_a_run_still_has_to_do() -> None:
+    async def main() -> None:
+        tidied: list[str] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.sleep(100)
+            finally:
+                await asyncio.sleep(1)
+                tidied.append("done")
+
+        repeating = Repeating("working", 1, work)
+        repeating.start()
+        await asyncio.sleep(2)
+
+        await repeating.stop()
+
+        assert tidied == ["done"]
+
+    run(main())
+
+
+def test_stopping_is_harmless_before_the_start_and_when_done_twice() -> None:
+    async def main() -> None:
+        repeating = Repeating("working", 1, lambda: None)
+
+        await repeating.stop()
+        repeating.start()
+        await repeating.stop()
+        await repeating.stop()
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
+def test_who_gives_up_waiting_for_the_stop_hears_of_it() -> None:
+    async def main() -> None:
+        async def work() -> None:
+            try:
+                await asyncio.sleep(100)
+            finally:
+                await asyncio.sleep(50)
+
+        repeating = Repeating("working", 1, work)
+        repeating.start()
+        await asyncio.sleep(2)
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await repeating.stop()
+
+        assert asyncio.get_running_loop().time() == 7
+        await repeating.stop()
+
+    run(main())

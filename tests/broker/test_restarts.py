@@ -1,0 +1,483 @@
+"""From one life of a broker to the next: after a stop everything goes on, after a crash nothing that was promised is missing."""
+
+import asyncio
+import logging
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from tests.broker.lives import Lives, bodies, in_virtual_time, make_topic, stored
+from tests.broker.running import Client, pulling
+from tests.net.talk import until
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.settings import TransactionSettings
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.flags import SysFlag, TransactionState
+from pocketmq.protocol.api.groups import UpdateGroupForbidden
+from pocketmq.protocol.api.pulling import QueryMessage
+from pocketmq.protocol.api.topics import CreateTopic, DeleteTopic, GetTopicStats
+from pocketmq.protocol.api.transactions import CheckTransactionState, EndTransaction
+from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.java_json import write_body
+from pocketmq.store.settings import FlushMode
+from pocketmq.testing import CrashPoint, FaultyFiles
+from pocketmq.testing.disk.power_loss import Survives
+
+POWER_LOSSES = 40
+SYNC = {"flush": FlushMode.SYNC}
+HALF = {"TRAN_MSG": "true", "PGROUP": "PG"}
+QUICK = TransactionSettings(check_interval_ms=1_000, timeout_ms=2_000, op_batch_ms=500)
+
+ends = pytest.mark.parametrize("crashes", [False, True], ids=["stop", "kill"])
+
+
+async def done(client: Client, code: RequestCode, header: Any = None, body: bytes = b"") -> Command:
+    answer = await client.ask(code, header, body)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# tables
+
+
+@ends
+def test_topics_groups_and_what_is_forbidden_are_there_again(crashes: bool) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            client = await lives.client()
+            header = CreateTopic("Mine", "TBW102", 3, 5, 6, "SINGLE_TAG", True)
+            await done(client, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+            group = SubscriptionGroupConfig("G", retry_max_times=3)
+            await done(client, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=write_body(group))
+            await done(client, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbidden("G", "Mine", False))
+            topics, groups = broker.parts.topics.snapshot(), broker.parts.groups.snapshot()
+            if crashes:
+                lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            assert broker.parts.topics.snapshot() == topics
+            assert broker.parts.groups.snapshot() == groups
+            row = broker.parts.topics.require("Mine")
+            assert (row.read_queue_nums, row.write_queue_nums, row.order) == (3, 5, True)
+
+    in_virtual_time(main)
+
+
+def test_offsets_are_there_again_after_a_stop() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            for _ in range(5):
+                await client.sent()
+            await client.pull(0)
+            await client.commit(5)
+
+        async with lives.broker():
+            client = await lives.client()
+            answer = await client.offset()
+
+        assert answer.ext == {"offset": "5"}
+
+    in_virtual_time(main)
+
+
+def test_a_crash_takes_back_commits_of_the_last_interval_and_no_others() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            for _ in range(100):
+                await client.sent()
+            await client.pull(0)
+            committed: dict[int, float] = {}
+            for offset in range(1, 60):
+                await asyncio.sleep(0.25)
+                await client.commit(offset)
+                committed[offset] = now()
+            crashed_at = now()
+            lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            kept = broker.parts.offsets.stored("G", "T", 0)
+
+        assert kept is not None
+        assert crashed_at - committed[kept] <= 5.5
+        assert kept < 59
+
+    in_virtual_time(main)
+
+
+def test_queues_are_as_they_were_and_go_on_where_they_ended() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            for number in range(150):
+                await client.sent(b"%d" % number, queue_id=number % 2, properties={"KEYS": f"k{number}"})
+            before = await done(client, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStats("T"))
+
+        async with lives.broker() as broker:
+            client = await lives.client()
+            after = await done(client, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStats("T"))
+            next_one = await client.sent(b"150")
+            by_key = await done(client, RequestCode.QUERY_MESSAGE, QueryMessage("T", "k77", 8, 0, 2**62))
+
+            assert after.body == before.body
+            assert next_one.ext is not None
+            assert next_one.ext["queueOffset"] == "75"
+            assert bodies(broker) == [b"%d" % number for number in range(0, 151, 2)]
+            assert by_key.body
+
+    in_virtual_time(main)
+
+
+# topics that a crash kept from being saved
+
+
+def test_a_topic_whose_first_message_was_acknowledged_just_before_a_crash_is_there_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker():
+            client = await lives.client()
+            with lives.disk.stall("sync", "*/topics.json.tmp"):
+                await client.sent(b"one", topic="New", queue_id=2)
+                lives.crash("nothing")
+        async with lives.broker() as broker:
+            client = await lives.client()
+            row = broker.parts.topics.require("New")
+            answer = await client.pull(0, topic="New", queue_id=2)
+
+            assert (row.read_queue_nums, row.write_queue_nums, row.perm) == (4, 4, 6)
+            assert answer.code == ResponseCode.SUCCESS
+            await asyncio.sleep(6)
+            lives.crash("nothing")
+        async with lives.broker() as broker:
+            assert broker.parts.topics.require("New") == row
+
+    with caplog.at_level(logging.WARNING, "pocketmq.broker"):
+        in_virtual_time(main, store=SYNC)
+    assert [record.message for record in caplog.records if "there again" in record.message] == [
+        "topics with messages that no table knows are there again: New"
+    ]
+
+
+@ends
+def test_a_topic_that_was_deleted_stays_so(crashes: bool) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker():
+            client = await lives.client()
+            await client.sent(b"one", topic="Old")
+            await client.sent(b"one", topic="Kept")
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("Old"))
+            if crashes:
+                lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            assert "Old" not in broker.parts.topics
+            assert "Kept" in broker.parts.topics
+            assert broker.parts.store.max_offset("Old", 0) == 0
+
+    in_virtual_time(main, store=SYNC)
+
+
+def test_a_topic_that_was_deleted_and_made_again_by_sending_has_what_was_sent_since() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker():
+            client = await lives.client()
+            await client.sent(b"before", topic="T")
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+            with lives.disk.stall("sync", "*/topics.json.tmp"):
+                await client.sent(b"since", topic="T")
+                lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            assert "T" in broker.parts.topics
+            assert bodies(broker) == [b"since"]
+
+    in_virtual_time(main, store=SYNC)
+
+
+def test_a_group_that_had_consumed_what_a_power_loss_took_gets_what_comes_in_its_place() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            await client.sent(b"kept")
+            await asyncio.sleep(11)
+            for _ in range(9):
+                await client.sent(b"lost")
+            await client.pull(0)
+            await client.commit(10)
+            await broker.parts.snapshots.save_offsets()
+            lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            client = await lives.client()
+            assert bodies(broker) == [b"kept"]
+            for number in range(20):
+                await client.sent(b"new %d" % number)
+            offset = await client.offset()
+
+        assert offset.ext == {"offset": "1"}
+
+    in_virtual_time(main)
+
+
+# what waits
+
+
+@ends
+@pytest.mark.parametrize("wish", [{"DELAY": "2"}, {"TIMER_DELAY_SEC": "5"}], ids=["delayed", "timed"])
+def test_a_message_that_waits_comes_in_the_next_life_and_not_early(wish: dict[str, str], crashes: bool) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            await client.sent(b"later", properties=wish)
+            sent_ms = lives.clock.now_ms()
+            await asyncio.sleep(2)
+            if crashes:
+                lives.crash("nothing")
+        assert bodies(broker) == []
+
+        async with lives.broker() as broker:
+            client = await lives.client()
+            make_topic(broker)
+            held = await client.pull(0, wait_ms=20_000)
+            arrived_ms = lives.clock.now_ms()
+            await asyncio.sleep(10)
+
+            assert held.code == ResponseCode.SUCCESS
+            assert 5_000 <= arrived_ms - sent_ms <= 7_000
+            assert bodies(broker) == [b"later"]
+
+    in_virtual_time(main, store=SYNC)
+
+
+@pytest.mark.parametrize("wish", [{"DELAY": "1"}, {"TIMER_DELAY_SEC": "1"}], ids=["delayed", "timed"])
+def test_a_message_that_was_delivered_does_not_come_again_after_a_stop(wish: dict[str, str]) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            for number in range(5):
+                await client.sent(b"%d" % number, properties=wish)
+            await until(lambda: len(bodies(broker)) == 5)
+
+        async with lives.broker() as broker:
+            await asyncio.sleep(10)
+            assert sorted(bodies(broker)) == [b"%d" % number for number in range(5)]
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("survives", ["everything", "any", "nothing"])
+def test_messages_that_wait_come_at_least_once_whenever_the_broker_is_killed(seed: int, survives: Survives) -> None:
+    random = Random(seed)
+
+    async def main(lives: Lives) -> None:
+        due: dict[bytes, int] = {}
+        for life in range(4):
+            async with lives.broker() as broker:
+                make_topic(broker)
+                client = await lives.client()
+                for number in range(6):
+                    body, wait_s = b"%d.%d" % (life, number), random.choice((1, 5))
+                    wish = random.choice(({"DELAY": {1: "1", 5: "2"}[wait_s]}, {"TIMER_DELAY_SEC": str(wait_s)}))
+                    await client.sent(body, properties=wish)
+                    due[body] = lives.clock.now_ms() - 10 + wait_s * 1000
+                    await asyncio.sleep(random.random())
+                lives.crash(survives, seed)
+        async with lives.broker() as broker:
+            await asyncio.sleep(20)
+            arrived = stored(broker)
+
+        assert {message.body for message in arrived} == due.keys()
+        assert all(message.store_ms >= due[message.body] for message in arrived)
+
+    in_virtual_time(main, store=SYNC)
+
+
+# transactions
+
+
+class Producer:
+    """A producer of transactions, which decides what it is asked about if it has an opinion."""
+
+    def __init__(self, client: Client, state: TransactionState | None = None) -> None:
+        self.client = client
+        self.state = state
+
+    async def beat(self) -> None:
+        heartbeat = HeartbeatData("producer", (ProducerData("PG"),))
+        await done(self.client, RequestCode.HEART_BEAT, body=write_body(heartbeat))
+
+    async def send_half(self, broker: Broker, body: bytes) -> EndTransaction:
+        """Send a half message; the decision that commits it."""
+        answer = await self.client.sent(body, properties=HALF, key=body.decode(), sys_flag=SysFlag.TRANSACTION_PREPARED)
+        assert answer.ext is not None
+        offset_id = answer.ext["msgId"]
+        return EndTransaction(
+            "PG", int(answer.ext["queueOffset"]), int(offset_id[-16:], 16), TransactionState.COMMIT, body.decode()
+        )
+
+    async def end(self, decision: EndTransaction, state: TransactionState = TransactionState.COMMIT) -> Command:
+        decision.commit_or_rollback = state
+        return await self.client.ask(RequestCode.END_TRANSACTION, decision)
+
+    async def decide_what_is_asked(self) -> int:
+        """Answer the questions that came; how many."""
+        asked = [told for told in self.client.told if told.code == RequestCode.CHECK_TRANSACTION_STATE]
+        self.client.told.clear()
+        for question in asked:
+            header = read_fields(CheckTransactionState, question.ext)
+            assert self.state is not None
+            await done(
+                self.client,
+                RequestCode.END_TRANSACTION,
+                EndTransaction(
+                    "PG",
+                    header.tran_state_table_offset,
+                    header.commit_log_offset,
+                    self.state,
+                    header.msg_id or "",
+                    from_transaction_check=True,
+                ),
+            )
+        return len(asked)
+
+
+@ends
+def test_a_transaction_that_is_undecided_is_asked_about_in_the_next_life(crashes: bool) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            producer = Producer(await lives.client())
+            await producer.send_half(broker, b"open")
+            decided = [await producer.send_half(broker, body) for body in (b"kept", b"dropped")]
+            assert (await producer.end(decided[0])).code == ResponseCode.SUCCESS
+            assert (await producer.end(decided[1], TransactionState.ROLLBACK)).code == ResponseCode.SUCCESS
+            await asyncio.sleep(1)
+            assert bodies(broker) == [b"kept"]
+            if crashes:
+                lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            make_topic(broker)
+            producer = Producer(await lives.client(), TransactionState.COMMIT)
+            await producer.beat()
+            await asyncio.sleep(5)
+            asked = await producer.decide_what_is_asked()
+            await asyncio.sleep(20)
+            await producer.decide_what_is_asked()
+
+            assert asked >= 1
+            assert bodies(broker) == [b"kept", b"open"]
+
+    in_virtual_time(main, store=SYNC, transaction=QUICK)
+
+
+def test_a_decision_may_come_in_the_next_life() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            decision = await Producer(await lives.client()).send_half(broker, b"half")
+            lives.crash()
+
+        async with lives.broker() as broker:
+            make_topic(broker)
+            producer = Producer(await lives.client())
+            first = await producer.end(decision)
+            second = await producer.end(decision)
+            other = await producer.end(decision, TransactionState.ROLLBACK)
+
+            assert [first.code, second.code] == [ResponseCode.SUCCESS] * 2
+            assert other.code == ResponseCode.ILLEGAL_OPERATION
+            assert bodies(broker) == [b"half"]
+
+    in_virtual_time(main, store=SYNC)
+
+
+# any moment
+
+
+class Promised(NamedTuple):
+    """What had been acknowledged when the disk was at this position: messages, and topics of an administrator."""
+
+    position: int
+    sent: tuple[bytes, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+async def live_and_promise(lives: Lives) -> list[Promised]:
+    """A life in which messages are sent and topics made; what was promised by and by."""
+    promised = [Promised(0)]
+    async with lives.broker():
+        client = await lives.client()
+        for number in range(12):
+            body, name = b"%d" % number, f"Mine{number}"
+            _, sent, topics = promised[-1]
+            await client.sent(body, topic="Auto")
+            promised.append(Promised(lives.disk.position, (*sent, body), topics))
+            if number % 3 == 0:
+                header = CreateTopic(name, "TBW102", 2, 2, 6, "SINGLE_TAG", False)
+                await done(client, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+                promised.append(Promised(lives.disk.position, (*sent, body), (*topics, name)))
+            if number == 6:
+                await asyncio.sleep(11)
+    return promised
+
+
+async def assert_kept(lives: Lives, promised: Promised) -> None:
+    async with lives.broker() as broker:
+        found = bodies(broker, "Auto")
+        assert found[: len(promised.sent)] == list(promised.sent)
+        assert not found or "Auto" in broker.parts.topics
+        assert set(promised.topics) <= {topic.topic_name for topic in broker.parts.topics}
+        await (await lives.client()).sent(b"next", topic="Auto")
+        assert bodies(broker, "Auto") == [*found, b"next"]
+
+
+def test_whatever_was_acknowledged_is_there_after_a_power_loss_at_any_moment() -> None:
+    async def live(lives: Lives) -> tuple[FaultyFiles, list[Promised]]:
+        return lives.disk, await live_and_promise(lives)
+
+    async def check(lives: Lives, point: CrashPoint, promised: Promised) -> None:
+        lives.disk = point.files
+        await assert_kept(lives, promised)
+
+    disk, promised = in_virtual_time(live, store=SYNC)
+    points = list(disk.crash_points(seed=5))
+    for point in points[:: max(1, len(points) // POWER_LOSSES)]:
+        kept = [one for one in promised if one.position <= point.position][-1]
+        in_virtual_time(partial(check, point=point, promised=kept), store=SYNC)
+
+
+def test_many_lives_one_after_the_other_keep_everything() -> None:
+    async def main(lives: Lives) -> None:
+        expected: list[bytes] = []
+        for life in range(20):
+            async with lives.broker() as broker:
+                client = await lives.client()
+                assert bodies(broker) == expected
+                for number in range(life % 4 + 1):
+                    expected.append(b"%d.%d" % (life, number))
+                    await client.sent(expected[-1])
+                answer = await client.ask(RequestCode.PULL_MESSAGE, pulling(len(expected), commit=len(expected)))
+                assert answer.code == ResponseCode.PULL_NOT_FOUND
+                if life % 3 == 0:
+                    lives.crash()
+
+    in_virtual_time(main)

@@ -1,0 +1,160 @@
+"""A real name server and real brokers, in memory and in virtual time, with clients: what the tests of consumers share."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.client.instance import Surroundings
+from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.push_consumer import AsyncPushConsumer
+from pocketmq.client.results import SendResult
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.queue import MessageQueue
+from pocketmq.nameserver.server import NameServer
+from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.net.address import Address
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.store.settings import StoreSettings
+from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, Weather
+
+NAME_SERVER = Address("10.0.0.1", 9876)
+CALM = Weather(delay_s=(0.0001, 0.0005), segment_bytes=(1 << 16, 1 << 16), window_bytes=1 << 20)
+
+
+class RealCluster:
+    """`brokers` by name. Everybody shares one clock, one network and one disk."""
+
+    def __init__(self, seed: int, weather: Weather) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.loop = loop
+        self.clock = FakeClock(loop)
+        self.network = MemoryNetwork(seed, weather)
+        self.files = FaultyFiles(clock=self.clock)
+        self.brokers: dict[str, Broker] = {}
+        self._dice = random.Random(seed)
+        self._hosts: dict[str, str] = {}
+        self.name_server = NameServer(
+            NameServerSettings(host=NAME_SERVER.host, port=NAME_SERVER.port, open_to_the_network_without_authentication=True),
+            network=self.network,
+            clock=self.clock,
+            files=self.files,
+        )
+
+    @property
+    def broker(self) -> Broker:
+        return next(iter(self.brokers.values()))
+
+    async def start_broker(self, name: str, **settings: Any) -> Broker:
+        """A broker on its folder of the disk, so one of the same name goes on where the last one ended."""
+        host = self._hosts.setdefault(name, f"10.0.1.{len(self._hosts) + 1}")
+        made = BrokerSettings(
+            host=host,
+            port=10911,
+            broker_name=name,
+            name_servers=(NAME_SERVER,),
+            store=StoreSettings(folder=Path("/store", name), log_file_bytes=4 << 20, prepared_files=1),
+            tick_ms=50,
+            open_to_the_network_without_authentication=True,
+            **settings,
+        )
+        broker = self.brokers[name] = Broker(
+            made, network=self.network.at(host), clock=self.clock, files=self.files
+        )
+        await broker.start()
+        return broker
+
+    def place(self, name: str) -> str:
+        """The host of a broker, to be cut off."""
+        return self._hosts[name]
+
+    def add_topic(self, topic: str, queues: int = 4, brokers: Iterable[str] | None = None, perm: int = 6) -> None:
+        for name in brokers or self.brokers:
+            parts = self.brokers[name].parts
+            parts.topics.put(
+                [TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm)], self.clock.now_ms()
+            )
+            parts.announce()
+
+    def around(self, host: str = "10.0.2.1") -> Surroundings:
+        return Surroundings(
+            clock=self.clock, network=self.network.at(host), files=self.files, dice=random.Random(self._dice.random())
+        )
+
+    def push_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncPushConsumer:
+        """A consumer of its own client, on this loop."""
+        return AsyncPushConsumer(str(NAME_SERVER), surroundings=self.around(host), **self._own(group, host, options))
+
+    def _own(self, group: str, host: str, options: dict[str, Any]) -> dict[str, Any]:
+        return {"group": group, "client_ip": host, "own_thread": False, **options}
+
+    @asynccontextmanager
+    async def producer(self, **options: Any) -> AsyncIterator[AsyncProducer]:
+        host = options.pop("host", "10.0.3.1")
+        made = AsyncProducer(
+            str(NAME_SERVER), surroundings=self.around(host), **{"group": "PG", "client_ip": host, **options}
+        )
+        async with made as producer:
+            yield producer
+
+    async def send(self, topic: str, *bodies: bytes, queue: int | None = None, **options: Any) -> list[SendResult]:
+        """Messages, by a producer that lives as long as this takes."""
+        async with self.producer() as producer:
+            place = None if queue is None else MessageQueue(topic, next(iter(self.brokers)), queue)
+            return [await producer.send(Message(topic, body, **options), queue=place) for body in bodies]
+
+    def committed(self, group: str, topic: str, queue_id: int, broker: str | None = None) -> int | None:
+        """Where a broker says that a group is."""
+        chosen = self.broker if broker is None else self.brokers[broker]
+        return chosen.parts.offsets.stored(group, topic, queue_id)
+
+    def stored(self, topic: str, queue_id: int = 0, broker: str | None = None) -> list[StoredMessage]:
+        """All messages of a queue."""
+        store = (self.broker if broker is None else self.brokers[broker]).parts.store
+        return []
+
+
+@asynccontextmanager
+async def real_cluster(
+    *brokers: str, topics: Iterable[str] = ("T",), queues: int = 4, seed: int = 0, weather: Weather = CALM, **settings: Any
+) -> AsyncIterator[RealCluster]:
+    """A cluster that runs, with these topics on all of its brokers."""
+    made = RealCluster(seed, weather)
+    async with made.name_server:
+        for name in brokers or ("broker-a",):
+            await made.start_broker(name, **settings)
+        for topic in topics:
+            made.add_topic(topic, queues)
+        try:
+            yield made
+        finally:
+            for broker in made.brokers.values():
+                await broker.stop()
+
+
+class Basket:
+    """A listener that keeps what it gets."""
+
+    def __init__(self, answer: Callable[[StoredMessage], Any] = lambda _: None) -> None:
+        self.messages: list[StoredMessage] = []
+        self.times: list[float] = []
+        self.answer = answer
+
+    async def __call__(self, message: StoredMessage) -> Any:
+        self.messages.append(message)
+        self.times.append(asyncio.get_running_loop().time())
+        return self.answer(message)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.messages]
+
+    async def wait(self, count: int, timeout_s: float = 300) -> None:
+        async with asyncio.timeout(timeout_s):
+            while len(self.messages) < count:  # noqa: ASYNC110 messages come one by one
+                await asyncio.sleep(0.01)

@@ -1,0 +1,109 @@
+"""Sends past the loop: the same results, failures that the loop goes on with, and lines that are not kept for ever."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pocketmq import Server
+from pocketmq.client import Hooks, Producer, SendEvent, direct_sends
+from pocketmq.errors import PocketMQError
+from pocketmq.net.address import Address
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "data") as server:
+        yield server
+
+
+def lines(producer: Producer) -> dict[Address, int]:
+    assert producer._direct is not None
+    return {address: count for address, count in producer._direct._open.items() if count}
+
+
+def test_a_thread_that_waits_has_a_line_of_its_own(server: Server) -> None:
+    with Producer(server.name_server) as producer:
+        producer.send("T", b"finds the route")
+        assert lines(producer) == {}
+        for _ in range(3):
+            assert producer.send("T", b"x").is_ok
+        assert lines(producer) == {Address.parse(server.broker_address): 1}
+    assert lines(producer) == {Address.parse(server.broker_address): 1}, "as it was when it stopped"
+
+
+def test_threads_do_not_share_a_line_at_the_same_time(server: Server) -> None:
+    with Producer(server.name_server) as producer:
+        producer.send("T", b"finds the route")
+        start = threading.Barrier(6)
+
+        def work(_: int) -> list[str]:
+            start.wait()
+            return [producer.send("T", b"x").offset_id for _ in range(30)]
+
+        with ThreadPoolExecutor(6) as pool:
+            ids = [one for own in pool.map(work, range(6)) for one in own]
+
+        assert len(set(ids)) == 180
+        (count,) = lines(producer).values()
+        assert 1 <= count <= 6
+
+
+def test_when_all_lines_are_busy_the_loop_does_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_sends, "MAX_LINES", 0)
+    with Producer(server.name_server) as producer:
+        for _ in range(5):
+            assert producer.send("T", b"x").is_ok
+        assert lines(producer) == {}
+
+
+def test_who_is_watched_lingers_or_is_stopping_sends_over_the_loop(server: Server) -> None:
+    watched: list[SendEvent] = []
+
+    class Watching(Hooks):
+        def after_send(self, event: SendEvent) -> None:
+            watched.append(event)
+
+    with Producer(server.name_server, hooks=[Watching()]) as producer:
+        for _ in range(3):
+            producer.send("T", b"x")
+        assert lines(producer) == {}
+    assert len(watched) == 3
+    with Producer(server.name_server, linger_ms=1) as producer:
+        for _ in range(3):
+            producer.send("T", b"x")
+        assert lines(producer) == {}
+
+
+def test_a_refusal_is_the_same_error_and_the_line_lives_on(server: Server) -> None:
+    with Producer(server.name_server, retries=0, max_message_bytes=16_000_000) as producer:
+        producer.send("T", b"finds the route")
+        for _ in range(2):
+            with pytest.raises(PocketMQError):
+                producer.send("T", b"x", delay_ms=10**10)
+        assert producer.send("T", b"x").is_ok
+        assert list(lines(producer).values()) == [1]
+
+
+def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
+    with Server(tmp_path / "one") as first:
+        port = int(first.broker_address.rpartition(":")[2])
+        name_port = int(first.name_server.rpartition(":")[2])
+        producer = Producer(first.name_server, send_timeout_ms=5_000)
+        producer.start()
+        producer.send("T", b"finds the route")
+        producer.send("T", b"x")
+    with pytest.raises(PocketMQError):
+        producer.send("T", b"nobody is there")
+    with Server(tmp_path / "one", broker_port=port, name_server_port=name_port):
+        results = []
+        for _ in range(100):
+            try:
+                results.append(producer.send("T", b"again"))
+                break
+            except PocketMQError:
+                threading.Event().wait(0.1)
+        assert results[0].is_ok
+        producer.stop()

@@ -1,0 +1,132 @@
+"""A line for one thread at a time, over real sockets."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pocketmq.clock import SystemClock
+from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, ProtocolError
+from pocketmq.net.address import Address
+from pocketmq.net.blocking_line import FRESH_S, BlockingLine
+from pocketmq.protocol.command import RESPONSE, Command, encode_command
+from pocketmq.testing import FakeClock
+
+Behaviour = Callable[[socket.socket], None]
+
+
+@contextmanager
+def served(behave: Behaviour) -> Iterator[Address]:
+    """Somebody who takes one connection and behaves in this way."""
+    door = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = door.accept()
+        with connection:
+            behave(connection)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield Address(*door.getsockname()[:2])
+    finally:
+        thread.join(10)
+        door.close()
+
+
+def answer(number: int, body: bytes = b"") -> bytes:
+    return encode_command(Command(0, flag=RESPONSE, opaque=number, body=body))
+
+
+def ask(line: BlockingLine, timeout_s: float = 5) -> Command:
+    number = line.next_number()
+    return line.exchange(number, encode_command(Command(310, opaque=number)), timeout_s)
+
+
+def wait_for_the_end(connection: socket.socket) -> None:
+    while connection.recv(65536):
+        pass
+
+
+def test_a_request_gets_its_answer_and_nothing_else() -> None:
+    def behave(connection: socket.socket) -> None:
+        for number in (1, 2):
+            connection.recv(65536)
+            late, request = answer(77), encode_command(Command(40, opaque=number))
+            whole = late + request + answer(number, b"%d" % number)
+            connection.sendall(whole[:10])
+            connection.sendall(whole[10:])
+        wait_for_the_end(connection)
+
+    with served(behave) as address:
+        line = BlockingLine(address, SystemClock(), connect_s=3)
+        assert [ask(line).body, ask(line).body] == [b"1", b"2"]
+        assert line.is_open
+        line.close()
+        line.close()
+        assert not line.is_open
+
+
+def test_no_answer_in_time_ends_the_line() -> None:
+    with served(wait_for_the_end) as address:
+        line = BlockingLine(address, SystemClock(), connect_s=3)
+        with pytest.raises(CallTimedOut, match=r"no answer within 0.1 s; the request may have been carried out"):
+            ask(line, 0.1)
+        assert not line.is_open
+        assert not line.is_usable()
+
+
+def test_a_lost_line_is_told() -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+
+    with served(behave) as address:
+        line = BlockingLine(address, SystemClock(), connect_s=3)
+        with pytest.raises(ConnectionLost):
+            ask(line)
+        assert not line.is_open
+
+
+def test_bytes_that_are_no_frames_end_the_line() -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        wait_for_the_end(connection)
+
+    with served(behave) as address:
+        line = BlockingLine(address, SystemClock(), connect_s=3)
+        with pytest.raises(ProtocolError):
+            ask(line)
+        assert not line.is_open
+
+
+def test_nobody_there_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        address = Address(*door.getsockname()[:2])
+    with pytest.raises(ConnectFailed, match=r"Connection refused"):
+        BlockingLine(address, SystemClock(), connect_s=3)
+    with pytest.raises(ConnectFailed):
+        BlockingLine(Address("no such host \x00", 1), SystemClock(), connect_s=3)
+
+
+def test_an_old_line_is_looked_at_before_it_is_used() -> None:
+    hung_up = threading.Event()
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(answer(1))
+        hung_up.wait(10)
+
+    clock = FakeClock()
+    with served(behave) as address:
+        line = BlockingLine(address, clock, connect_s=3)
+        ask(line)
+        clock.advance_ms(int(FRESH_S * 1000) - 1)
+        assert line.is_usable()
+        clock.advance_ms(1)
+        assert line.is_usable(), "nothing has happened to it"
+        hung_up.set()
+    assert not line.is_usable()
+    line.close()

@@ -1,0 +1,247 @@
+"""Records of a batch are those that its messages would have one by one, whatever is in it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.store.kit import HOST, ROOT
+from tests.store.open_store import OpenStore
+
+from pocketmq.errors import InvalidMessage, PocketMQError, StoreError, StoreFull
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.names import SCHEDULE_TOPIC
+from pocketmq.protocol.batch import BatchItem
+from pocketmq.store.record_run import with_suffix
+
+V6_HOST = HOST + bytes(12)
+SUFFIX = b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02"
+
+BODIES = st.one_of(st.binary(max_size=40), st.integers(0, 2200).map(bytes))
+PROPERTIES = st.one_of(
+    st.lists(
+        st.sampled_from(
+            [
+                *(
+                    b"TAGS\x01A",
+                    b"TAGS\x01Blue",
+                    b"TAGS\x01",
+                    b"XTAGS\x01A",
+                    b"TAGS\x01A\x02TAGS\x01B",
+                    b"TAGS\x01A\x01",
+                ),
+                *(b"UNIQ_KEY\x017F00000100012A139A5514E1B2C300A1", b"k\x01v", b"DELAY\x013", b"z\x01a\0b", b"z\x01\0"),
+            ]
+        ),
+        max_size=4,
+    ).flatmap(lambda parts: st.sampled_from([b"\x02".join(parts), b"".join(part + b"\x02" for part in parts)])),
+    st.binary(max_size=60),
+)
+ITEMS = st.lists(st.tuples(st.sampled_from([0, 1, -1, 2**31 - 1, 2**31]), BODIES, PROPERTIES), max_size=12)
+
+
+class Twins:
+    """Two stores: the one takes a batch at once, the other its messages one by one."""
+
+    def __init__(self, **changes: object) -> None:
+        self.at_once, self.one_by_one = (OpenStore.small(**changes) for _ in range(2))
+        for opened in (self.at_once, self.one_by_one):
+            opened.send(b"first", topic="Before")  # with it the log has a file
+            opened.run_workers()
+
+    def take(
+        self,
+        items: list[BatchItem],
+        suffix: bytes = SUFFIX,
+        sys_flag: int = 0,
+        born_ms: int = 5,
+        born_host: bytes = HOST,
+        topic: str = "T",
+    ) -> list[object]:
+        """Both take the batch; what they said to it, which is the same."""
+        queues = [opened.queue(topic) for opened in (self.at_once, self.one_by_one)]
+        first = queues[1].next_offset
+        stage = self.one_by_one.store.stage
+
+        def many() -> object:
+            return self.at_once.store.stage_many(queues[0], items, suffix, sys_flag, born_ms, born_host)
+
+        def each() -> object:
+            places = [
+                stage(queues[1], body, with_suffix(properties, suffix), flag, sys_flag, born_ms, born_host)
+                for flag, body, properties in items
+            ]
+            return (places[0][0] if places else first), [log_offset for _, log_offset in places]
+
+        told = [outcome(many), outcome(each)]
+        assert told[0] == told[1]
+        assert queues[0].next_offset == queues[1].next_offset
+        return told
+
+    def end(self) -> None:
+        for opened in (self.at_once, self.one_by_one):
+            opened.store.end_turn()
+            opened.run_workers()
+        self.compare()
+
+    def compare(self) -> None:
+        assert content(self.at_once) == content(self.one_by_one)
+
+
+def outcome(take: Any) -> object:
+    try:
+        return take()
+    except PocketMQError as error:
+        return type(error), str(error)
+
+
+def content(opened: OpenStore) -> object:
+    """Everything that can be seen of a store: its log, its queues, what arrived."""
+    log = {name: opened.disk.read(ROOT / "commitlog" / name) for name in opened.names("commitlog")}
+    queues = {
+        queue.key: (queue.min_offset, queue.max_offset, queue.next_offset, list(queue.entries(0, 1000)))
+        for queue in opened.store._queues
+    }
+    arrived = [(queue.key, *rest) for queue, *rest in opened.arrived]
+    return log, queues, arrived, opened.store.end, opened.store._parts.last_record
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(ITEMS, min_size=1, max_size=3),
+    st.sampled_from([SUFFIX, b"", b"k\x01v", b"TAGS\x01late\x02", b"z\x01\0\x02"]),
+    st.sampled_from([0, SysFlag.COMPRESSED, SysFlag.TRANSACTION_PREPARED, SysFlag.BORN_HOST_V6, 0x7FFFFFFF]),
+    st.sampled_from([0, 1_700_000_000_000, -1, 2**63]),
+    st.sampled_from([HOST, V6_HOST]),
+    st.sampled_from(["T", "%RETRY%" + "g" * 140, SCHEDULE_TOPIC]),
+)
+@example([[(0, b"b", b"TAGS\x01A\x02"), (0, b"b", b"XTAGS\x01A\x02"), (0, b"b", b"A\x02")]], b"", 0, 0, HOST, "T")
+@example([[(0, bytes(1200), b"")] * 4], SUFFIX, 0, 0, HOST, "T")
+@example([[(0, b"b", b"")], [(0, b"b", b"z\x01\0")]], b"", 0, 0, HOST, "T")
+def test_a_batch_is_stored_as_its_messages_would_be(
+    batches: list[list[BatchItem]], suffix: bytes, sys_flag: int, born_ms: int, born_host: bytes, topic: str
+) -> None:
+    twins = Twins(max_message_bytes=2000)
+
+    for items in batches:
+        twins.take(items, suffix, sys_flag, born_ms, born_host, topic)
+
+    twins.end()
+
+
+def test_a_batch_that_fits_is_laid_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = OpenStore.small()
+    opened.send(b"first")
+    monkeypatch.setattr(opened.store, "stage", None)
+
+    first, log_offsets = opened.store.stage_many(
+        opened.queue(), [(0, b"a", b""), (0, b"b", b"TAGS\x01t")], SUFFIX, 0, 0, HOST
+    )
+    opened.store.end_turn()
+
+    assert first == 1
+    assert [log_offset for _, log_offset, _, _ in opened.arrived[1:]] == log_offsets
+    assert opened.bodies() == [b"first", b"a", b"b"]
+
+
+@pytest.mark.parametrize("properties", [b"z\x01a\0b\x02", b"x" * 32_768])
+def test_a_batch_with_something_special_is_looked_at_one_by_one(properties: bytes) -> None:
+    twins = Twins(log_file_bytes=128 * 1024)
+    before = twins.at_once.queue().next_offset
+
+    twins.take([(0, b"a", b""), (0, b"b", properties)], b"")
+
+    assert twins.at_once.queue().next_offset == before + (2 if b"\0" in properties else 1)
+
+
+def test_a_batch_goes_on_in_the_next_file() -> None:
+    twins = Twins()
+
+    for _ in range(3):
+        twins.take([(0, bytes([number]) * 700, b"TAGS\x01t\x02") for number in range(9)])
+    twins.end()
+
+    assert len(twins.at_once.bodies()) == 27
+    assert twins.at_once.store.end > 4 * 4096
+
+
+def test_batches_and_single_messages_share_a_turn() -> None:
+    opened = OpenStore.small()
+
+    opened.stage(b"0")
+    opened.store.stage_many(opened.queue(), [(0, b"1", b""), (0, b"2", b"")], b"", 0, 0, HOST)
+    opened.store.stage_many(opened.queue("U"), [(0, b"u", b"")], b"", 0, 0, HOST)
+    assert opened.stage(b"3")[0] == 3
+    opened.store.end_turn()
+
+    assert opened.bodies() == [b"0", b"1", b"2", b"3"]
+    assert opened.bodies("U") == [b"u"]
+
+
+def test_a_batch_of_nothing_begins_no_turn() -> None:
+    opened = OpenStore.small()
+    opened.send(b"one")
+    before = opened.disk.position
+
+    assert opened.store.stage_many(opened.queue(), [], SUFFIX, 0, 0, HOST) == (1, [])
+    opened.store.end_turn()
+
+    assert opened.disk.position == before
+
+
+def test_an_abandoned_batch_leaves_no_trace() -> None:
+    twins = Twins()
+    twins.take([(0, b"kept", b"")])
+    twins.end()
+
+    twins.take([(0, bytes(3000), b"")] * 4)
+    for opened in (twins.at_once, twins.one_by_one):
+        opened.store.abandon_turn()
+    twins.take([(0, b"next", b"")])
+    twins.end()
+
+    assert twins.at_once.bodies() == [b"kept", b"next"]
+
+
+def test_what_a_batch_staged_before_an_error_can_be_abandoned() -> None:
+    opened = OpenStore.small(max_message_bytes=100)
+
+    with pytest.raises(InvalidMessage, match="max_message_bytes = 100"):
+        opened.store.stage_many(opened.queue(), [(0, b"a", b""), (0, bytes(101), b"")], b"", 0, 0, HOST)
+    opened.store.abandon_turn()
+    opened.send(b"next")
+
+    assert opened.bodies() == [b"next"]
+    assert opened.store.max_offset("T", 0) == 1
+
+
+def test_a_batch_that_cannot_be_written_leaves_no_trace() -> None:
+    opened = OpenStore.small()
+    opened.disk.fail("write", path="*/commitlog/*")
+    opened.store.stage_many(opened.queue(), [(0, b"a", b""), (0, b"b", b"")], b"", 0, 0, HOST)
+
+    with pytest.raises(StoreError):
+        opened.store.end_turn()
+    opened.tick()
+
+    assert opened.queue().next_offset == 0
+    opened.send(b"next")
+    assert opened.crash().bodies() == [b"next"]
+
+
+def test_batches_go_through_the_transient_pool() -> None:
+    twins = Twins(transient_pool=True)
+
+    for _ in range(6):
+        twins.take([(0, bytes(200), b"TAGS\x01t\x02")] * 4)
+        twins.end()
+
+    assert len(twins.at_once.bodies()) == 24
+
+
+def test_a_full_disk_refuses_a_batch() -> None:
+    opened = OpenStore.small()
+    opened.store._parts.disk_full = True
+
+    with pytest.raises(StoreFull):
+        opened.store.stage_many(opened.queue(), [(0, b"a", b"")], b"", 0, 0, HOST)
