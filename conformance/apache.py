@@ -24,6 +24,8 @@ from conformance.report import Say
 
 ROOT: Final = Path(__file__).parents[1]
 PEERS: Final = Path(os.environ.get("POCKETMQ_PEERS") or ROOT.parent / "shared" / "peers" / "rocketmq").absolute()
+GOLDEN: Final = PEERS.parents[1] / "golden"
+"""What the real programs said and printed, as it was captured."""
 VERSIONS: Final = ("5.3.3", "4.9.7")
 
 NEEDED_JAVA: Final = 17
@@ -162,6 +164,12 @@ def _command_line(pid: int) -> bytes:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that leads a group, and all that belong to it."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _kill(pid: int) -> None:

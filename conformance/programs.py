@@ -12,11 +12,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from conformance import apache
+from conformance.printed import Printed
 from conformance.report import Say
 
 READY_S: Final = 60
@@ -28,13 +29,6 @@ BINARY_HEADERS: Final = "-Drocketmq.serialize.type=ROCKETMQ"
 
 class NotReady(Exception):
     """A server of ours did not start; the text is what it said."""
-
-
-class Printed(NamedTuple):
-    """What a program wrote, and its exit code; None when it did not end in time."""
-
-    text: str
-    code: int | None
 
 
 class OurServer:

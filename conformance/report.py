@@ -2,6 +2,7 @@
 
     Scenario ── its checks are the rows of the table ── run with each version: a Trial
     Trial.expect(check, flaws)      no flaw: pass; any: fail, with the first of them as the note
+    Trial.differ(check, why)        not the same, and on purpose
 
 A trial that breaks off fails the check it was at, and skips those behind it. A check passes only if it was reached.
 """
@@ -25,12 +26,14 @@ Say = Callable[[str], None]
 MAX_FLAWS: Final = 3
 """Flaws of one check that its note tells."""
 
-_STYLES: Final = {"pass": "green", "fail": "bold red", "skipped": "yellow"}
+_STYLES: Final = {"pass": "green", "fail": "bold red", "differs": "cyan", "skipped": "yellow"}
 
 
 class Verdict(StrEnum):
     PASS = "pass"
     FAIL = "fail"
+    DIFFERS = "differs"
+    """On purpose; the note says why."""
     SKIPPED = "skipped"
 
 
@@ -48,6 +51,11 @@ class Scenario(NamedTuple):
     name: str
     checks: Sequence[str]
     run: "Callable[[Trial], None]"
+    versions: Sequence[str] = ()
+    """Those that it is for; none: all."""
+
+    def is_for(self, version: str) -> bool:
+        return not self.versions or version in self.versions
 
 
 class Trial:
@@ -72,6 +80,9 @@ class Trial:
         self._note(check, verdict, "; ".join(found[:MAX_FLAWS]) + more)
         for flaw in found[MAX_FLAWS : 4 * MAX_FLAWS]:
             self.say(f"  {flaw}")
+
+    def differ(self, check: str, why: str) -> None:
+        self._note(check, Verdict.DIFFERS, why)
 
     def skip(self, check: str, why: str) -> None:
         self._note(check, Verdict.SKIPPED, why)

@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from bench.broker import __main__ as program
 from bench.broker import loads, sections, starting
-from bench.broker.budget import CALM, GIB, Budget
+from bench.broker.budget import CALM, GIB, Budget, UsedUp
 from bench.broker.calls import Line
 from bench.broker.contest import Contest, Outcome
 from bench.broker.frames import FIRST_OPAQUE, batch_format, pull_format, send_format
@@ -38,7 +38,7 @@ PULL = Shape("pull", 1, 8, 100, 32)
 BATCH = Shape("batch", 1, 8, 100, 32)
 TINY = QUICK._replace(
     name="tiny",
-    seconds=60,
+    seconds=dict.fromkeys(QUICK.seconds, 60),
     spare_s=0,
     disk_bytes=GIB,
     pace=Pace(0.1, 0),
@@ -68,8 +68,10 @@ class Scripted(Generator):
 
     script: dict[str, list[Shot | NotMeasured]]
     fired: list[str]
+    on_fire: Callable[[], None]
 
     def fire(self, target: Target, shape: Shape, pace: Pace, *words: str) -> Shot:
+        self.on_fire()
         self.fired.append(" ".join([target.name, *words]))
         found = self.script[target.name].pop(0)
         if isinstance(found, NotMeasured):
@@ -82,7 +84,7 @@ class Scripted(Generator):
 
 def scripted(script: dict[str, list[Shot | NotMeasured]]) -> Scripted:
     generator = Scripted("scripted", ())
-    generator.script, generator.fired = script, []
+    generator.script, generator.fired, generator.on_fire = script, [], lambda: None
     return generator
 
 
@@ -91,7 +93,9 @@ def target(name: str) -> Target:
 
 
 def budget_in(folder: Path, seconds: float = 100, spare_s: float = 0) -> Budget:
-    return Budget(seconds, spare_s, folder, GIB)
+    budget = Budget(spare_s, folder, GIB)
+    budget.grant(seconds)
+    return budget
 
 
 # shots
@@ -223,27 +227,33 @@ def test_a_page_without_marks_is_not_written() -> None:
 
 def test_nothing_begins_when_the_time_or_the_disk_is_used_up(tmp_path: Path) -> None:
     now, free = [0.0], [10 * GIB]
-    budget = Budget(60, 0, tmp_path, GIB, clock=lambda: now[0], free_bytes=lambda _: free[0])
+    budget = Budget(0, tmp_path, GIB, clock=lambda: now[0], free_bytes=lambda _: free[0])
 
+    with pytest.raises(UsedUp):
+        budget.check(1)
+    budget.grant(60)
     budget.check(60)
     now[0] = 1.0
-    with pytest.raises(NotMeasured, match="60 s of this run are used up"):
+    with pytest.raises(UsedUp, match="1 s have passed, and there is no time for more"):
         budget.check(60)
+    budget.grant(10)
+    budget.check(60)
     free[0] = 8 * GIB
-    with pytest.raises(NotMeasured, match="1 GiB of disk"):
+    with pytest.raises(UsedUp, match="1 GiB of disk"):
         budget.check()
 
 
 def test_disturbed_shots_are_taken_again_while_there_is_time_to_spare(tmp_path: Path) -> None:
-    budget = Budget(60, 2.5, tmp_path, GIB)
+    budget = Budget(2.5, tmp_path, GIB)
 
     assert not budget.may_repeat(CALM, 1)
     assert [budget.may_repeat(0.5, 1) for _ in range(3)] == [True, True, False]
 
 
 def test_the_runs_are_as_short_as_they_promise() -> None:
-    assert DEFAULT.seconds + DEFAULT.pace.seconds <= 600
-    assert QUICK.seconds + QUICK.pace.seconds <= 90
+    assert sum(DEFAULT.seconds.values()) <= 580
+    assert sum(QUICK.seconds.values()) <= 85
+    assert DEFAULT.seconds.keys() == QUICK.seconds.keys() == program.SECTIONS.keys()
     assert set(QUICK.shapes) <= set(DEFAULT.shapes)
     assert DEFAULT.topics[-1] == 10_000
     assert DEFAULT.groups[-1] == DEFAULT.connections[-1] == 1_000
@@ -292,6 +302,20 @@ def test_of_a_disturbed_shot_and_its_second_try_the_calmer_one_counts(tmp_path: 
     contest = Contest([target("a")], generator, Pace(1, 0), 2, budget_in(tmp_path, spare_s=1), lambda _: None)
 
     assert contest.run(SEND).results["a"].rate == 2.5
+
+
+def test_a_load_is_told_with_the_shots_for_which_there_was_time(tmp_path: Path) -> None:
+    now = [0.0]
+    budget = Budget(0, tmp_path, GIB, clock=lambda: now[0])
+    budget.grant(2.5)
+    generator = scripted({"a": [shot(1), shot(3)]})
+    contest = Contest([target("a")], generator, Pace(1, 0), 3, budget, lambda _: None)
+
+    now[0] = 1.0
+    generator.on_fire = lambda: now.__setitem__(0, 2.0)
+    assert contest.run(SEND).results["a"].shots == 1
+    with pytest.raises(UsedUp):
+        contest.run(SEND)
 
 
 # our generator

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None, *, default: Scale = DEFAULT) ->
 
 def set_up(place: Path, scale: Scale, console: Console, *, without_apache: bool) -> tuple[Bench, list[str]]:
     """What every section has at hand, and the facts under which all of it is measured."""
-    budget = Budget(scale.seconds, scale.spare_s, place, scale.disk_bytes)
+    budget = Budget(scale.spare_s, place, scale.disk_bytes)
 
     def say(text: str) -> None:
         console.print(f"[dim]{budget.passed_s:4.0f} s[/] {text}", highlight=False)
@@ -99,6 +99,7 @@ def set_up(place: Path, scale: Scale, console: Console, *, without_apache: bool)
 
 def run(name: str, bench: Bench, console: Console) -> Iterator[Sheet]:
     """One section, in a folder that is gone afterwards. What it cannot do it says."""
+    bench.budget.grant(bench.scale.seconds[name])
     with console.status(name), tempfile.TemporaryDirectory(prefix=f"{name}-", dir=bench.folder) as place:
         try:
             yield from SECTIONS[name](bench._replace(folder=Path(place)))

@@ -12,12 +12,15 @@ CALM = 0.08
 """Up to this share of the machine others may have without the shot being taken again."""
 
 
+class UsedUp(NotMeasured):
+    """There is no time or no disk left for more."""
+
+
 class Budget:
-    """`spare_s` is for shots that are taken a second time because the machine was busy with other things."""
+    """Sections have a time each; what one leaves, the next ones may use. `spare_s` is for shots that are taken a second time."""
 
     def __init__(
         self,
-        seconds: float,
         spare_s: float,
         folder: Path,
         disk_bytes: int,
@@ -31,7 +34,7 @@ class Budget:
         self._free_at_start = self._free_bytes(folder)
         self._spare_s = spare_s
         self._started = clock()
-        self._seconds = seconds
+        self._until_s = 0.0
 
     @property
     def passed_s(self) -> float:
@@ -42,12 +45,16 @@ class Budget:
         """Of the disk, since the start; what others write there counts too."""
         return max(0, self._free_at_start - self._free_bytes(self._folder))
 
+    def grant(self, seconds: float) -> None:
+        """A section begins."""
+        self._until_s += seconds
+
     def check(self, needed_s: float = 0.0) -> None:
-        """NotMeasured when something that takes `needed_s` seconds must not begin."""
-        if self.passed_s + needed_s > self._seconds:
-            raise NotMeasured(f"the {self._seconds:.0f} s of this run are used up")
+        """UsedUp when something that takes `needed_s` seconds must not begin."""
+        if self.passed_s + needed_s > self._until_s:
+            raise UsedUp(f"{self.passed_s:.0f} s have passed, and there is no time for more")
         if self.used_bytes > self._disk_bytes:
-            raise NotMeasured(f"the {self._disk_bytes / GIB:.0f} GiB of disk for this run are used up")
+            raise UsedUp(f"the {self._disk_bytes / GIB:.0f} GiB of disk for this run are used up")
 
     def may_repeat(self, disturbed: float, needed_s: float) -> bool:
         """Whether a shot that others disturbed so much is taken again; the time for it is then taken from the spare."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import NamedTuple
 
-from bench.broker.budget import Budget
+from bench.broker.budget import Budget, UsedUp
 from bench.broker.generators import Generator, Pace
 from bench.broker.servers import Target, frozen
 from bench.broker.shots import NotMeasured, Result, Shape, Shot, middle
@@ -43,21 +43,34 @@ class Contest:
         self._say = say
 
     def run(self, shape: Shape, words: Words | None = None, title: str = "") -> Outcome:
-        """All shots of one load. A server that fails is left alone for the rest of it."""
+        """All shots of one load. A server that fails is left alone for the rest of it. UsedUp when there is time for none."""
         taken: dict[str, list[Shot]] = {target.name: [] for target in self._targets}
         notes: dict[str, str] = {}
-        for number in range(self._shots):
-            for target in self._targets if number % 2 == 0 else reversed(self._targets):
-                if target.name in notes:
-                    continue
-                try:
-                    taken[target.name].append(self._shoot(target, shape, (words or {}).get(target.name, ())))
-                except NotMeasured as reason:
-                    notes[target.name] = f"{title or shape}, {target.name}: {reason}"
+        try:
+            for number in range(self._shots):
+                self._round(number, shape, words or {}, taken, notes)
+        except UsedUp:
+            if not all(taken[name] for name in taken if name not in notes):
+                raise
+        title = title or str(shape)
         results = {name: middle(shots) for name, shots in taken.items() if shots}
-        outcome = Outcome(shape, results, [*notes.values(), *_errors(taken, title or str(shape))])
-        self._say(f"{title or shape}: {summary(results)}")
-        return outcome
+        self._say(f"{title}: {summary(results)}")
+        said = [f"{title}, {name}: {reason}" for name, reason in notes.items()]
+        return Outcome(shape, results, [*said, *_errors(taken, title)])
+
+    def _round(
+        self, number: int, shape: Shape, words: Words, taken: dict[str, list[Shot]], notes: dict[str, str]
+    ) -> None:
+        """One shot at each server, in the order of this round."""
+        for target in self._targets if number % 2 == 0 else reversed(self._targets):
+            if target.name in notes:
+                continue
+            try:
+                taken[target.name].append(self._shoot(target, shape, words.get(target.name, ())))
+            except UsedUp:
+                raise
+            except NotMeasured as reason:
+                notes[target.name] = str(reason)
 
     def alone(self, target: Target, work: Callable[[], object]) -> None:
         """Something with one server that is not measured, while the others do not run."""

@@ -5,7 +5,8 @@ A broker that has grown is shot at in turn with one that is new. What it does wh
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bench.broker.calls import Line
 from bench.broker.contest import Outcome, Words
@@ -26,6 +27,10 @@ LARGE_BODY = 64_000
 GIB = 1024 * 1024 * 1024
 GROUPS_PER_LINE = 50
 MANY = "many"
+LARGE = "large"
+TOPICS_PER_S = 1000
+LOG_BYTES_PER_S = 400_000_000
+"""About; to know whether there is time for it."""
 
 Row = tuple[str, Outcome]
 
@@ -35,16 +40,19 @@ def growth_sheets(bench: Bench) -> Iterator[Sheet]:
     rows: list[Row] = []
     notes = []
     scale = bench.scale
-    for grow, levels in (
-        (by_topics, scale.topics),
-        (by_groups, scale.groups),
-        (by_connections, scale.connections),
-        (by_log, scale.log_gib),
+    for name, grow, levels in (
+        ("topics", by_topics, scale.topics),
+        ("groups", by_groups, scale.groups),
+        ("connections", by_connections, scale.connections),
+        ("log", by_log, scale.log_gib),
     ):
         try:
-            rows += grow(bench) if levels else []
+            with ExitStack() as stack:
+                new, grown = _pair(bench, stack)
+                for level in levels:
+                    rows.extend(grow(bench, stack, new, grown, level))
         except NotMeasured as reason:
-            notes.append(f"{grow.__name__.replace('_', ' ')}: {reason}")
+            notes.append(f"{name}: {reason}")
     outcomes = [outcome for _, outcome in rows]
     notes += [note for outcome in outcomes for note in outcome.notes]
     yield Sheet(
@@ -52,72 +60,57 @@ def growth_sheets(bench: Bench) -> Iterator[Sheet]:
     )
 
 
-def by_topics(bench: Bench) -> list[Row]:
+def by_topics(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:
     """Sends go to all topics in turn, pulls to one of them."""
-    one = ("--topic", MANY, "--topics", "1", "--queues", "1", "--no-verify")
-    rows: list[Row] = []
-    with ExitStack() as stack:
-        new, grown = _pair(bench, stack)
-        _send_once(bench, new, 1)
-        for count in bench.scale.topics:
-            bench.say(f"creating {count:,} topics")
-            bench.contest(new, grown).alone(grown, partial(_send_once, bench, grown, count))
-            words = {new.name: one, grown.name: (*one[:3], str(count), *one[4:])}
-            rows += _measured(bench, new, grown, f"{count:,} topics", [(SEND, words), (PULL, {})])
-    return rows
+    count = int(level)
+    words = {
+        target.name: ("--topic", MANY, "--topics", str(topics), "--queues", "1", "--no-verify")
+        for target, topics in ((new, 1), (grown, count))
+    }
+    bench.say(f"creating {count:,} topics")
+    bench.budget.check(count / TOPICS_PER_S)
+    for target, topics in ((new, 1), (grown, count)):
+        bench.generator.fill(target, Shape("send", 1, 16, 100), topics, *words[target.name])
+    yield from _measured(bench, new, grown, f"{count:,} topics", [(SEND, words), (PULL, {})])
 
 
-def by_groups(bench: Bench) -> list[Row]:
-    """Groups with a member each, subscribed to the topic that is sent to and pulled from."""
-    rows: list[Row] = []
-    with ExitStack() as stack:
-        new, grown = _pair(bench, stack)
-        for count in bench.scale.groups:
-            bench.say(f"joining {count:,} groups")
-            for first in range(0, count, GROUPS_PER_LINE):
-                line = stack.enter_context(Line(grown.port))
-                names = [f"group{number}" for number in range(first, min(count, first + GROUPS_PER_LINE))]
-                line.heartbeat(f"127.0.0.1@member{first}", fill_topic(PULL.body_bytes), names)
-            rows += _measured(bench, new, grown, f"{count:,} groups", [(SEND, {}), (PULL, {})])
-    return rows
+def by_groups(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:
+    """Groups with a member each, subscribed to the topic that is pulled from."""
+    count = int(level)
+    bench.say(f"joining {count:,} groups")
+    for first in range(0, count, GROUPS_PER_LINE):
+        line = stack.enter_context(Line(grown.port))
+        names = [f"group{number}" for number in range(first, min(count, first + GROUPS_PER_LINE))]
+        line.heartbeat(f"127.0.0.1@member{first}", fill_topic(PULL.body_bytes), names)
+    yield from _measured(bench, new, grown, f"{count:,} groups", [(SEND, {}), (PULL, {})])
 
 
-def by_connections(bench: Bench) -> list[Row]:
+def by_connections(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:
     """Connections that are open and registered; and one message under way on each of them."""
-    rows: list[Row] = []
-    with ExitStack() as stack:
-        new, grown = _pair(bench, stack)
-        for count in bench.scale.connections:
-            bench.say(f"opening {count:,} connections")
-            with ExitStack() as lines:
-                for number in range(count):
-                    lines.enter_context(Line(grown.port)).heartbeat(f"127.0.0.1@client{number}")
-                rows += _measured(bench, new, grown, f"{count:,} connections", [(SEND, {}), (PULL, {})])
-            all_send = {grown.name: ("--conns", str(count))}
-            rows += _measured(bench, new, grown, f"{count:,} connections, all send", [(SEQUENTIAL, all_send)])
-    return rows
+    count = int(level)
+    bench.say(f"opening {count:,} connections")
+    with ExitStack() as lines:
+        for number in range(count):
+            lines.enter_context(Line(grown.port)).heartbeat(f"127.0.0.1@client{number}")
+        yield from _measured(bench, new, grown, f"{count:,} connections", [(SEND, {}), (PULL, {})])
+    all_send = {grown.name: ("--conns", str(count))}
+    yield from _measured(bench, new, grown, f"{count:,} connections, all send", [(SEQUENTIAL, all_send)])
 
 
-def by_log(bench: Bench) -> list[Row]:
+def by_log(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:
     """A log that real sends made long, with large bodies."""
-    rows: list[Row] = []
-    with ExitStack() as stack:
-        new, grown = _pair(bench, stack)
-        written_gib = 0.0
-        for size_gib in bench.scale.log_gib:
-            bench.say(f"writing a log of {size_gib:g} GiB")
-            requests = int((size_gib - written_gib) * GIB / LARGE_BODY)
-            shape = Shape("send", 1, 8, LARGE_BODY)
-            fill = partial(bench.generator.fill, grown, shape, requests, "--topic", "large", "--queues", "1")
-            bench.contest(new, grown).alone(grown, fill)
-            written_gib = size_gib
-            rows += _measured(bench, new, grown, f"log of {size_gib:g} GiB", [(SEND, {}), (PULL, {})])
-    return rows
+    bench.say(f"writing a log of {level:g} GiB")
+    with Line(grown.port) as line:
+        line.create_topic(LARGE, 1)
+        missing = int(level * GIB / LARGE_BODY) - line.stored(LARGE, 1)
+    bench.budget.check(missing * LARGE_BODY / LOG_BYTES_PER_S)
+    bench.generator.fill(grown, Shape("send", 1, 8, LARGE_BODY), missing, "--topic", LARGE, "--queues", "1")
+    yield from _measured(bench, new, grown, f"log of {level:g} GiB", [(SEND, {}), (PULL, {})])
 
 
 def _pair(bench: Bench, stack: ExitStack) -> tuple[Target, Target]:
     """Two brokers with something to pull."""
-    folder = bench.folder / f"pair{len(list(bench.folder.iterdir()))}"
+    folder = Path(stack.enter_context(TemporaryDirectory(dir=bench.folder)))
     apart = bench._replace(folder=folder)
     new, grown = apart.ours(stack, name="new"), apart.ours(stack, name="grown")
     for target in (new, grown):
@@ -126,21 +119,12 @@ def _pair(bench: Bench, stack: ExitStack) -> tuple[Target, Target]:
 
 
 def _measured(
-    bench: Bench,
-    new: Target,
-    grown: Target,
-    label: str,
-    loads: Sequence[tuple[Shape, Words]],
-) -> list[Row]:
+    bench: Bench, new: Target, grown: Target, label: str, loads: Sequence[tuple[Shape, Words]]
+) -> Iterator[Row]:
     until_quiet(grown)
-    contest = bench.contest(new, grown)
-    return [(label, contest.run(shape, words, f"{label}, {shape}")) for shape, words in loads]
-
-
-def _send_once(bench: Bench, target: Target, topics: int) -> None:
-    """A message to each topic creates it."""
-    words = ("--topic", MANY, "--topics", str(topics), "--queues", "1", "--no-verify")
-    bench.generator.fill(target, Shape("send", 1, 16, 100), topics, *words)
+    contest = bench.contest(new, grown, pace=bench.scale.growth_pace)
+    for shape, words in loads:
+        yield label, contest.run(shape, words, f"{label}, {shape}")
 
 
 def _cells(label: str, outcome: Outcome) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from bench.broker.budget import UsedUp
 from bench.broker.contest import Outcome
 from bench.broker.generators import our_generator
 from bench.broker.rows import latency_sheet, rate_sheet
@@ -38,6 +39,7 @@ def null_sheets(bench: Bench) -> Iterator[Sheet]:
         return
     rows, notes = [], []
     unchecked = {NULL: ("--no-create", "--no-verify")}
+    bench = bench._replace(scale=bench.scale._replace(shots=1))
     with null_server(bench.folder / "null", program) as target:
         contest = bench.contest(target)
         shapes = [shape for shape in bench.scale.shapes if shape.mode == "send"]
@@ -69,7 +71,13 @@ def _beside(bench: Bench, flush: str, shapes: Sequence[Shape], *, with_apache: b
         for body_bytes in sorted({shape.body_bytes for shape in shapes if shape.mode == "pull"}):
             for target in targets:
                 contest.alone(target, partial(bench.fill, target, body_bytes))
-        outcomes = [contest.run(shape, title=f"{flush}, {shape}") for shape in shapes]
+        outcomes = []
+        for shape in shapes:
+            try:
+                outcomes.append(contest.run(shape, title=f"{flush}, {shape}"))
+            except UsedUp as reason:
+                notes.append(f"without {shape} and what comes after it: {reason}")
+                break
     return outcomes, [*notes, disturbance(outcomes)]
 
 

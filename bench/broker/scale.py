@@ -1,6 +1,6 @@
 """How much is measured: a coffee break, or a glance."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bench.broker.budget import GIB
@@ -13,13 +13,14 @@ class Scale(NamedTuple):
     """Sizes of one run."""
 
     name: str
-    seconds: float
-    """After which nothing new is begun."""
+    seconds: Mapping[str, float]
+    """For each section; after that nothing new is begun in it."""
     spare_s: float
-    """For shots that are taken again because others disturbed them."""
+    """Of that, for shots that are taken again because others disturbed them."""
     disk_bytes: int
     """Each section removes its files, so the largest one says what the disk must have."""
     pace: Pace
+    growth_pace: Pace
     shots: int
     java_warm_s: float
     shapes: Sequence[Shape]
@@ -40,10 +41,11 @@ class Scale(NamedTuple):
 
 DEFAULT = Scale(
     name="default",
-    seconds=570,
-    spare_s=40,
+    seconds={"null": 20, "start": 70, "async": 220, "sync": 120, "growth": 140},
+    spare_s=30,
     disk_bytes=14 * GIB,
     pace=Pace(1.0, 0.3),
+    growth_pace=Pace(0.6, 0.2),
     shots=3,
     java_warm_s=30,
     shapes=all_shapes(),
@@ -55,18 +57,19 @@ DEFAULT = Scale(
     connections=(1_000,),
     log_gib=(2, 8),
     starts=3,
-    idle_s=5,
+    idle_s=3,
     heaps=("4g", "512m"),
 )
 
 QUICK = Scale(
     name="quick",
-    seconds=80,
-    spare_s=5,
+    seconds={"null": 6, "start": 16, "async": 30, "sync": 5, "growth": 25},
+    spare_s=3,
     disk_bytes=4 * GIB,
     pace=Pace(0.7, 0.2),
+    growth_pace=Pace(0.5, 0.1),
     shots=1,
-    java_warm_s=12,
+    java_warm_s=10,
     shapes=few_shapes(),
     sync_shapes=[shape for shape in few_shapes() if shape.mode == "send"],
     is_sync_beside_apache=False,

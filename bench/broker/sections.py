@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bench.broker.budget import Budget
 from bench.broker.contest import Contest, Say, warm_up
-from bench.broker.generators import Generator, fill_topic
+from bench.broker.generators import Generator, Pace, fill_topic
 from bench.broker.machine import cpu_s
 from bench.broker.scale import Scale
 from bench.broker.servers import OURS, Target, Wishes, apache, frozen, pocketmq
@@ -19,6 +19,8 @@ FILL_BATCH = 32
 QUIET_SHARE = 0.05
 QUIET_S = 0.5
 MOST_UNREST_S = 20.0
+JAVA_START_S = 5.0
+"""About; on a busy machine it takes twice that."""
 
 
 class Bench(NamedTuple):
@@ -34,8 +36,9 @@ class Bench(NamedTuple):
     programs: Path
     """Where compiled programs are."""
 
-    def contest(self, *targets: Target) -> Contest:
-        return Contest(targets, self.generator, self.scale.pace, self.scale.shots, self.budget, self.say)
+    def contest(self, *targets: Target, pace: Pace | None = None) -> Contest:
+        pace = pace or self.scale.pace
+        return Contest(targets, self.generator, pace, self.scale.shots, self.budget, self.say)
 
     def ours(self, stack: ExitStack, flush: str = "async", name: str = OURS) -> Target:
         """A new broker of ours, until `stack` ends."""
@@ -46,7 +49,7 @@ class Bench(NamedTuple):
         """An Apache broker, warmed up while `target` waits; NotMeasured says why there is none."""
         if self.why_no_apache:
             raise NotMeasured(self.why_no_apache)
-        self.budget.check(self.scale.java_warm_s)
+        self.budget.check(JAVA_START_S + self.scale.java_warm_s)
         self.say(f"starting the Apache broker, and {self.scale.java_warm_s:.0f} s of load to warm it up")
         with frozen([target]):
             started = stack.enter_context(apache(self.folder / "apache", Wishes(flush)))

@@ -30,7 +30,7 @@ BROKER = Address("127.0.0.1", 10911)
 
 
 class Lives:
-    """The surroundings. Every broker gets `settings`, with what its life changes of them; it ticks five times slower."""
+    """The surroundings. Every broker gets `settings`, with what its life changes of them."""
 
     def __init__(self, *, store: dict[str, Any] | None = None, **settings: Any) -> None:
         self._loop = cast("VirtualLoop", asyncio.get_running_loop())
@@ -38,7 +38,7 @@ class Lives:
         self.disk = FaultyFiles(clock=self.clock)
         self.network = MemoryNetwork(weather=BRISK)
         self.settings = BrokerSettings(
-            store=replace(SMALL_STORE, **(store or {})), **{"vip_channel": False, "tick_ms": 50} | settings
+            store=replace(SMALL_STORE, **(store or {})), **{"vip_channel": False} | settings
         )
 
     def new_broker(self, **changes: Any) -> Broker:

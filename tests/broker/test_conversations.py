@@ -128,10 +128,6 @@ DIFFERENCES = [
         "a table tells how many rows it has, as in later releases",
         lambda finding: finding.theirs is None and finding.name in ("totalTopicNum", "totalGroupNum"),
     ),
-    Difference(
-        "the offsets of transactions are in their table from the start",
-        lambda finding: finding.theirs is None and finding.name.endswith("@CID_RMQ_SYS_TRANS"),
-    ),
     Difference("what can be derived from a table is not in it", lambda finding: finding.name == "groupTopicMap"),
     Difference(
         "what other conversations had left is not here",

@@ -1,12 +1,19 @@
 """Requests that wait: how long, how many, and what the refused are told."""
 
+from typing import cast, get_args
+
 import pytest
 
-from pocketmq.broker.flow import RETRY_AFTER_MS, Cause, Kind, LogGate, Waiting, WaitingRequests
+from pocketmq.broker.flow import RETRY_AFTER_MS, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
 from pocketmq.broker.settings import FlowSettings
+from pocketmq.codes import RequestCode
 from pocketmq.errors import StoreBusy, SystemBusy
 from pocketmq.model.retry_after import retry_after_ms
 from pocketmq.net.peer import Peer
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.heads import Head
+
+HEADS = get_args(Head)
 
 PEER = Peer()
 
@@ -170,3 +177,23 @@ def test_a_line_that_has_nothing_waiting_is_forgotten_without_a_trace() -> None:
     queue.forget(Peer())
 
     assert queue.count(Kind.PULL) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (RequestCode.SEND_MESSAGE, Kind.SEND),
+        (RequestCode.SEND_BATCH_MESSAGE, Kind.SEND),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, Kind.SEND),
+        (RequestCode.SEND_REPLY_MESSAGE_V2, Kind.SEND),
+        (RequestCode.END_TRANSACTION, Kind.TRANSACTION),
+        (RequestCode.HEART_BEAT, Kind.HEARTBEAT),
+        (RequestCode.PULL_MESSAGE, Kind.PULL),
+        (RequestCode.UPDATE_CONSUMER_OFFSET, Kind.PULL),
+        (RequestCode.GET_BROKER_CONFIG, Kind.PULL),
+        (9999, Kind.PULL),
+    ],
+)
+def test_a_request_has_a_class_by_its_code(code: int, kind: Kind) -> None:
+    assert kind_of(Command(code)) is kind
+    assert all(kind_of(cast("Head", head)) is kind for head in HEADS if head.code == code)

@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden import GOLDEN, Captured, captured, needs_golden
 
-from pocketmq.broker.offsets import NOTHING_TO_CORRECT, OffsetTable, QueueFacts, pushed_target, reset_target
+from pocketmq.broker.offsets import (
+    NOTHING_TO_CORRECT,
+    OffsetTable,
+    QueueFacts,
+    pushed_target,
+    refuse_own_group,
+    reset_target,
+)
 from pocketmq.codes import RequestCode
-from pocketmq.errors import ImpossibleRequest, InvalidName
+from pocketmq.errors import ImpossibleRequest, InvalidName, NoPermission
 from pocketmq.model.names import parse_group, parse_topic
 from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from pocketmq.protocol.bodies.data_version import DataVersion
@@ -203,6 +210,27 @@ def test_after_a_reset_nothing_is_in_flight(offsets: OffsetTable) -> None:
 
     assert offsets.pulled("g", "T", 0) == 2
     assert offsets.pulled("g", "T", 1) == 9
+
+
+def test_who_is_ahead_of_the_end_of_a_queue_is_lowered_to_it_and_saved(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("g", "T", 1, 6)
+    offsets.commit("h", "T", 1, 5)
+    offsets.snapshot_json(1)
+
+    lowered = offsets.lower_to(lambda topic, queue_id: 5)
+
+    assert lowered == ["T@g"]
+    assert [offsets.stored("g", "T", queue_id) for queue_id in (0, 1)] == [5, 5]
+    assert offsets.is_changed
+    assert offsets.lower_to(lambda topic, queue_id: 5) == []
+
+
+def test_only_the_broker_itself_sets_the_offsets_of_its_transactions() -> None:
+    refuse_own_group("CID_RMQ_SYS_OTHER")
+
+    with pytest.raises(NoPermission, match="belongs to the broker itself"):
+        refuse_own_group("CID_RMQ_SYS_TRANS")
 
 
 def test_a_reset_of_no_queue_is_refused(offsets: OffsetTable) -> None:

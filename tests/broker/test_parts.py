@@ -171,6 +171,35 @@ def test_log_files_go_when_they_are_older_than_the_retention_time() -> None:
     in_virtual_time(main)
 
 
+def test_the_store_gets_its_turn_often_while_there_is_work_and_rarely_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            ticks: list[float] = []
+            tick = broker.parts.store.tick
+
+            def counted() -> None:
+                ticks.append(now())
+                tick()
+
+            monkeypatch.setattr(broker.parts.store, "tick", counted)
+            await asyncio.sleep(10)
+            at_rest = len(ticks)
+            await client.sent(properties={"KEYS": "k"})
+            await asyncio.sleep(5)
+            at_work = len(ticks) - at_rest
+            await asyncio.sleep(15)
+            ticks.clear()
+            await asyncio.sleep(10)
+
+            assert at_rest <= 101
+            assert at_work >= 450
+            assert len(ticks) <= 101
+
+    in_virtual_time(main)
+
+
 def test_statistics_are_sampled_while_nobody_asks() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:

@@ -30,12 +30,13 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.retry_after import retry_after_ms
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.line import Ending
-from pocketmq.protocol.api.offsets import GetMaxOffset
+from pocketmq.protocol.api.offsets import GetMaxOffset, QueryConsumerOffset
 from pocketmq.protocol.api.sending import SendMessageBack
 from pocketmq.protocol.api.transactions import EndTransaction
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
+from pocketmq.protocol.heads import QueryOffsetHead
 from pocketmq.protocol.java_json import write_body
 
 BUSY, DONE = ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS
@@ -183,6 +184,10 @@ async def test_rubbish_ends_the_line_but_what_came_before_it_is_stored_and_answe
         assert (await sent(other, b"other")).code == DONE
 
 
+def fail_inside(*_: object) -> bytes:
+    raise KeyError("oops")
+
+
 @in_virtual_time
 async def test_what_goes_wrong_inside_is_answered_and_logged_and_hurts_nobody_else(
     caplog: pytest.LogCaptureFixture,
@@ -190,10 +195,7 @@ async def test_what_goes_wrong_inside_is_answered_and_logged_and_hurts_nobody_el
     async with running() as broker:
         client = await broker.connect()
         await client.sent(b"0")
-        broken = broker.turns._serve
-        for head in list(broken):
-            if head.__name__ == "QueryOffsetHead":
-                broken[head] = lambda *_: {}["oops"]
+        broker.turns._serve[QueryOffsetHead] = fail_inside
 
         with caplog.at_level(logging.ERROR, "pocketmq.broker"):
             one, wrong, two = await asyncio.gather(client.send(b"1"), client.offset(), client.send(b"2"))
@@ -681,57 +683,79 @@ async def full_queue(broker: RunningBroker) -> Client:
     return client
 
 
-def stop_reading(client: Client) -> None:
-    client.peer.line._transport.pause_reading()
-
-
 LARGE = {"log_file_bytes": 1 << 20}
 MOST_UNSENT = 2 * 1024 * 1024
 """What may wait for a client that does not read: a megabyte, and the answer that went beyond it."""
 
 
-@pytest.mark.parametrize("look_s", [0.0, 0.011], ids=["in one turn", "put off"])
+def pull_much(broker: RunningBroker, client: Client) -> "list[asyncio.Future[Command]]":
+    """Sixty pulls by a client that does not read, put off behind other requests."""
+    pulls = [request(RequestCode.PULL_MESSAGE, pulling(0)) for _ in range(60)]
+    client.peer.line._transport.pause_reading()
+    broker.clock.look_s = 0.011
+    others = [request(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffset("G", "T", 0)) for _ in range(40)]
+    answers = broker.serve_now(client, *others, *pulls)[40:]
+    broker.clock.look_s = 0.0
+    assert broker.turns.waiting.count(Kind.PULL) > 60
+    return answers
+
+
 @in_virtual_time
-async def test_a_client_that_does_not_read_its_answers_is_not_served_on_until_it_does(look_s: float) -> None:
-    async with running(store=LARGE) as broker:
+async def test_a_client_that_does_not_read_its_answers_is_not_served_on_until_it_does() -> None:
+    async with running(store=LARGE, flow=PATIENT) as broker:
         client, other = await full_queue(broker), await broker.connect()
         peer = broker.peer_of(client)
-        stop_reading(client)
-        broker.clock.look_s = look_s
 
-        pulls = [asyncio.ensure_future(client.pull(0)) for _ in range(60)]
+        pulls = pull_much(broker, client)
         await asyncio.sleep(2)
 
         assert peer.line.unsent_bytes < MOST_UNSENT
-        served = broker.parts.stats.pulled("G", "T").calls
-        assert served < 15
-        assert (await timed(other.pull(0))).seconds < 0.1
+        assert broker.parts.stats.pulled("G", "T").calls < 15
+        assert all([(await timed(other.pull(0))).seconds < 0.005 for _ in range(5)])
         client.peer.line._transport.resume_reading()
         answers = await asyncio.gather(*pulls)
-        assert {len(answer.body) for answer in answers} == {len(answers[0].body)}
-        assert {answer.code for answer in answers} == {DONE}
+        assert {(answer.code, len(answer.body)) for answer in answers} == {(DONE, len(answers[0].body))}
+        await asyncio.sleep(0.05)
+        assert not broker.turns._crowded
 
 
-@pytest.mark.parametrize("look_s", [0.0, 0.011], ids=["in one turn", "put off"])
 @in_virtual_time
-async def test_a_client_that_never_reads_is_cut_off_and_nothing_of_it_is_left(look_s: float) -> None:
+async def test_a_client_that_pulls_on_without_reading_is_served_on_when_it_reads() -> None:
+    async with running(store=LARGE) as broker:
+        client, other = await full_queue(broker), await broker.connect()
+        peer = broker.peer_of(client)
+        client.peer.line._transport.pause_reading()
+
+        pulls = [asyncio.ensure_future(client.pull(0)) for _ in range(60)]
+        await asyncio.sleep(20)
+
+        assert peer.line.unsent_bytes < MOST_UNSENT
+        assert (await timed(other.pull(0))).seconds < 0.005
+        client.peer.line._transport.resume_reading()
+        assert {answer.code for answer in await asyncio.gather(*pulls)} == {DONE}
+
+
+@in_virtual_time
+async def test_a_client_that_never_reads_is_cut_off_and_nothing_of_it_is_left() -> None:
     async with running(store=LARGE) as broker:
         client = await full_queue(broker)
         peer = broker.peer_of(client)
-        stop_reading(client)
-        broker.clock.look_s = look_s
 
-        pulls = [asyncio.ensure_future(client.pull(0)) for _ in range(60)]
-        pulls += [asyncio.ensure_future(client.pull(32, wait_ms=15_000)) for _ in range(5)]
-        await asyncio.sleep(60)
+        pulls = pull_much(broker, client)
+        held = asyncio.ensure_future(client.pull(32, wait_ms=15_000))
+        await asyncio.sleep(4)
+        assert broker.turns.waiting.count(Kind.PULL) > 30
+        await asyncio.sleep(2)
+        assert not len(broker.turns.waiting)
+        await asyncio.sleep(30)
         client.peer.line.abort()
-        await asyncio.gather(*pulls, return_exceptions=True)
+        await asyncio.gather(*pulls, held, return_exceptions=True)
 
         assert peer.line.ending is Ending.SLOW
         assert broker.broker.counters.slow == 1
         assert peer.line.unsent_bytes == 0
-        assert not len(broker.turns.waiting)
         assert not len(broker.parts.arrivals)
+        assert not broker.turns._crowded
 
 
 @in_virtual_time

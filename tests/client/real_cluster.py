@@ -10,7 +10,9 @@ from typing import Any
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.client.instance import Surroundings
+from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.pull_consumer import AsyncPullConsumer
 from pocketmq.client.push_consumer import AsyncPushConsumer
 from pocketmq.client.results import SendResult
 from pocketmq.model.message import Message, StoredMessage
@@ -18,7 +20,9 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
+from pocketmq.net.network import Network
 from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.record import decode_records
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, Weather
 
@@ -39,6 +43,7 @@ class RealCluster:
         self.brokers: dict[str, Broker] = {}
         self._dice = random.Random(seed)
         self._hosts: dict[str, str] = {}
+        self._networks: dict[str, Network] = {}
         self.name_server = NameServer(
             NameServerSettings(host=NAME_SERVER.host, port=NAME_SERVER.port, open_to_the_network_without_authentication=True),
             network=self.network,
@@ -82,13 +87,22 @@ class RealCluster:
             parts.announce()
 
     def around(self, host: str = "10.0.2.1") -> Surroundings:
-        return Surroundings(
-            clock=self.clock, network=self.network.at(host), files=self.files, dice=random.Random(self._dice.random())
-        )
+        """What a client at `host` sees. Clients of one host share their connections."""
+        network = self._networks.setdefault(host, self.network.at(host))
+        dice = random.Random(self._dice.random())
+        return Surroundings(clock=self.clock, network=network, files=self.files, dice=dice)
 
     def push_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncPushConsumer:
         """A consumer of its own client, on this loop."""
         return AsyncPushConsumer(str(NAME_SERVER), surroundings=self.around(host), **self._own(group, host, options))
+
+    def lite_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncLitePullConsumer:
+        return AsyncLitePullConsumer(
+            str(NAME_SERVER), surroundings=self.around(host), **self._own(group, host, options)
+        )
+
+    def pull_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncPullConsumer:
+        return AsyncPullConsumer(str(NAME_SERVER), surroundings=self.around(host), **self._own(group, host, options))
 
     def _own(self, group: str, host: str, options: dict[str, Any]) -> dict[str, Any]:
         return {"group": group, "client_ip": host, "own_thread": False, **options}
@@ -108,6 +122,11 @@ class RealCluster:
             place = None if queue is None else MessageQueue(topic, next(iter(self.brokers)), queue)
             return [await producer.send(Message(topic, body, **options), queue=place) for body in bodies]
 
+    def members(self, group: str, broker: str | None = None) -> list[str]:
+        """Who is in a group, as a broker sees it."""
+        chosen = self.broker if broker is None else self.brokers[broker]
+        return sorted(chosen.parts.members.client_ids(group))
+
     def committed(self, group: str, topic: str, queue_id: int, broker: str | None = None) -> int | None:
         """Where a broker says that a group is."""
         chosen = self.broker if broker is None else self.brokers[broker]
@@ -116,7 +135,10 @@ class RealCluster:
     def stored(self, topic: str, queue_id: int = 0, broker: str | None = None) -> list[StoredMessage]:
         """All messages of a queue."""
         store = (self.broker if broker is None else self.brokers[broker]).parts.store
-        return []
+        found: list[StoredMessage] = []
+        while len(found) < store.max_offset(topic, queue_id):
+            found += decode_records(store.read(topic, queue_id, len(found), 1000).body())
+        return found
 
 
 @asynccontextmanager
@@ -155,6 +177,12 @@ class Basket:
         return [message.body for message in self.messages]
 
     async def wait(self, count: int, timeout_s: float = 300) -> None:
-        async with asyncio.timeout(timeout_s):
-            while len(self.messages) < count:  # noqa: ASYNC110 messages come one by one
-                await asyncio.sleep(0.01)
+        """Until so many messages are here; it fails the test when they never come."""
+        await until(lambda: len(self.messages) >= count, timeout_s)
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 300) -> None:
+    """Return when `condition()` is true; it fails the test when it never is."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 what is waited for tells nobody
+            await asyncio.sleep(0.01)

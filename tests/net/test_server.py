@@ -20,7 +20,7 @@ from tests.net.talk import (
 )
 
 from pocketmq.codes import ResponseCode
-from pocketmq.errors import ConnectionLost, InvalidSetting, ListenFailed, WrongState
+from pocketmq.errors import ConnectFailed, ConnectionLost, InvalidSetting, ListenFailed, WrongState
 from pocketmq.net.address import Address
 from pocketmq.net.line import LineSettings
 from pocketmq.net.network import TcpNetwork
@@ -287,6 +287,34 @@ def test_stopping_finishes_what_was_begun_and_refuses_what_is_new() -> None:
         assert server.counters.open == 0
         await asyncio.sleep(1)
         assert not client.is_open
+
+    run(main())
+
+
+def test_behind_a_closed_door_what_was_begun_goes_on_until_the_stop() -> None:
+    async def serve(peer: Peer, request: Command) -> Command:
+        await asyncio.sleep(5)
+        return echo(peer, request)
+
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        server = Server(SERVER, serve=serve, network=network)
+        server.close_door()
+        await server.start()
+        client = await connect(network, SERVER)
+        begun = asyncio.create_task(client.call(ask(b"begun"), timeout=20))
+        await asyncio.sleep(1)
+
+        server.close_door()
+        server.close_door()
+
+        assert (await client.call(ask(b"new"))).code == ResponseCode.GO_AWAY
+        with pytest.raises(ConnectFailed):
+            await connect(network, SERVER)
+        assert (await begun).body == b"begun"
+        assert client.is_open
+        await server.stop()
+        await client.wait_lost()
 
     run(main())
 

@@ -135,6 +135,32 @@ def test_a_record_larger_than_a_file_is_refused_and_leaves_no_trace(disk: LogOnD
     assert disk.turn(100) == [100]
 
 
+def test_records_that_fit_into_the_file_are_taken_together(disk: LogOnDisk) -> None:
+    disk.turn(1000)
+    records = [record_of(300, 1000), record_of(400, 1300)]
+
+    assert disk.log.put_run([records[0][:50], records[0][50:], records[1]], 1700)
+    disk.log.write()
+
+    assert [raw for _, raw in walk(disk.log)][1:] == records
+    assert disk.turn(200) == [1700]
+
+
+def test_records_that_do_not_fit_into_the_file_are_not_taken_together(disk: LogOnDisk) -> None:
+    disk.turn(1000)
+
+    assert not disk.log.put_run([record_of(3089, 1000)], 4089)
+    assert disk.log.end == 1000
+    assert disk.log.put_run([record_of(3088, 1000)], 4088)
+    disk.log.discard()
+
+    assert disk.turn(200) == [1000]
+
+
+def test_a_log_that_is_not_open_takes_no_records_together() -> None:
+    assert not LogOnDisk().log.put_run([record_of(200, 0)], 200)
+
+
 @needs_golden
 @pytest.mark.parametrize(
     "store", sorted(GOLDEN.glob("store/*/*/commitlog")), ids=lambda path: "/".join(path.parts[-3:-1])

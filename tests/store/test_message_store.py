@@ -690,6 +690,18 @@ def test_topics_with_queues_are_told_each_once() -> None:
     assert opened.store.topics() == ["U"]
 
 
+def test_topics_with_messages_are_told_with_how_many_queues_they_need() -> None:
+    opened = OpenStore.small()
+    opened.send(topic="T", queue_id=2)
+    opened.send(topic="T", queue_id=0)
+    opened.send(topic="U")
+    opened.queue("Empty", 7)
+
+    assert opened.store.topic_queues() == {"T": 3, "U": 1}
+    opened.store.delete_topic("T")
+    assert opened.reopen().store.topic_queues() == {"U": 1}
+
+
 def test_a_deleted_topic_is_gone_and_one_made_again_begins_anew() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(25))

@@ -44,9 +44,9 @@ def record(
     return encode_record(topic, 3, 5, 0, body, properties, 0, sys_flag, NOW_MS, born, store_ms, store)
 
 
-def usual(count: int, first: int = 0, **more: bytes) -> list[bytes]:
+def usual(count: int, first: int = 0) -> list[bytes]:
     """What one producer sends."""
-    return [record(UNIQUE % number + SUFFIX, **more) for number in range(first, first + count)]
+    return [record(UNIQUE % number + SUFFIX) for number in range(first, first + count)]
 
 
 def read_carefully(chunk: bytes, most: int) -> tuple[list[PlacedKey], int, int]:
@@ -106,6 +106,16 @@ def test_two_producers_two_topics_and_two_tags_are_all_known_after_a_while(reade
 
     assert reader._taken_apart == taken_apart
     assert taken_apart < len(records) / 2
+
+
+def test_of_two_kinds_of_one_length_the_newer_is_known(reader: RecordKeys) -> None:
+    older = [record(UNIQUE % number + b"\x02TAGS\x01long\x02") for number in range(50)]
+    newer = [record(b"a\x01b\x02" + UNIQUE % number + b"\x02TAGS\x01\x02") for number in range(50)]
+    assert len(older[0]) == len(newer[0])
+
+    check(reader, b"".join(older + newer))
+
+    assert reader._taken_apart == 2 * LEARN_EVERY
 
 
 def test_what_comes_before_the_unique_key_may_be_known_too(reader: RecordKeys) -> None:
@@ -210,6 +220,15 @@ def test_damage_anywhere_is_seen_alike(reader: RecordKeys) -> None:
             check(reader, bytes(damaged))
 
 
+def test_a_body_of_negative_length_is_damage(reader: RecordKeys) -> None:
+    damaged = bytearray(record(b"", body=bytes(400)))
+    damaged[84:88] = (-4).to_bytes(4, "big", signed=True)
+    topic_end = 85 + damaged[84]
+    damaged[topic_end : topic_end + 2] = (len(damaged) - topic_end - 2).to_bytes(2, "big")
+
+    assert reader.read(bytes(damaged), BASE, 1) == ([], 0, 0)
+
+
 # all kinds of logs
 
 
@@ -299,5 +318,13 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, reader: RecordKe
 def test_long_properties_are_not_remembered(reader: RecordKeys) -> None:
     for number in range(5):
         check(reader, record(UNIQUE % number + b"\x02user\x01" + b"x" * 1000 + b"\x02"))
+
+    assert reader._moulds == {}
+
+
+@pytest.mark.usefixtures("learns_all")
+def test_records_of_the_other_version_are_not_remembered(reader: RecordKeys) -> None:
+    for number in range(5):
+        check(reader, record(UNIQUE % number + SUFFIX, topic=b"%RETRY%" + b"g" * 140))
 
     assert reader._moulds == {}

@@ -2,9 +2,10 @@
 
 import errno
 import logging
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tests.store.kit import ROOT
@@ -14,6 +15,7 @@ from pocketmq.errors import StoreError
 from pocketmq.files import FileStatus
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.resume import ResumeFile, ResumePoint
+from pocketmq.store.upkeep import INDEX_STEP
 from pocketmq.testing import FakeClock
 from pocketmq.testing.disk.faults import Call
 from pocketmq.testing.fake_clock import START_MS
@@ -225,12 +227,89 @@ def test_the_index_catches_up_in_the_background_and_comes_to_the_disk() -> None:
     assert again.store._index.indexed_to > 0
 
 
-def test_a_large_backlog_is_worked_off_by_the_turns_themselves() -> None:
-    opened = OpenStore.small(index_backlog_bytes=500)
+def stepping(**changes: Any) -> OpenStore:
+    """A store with room for thousands of messages; every look at its clock takes a millisecond."""
+    clock = SteppingClock()
+    opened = OpenStore.small(
+        clock=clock, log_file_bytes=1024 * 1024, index_entries=100_000, queue_file_entries=100_000, **changes
+    )
+    clock.slow = True
+    return opened
 
-    opened.send(*numbered(20), properties="KEYS\x01k\x02")
 
-    assert opened.store.index_backlog_bytes <= 500
+def indexed_by(opened: OpenStore) -> int:
+    """How many messages the next tick enters into the index."""
+    before = opened.store._index._growing[-1].header.next_number if opened.store._index._growing else 1
+    opened.store.tick()
+    return opened.store._index._growing[-1].header.next_number - before
+
+
+def keep_busy(opened: OpenStore) -> None:
+    opened.send(properties="KEYS\x01k\x02")
+
+
+def test_while_messages_come_a_small_backlog_takes_one_step_of_a_tick() -> None:
+    opened = stepping()
+    opened.send(*numbered(2000), properties="KEYS\x01k\x02")
+
+    steps = []
+    for _ in range(3):
+        keep_busy(opened)
+        steps.append(indexed_by(opened))
+
+    assert steps == [INDEX_STEP] * 3
+
+
+def test_while_messages_come_a_tick_takes_as_large_a_part_as_there_is_backlog() -> None:
+    opened = stepping(index_backlog_bytes=1_000_000)
+    opened.send(*numbered(4500), properties="KEYS\x01k\x02")
+    assert 850_000 < opened.store.index_backlog_bytes < 1_000_000
+
+    steps = []
+    while opened.store.index_backlog_bytes > 20_000:
+        keep_busy(opened)
+        steps.append(indexed_by(opened) // INDEX_STEP)
+
+    assert steps == [], steps
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1] == 1
+
+
+def test_when_no_message_came_a_tick_takes_its_whole_slice() -> None:
+    opened = stepping()
+    opened.send(*numbered(2000), properties="KEYS\x01k\x02")
+    opened.store.tick()
+
+    assert indexed_by(opened) == 5 * INDEX_STEP
+
+
+def test_after_a_look_up_the_index_comes_first_for_a_while() -> None:
+    opened = stepping()
+    opened.send(*numbered(3000), properties="KEYS\x01k\x02")
+    keep_busy(opened)
+    opened.store.tick()
+
+    opened.store.hurry_index()
+    keep_busy(opened)
+    assert indexed_by(opened) == 5 * INDEX_STEP
+    opened.clock.advance_ms(1000)
+    keep_busy(opened)
+    assert indexed_by(opened) == INDEX_STEP
+
+
+@pytest.mark.parametrize("turn", [1, 10])
+def test_a_full_backlog_is_worked_off_by_the_turns_as_fast_as_they_write(turn: int) -> None:
+    without = OpenStore.small(log_file_bytes=1024 * 1024, index_entries=100_000, index_enabled=False)
+    without.send(*numbered(1000), properties="KEYS\x01k\x02")
+    opened = without.reopen(index_enabled=True, index_backlog_bytes=100_000)
+    record_bytes = opened.store.end // 1000
+    backlogs = [opened.store.index_backlog_bytes]
+
+    while backlogs[-1] > 100_000:
+        opened.send(*numbered(turn), properties="KEYS\x01k\x02")
+        backlogs.append(opened.store.index_backlog_bytes)
+
+    assert {before - after for before, after in pairwise(backlogs)} == {turn * record_bytes}
 
 
 def test_without_an_index_nothing_is_indexed() -> None:
@@ -241,6 +320,15 @@ def test_without_an_index_nothing_is_indexed() -> None:
 
     assert opened.store.find_by_key("T", "k", 1) == []
     assert opened.names("index") == []
+
+
+def test_without_an_index_there_is_no_backlog_to_work_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = OpenStore.small(index_enabled=False, index_backlog_bytes=0)
+    monkeypatch.setattr(opened.store._upkeep, "_guarded", None)
+
+    opened.send(*numbered(20))
+
+    assert opened.bodies() == numbered(20)
 
 
 # the resume point

@@ -33,6 +33,8 @@ from pocketmq.net.server import Server, ServerCounters, ServerSettings
 log = logging.getLogger("pocketmq.broker")
 
 VIP_PORT_DISTANCE = 2
+QUIET_TICKS = 10
+"""While everything is on the disk and indexed, only every so many-th tick comes: a broker at rest shall let its machine sleep."""
 
 
 class Broker:
@@ -167,8 +169,11 @@ class Broker:
 
     def _tick(self) -> None:
         """The store's turn. It must come round whatever else fails, so it is no task."""
-        self._ticking = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
-        self.parts.store.tick()
+        store = self.parts.store
+        is_quiet = not store.facts.unsynced_bytes and not store.facts.behind_bytes
+        wait_s = self.settings.tick_ms / 1000 * (QUIET_TICKS if is_quiet else 1)
+        self._ticking = asyncio.get_running_loop().call_later(wait_s, self._tick)
+        store.tick()
 
     async def stop(self) -> None:
         """Finish what is being served, tell the name servers, and close the store. Harmless when done twice.

@@ -18,9 +18,12 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from pocketmq.broker.settings import FlowSettings
+from pocketmq.codes import RequestCode
 from pocketmq.errors import StoreBusy, SystemBusy
 from pocketmq.net.peer import Peer
+from pocketmq.protocol.command import Command
 from pocketmq.protocol.frames import Frame
+from pocketmq.protocol.heads import Head
 
 
 class Kind(Enum):
@@ -30,6 +33,29 @@ class Kind(Enum):
     TRANSACTION = "transaction"
     SEND = "send"
     PULL = "pull"
+
+
+STORING = frozenset({Kind.SEND, Kind.TRANSACTION})
+"""Classes of requests that store something: they wait while the log is busy."""
+
+_KINDS: dict[int, Kind] = {
+    RequestCode.SEND_MESSAGE: Kind.SEND,
+    RequestCode.SEND_MESSAGE_V2: Kind.SEND,
+    RequestCode.SEND_BATCH_MESSAGE: Kind.SEND,
+    RequestCode.SEND_REPLY_MESSAGE: Kind.SEND,
+    RequestCode.SEND_REPLY_MESSAGE_V2: Kind.SEND,
+    RequestCode.CONSUMER_SEND_MSG_BACK: Kind.SEND,
+    RequestCode.RECALL_MESSAGE: Kind.SEND,
+    RequestCode.END_TRANSACTION: Kind.TRANSACTION,
+    RequestCode.HEART_BEAT: Kind.HEARTBEAT,
+    RequestCode.UNREGISTER_CLIENT: Kind.HEARTBEAT,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Kind.HEARTBEAT,
+}
+
+
+def kind_of(head: Head | Command) -> Kind:
+    """The class of a request; all that are not named above may wait as long as pulls."""
+    return _KINDS.get(head.code, Kind.PULL)
 
 
 class Cause(Enum):

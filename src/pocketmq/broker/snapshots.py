@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+
 from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.offsets import OffsetTable
 from pocketmq.broker.topics import TopicTable
@@ -24,6 +26,7 @@ from pocketmq.errors import StoreError, WrongState
 from pocketmq.protocol.bodies import groups as group_bodies
 from pocketmq.protocol.bodies import topics as topic_bodies
 from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.offsets import ConsumerOffsets
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.store.tables import TABLE_LIMITS, Tables
@@ -109,6 +112,25 @@ class _Versioned:
         return write_body(self._table.snapshot())
 
 
+class _VersionedGroups(_Versioned):
+    """Groups: a row takes long to write, and there may be many of them, so its text is kept until the row changes."""
+
+    def __init__(self, table: GroupTable) -> None:
+        super().__init__(table)
+        self._groups = table
+        self._texts: dict[str, tuple[SubscriptionGroupConfig, msgspec.Raw]] = {}
+
+    def snapshot_json(self, now_ms: int) -> bytes:
+        self.taken = self._groups.version
+        table, before = self._groups.snapshot(), self._texts
+        self._texts = {
+            name: kept if (kept := before.get(name)) and kept[0] is row else (row, msgspec.Raw(write_body(row)))
+            for name, row in table.subscription_group_table.items()
+        }
+        texts = {name: text for name, (_, text) in self._texts.items()}
+        return write_body(msgspec.structs.replace(table, subscription_group_table=texts))
+
+
 class Snapshots:
     """Saves the tables of a broker. All but the writing happens on the loop."""
 
@@ -127,7 +149,7 @@ class Snapshots:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
-        self._saved_topics, self._saved_groups = _Versioned(topics), _Versioned(groups)
+        self._saved_topics, self._saved_groups = _Versioned(topics), _VersionedGroups(groups)
         self._files: dict[str, _SavedFile] = {}
         self.add(OFFSETS_FILE, offsets)
         self.add(TOPICS_FILE, self._saved_topics)

@@ -12,11 +12,12 @@ Sends that must be synced are answered when the sync that covers their turn is d
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from pocketmq.broker.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
+from pocketmq.broker.flow import STORING, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.stats.durations import Durations
 from pocketmq.clock import Clock
@@ -31,7 +32,6 @@ from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.heads import (
     Head,
-    HeartbeatHead,
     LitePullHead,
     PullHead,
     QueryOffsetHead,
@@ -56,29 +56,6 @@ _HEADS: dict[int, Any] = {
     head.code: head
     for head in (SendHead, SendV2Head, SendBatchHead, PullHead, LitePullHead, QueryOffsetHead, UpdateOffsetHead)
 }
-_KINDS: dict[type[Any], Kind] = {
-    SendHead: Kind.SEND,
-    SendV2Head: Kind.SEND,
-    SendBatchHead: Kind.SEND,
-    PullHead: Kind.PULL,
-    LitePullHead: Kind.PULL,
-    QueryOffsetHead: Kind.PULL,
-    UpdateOffsetHead: Kind.PULL,
-    HeartbeatHead: Kind.HEARTBEAT,
-}
-_KINDS_OF_CODES: dict[int, Kind] = {
-    RequestCode.CONSUMER_SEND_MSG_BACK: Kind.SEND,
-    RequestCode.SEND_REPLY_MESSAGE: Kind.SEND,
-    RequestCode.SEND_REPLY_MESSAGE_V2: Kind.SEND,
-    RequestCode.RECALL_MESSAGE: Kind.SEND,
-    RequestCode.END_TRANSACTION: Kind.TRANSACTION,
-    RequestCode.HEART_BEAT: Kind.HEARTBEAT,
-    RequestCode.UNREGISTER_CLIENT: Kind.HEARTBEAT,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Kind.HEARTBEAT,
-}
-"""All others may wait as long as pulls."""
-_STORING = frozenset({Kind.SEND, Kind.TRANSACTION})
-"""Classes of requests that store something: they wait while the log is busy."""
 _LOOK_EVERY = 16
 """Requests between two looks at the time."""
 _LOOK_EVERY_BYTES = 256 * 1024
@@ -158,6 +135,7 @@ class Turns:
         self._answers: list[_Answers] = []
         self._sweeping: asyncio.Handle | None = None
         self._crowded = False
+        self._unread: Counter[Kind] = Counter()
         self.waiting = WaitingRequests(settings)
         self.gate = LogGate(settings)
 
@@ -271,7 +249,7 @@ class Turns:
 
     def _handle(self, peer: Peer, command: Command, body: bytes) -> None:
         self.end()  # the handler may append, and must find the store between two turns
-        if _kind_of(command) in _STORING and (busy := self._busy()):
+        if kind_of(command) in STORING and (busy := self._busy()):
             raise busy
         peer.handle(command)
 
@@ -290,7 +268,7 @@ class Turns:
         self._give_back()
         if isinstance(error, StoreBusy) and _may_pass(error):
             self.gate.refused(error, self._clock.monotonic())
-            self._wait(_kind_of(request.head), request)
+            self._wait(kind_of(request.head), request)
             self._crowd(self._sweep_s)
             return
         if isinstance(error, PoolEmpty):
@@ -322,15 +300,15 @@ class Turns:
             for frame in frames:
                 head = decode_head(frame) or self._other(peer, frame)
                 if head is not None:
-                    self._wait(_kind_of(head), Waiting(peer, head, frame, since))
+                    self._wait(kind_of(head), Waiting(peer, head, frame, since))
         finally:
             self._crowd(0)
 
     def _kept_waiting(self, peer: Peer, head: Head | Command, frame: Frame) -> bool:
         """Whether a request has to wait behind others of its class or for the log, or was refused."""
-        kind = _kind_of(head)
-        log_is_busy = kind in _STORING and not self.gate.is_open
-        if not log_is_busy and not self.waiting.count(kind):
+        kind = kind_of(head)
+        log_is_busy = kind in STORING and not self.gate.is_open
+        if not log_is_busy and self.waiting.count(kind) <= self._unread[kind]:
             return False
         now = self._clock.monotonic()
         request = Waiting(peer, head, frame, now)
@@ -368,7 +346,6 @@ class Turns:
                 self._refuse(request, refusal)
             out_of_time = self._serve_waiting(now + self._budget_s)
         finally:
-            self.end()
             if len(self.waiting) or not self.gate.is_open:
                 self._crowd(0 if out_of_time else self._sweep_s)
             else:
@@ -388,23 +365,30 @@ class Turns:
                 self._refuse(request, refusal)
 
     def _serve_waiting(self, deadline: float) -> bool:
-        """Serve until none is left that can be served now; True when the time was over before."""
+        """Serve until none is left that can be served now; True when the time was over before.
+
+        Whose line is full waits on, and nobody behind it has to.
+        """
         by_line: dict[Line, _Answers] = {}
         unread: list[tuple[Kind, Waiting]] = []
         kinds = list(Kind)
         out_of_time = False
-        while kinds and not out_of_time:
-            kinds = [kind for kind in kinds if self._serve_some(kind, by_line, unread)]
-            out_of_time = bool(kinds) and self._clock.monotonic() > deadline
-        for kind, request in reversed(unread):
-            self.waiting.put_first(kind, request)
+        try:
+            while kinds and not out_of_time:
+                kinds = [kind for kind in kinds if self._serve_some(kind, by_line, unread)]
+                out_of_time = bool(kinds) and self._clock.monotonic() > deadline
+        finally:
+            self.end()
+            for kind, request in reversed(unread):
+                self.waiting.put_first(kind, request)
+            self._unread = Counter(kind for kind, _ in unread)
         return out_of_time
 
     def _serve_some(self, kind: Kind, by_line: dict[Line, _Answers], unread: list[tuple[Kind, Waiting]]) -> bool:
-        """Serve a few of a class; whether more of them may be served now. Whose line is full waits on, as `unread`."""
+        """Serve a few of a class; whether more of them may be served now."""
         left = _LOOK_EVERY_BYTES
         while left > 0:
-            if kind in _STORING and not self.gate.is_open:
+            if kind in STORING and not self.gate.is_open:
                 return False
             request = self.waiting.take(kind)
             if request is None:
@@ -440,10 +424,6 @@ class Turns:
         for kind in Kind:
             for request, refusal in self.waiting.take_all(kind, Cause.REJECTED, now, "the broker is stopping"):
                 self._refuse(request, refusal)
-
-
-def _kind_of(head: Head | Command) -> Kind:
-    return _KINDS.get(type(head)) or _KINDS_OF_CODES.get(head.code, Kind.PULL)
 
 
 def _may_pass(error: StoreBusy) -> bool:

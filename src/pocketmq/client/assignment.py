@@ -24,8 +24,8 @@ from pocketmq.model.queue import MessageQueue
 
 log = logging.getLogger("pocketmq.client")
 
-HAND_OVER_S = 0.5
-"""How long a new owner waits for the old one."""
+HAND_OVER_S = 1.0
+"""How long a new owner waits for the old one, who may hear of the change later."""
 DRAIN_S = 0.4
 """How long an old owner waits for its listeners; less, so that its offset is kept when the new one asks."""
 ORDERED_DRAIN_S = 0.5
@@ -125,7 +125,7 @@ class Assignment:
                 log.warning(
                     "listeners were still at work when their consumer was stopped, their messages come again: %s", busy
                 )
-            await self._offsets.persist([owned.queue for owned in all_owned])
+            await self._offsets.persist([owned.queue for owned in all_owned], wait=True)
             for owned in all_owned:
                 self._drop(owned)
             if self._locks is not None:

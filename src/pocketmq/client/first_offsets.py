@@ -24,6 +24,9 @@ from pocketmq.protocol.bodies.heartbeat import ConsumeFromWhere
 
 log = logging.getLogger("pocketmq.client")
 
+SECOND_LOOK_S = 1.0
+"""How long a member gets to keep the first offsets of a new group before another takes it for an old one."""
+
 
 class FirstOffsets:
     """Where one consumer begins in queues that it gets."""
@@ -50,14 +53,17 @@ class FirstOffsets:
         is_later = queue not in seen
         if stored is None and not own and not is_later and await self._has_begun(queue, all_queues):
             # Another member of a new group may just be keeping offsets for all queues, this one included: look again.
+            await asyncio.sleep(SECOND_LOOK_S)
             stored, is_later = await self._offsets.load(queue), True
         start = start_of(stored, self._wish, is_retry=own, is_later=is_later)
         if start.offset is not None:
             return start.offset
-        offset = await self._begin(queue, start)
-        if not own and not is_later:
-            await asyncio.gather(*(self._begin_quietly(other, start) for other in all_queues if other != queue))
-        return offset
+        others = [] if own or is_later else [other for other in all_queues if other != queue]
+        beginning = asyncio.gather(*(self._begin_quietly(other, start) for other in others))
+        try:
+            return await self._begin(queue, start)
+        finally:
+            await beginning
 
     async def _has_begun(self, queue: MessageQueue, all_queues: Iterable[MessageQueue]) -> bool:
         """Whether the group has an offset in another queue of the topic. A broker that is away proves nothing."""

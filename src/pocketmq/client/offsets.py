@@ -46,14 +46,10 @@ class RemoteOffsets:
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         """Each by itself, so that a broker that is away does not cost the offsets of the others."""
         send = self._calls.commit if wait else self._calls.tell_commit
-        failures: list[PocketMQError] = []
-        for queue, offset in offsets.items():
-            try:
-                await send(self._group, queue, offset)
-            except PocketMQError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        saving = (send(self._group, queue, offset) for queue, offset in offsets.items())
+        for outcome in await asyncio.gather(*saving, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
 
 class LocalOffsets:

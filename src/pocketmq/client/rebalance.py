@@ -5,8 +5,8 @@
     other queues, other subscriptions ──┘        ▲
     not all as wanted: again after 1 s ──────────┘
 
-Nobody leads: each member computes the same from the same two lists. Between two rounds lies a second at least, so that a crowd of
-members that come at once is not shared out anew with each. When a list of members cannot be had, everything stays as it is.
+Nobody leads: each member computes the same from the same two lists. Between two rounds lies a moment at least, so that a crowd of
+members that come at once is not shared out anew with each; it is shorter than new owners wait for old ones. When a list of members cannot be had, everything stays as it is.
 A topic that does not exist (yet) is looked for again after 1, 2, 4 … 20 s.
 """
 
@@ -23,7 +23,9 @@ from pocketmq.model.queue import MessageQueue
 
 log = logging.getLogger("pocketmq.client")
 
-MIN_GAP_S = 1.0
+UNBALANCED_S = 1.0
+"""After so long it is tried again what did not work out."""
+MIN_GAP_S = 0.2
 
 OnShared = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
 """Hears of a change: the topic, all its queues, and those that are ours."""
@@ -64,7 +66,7 @@ class Rebalance:
         self._interval_s = interval_s
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._missing_s = MIN_GAP_S
+        self._missing_s = UNBALANCED_S
         self._complaints: dict[str, str] = {}
 
     def start(self) -> None:
@@ -101,9 +103,9 @@ class Rebalance:
             await self._assignment.drop_topic(topic)
         states = [await self._balance(topic) for topic in topics]
         if False in states:
-            return MIN_GAP_S
+            return UNBALANCED_S
         if None not in states:
-            self._missing_s = MIN_GAP_S
+            self._missing_s = UNBALANCED_S
             return self._interval_s
         wait_s = self._missing_s
         self._missing_s = min(2 * wait_s, self._interval_s)

@@ -87,7 +87,9 @@ class OptionTable:
     def _option(self, key: str, use: Use) -> Option:
         folded = key.lower()
         if folded in self._forbidden:
-            raise InvalidSetting(f"the option {self._forbidden[folded].name} cannot be set: {self._forbidden[folded].why}")
+            raise InvalidSetting(
+                f"the option {self._forbidden[folded].name} cannot be set: {self._forbidden[folded].why}"
+            )
         option = self._by_key.get(folded)
         if option is None:
             raise InvalidSetting(f"there is no option {key[:SHOWN_CHARS]!r} for {_WORDS[use]}{self._hint(folded, use)}")

@@ -54,7 +54,8 @@ class PropertyTexts:
     def _unclosed_ends(self) -> Numbers:
         ends = self.offsets[1:]
         filled = ends[ends > self.offsets[:-1]]
-        return filled[self.text[filled - 1] != 2]
+        unclosed: Numbers = filled[self.text[filled - 1] != 2]
+        return unclosed
 
     def _take_turns(self) -> bool:
         kinds = self.kinds
@@ -65,7 +66,7 @@ class PropertyTexts:
         owners = np.searchsorted(self.offsets, self.places - (self.widths == 0), side="right") - 1
         counts = np.bincount(owners, minlength=len(self))
         turns = np.arange(len(self.places)) - np.repeat(np.cumsum(counts) - counts, counts)
-        odd = counts % 2 == 1
+        odd: Switches = counts % 2 == 1
         odd[owners[self.kinds != turns % 2 + 1]] = True
         return odd
 
@@ -92,7 +93,9 @@ class PropertyTable:
         name_starts = np.zeros(len(ends), np.int64)
         name_starts[1:] = ends[:-1] + texts.widths[1:-1:2]
         self._fields = _slices(texts.text, name_starts, name_ends, name_ends + 1, ends)
-        whole = (name_ends > name_starts) & (ends > name_ends + 1)  # an empty name or value counts for nothing, as in Java
+        whole = (name_ends > name_starts) & (
+            ends > name_ends + 1
+        )  # an empty name or value counts for nothing, as in Java
         firsts = np.searchsorted(name_ends, texts.offsets)
         if not whole.all():
             firsts = np.concatenate(([0], np.cumsum(whole)))[firsts]

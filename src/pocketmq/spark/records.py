@@ -135,4 +135,5 @@ def _two_octets(records: Records, at: Numbers) -> Numbers:
     octets = records.octets()
     safe = np.minimum(at, len(octets) - 2)
     high: Numbers = octets[safe].astype(np.int64)
-    return (high << 8) | octets[safe + 1]
+    low: Numbers = octets[safe + 1].astype(np.int64)
+    return (high << 8) | low

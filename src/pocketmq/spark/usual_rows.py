@@ -1,7 +1,7 @@
 """Usual records as columns: a strided view for each fixed field, one gather for each text.
 
-    offsets  [body at, body end, next body at, …]      a binary array over the raw buffer, nothing copied
-    take     0, 2, 4, …                                the bodies alone, copied at the speed of memory
+offsets  [body at, body end, next body at, …]      a binary array over the raw buffer, nothing copied
+take     0, 2, 4, …                                the bodies alone, copied at the speed of memory
 """
 
 from collections.abc import Callable
@@ -112,7 +112,7 @@ class UsualRows:
         heads = self._records.heads.view(np.uint8).reshape(len(self), HEAD.itemsize)
         octets = np.hstack((heads[:, _HOST_AT : _HOST_AT + 8], heads[:, LOG_OFFSET_AT : LOG_OFFSET_AT + 8]))
         digits = pa.py_buffer(_HEX[octets])
-        offsets = np.arange(0, 32 * (len(self) + 1), 32, np.int32)
+        offsets = np.arange(0, 32 * (len(self) + 1), 32, dtype=np.int32)
         return pa.Array.from_buffers(pa.string(), len(self), [None, pa.py_buffer(offsets), digits])
 
 

@@ -132,7 +132,7 @@ def test_pulls_are_told_as_found_and_missed(told: Told) -> None:
 
     told.sample()
 
-    assert told["getTransferredTps"] == "4.0 4.0 4.0"
+    assert told["getTransferredTps"] == told["getTransferedTps"] == "4.0 4.0 4.0"
     assert told["getFoundTps"] == "1.0 1.0 1.0"
     assert told["getMissTps"] == "2.0 2.0 2.0"
     assert told["getTotalTps"] == "3.0 3.0 3.0"

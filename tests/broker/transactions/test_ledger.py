@@ -46,11 +46,14 @@ def test_a_half_message_is_open_until_it_is_closed() -> None:
 
 
 def test_a_broker_without_any_transaction_has_nothing_open() -> None:
-    ledger = ledger_of(Lab.new())
+    lab = Lab.new()
+    ledger = ledger_of(lab)
 
     ledger.advance()
+    lab.opened.run_workers()
 
     assert (ledger.start, ledger.end, ledger.next_open(0, 0)) == (0, 0, 0)
+    assert lab.offsets.topics_of(TRANSACTION_CHECK_GROUP) == []
 
 
 def test_what_was_closed_is_noted_together() -> None:
@@ -157,9 +160,12 @@ def test_offsets_that_are_ahead_of_a_log_that_lost_its_end_are_put_right() -> No
     lab.offsets.commit(TRANSACTION_CHECK_GROUP, OP_HALF_TOPIC, 0, 100)
 
     ledger = ledger_of(lab)
+    ledger.advance()
+    lab.opened.run_workers()
     lab.send(b"new")
 
     assert open_ones(ledger) == [2]
+    assert lab.offsets.stored(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0) == 2
 
 
 def test_a_note_about_what_is_not_there_takes_no_memory() -> None:

@@ -105,9 +105,11 @@ class RuntimeInfo:
     def _speeds(self) -> dict[str, str]:
         """Each over the last ten seconds, the last minute and the last ten minutes."""
         rates = self._stats.rates()
+        transferred = _joined(rate.transferred for rate in rates)
         return {
             "putTps": _joined(rate.stored for rate in rates),
-            "getTransferredTps": _joined(rate.transferred for rate in rates),
+            "getTransferredTps": transferred,
+            "getTransferedTps": transferred,  # as 4.9 spells it; its mqadmin fails without
             "getFoundTps": _joined(rate.found for rate in rates),
             "getMissTps": _joined(rate.missed for rate in rates),
             "getTotalTps": _joined(rate.found + rate.missed for rate in rates),

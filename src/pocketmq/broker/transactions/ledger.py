@@ -47,11 +47,13 @@ class Ledger:
         self._unnoted: list[int] = []
         self._unnoted_bytes = 0
         self._ops: deque[tuple[int, int]] = deque()  # an op message's own offset, and the largest that it closes
-        self._saved = -1, -1
+        self._saved = 0, 0
         self.start = 0
 
     def load(self) -> None:
         """Begin where the committed offsets say, and read the notes since then."""
+        # As long as there is no transaction, there is nothing to save: the group would be shown as a consumer of both topics.
+        self._saved = self._stored(HALF_TOPIC), self._stored(OP_HALF_TOPIC)
         self.start = self._committed(HALF_TOPIC)
         for offset in range(self._committed(OP_HALF_TOPIC), self._store.max_offset(OP_HALF_TOPIC, 0)):
             op = message_at(self._store, OP_HALF_TOPIC, offset)
@@ -63,7 +65,10 @@ class Ledger:
     def _committed(self, topic: str) -> int:
         """An offset may be missing, or be that of a log that a crash has made shorter since."""
         low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
-        return min(max(self._offsets.stored(TRANSACTION_CHECK_GROUP, topic, 0) or 0, low), high)
+        return min(max(self._stored(topic), low), high)
+
+    def _stored(self, topic: str) -> int:
+        return self._offsets.stored(TRANSACTION_CHECK_GROUP, topic, 0) or 0
 
     # which are open
 

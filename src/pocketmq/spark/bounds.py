@@ -1,0 +1,113 @@
+"""Where a read begins and ends: what its options say, put to the brokers.
+
+starting   startingTimestamp ── else startingOffsetsByTimestamp ── else startingOffsets: a word, or JSON
+ending     endingTimestamp   ── else endingOffsetsByTimestamp   ── else endingOffsets
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.model.queue import MessageQueue
+from pocketmq.spark.broker_facts import Bounds, Metadata
+from pocketmq.spark.option_kinds import EARLIEST, LATEST
+from pocketmq.spark.read_options import ReadOptions
+
+_NAMED: int = 5
+"""How many queues an error names before it only counts them."""
+
+
+def queues_of(options: ReadOptions, metadata: Metadata) -> list[MessageQueue]:
+    """The queues that are read, as they are now."""
+    if options.queues is not None:
+        return _existing(options.queues, metadata)
+    topics: Sequence[str] = options.topics or ()
+    if options.pattern is not None:
+        pattern = re.compile(options.pattern)
+        topics = [topic for topic in metadata.topics() if pattern.fullmatch(topic)]
+    return sorted({queue for topic in topics for queue in metadata.queues(topic)})
+
+
+def starting_places(
+    options: ReadOptions, queues: Sequence[MessageQueue], metadata: Metadata
+) -> dict[MessageQueue, int]:
+    """Where a new query begins in each of `queues`."""
+    if options.starting_timestamp is not None:
+        times = dict.fromkeys(queues, options.starting_timestamp)
+        return _places_at(times, metadata, strategy=options.starting_strategy, option="startingTimestamp")
+    if options.starting_times is not None:
+        times = _complete(options.starting_times, queues, "startingOffsetsByTimestamp")
+        return _places_at(times, metadata, strategy=options.starting_strategy, option="startingOffsetsByTimestamp")
+    bounds = metadata.bounds(queues)
+    starting = options.starting_offsets
+    if isinstance(starting, dict):
+        return _explicit(_complete(starting, queues, "startingOffsets"), bounds, "startingOffsets")
+    if starting == "committed":
+        committed = metadata.committed(options.group or "", queues)
+        return {queue: committed.get(queue, bounds[queue].min) for queue in queues}
+    return {queue: bounds[queue].max if starting == "latest" else bounds[queue].min for queue in queues}
+
+
+def ending_places(options: ReadOptions, queues: Sequence[MessageQueue], metadata: Metadata) -> dict[MessageQueue, int]:
+    """Where a batch ends in each of `queues`. A time that no message has reached is the end of the queue."""
+    times = options.ending_times
+    if options.ending_timestamp is not None:
+        times = dict.fromkeys(queues, options.ending_timestamp)
+    if times is not None:
+        return metadata.offsets_at(_complete(times, queues, "endingOffsetsByTimestamp"))
+    bounds = metadata.bounds(queues)
+    if isinstance(options.ending_offsets, dict):
+        return _explicit(_complete(options.ending_offsets, queues, "endingOffsets"), bounds, "endingOffsets")
+    return {queue: bounds[queue].max for queue in queues}
+
+
+def _existing(wanted: Sequence[MessageQueue], metadata: Metadata) -> list[MessageQueue]:
+    present = {queue for topic in {queue.topic for queue in wanted} for queue in metadata.queues(topic)}
+    if missing := [queue for queue in wanted if queue not in present]:
+        raise InvalidSetting(f"the option assign names queues that do not exist: {_named(missing)}")
+    return sorted(wanted)
+
+
+def _places_at(
+    times: Mapping[MessageQueue, int], metadata: Metadata, *, strategy: str, option: str
+) -> dict[MessageQueue, int]:
+    places = metadata.offsets_at(times)
+    # Asked second, so that a message that comes in between makes a place seem found, never a found one seem missing.
+    bounds = metadata.bounds(list(places))
+    if strategy == "error" and (
+        missing := sorted(queue for queue, place in places.items() if place >= bounds[queue].max)
+    ):
+        raise InvalidSetting(
+            f"the option {option}: no message is that new in {_named(missing)}; "
+            "set startingOffsetsByTimestampStrategy = latest to begin at the end there"
+        )
+    return places
+
+
+def _explicit(
+    places: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds], option: str
+) -> dict[MessageQueue, int]:
+    found = {}
+    for queue, place in places.items():
+        held = bounds[queue]
+        found[queue] = {EARLIEST: held.min, LATEST: held.max}.get(place, place)
+        if found[queue] > held.max:
+            raise InvalidSetting(f"the option {option}: {queue} ends at {held.max}, before {place}")
+    return found
+
+
+def _complete(
+    given: Mapping[MessageQueue, int], queues: Sequence[MessageQueue], option: str
+) -> dict[MessageQueue, int]:
+    """`given`, if it speaks of all of `queues` and of no others."""
+    if missing := [queue for queue in queues if queue not in given]:
+        raise InvalidSetting(f"the option {option} says nothing about {_named(missing)}; name every queue")
+    if unknown := sorted(given.keys() - set(queues)):
+        raise InvalidSetting(f"the option {option} names queues that are not read: {_named(unknown)}")
+    return dict(given)
+
+
+def _named(queues: Iterable[MessageQueue]) -> str:
+    texts = [str(queue) for queue in queues]
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + more

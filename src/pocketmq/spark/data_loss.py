@@ -1,0 +1,145 @@
+"""Messages that are gone before they were read: found out, told exactly, and settled as the query wishes.
+
+retention    place ··· min ───────── max          the queue begins behind the place: [place, min) is gone
+truncation             min ── max ··· place       the queue ends before it: a broker lost its tail, [max, place) is gone
+re-created   min ─── place? ─── max               what stands before the place is newer than the last look at it: another queue
+
+fail      DataLost, with every range                    the query stops where it was
+skip      go on behind what is gone, and record it      a new topic is read from its beginning
+earliest  go on at the beginning of the queue           may read again what was read before the tail was lost
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pocketmq.errors import DataLost
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.spark.broker_facts import Bounds
+from pocketmq.spark.offsets import Cause, Lost, Places
+
+CLOCK_SKEW_MS: Final = 60_000
+"""How far the clocks of brokers and of the driver may differ before a topic seems re-created."""
+
+_TOLD: Final = 20
+"""How many ranges an error names before it only counts them."""
+
+
+class QueueFacts(NamedTuple):
+    """A queue as it is now; `earliest_store_ms` is -1 when it is empty or nobody asked."""
+
+    bounds: Bounds
+    earliest_store_ms: int = -1
+
+
+def find_losses(places: Places, facts: Mapping[MessageQueue, QueueFacts], seen_ms: int) -> list[Lost]:
+    """What a query that is at `places`, seen at `seen_ms`, cannot read any more. Queues without facts are not judged."""
+    judged = [queue for queue in sorted(places) if queue in facts]
+    losses = (_loss(queue, places[queue], facts[queue], seen_ms) for queue in judged)
+    return [lost for lost in losses if lost is not None]
+
+
+def _loss(queue: MessageQueue, place: int, facts: QueueFacts, seen_ms: int) -> Lost | None:
+    low, high = facts.bounds
+    if _is_another_queue(place, facts, seen_ms):
+        return Lost(QueueRange(queue, place, max(place, high)), Cause.RECREATION)
+    if place < low:
+        return Lost(QueueRange(queue, place, low), Cause.RETENTION)
+    if place > high:
+        return Lost(QueueRange(queue, high, place), Cause.TRUNCATION)
+    return None
+
+
+def _is_another_queue(place: int, facts: QueueFacts, seen_ms: int) -> bool:
+    """Whether messages before `place`, which were there at `seen_ms`, were stored after it. A queue that was emptied is one, too."""
+    low, high = facts.bounds
+    if place > 0 and low == high == 0:
+        return True
+    return bool(seen_ms) and low < place and facts.earliest_store_ms > seen_ms + CLOCK_SKEW_MS
+
+
+def losses_of_range(wanted: QueueRange, bounds: Bounds) -> list[Lost]:
+    """What of a logged range cannot be read again."""
+    queue, start, end = wanted.queue, wanted.start, wanted.end
+    found = []
+    if start < bounds.min:
+        found.append(Lost(QueueRange(queue, start, min(end, bounds.min)), Cause.RETENTION))
+    if end > bounds.max:
+        found.append(Lost(QueueRange(queue, max(start, bounds.max), end), Cause.TRUNCATION))
+    return [lost for lost in found if len(lost.range)]
+
+
+def remaining(wanted: QueueRange, lost: Iterable[Lost]) -> QueueRange | None:
+    """What is left of a range; None when nothing is."""
+    start, end = wanted.start, wanted.end
+    for gone in lost:
+        if gone.cause is Cause.RETENTION:
+            start = max(start, gone.range.end)
+        else:
+            end = min(end, gone.range.start)
+    return QueueRange(wanted.queue, start, end) if start < end else None
+
+
+def settle(losses: Sequence[Lost], facts: Mapping[MessageQueue, QueueFacts], policy: str) -> dict[MessageQueue, int]:
+    """Where the queues with losses go on, by the policy of `onDataLoss`; DataLost if that is to fail."""
+    if losses and policy == "fail":
+        raise DataLost(loss_text(losses))
+    return {lost.range.queue: _next_place(lost, facts[lost.range.queue].bounds, policy) for lost in losses}
+
+
+def _next_place(lost: Lost, bounds: Bounds, policy: str) -> int:
+    if policy == "skip" and lost.cause is Cause.TRUNCATION:
+        return bounds.max
+    return bounds.min
+
+
+def loss_text(losses: Sequence[Lost]) -> str:
+    """What is gone, why, and what to do."""
+    told = "; ".join(str(lost) for lost in losses[:_TOLD])
+    more = f"; and {len(losses) - _TOLD} more queues" if len(losses) > _TOLD else ""
+    return (
+        f"messages are gone before they were read: {told}{more}. "
+        "Set onDataLoss = skip to go on without them, or onDataLoss = earliest to begin again with what is there"
+    )
+
+
+class RetentionWatch:
+    """Warns before messages are deleted that a query has still to read; once, until the query has caught up again.
+
+    Retention deletes by age: it moves through a queue as fast as time does. So a query that reads messages stored within
+    `warning_ms` of the oldest ones is overtaken within `warning_ms`, unless it reads faster than they were written.
+    """
+
+    def __init__(self, warning_ms: int) -> None:
+        self._warning_ms = warning_ms
+        self._first_min: dict[MessageQueue, int] = {}
+        self._warned: set[MessageQueue] = set()
+
+    def times_to_ask(self, places: Places, facts: Mapping[MessageQueue, QueueFacts]) -> dict[MessageQueue, int]:
+        """For which queues to ask which message was stored at which time: those that retention has moved in, with a backlog."""
+        if not self._warning_ms:
+            return {}
+        asked = {}
+        for queue, place in places.items():
+            if queue not in facts:
+                continue
+            (low, high), earliest_ms = facts[queue]
+            has_moved = low > self._first_min.setdefault(queue, low)
+            if has_moved and earliest_ms >= 0 and low <= place < high:
+                asked[queue] = earliest_ms + self._warning_ms
+            else:
+                self._warned.discard(queue)
+        return asked
+
+    def warnings(self, places: Places, margins: Places) -> list[str]:
+        """A sentence for each queue that is in danger and was not before; `margins` are the answers."""
+        told = []
+        for queue, safe in sorted(margins.items()):
+            if places[queue] >= safe:
+                self._warned.discard(queue)
+            elif queue not in self._warned:
+                self._warned.add(queue)
+                told.append(
+                    f"{queue}: message {places[queue]}, the next to be read, will be deleted within "
+                    f"{self._warning_ms // 1000} s; read faster, or let the broker keep messages longer"
+                )
+        return told

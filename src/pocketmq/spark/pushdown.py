@@ -1,0 +1,167 @@
+"""Filters of a query that the connector can apply itself, and those that are left to Spark.
+
+    topic, queueId      = and IN            fewer queues are read            exact: Spark need not look again
+    queueOffset         = IN < <= > >=      shorter ranges                   exact for all but IN
+    tags                = and IN            the broker filters               exact: the decoder compares the texts
+    storeTimestamp      = < <= > >=         shorter ranges, by the broker's own search by time; Spark looks again
+
+Spark's filters are told apart by the names of their classes, so that nothing here needs Spark. One that is not understood, or
+whose value is of another type, is left to Spark: at worst more is read than needed.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from pocketmq.model.queue import QueueRange
+from pocketmq.spark.schema import Name
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_NEVER_NULL: Final = frozenset(Name) - {Name.KEYS, Name.TAGS}
+_UNUSABLE_TAGS: Final = ("", "*")
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """What is read at most: None where a column does not matter. Times are of storing, from `from_ms` to before `to_ms`."""
+
+    topics: frozenset[str] | None = None
+    queue_ids: frozenset[int] | None = None
+    tags: frozenset[str] | None = None
+    from_offset: int = 0
+    to_offset: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def narrowed(self, wanted: QueueRange) -> QueueRange | None:
+        """What is left of a range by topic, queue and offset; None when nothing is."""
+        if self.topics is not None and wanted.queue.topic not in self.topics:
+            return None
+        if self.queue_ids is not None and wanted.queue.queue_id not in self.queue_ids:
+            return None
+        start = max(wanted.start, self.from_offset)
+        end = wanted.end if self.to_offset is None else min(wanted.end, self.to_offset)
+        return QueueRange(wanted.queue, start, end) if start < end else None
+
+    @property
+    def tag_expression(self) -> str | None:
+        """The subscription that means these tags; None when tags do not matter."""
+        return None if self.tags is None else " || ".join(sorted(self.tags))
+
+
+class Split(NamedTuple):
+    """What is pushed down, and the filters that Spark has to apply still."""
+
+    pushed: Pushed
+    remaining: list[Any]
+
+
+def split_filters(filters: Iterable[Any], *, can_filter_tags: bool) -> Split:
+    """Decide about each filter. `can_filter_tags` False: the query has a filter of its own, and brokers take one only."""
+    pushed = Pushed()
+    remaining = []
+    for each in filters:
+        narrower, is_exact = _narrowed(pushed, each, can_filter_tags)
+        pushed = narrower
+        if not is_exact:
+            remaining.append(each)
+    return Split(pushed, remaining)
+
+
+def _narrowed(pushed: Pushed, each: Any, can_filter_tags: bool) -> tuple[Pushed, bool]:
+    """`pushed` with one more filter, and whether that is all there is to it."""
+    kind = type(each).__name__
+    path = getattr(each, "attribute", ())
+    if len(path) != 1 or path[0] not in _BY_NAME:
+        return pushed, False
+    name = _BY_NAME[path[0]]
+    if kind == "IsNotNull":
+        return pushed, name in _NEVER_NULL
+    value = getattr(each, "value", None)
+    values = _values(kind, value)
+    match name:
+        case Name.TOPIC if values is not None and all(type(one) is str for one in values):
+            return _with(pushed, topics=_both(pushed.topics, values)), True
+        case Name.QUEUE_ID if values is not None and all(type(one) is int for one in values):
+            return _with(pushed, queue_ids=_both(pushed.queue_ids, values)), True
+        case Name.TAGS if can_filter_tags and values and all(_is_usable_tag(one) for one in values):
+            return _with_tags(pushed, values)
+        case Name.QUEUE_OFFSET:
+            return _with_offsets(pushed, kind, value)
+        case Name.STORE_TIMESTAMP if isinstance(value, datetime) and value.tzinfo is not None:
+            return _with_times(pushed, kind, (value - _EPOCH) // timedelta(milliseconds=1)), False
+    return pushed, False
+
+
+_BY_NAME: Final[Mapping[str, Name]] = {name.value: name for name in Name}
+
+
+def _values(kind: str, value: Any) -> frozenset[Any] | None:
+    """What a column may be by a filter that lists it; None for other filters."""
+    match kind:
+        case "EqualTo" | "EqualNullSafe" if value is not None:
+            return frozenset({value})
+        case "In" if isinstance(value, tuple | list):
+            return frozenset(one for one in value if one is not None)
+    return None
+
+
+def _is_usable_tag(tag: Any) -> bool:
+    """Whether a subscription can name this tag as it is."""
+    return type(tag) is str and tag not in _UNUSABLE_TAGS and "||" not in tag and tag == tag.strip()
+
+
+def _with_tags(pushed: Pushed, values: frozenset[str]) -> tuple[Pushed, bool]:
+    tags = _both(pushed.tags, values)
+    # No tag at all cannot be said to a broker; the filter before stays, and Spark finds that nothing matches both.
+    return (_with(pushed, tags=tags), True) if tags else (pushed, False)
+
+
+def _with_offsets(pushed: Pushed, kind: str, value: Any) -> tuple[Pushed, bool]:
+    values = _values(kind, value)
+    if values is not None and values and all(type(one) is int for one in values):
+        narrower = _from_offset(_to_offset(pushed, max(values) + 1), min(values))
+        return narrower, len(values) == 1
+    if type(value) is not int:
+        return pushed, False
+    match kind:
+        case "GreaterThan":
+            return _from_offset(pushed, value + 1), True
+        case "GreaterThanOrEqual":
+            return _from_offset(pushed, value), True
+        case "LessThan":
+            return _to_offset(pushed, value), True
+        case "LessThanOrEqual":
+            return _to_offset(pushed, value + 1), True
+    return pushed, False
+
+
+def _with_times(pushed: Pushed, kind: str, ms: int) -> Pushed:
+    """Bounds that leave out nothing that matches: times are stored in whole milliseconds, filters have microseconds."""
+    from_ms = ms if pushed.from_ms is None else max(pushed.from_ms, ms)
+    to_ms = ms + 1 if pushed.to_ms is None else min(pushed.to_ms, ms + 1)
+    match kind:
+        case "GreaterThan" | "GreaterThanOrEqual":
+            return _with(pushed, from_ms=from_ms)
+        case "LessThan" | "LessThanOrEqual":
+            return _with(pushed, to_ms=to_ms)
+        case "EqualTo" | "EqualNullSafe":
+            return _with(pushed, from_ms=from_ms, to_ms=to_ms)
+    return pushed
+
+
+def _from_offset(pushed: Pushed, offset: int) -> Pushed:
+    return _with(pushed, from_offset=max(pushed.from_offset, offset))
+
+
+def _to_offset(pushed: Pushed, offset: int) -> Pushed:
+    return _with(pushed, to_offset=offset if pushed.to_offset is None else min(pushed.to_offset, offset))
+
+
+def _both(known: frozenset[Any] | None, more: frozenset[Any]) -> frozenset[Any]:
+    return more if known is None else known & more
+
+
+def _with(pushed: Pushed, **changes: Any) -> Pushed:
+    return msgspec.structs.replace(pushed, **changes)

@@ -1,0 +1,107 @@
+"""Effectively once: every row that a query writes has an id that a replay gives it again.
+
+    <query 12> - <batch> - <partition> - <digest of the row 20> - <n-th such row>     a property, sparkRowId, of each message
+
+    new batch      nothing with this beginning is in the topic          write all
+    replay         some rows are there, in any order, from any attempt  write the others
+    not the same   a row is there that the partition does not have      stop: the rows are not those of before
+
+The id holds what the row says and not its number in the partition: after a shuffle Spark gives the rows of a partition in another
+order, and numbers would then skip rows that were never written. Equal rows are told apart by counting them.
+
+Whoever writes looks through the topic from where the query's last committed batch ended, once for each attempt, for ids
+that begin as those of its partition do.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Final
+
+from pocketmq.errors import WrongState
+from pocketmq.model.message import Message
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.spark.broker_facts import Bounds
+
+ROW_ID: Final = "sparkRowId"
+"""The property that carries the id. Consumers may use it, too, to recognise what they have seen."""
+
+_DIGEST_BYTES: Final = 10
+_QUERY_BYTES: Final = 6
+_LENGTH_BYTES: Final = 4
+
+
+class RowIds:
+    """Gives the ids of one partition of one batch of one query. The same rows get the same ids, in whatever order they come."""
+
+    def __init__(self, query_id: str, batch_id: int, partition: int) -> None:
+        query = blake2b(query_id.encode(), digest_size=_QUERY_BYTES).hexdigest()
+        self.prefix = f"{query}-{batch_id}-{partition}-"
+        self._seen: Counter[str] = Counter()
+
+    def next(self, message: Message) -> str:
+        """The id of the next row."""
+        digest = _digest(message)
+        number = self._seen[digest]
+        self._seen[digest] = number + 1
+        return f"{self.prefix}{digest}-{number}"
+
+
+def _digest(message: Message) -> str:
+    """Of everything that a row says. Parts are told apart by their lengths; the order of properties does not matter."""
+    parts = [message.topic.encode(), message.body]
+    for name in sorted(message.properties):
+        parts += name.encode(), message.properties[name].encode()
+    lengths = b"".join([len(part).to_bytes(_LENGTH_BYTES, "big") for part in parts])
+    return blake2b(b"".join([lengths, *parts]), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+class Replay:
+    """What of a partition is in the topic already. With nothing there, every row is new."""
+
+    def __init__(self, ids: RowIds, found: Iterable[str | None]) -> None:
+        """`found` are the ids of messages in the topic, also those of others; None for messages without one."""
+        self._ids = ids
+        self._there = {row_id for row_id in found if row_id is not None and row_id.startswith(ids.prefix)}
+        self._matched = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing was written before."""
+        return not self._there
+
+    def admit(self, message: Message) -> bool:
+        """Whether the next row must be written; if so, `message` carries its id from now on."""
+        row_id = self._ids.next(message)
+        if row_id in self._there:
+            self._matched += 1
+            return False
+        message.properties[ROW_ID] = row_id
+        return True
+
+    def check_complete(self) -> None:
+        """WrongState when a row is in the topic that this partition did not have: then its rows are not those of before."""
+        if self._matched < len(self._there):
+            raise WrongState(
+                f"{len(self._there) - self._matched} rows of this batch and partition are in the topic from an earlier attempt, but "
+                "not in the partition now. The query gives other rows when it is run again (rand(), a changed number of "
+                "partitions, a source that was changed), so nothing can be written effectively once; "
+                "make it repeatable, or set deliveryGuarantee = at-least-once"
+            )
+
+
+def ranges_to_search(
+    committed: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds], batch_id: int
+) -> list[QueueRange]:
+    """Where rows of this batch may be already: from where the last committed batch of the query ended, to now.
+
+    A queue without a committed place is new in batch 0, which nothing was written before. Later it is one that brokers lost
+    the place of, or that was added since, and it is searched from its beginning.
+    """
+    ranges = []
+    for queue in sorted(bounds):
+        low, high = bounds[queue]
+        start = max(low, committed.get(queue, high if batch_id == 0 else low))
+        if start < high:
+            ranges.append(QueueRange(queue, start, high))
+    return ranges

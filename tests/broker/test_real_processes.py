@@ -1,0 +1,278 @@
+"""Brokers in real processes, on a real disk and over real sockets: killed at any moment, stopped under load, and at rest."""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from conformance.broker_line import PRODUCER_GROUP, BrokerLine
+from tests.cli.program import Program, Start, ended, programs, ready
+
+from pocketmq.clock import SystemClock
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.flags import SysFlag, TransactionState
+from pocketmq.model.properties import format_properties
+from pocketmq.protocol.api.sending import SendMessageV2, SendReply
+from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.command import Command, decode_command, encode_command
+from pocketmq.protocol.fields import read_fields, write_fields
+from pocketmq.protocol.frames import FrameSplitter
+
+KILLS = 4
+QUEUES = 4
+IN_FLIGHT = 64
+DEADLINE_S = 20.0
+ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+class Stored(NamedTuple):
+    """A send that was acknowledged."""
+
+    queue_id: int
+    offset: int
+    body: bytes
+
+
+class Flood:
+    """A producer that keeps many sends under way on one line, and notes those that were acknowledged."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self._name = name
+        self._socket = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+        self._room = threading.Semaphore(IN_FLIGHT)
+        self._bodies: list[bytes] = []
+        self.acknowledged: list[Stored] = []
+        self.refused = 0
+        self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        while True:
+            self._room.acquire()
+            number = len(self._bodies)
+            body = f"{self._name}/{number}".encode()
+            self._bodies.append(body)
+            try:
+                self._socket.sendall(encode_command(_send_command(number, body)))
+            except OSError:
+                return
+
+    def _receive(self) -> None:
+        splitter = FrameSplitter()
+        while True:
+            try:
+                data = self._socket.recv(1 << 20)
+            except OSError:
+                data = b""
+            for frame in splitter.feed(data) if data else ():
+                self._take(decode_command(frame))
+                self._room.release()
+            if not data:
+                self._room.release()
+                return
+
+    def _take(self, answer: Command) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            self.refused += 1
+            return
+        reply = read_fields(SendReply, answer.ext)
+        self.acknowledged.append(Stored(reply.queue_id, reply.queue_offset, self._bodies[answer.opaque]))
+
+    def end(self) -> list[Stored]:
+        """What was acknowledged, when the broker is gone."""
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+        self._socket.close()
+        return self.acknowledged
+
+
+def _send_command(number: int, body: bytes) -> Command:
+    properties = format_properties({"UNIQ_KEY": body.decode(), "KEYS": body.decode()})
+    header = SendMessageV2(
+        PRODUCER_GROUP, "T", "TBW102", QUEUES, number % QUEUES, 0, SystemClock().now_ms(), 0, properties, 0, False
+    )
+    return Command(RequestCode.SEND_MESSAGE_V2, write_fields(header), body, opaque=number)
+
+
+def until(condition: Callable[[], object]) -> None:
+    give_up_at = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < give_up_at, "it did not happen in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with programs(tmp_path, "broker", "--json", "--port", "0", "--data", "data") as starter:
+        yield lambda *args, **variables: starter(
+            *("--set", "autoCreateTopicEnable=true", "--set", "vipChannelEnable=false", *args), **variables
+        )
+
+
+def kill(process: Program) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(DEADLINE_S)
+
+
+def assert_all_there(line: BrokerLine, acknowledged: list[Stored]) -> None:
+    queues = {queue_id: line.read_queue("T", queue_id) for queue_id in range(QUEUES)}
+    for queue_id, messages in queues.items():
+        assert [message.queue_offset for message in messages] == list(range(len(messages)))
+        assert len({message.body for message in messages}) == len(messages), f"queue {queue_id} has one twice"
+    for stored in acknowledged:
+        assert queues[stored.queue_id][stored.offset].body == stored.body
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_whatever_was_acknowledged_is_there_after_a_kill_in_order_and_once(start: Start, flush: str) -> None:
+    random = Random(flush)
+    acknowledged: list[Stored] = []
+
+    for life in range(KILLS):
+        process = start("--flush", flush)
+        flood = Flood(ready(process)["port"], f"life{life}")
+        enough = random.randint(1, 1500)
+        until(lambda flood=flood, enough=enough: len(flood.acknowledged) >= enough)  # type: ignore[misc]
+        kill(process)
+        acknowledged += flood.end()
+        assert flood.refused == 0
+
+    with BrokerLine(ready(start("--flush", flush))["port"]) as line:
+        assert_all_there(line, acknowledged)
+        newest = acknowledged[-1]
+        assert [message.body for message in line.find_by_key("T", newest.body.decode(), 0, 2**62)] == [newest.body]
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_broker_that_is_told_to_stop_under_load_does_so_within_moments_and_loses_nothing(
+    start: Start, flush: str
+) -> None:
+    process = start("--flush", flush)
+    flood = Flood(ready(process)["port"], "load")
+    until(lambda: len(flood.acknowledged) > 200)
+
+    process.terminate()
+    began = time.monotonic()
+    ended(process)
+    took_s = time.monotonic() - began
+    acknowledged = flood.end()
+
+    assert process.returncode == 0
+    assert took_s < 3
+    with BrokerLine(ready(start("--flush", flush))["port"]) as line:
+        assert_all_there(line, acknowledged)
+        found = sum(line.max_offset("T", queue_id) for queue_id in range(QUEUES))
+        assert len(acknowledged) == found, "what was stored was also acknowledged"
+
+
+def saved_offsets(folder: Path) -> dict[str, Any]:
+    path = folder / "data" / "config" / "consumerOffset.json"
+    try:
+        table: dict[str, Any] = json.loads(path.read_bytes())["offsetTable"]
+    except FileNotFoundError:
+        return {}
+    return table
+
+
+def test_a_kill_takes_back_no_offset_that_was_committed_an_interval_before(start: Start, tmp_path: Path) -> None:
+    process = start("--set", "flushConsumerOffsetInterval=100")
+    with BrokerLine(ready(process)["port"]) as line:
+        for number in range(50):
+            line.send("T", 0, b"%d" % number, {})
+        line.pull("T", 0, 0)
+        line.commit("T", 0, 30)
+        until(lambda: saved_offsets(tmp_path).get("T@CG_conformance", {}).get("0") == 30)
+        line.commit("T", 0, 40)
+    kill(process)
+
+    with BrokerLine(ready(start())["port"]) as line:
+        assert line.committed("T", 0) in (30, 40)
+
+
+def test_delayed_timed_and_half_messages_survive_a_kill_and_come_on_time(start: Start) -> None:
+    process = start("--flush", "sync")
+    with BrokerLine(ready(process)["port"]) as line:
+        line.send("T", 0, b"made", {})
+        sent_ms = SystemClock().now_ms()
+        line.send("T", 0, b"delayed", {"DELAY": "1"})
+        line.send("T", 0, b"timed", {"TIMER_DELAY_MS": "1500"})
+        half = line.send(
+            "T",
+            0,
+            b"half",
+            {"TRAN_MSG": "true", "PGROUP": PRODUCER_GROUP, "UNIQ_KEY": "K"},
+            sys_flag=SysFlag.TRANSACTION_PREPARED,
+        )
+    kill(process)
+
+    with BrokerLine(ready(start("--flush", "sync"))["port"]) as line:
+        decision = EndTransaction(
+            PRODUCER_GROUP, half.queue_offset, int(half.msg_id[-16:], 16), TransactionState.COMMIT, "K"
+        )
+        line.call(RequestCode.END_TRANSACTION, decision)
+        until(lambda: line.max_offset("T", 0) >= 4)
+        arrived = {message.body: message.store_ms for message in line.read_queue("T", 0)}
+
+    assert arrived.keys() == {b"made", b"delayed", b"timed", b"half"}
+    assert arrived[b"delayed"] - sent_ms >= 1_000
+    assert arrived[b"timed"] - sent_ms >= 1_500
+
+
+def test_a_second_broker_on_the_same_folder_ends_and_disturbs_nobody(start: Start) -> None:
+    first = start()
+    with BrokerLine(ready(first)["port"]) as line:
+        second = start()
+
+        log = ended(second)
+        line.send("T", 0, b"unharmed", {})
+
+        assert second.returncode != 0
+        assert f"in use by process {first.pid}" in log
+        assert [message.body for message in line.read_queue("T", 0)] == [b"unharmed"]
+
+
+def test_a_port_that_is_taken_ends_the_broker_and_leaves_its_folder_free(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        failed = start("--port", port)
+        log = ended(failed)
+
+    assert failed.returncode != 0
+    assert str(port) in log
+    with BrokerLine(ready(start("--port", port))["port"]) as line:
+        line.send("T", 0, b"one", {})
+
+
+def cpu_s(process: Program) -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def anonymous_mib(process: Program) -> float:
+    """Memory that is the process's own: all but files that it has mapped."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+
+@ON_LINUX
+def test_a_broker_at_rest_takes_little_memory_and_hardly_any_time(start: Start) -> None:
+    process = start()
+    with BrokerLine(ready(process)["port"]) as line:
+        for number in range(100):
+            line.send("T", number % QUEUES, bytes(1000), {})
+        until(lambda: line.max_offset("T", 3) == 25)
+        before = cpu_s(process)
+        time.sleep(2)
+        used_s = cpu_s(process) - before
+
+    assert used_s <= 0.2
+    assert anonymous_mib(process) <= 60

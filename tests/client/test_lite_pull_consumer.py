@@ -1,0 +1,300 @@
+"""The lite pull consumer against real servers, in memory and in virtual time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from tests.client.real_cluster import real_cluster, until
+
+from pocketmq.client.flow_limits import PauseCause
+from pocketmq.errors import InvalidExpression, UsageError, WrongState
+from pocketmq.model.queue import MessageQueue
+from pocketmq.testing import run
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def test_polled_messages_are_committed_when_the_user_comes_back() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, c.lite_consumer(start_at="first") as consumer:
+            await consumer.subscribe("T")
+            await c.send("T", b"0", b"1", b"2")
+
+            first = await consumer.poll()
+            await asyncio.sleep(60)
+            assert not c.committed("G", "T", 0)
+
+            assert await consumer.poll(timeout_s=1) == []
+            assert [message.body for message in first] == [b"0", b"1", b"2"]
+            assert c.committed("G", "T", 0) == 3
+
+    run(main())
+
+
+def test_a_user_that_leaves_in_peace_is_done_with_what_he_has() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"0", b"1", b"2", b"3")
+            async with c.lite_consumer(start_at="first", pull_batch=2) as consumer:
+                await consumer.subscribe("T")
+                assert len(await consumer.poll()) == 2
+
+            assert c.committed("G", "T", 0) == 2
+
+    run(main())
+
+
+def test_a_user_that_fails_gets_his_last_messages_again() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"0", b"1", b"2", b"3")
+            bodies: list[bytes] = []
+            with pytest.raises(ZeroDivisionError):
+                async with c.lite_consumer(start_at="first") as consumer:
+                    await consumer.subscribe("T")
+                    async for message in consumer:
+                        bodies.append(message.body)
+                        if len(bodies) == 3:
+                            _ = 1 // 0
+            assert c.committed("G", "T", 0) == 2
+
+            async with c.lite_consumer(start_at="first") as consumer:
+                await consumer.subscribe("T")
+                async for message in consumer:
+                    bodies.append(message.body)
+                    if message.body == b"3":
+                        break
+
+            assert bodies == [b"0", b"1", b"2", b"2", b"3"]
+            assert c.committed("G", "T", 0) == 4
+
+    run(main())
+
+
+def test_without_auto_commit_only_commit_commits() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"0", b"1", b"2", b"3")
+            async with c.lite_consumer(start_at="first", auto_commit=False, pull_batch=2) as consumer:
+                await consumer.subscribe("T")
+                await consumer.poll()
+                await consumer.commit()
+                assert (c.committed("G", "T", 0), await consumer.committed(QUEUE)) == (2, 2)
+                await consumer.poll()
+                await asyncio.sleep(60)
+                assert await consumer.poll(timeout_s=1) == []
+
+            assert c.committed("G", "T", 0) == 2
+
+    run(main())
+
+
+def test_members_share_queues_and_hear_of_it() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=4) as c:
+            told: list[tuple[str, int, int]] = []
+
+            def changed(topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
+                told.append((topic, len(all_queues), len(mine)))
+
+            seen: Counter[bytes] = Counter()
+            async with c.lite_consumer(start_at="first", on_queues_changed=changed) as first:
+                await first.subscribe("T")
+                await until(lambda: told == [("T", 4, 4)])
+                async with c.lite_consumer(host="10.0.2.2", start_at="first") as second:
+                    await second.subscribe("T")
+                    await until(lambda: told[-1] == ("T", 4, 2))
+                    await asyncio.sleep(5)
+                    await c.send("T", *(b"%d" % number for number in range(40)))
+                    for consumer in (first, second):
+                        while messages := await consumer.poll(timeout_s=1):
+                            seen.update(message.body for message in messages)
+                    assert len(await second.queues()) == 2
+
+            assert len(seen) == 40 and set(seen.values()) == {1}
+
+    run(main())
+
+
+def test_queues_may_be_assigned_instead() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=3) as c:
+            for queue in range(3):
+                await c.send("T", b"%d" % queue, queue=queue)
+            async with c.lite_consumer(start_at="first") as consumer:
+                queues = await consumer.queues_of("T")
+                await consumer.assign(queues[1:])
+                bodies = {message.body for _ in range(2) for message in await consumer.poll()}
+                assert bodies == {b"1", b"2"}
+
+                await consumer.assign(queues[:1])
+                assert [message.body for message in await consumer.poll()] == [b"0"]
+                assert await consumer.queues() == queues[:1]
+
+                with pytest.raises(WrongState, match="assign"):
+                    await consumer.subscribe("T")
+                with pytest.raises(UsageError, match="no such queue"):
+                    await consumer.assign([MessageQueue("T", "broker-a", 9)])
+            async with c.lite_consumer(start_at="first") as consumer:
+                await consumer.subscribe("T")
+                with pytest.raises(WrongState, match="subscribes"):
+                    await consumer.assign(queues)
+
+    run(main())
+
+
+def test_assigned_queues_may_be_filtered() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1, property_filter=True) as c:
+            for tag in ("A", "B"):
+                await c.send("T", tag.encode(), tags=tag, properties={"n": "1"})
+            async with c.lite_consumer(start_at="first") as consumer:
+                await consumer.assign([QUEUE], tags="B")
+                assert [message.body for message in await consumer.poll()] == [b"B"]
+            async with c.lite_consumer(start_at="first", group="H") as consumer:
+                await consumer.assign([QUEUE], sql="TAGS = 'A' AND n = 1")
+                assert [message.body for message in await consumer.poll()] == [b"A"]
+
+    run(main())
+
+
+def test_a_user_goes_where_he_wants() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"0", b"1")
+            await asyncio.sleep(60)
+            middle_ms = c.clock.now_ms()
+            await asyncio.sleep(60)
+            await c.send("T", b"2", b"3")
+            async with c.lite_consumer(start_at="first") as consumer:
+                await consumer.subscribe("T")
+
+                async def bodies() -> list[bytes]:
+                    return [message.body for message in await consumer.poll(timeout_s=3)]
+
+                assert await bodies() == [b"0", b"1", b"2", b"3"]
+                await consumer.seek(QUEUE, 3)
+                assert await bodies() == [b"3"]
+                await consumer.seek_to_begin(QUEUE)
+                assert await consumer.position(QUEUE) == 0
+                assert await bodies() == [b"0", b"1", b"2", b"3"]
+                await consumer.seek_to_end(QUEUE)
+                assert await bodies() == []
+                await consumer.seek_to_time(QUEUE, middle_ms)
+                assert await bodies() == [b"2", b"3"]
+                assert await consumer.offset_at(QUEUE, middle_ms) == 2
+                with pytest.raises(UsageError, match="offsets 0 to 4"):
+                    await consumer.seek(QUEUE, 5)
+                with pytest.raises(UsageError, match="not one of"):
+                    await consumer.seek_to_begin(MessageQueue("T", "broker-a", 7))
+
+    run(main())
+
+
+def test_what_was_polled_before_a_seek_is_not_committed_after_it() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", *(b"%d" % number for number in range(10)))
+            async with c.lite_consumer(start_at="first", auto_commit=False, pull_batch=4) as consumer:
+                await consumer.subscribe("T")
+                await consumer.poll()
+                await consumer.seek(QUEUE, 1)
+                await consumer.commit()
+
+            assert c.committed("G", "T", 0) == 1
+
+    run(main())
+
+
+def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c:
+            async with c.lite_consumer(start_at="first") as consumer:
+                await consumer.subscribe("T")
+                await asyncio.sleep(1)
+                await consumer.pause([QUEUE])
+                await c.send("T", b"paused", queue=0)
+                await c.send("T", b"goes on", queue=1)
+                assert [message.body for message in await consumer.poll()] == [b"goes on"]
+                assert await consumer.poll(timeout_s=30) == []
+                await consumer.resume([QUEUE])
+                assert [message.body for message in await consumer.poll()] == [b"paused"]
+
+    run(main())
+
+
+def test_pulling_ahead_is_bounded() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c:
+            await c.send("T", *(b"%d" % number for number in range(300)))
+            async with c.lite_consumer(start_at="first", max_messages=40) as consumer:
+                await consumer.subscribe("T")
+                await asyncio.sleep(10)
+                info = await consumer.running_info()
+                assert 40 < sum(one.cached_msg_count for one in info.mq_table.values()) <= 60
+                assert int(info.properties[f"pauses: {PauseCause.ALL_MESSAGES}"]) > 100
+
+                count = 0
+                while messages := await consumer.poll(timeout_s=1):
+                    count += len(messages)
+                assert count == 300
+
+    run(main())
+
+
+def test_offsets_that_are_gone_are_passed_over() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"0", b"1")
+            c.broker.parts.groups.ensure("G") if hasattr(c.broker.parts.groups, "ensure") else None
+            c.broker.parts.offsets.commit("G", "T", 0, 99)
+            async with c.lite_consumer() as consumer:
+                await consumer.subscribe("T")
+                assert await consumer.poll(timeout_s=2) == []
+                await c.send("T", b"2")
+                assert [message.body for message in await consumer.poll()] == [b"2"]
+
+    run(main())
+
+
+def test_a_namespace_is_seen_by_nobody() -> None:
+    async def main() -> None:
+        async with real_cluster(topics=("ns%T",), queues=1) as c:
+            async with c.lite_consumer(start_at="first", namespace="ns") as consumer, c.producer(namespace="ns") as producer:
+                await producer.send("T", b"1")
+                await consumer.subscribe("T")
+                (message,) = await consumer.poll()
+                assert message.topic == "T"
+                assert await consumer.queues() == [QUEUE] == await consumer.queues_of("T")
+                await consumer.seek_to_begin(QUEUE)
+                assert len(await consumer.poll()) == 1
+
+            assert c.committed("ns%G", "ns%T", 0) == 1
+
+    run(main())
+
+
+def test_a_broken_filter_is_refused() -> None:
+    async def main() -> None:
+        async with real_cluster(property_filter=True) as c, c.lite_consumer() as consumer:
+            with pytest.raises(InvalidExpression, match="a >>> 1"):
+                await consumer.subscribe("T", sql="a >>> 1")
+            await consumer.subscribe("T", sql="a > 1")
+
+    run(main())
+
+
+def test_iteration_ends_when_the_consumer_is_stopped() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            consumer = c.lite_consumer(start_at="first")
+            await consumer.subscribe("T")
+            await consumer.start()
+            asyncio.get_running_loop().call_later(30, lambda: asyncio.ensure_future(consumer.stop()))
+
+            assert [message async for message in consumer] == []
+            with pytest.raises(WrongState, match="was stopped"):
+                await consumer.poll()
+
+    run(main())
