@@ -76,6 +76,14 @@ class ApacheBroker:
         self.name_server_port = free_ports()
         self.port = self.name_server_port + 10
 
+    @property
+    def name_server(self) -> str:
+        return f"127.0.0.1:{self.name_server_port}"
+
+    def register_also_with(self, name_server: str) -> None:
+        """Before it starts: tell another name server, too."""
+        self._settings.append(f"namesrvAddr={self.name_server};{name_server}")
+
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -36,7 +36,7 @@ class OurServer:
 
     def __init__(self, say: Say, folder: Path, *arguments: str, settings: Mapping[str, object] | None = None) -> None:
         self._say = say
-        self._folder = folder
+        self.folder = folder
         sets = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
         self._command = [sys.executable, "-m", "pocketmq", *arguments, "--data", str(folder / "data"), *sets, "--json"]
         self._process: subprocess.Popen[str] | None = None
@@ -66,9 +66,9 @@ class OurServer:
         return str(self.ready.get("name_server") or self.ready["address"])
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._say(f"starting {' '.join(self._command[2:4])}")
-        with (self._folder / "ours.err").open("ab") as errors:
+        with (self.folder / "ours.err").open("ab") as errors:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
             )
@@ -76,7 +76,7 @@ class OurServer:
         line = self._process.stdout.readline()
         if not line:
             self._process.wait(READY_S)
-            raise NotReady((self._folder / "ours.err").read_text(errors="replace")[-2000:])
+            raise NotReady((self.folder / "ours.err").read_text(errors="replace")[-2000:])
         self.ready = msgspec.json.decode(line)
         return self
 

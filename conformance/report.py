@@ -26,6 +26,9 @@ Say = Callable[[str], None]
 MAX_FLAWS: Final = 3
 """Flaws of one check that its note tells."""
 
+MAX_FLAW_LETTERS: Final = 240
+"""Of each."""
+
 _STYLES: Final = {"pass": "green", "fail": "bold red", "differs": "cyan", "skipped": "yellow"}
 
 
@@ -77,7 +80,7 @@ class Trial:
         found = list(flaws)
         more = f" (and {len(found) - MAX_FLAWS} more)" if len(found) > MAX_FLAWS else ""
         verdict = Verdict.FAIL if found else Verdict.PASS
-        self._note(check, verdict, "; ".join(found[:MAX_FLAWS]) + more)
+        self._note(check, verdict, "; ".join(map(_shortened, found[:MAX_FLAWS])) + more)
         for flaw in found[MAX_FLAWS : 4 * MAX_FLAWS]:
             self.say(f"  {flaw}")
 
@@ -108,6 +111,10 @@ class Trial:
             self._note(rest[0], Verdict.FAIL, f"{type(error).__name__}: {error}")
         for check in rest[1:]:
             self.skip(check, f"not reached, as “{rest[0]}” failed")
+
+
+def _shortened(flaw: str) -> str:
+    return flaw if len(flaw) <= MAX_FLAW_LETTERS else f"{flaw[:MAX_FLAW_LETTERS]} …"
 
 
 def skipped(scenario: Scenario, version: str, why: str) -> list[Outcome]:

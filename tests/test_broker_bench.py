@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.broker import __main__ as program
-from bench.broker import loads, sections, starting
+from bench.broker import afterwards, ceiling, sections, starting
 from bench.broker.budget import CALM, GIB, Budget, UsedUp
 from bench.broker.calls import Line
 from bench.broker.contest import Contest, Outcome
@@ -43,12 +43,14 @@ TINY = QUICK._replace(
     disk_bytes=GIB,
     pace=Pace(0.1, 0),
     shapes=[Shape("send", 2, 8, 100), PULL._replace(window=1)],
+    later_shapes=[Shape("send", 2, 8, 100)],
     sync_shapes=[Shape("send", 1, 1, 100)],
     fill_messages=320,
     topics=(3, 30),
     groups=(70,),
     connections=(4,),
     log_gib=(0.001,),
+    topics_settle_s=0,
     starts=1,
     idle_s=0.1,
 )
@@ -489,6 +491,7 @@ def test_a_small_run_measures_a_real_broker_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
     for title in ("ceiling", "start and rest", "asynchronous flush", "send 2 × 8, 100 B", "pull of 32 1 × 1, 100 B"):
         assert title in printed
+    assert "work that is left" in printed
     assert "without the Apache broker: not wanted" in printed
     assert "≤ 60 MiB: met" in printed
     assert "went wrong" not in printed
@@ -529,13 +532,15 @@ def with_our_generator(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NotMeasured("no compiler in this test")
 
     monkeypatch.setattr(program, "best_generator", lambda folder: (our_generator(), "no compiler in this test"))
-    monkeypatch.setattr(loads, "compiled", no_compiler)
+    monkeypatch.setattr(ceiling, "compiled", no_compiler)
     monkeypatch.setattr(starting, "CALM_DOWN_S", 0.0)
+    monkeypatch.setattr(afterwards, "LOOK_S", 0.1)
+    monkeypatch.setattr(sections, "QUIET_S", 0.1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(["nothing"], "there are: null, start, async"), (["--folder", "nowhere/at/all"], "is not a folder")],
+    [(["nothing"], "there are: start, async"), (["--folder", "nowhere/at/all"], "is not a folder")],
 )
 def test_a_run_that_would_measure_nothing_is_refused(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]

@@ -3,6 +3,7 @@
     codes ← errors ← model    clock    files        the vocabulary
       protocol                                      pure
         net   store                                 neighbours never import each other
+          access                                    on net, for the servers
           nameserver   broker   client
             spark ← pipelines                       the client's side only
             embedded                                name server and broker in one program
@@ -30,6 +31,7 @@ def words(text: str) -> frozenset[str]:
 
 VOCABULARY = ("codes", "errors", "model", "clock", "files")
 LIBRARY = (*VOCABULARY, "protocol", "net", "store")
+SERVERS = (*LIBRARY, "access")
 SPARK_SIDE = (*VOCABULARY, "protocol.record", "client")
 PROGRAMS = ("nameserver", "broker", "client")
 FRONT = "pocketmq"
@@ -44,16 +46,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "protocol": ("codes", "errors", "model"),
     "net": (*VOCABULARY, "protocol"),
     "store": (*VOCABULARY, "protocol"),
-    "nameserver": LIBRARY,
-    "broker": LIBRARY,
+    "access": (*VOCABULARY, "protocol", "net"),
+    "nameserver": SERVERS,
+    "broker": SERVERS,
     "client": LIBRARY,
     "spark": SPARK_SIDE,
     "pipelines": (*SPARK_SIDE, "spark"),
-    "embedded": (*LIBRARY, "nameserver", "broker"),
-    FRONT: (*LIBRARY, *PROGRAMS, "spark", "pipelines", "embedded"),
-    "console": (*LIBRARY, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
-    "cli": (*LIBRARY, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
-    "testing": (*LIBRARY, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
+    "embedded": (*SERVERS, "nameserver", "broker"),
+    FRONT: (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded"),
+    "console": (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
+    "cli": (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
+    "testing": (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
     "pytest_plugin": (FRONT,),
     "__main__": ("cli",),
     "pyspark_rocketmq": ("spark",),

@@ -66,6 +66,7 @@ def test_every_size_of_turn_and_body_is_printed_beside_its_peers(printed: str) -
     ("subject", "aim"),
     [
         ("append 100 B, turns of 64", "≤ 2"),
+        ("index of one key", "≤ 1"),
         ("read 32 of 1 queue", "≤ 1"),
         ("read 32 of 8 queues", "≤ 1"),
         ("clean start, log of", "≤ 2"),
@@ -86,6 +87,8 @@ def test_every_aim_stands_beside_its_row_and_is_met_or_missed(printed: str, subj
 @pytest.mark.parametrize(
     "subject",
     [
+        "append 100 B, batches of 32",
+        "append 1024 B, batches of 32",
         "offset by time",
         "index of two keys",
         "append, sustained",

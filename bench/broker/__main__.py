@@ -2,7 +2,7 @@
 
 python -m bench.broker                     all of them, beside the Apache broker where Java is: ten minutes, 14 GiB of disk
 python -m bench.broker --quick             a glance: less than a minute and a half, 4 GiB
-python -m bench.broker async growth        some sections: null, start, async, sync, growth
+python -m bench.broker async growth        some sections: start, async, sync, growth, null
 python -m bench.broker --write-docs        and put the tables into docs/performance.md
 """
 
@@ -20,9 +20,10 @@ from rich.console import Console
 
 from bench.broker import machine, page
 from bench.broker.budget import GIB, Budget
+from bench.broker.ceiling import null_sheets
 from bench.broker.generators import best_generator
 from bench.broker.growth import growth_sheets
-from bench.broker.loads import async_sheets, null_sheets, sync_sheets
+from bench.broker.loads import async_sheets, sync_sheets
 from bench.broker.scale import DEFAULT, QUICK, Scale
 from bench.broker.sections import Bench, Section
 from bench.broker.servers import reason_without_apache
@@ -37,11 +38,11 @@ WIDTH = 150
 MOST_FILES = 16_384
 
 SECTIONS: dict[str, Section] = {
-    "null": null_sheets,
     "start": start_sheets,
     "async": async_sheets,
     "sync": sync_sheets,
     "growth": growth_sheets,
+    "null": null_sheets,
 }
 
 

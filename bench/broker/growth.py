@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import sleep
 
 from bench.broker.calls import Line
 from bench.broker.contest import Outcome, Words
@@ -68,9 +69,10 @@ def by_topics(bench: Bench, stack: ExitStack, new: Target, grown: Target, level:
         for target, topics in ((new, 1), (grown, count))
     }
     bench.say(f"creating {count:,} topics")
-    bench.budget.check(count / TOPICS_PER_S)
+    bench.budget.check(count / TOPICS_PER_S + bench.scale.topics_settle_s)
     for target, topics in ((new, 1), (grown, count)):
         bench.generator.fill(target, Shape("send", 1, 16, 100), topics, *words[target.name])
+    sleep(bench.scale.topics_settle_s)
     yield from _measured(bench, new, grown, f"{count:,} topics", [(SEND, words), (PULL, {})])
 
 

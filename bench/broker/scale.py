@@ -24,6 +24,8 @@ class Scale(NamedTuple):
     shots: int
     java_warm_s: float
     shapes: Sequence[Shape]
+    later_shapes: Sequence[Shape]
+    """Loads after which the work is looked at that is still left."""
     sync_shapes: Sequence[Shape]
     is_sync_beside_apache: bool
     """A second start and warm-up of Java."""
@@ -33,6 +35,8 @@ class Scale(NamedTuple):
     groups: Sequence[int]
     connections: Sequence[int]
     log_gib: Sequence[float]
+    topics_settle_s: float
+    """Queues get their files some seconds after their first message, which is to happen before anything is measured."""
     starts: int
     idle_s: float
     heaps: Sequence[str]
@@ -41,7 +45,7 @@ class Scale(NamedTuple):
 
 DEFAULT = Scale(
     name="default",
-    seconds={"null": 20, "start": 70, "async": 220, "sync": 120, "growth": 140},
+    seconds={"start": 55, "async": 245, "sync": 110, "growth": 150, "null": 17},
     spare_s=30,
     disk_bytes=14 * GIB,
     pace=Pace(1.0, 0.3),
@@ -49,6 +53,7 @@ DEFAULT = Scale(
     shots=3,
     java_warm_s=30,
     shapes=all_shapes(),
+    later_shapes=[Shape("send", 16, 64, 100), Shape("batch", 1, 8, 100, 32)],
     sync_shapes=sync_shapes(),
     is_sync_beside_apache=True,
     fill_messages=200_000,
@@ -56,6 +61,7 @@ DEFAULT = Scale(
     groups=(1_000,),
     connections=(1_000,),
     log_gib=(2, 8),
+    topics_settle_s=12,
     starts=3,
     idle_s=3,
     heaps=("4g", "512m"),
@@ -63,7 +69,7 @@ DEFAULT = Scale(
 
 QUICK = Scale(
     name="quick",
-    seconds={"null": 6, "start": 16, "async": 30, "sync": 5, "growth": 25},
+    seconds={"start": 14, "async": 30, "sync": 5, "growth": 30, "null": 6},
     spare_s=3,
     disk_bytes=4 * GIB,
     pace=Pace(0.7, 0.2),
@@ -71,6 +77,7 @@ QUICK = Scale(
     shots=1,
     java_warm_s=10,
     shapes=few_shapes(),
+    later_shapes=[],
     sync_shapes=[shape for shape in few_shapes() if shape.mode == "send"],
     is_sync_beside_apache=False,
     fill_messages=50_000,
@@ -78,6 +85,7 @@ QUICK = Scale(
     groups=(100,),
     connections=(100,),
     log_gib=(1,),
+    topics_settle_s=5,
     starts=1,
     idle_s=1,
     heaps=("4g",),

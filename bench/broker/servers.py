@@ -31,9 +31,13 @@ NULL = "null"
 
 START_S = 120.0
 STOP_S = 40.0
-SETTINGS = (f"mappedFileSizeCommitLog={1024 * 1024 * 1024}", "waitTimeMillsInSendQueue=5000")
-"""Those of the Apache broker: log files of a gigabyte, as is the default of both except where ours is embedded; and nobody
-refuses what has waited 200 ms, because on a busy machine refusals would be measured."""
+SETTINGS = (
+    f"mappedFileSizeCommitLog={1024 * 1024 * 1024}",
+    "waitTimeMillsInSendQueue=5000",
+    "sendThreadPoolQueueCapacity=100000",
+)
+"""As the Apache broker is started: log files of a gigabyte, which is the default of both except where ours is embedded; and sends
+may wait long and in large numbers, because on a busy machine refusals would be measured, not work."""
 _STEPS = (-20, -2, 0, 1)
 """Ports that the Apache broker and its name server use, counted from the broker's."""
 

@@ -26,6 +26,7 @@ WIDTH = 150
 Section = Callable[[Path, Scale, Pace], Iterator[Row]]
 SECTIONS: dict[str, Section] = {
     "append": appending.unsynced_rows,
+    "batch": appending.batch_rows,
     "synced": appending.synced_rows,
     "read": reading.read_rows,
     "time": reading.time_rows,

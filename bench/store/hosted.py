@@ -10,6 +10,7 @@ from bench.store.messages import BORN_MS, TOPIC, Addressed
 from pocketmq.clock import SystemClock
 from pocketmq.errors import StoreBusy, StoreError
 from pocketmq.model.names import parse_topic
+from pocketmq.protocol.batch import BatchItem
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import StoreSettings
@@ -68,6 +69,19 @@ class HostedStore:
                 try:
                     stage(queue, body, properties, 0, 0, BORN_MS, BORN_HOST)
                 except StoreBusy:
+                    self._stage_later(queue, body, properties)
+            end_turn()
+        self.tend()
+
+    def append_batches(self, batches: Iterable[tuple[ConsumeQueue, list[BatchItem]]]) -> None:
+        """Store batches, each a turn of its own."""
+        stage_many, end_turn = self.store.stage_many, self.store.end_turn
+        for queue, items in batches:
+            try:
+                stage_many(queue, items, b"", 0, BORN_MS, BORN_HOST)
+            except StoreBusy:
+                self.store.abandon_turn()
+                for _, body, properties in items:
                     self._stage_later(queue, body, properties)
             end_turn()
         self.tend()

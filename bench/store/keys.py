@@ -1,6 +1,6 @@
 """The key index: what it costs to make, and what a look-up costs once it is large.
 
-Every message enters twice, with its unique key and its key. Sustained is what a broker does in the long run: store, enter the
+One key is the unique key alone, as most messages have it; two are the unique key and one that the sender chose. Sustained is what a broker does in the long run: store, enter the
 queue, write its entries, tick, and index, until the last key can be found.
 """
 
@@ -13,7 +13,7 @@ from time import perf_counter
 from bench.method import Candidate, Subject
 from bench.store.apart import apart
 from bench.store.hosted import BenchClock, HostedStore, settings_for
-from bench.store.messages import TOPIC, drafts, in_turns, key_of
+from bench.store.messages import TOPIC, Draft, drafts, in_turns, key_of
 from bench.store.peers import SqliteKeys, records
 from bench.store.rows import Pace, Row, rows_of, seconds_row
 from bench.store.scale import Scale
@@ -28,14 +28,22 @@ STEP = 8192
 """Messages that are made and stored at a time."""
 INDEXED = 4096
 """Messages that one call indexes."""
+AIM_ONE_KEY_US = 1.0
 
 
 def index_rows(folder: Path, _scale: Scale, pace: Pace) -> Iterator[Row]:
     messages = drafts(INDEXED, 100)
+    only_unique = [(body, properties[properties.index(b"UNIQ_KEY") :]) for body, properties in messages]
+    yield from _index(folder / "one", "index of one key", only_unique, AIM_ONE_KEY_US, pace)
+    yield from _index(folder / "two", "index of two keys", messages, None, pace)
+
+
+def _index(folder: Path, name: str, messages: list[Draft], aim_us: float | None, pace: Pace) -> Iterator[Row]:
+    folder.mkdir()
     log = b"".join(records(messages))
     index = KeyIndex(settings_for(folder / "store"), DiskFiles(), BenchClock())
     index.load()
-    builder = IndexBuilder(index, lambda offset, size: log[offset % len(log) :][:size], len(log))
+    builder = IndexBuilder(index, lambda offset, size: log[offset % len(log) : offset % len(log) + size], len(log))
     pairs = [
         (key.decode(), number)
         for number, (_, properties) in enumerate(messages)
@@ -47,7 +55,7 @@ def index_rows(folder: Path, _scale: Scale, pace: Pace) -> Iterator[Row]:
             Candidate("store", lambda: builder.work(0, builder.indexed_to + len(log), INDEXED), ours=True),
             Candidate("sqlite3, WAL, NORMAL", lambda: database.add(pairs)),
         ]
-        yield from rows_of(Subject("index of two keys", INDEXED, candidates), pace)
+        yield from rows_of(Subject(name, INDEXED, candidates, aim_us), pace)
 
 
 def look_up_rows(folder: Path, scale: Scale, pace: Pace) -> Iterator[Row]:

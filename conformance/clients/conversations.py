@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from conformance import apache
-from conformance.printed import Printed, Purpose, flaws_of, judge
+from conformance.printed import Printed, Purpose, explained, flaws_of, judge
 from conformance.programs import BINARY_HEADERS, WORK, OurServer, drive, mqadmin
 from conformance.report import Scenario, Trial
 
 HOLD_S: Final = 240
 """The longest takes half a minute on a quiet machine."""
-ATTEMPTS: Final = 2
-"""A busy machine lets a client miss its moment now and then: it may try once more."""
+ATTEMPTS: Final = 3
+"""On a busy machine a client misses a moment now and then: its heartbeat is late, and it is not served for half a minute."""
 SETTINGS: Final = {
     "transactionTimeOut": 2000,
     "transactionCheckInterval": 4000,
@@ -50,17 +50,43 @@ CONVERSATIONS: Final = {
     "vip": "sending through the second port",
     "pop": "pop consumption",
 }
-PURPOSES: Final[tuple[Purpose, ...]] = ()
+PURPOSES: Final = (
+    Purpose("pop consumption is not served", "pop consumption", "PopTopic|reached"),
+    Purpose(
+        "the client does more by now than when this was captured: it also sends without a signature",
+        "signed requests",
+        "no signature: no failure|not expected: sent SendResult .*AclTopic",
+    ),
+    Purpose("what is wrong with a request is 29, as in 5.3, and not 1", "refused|pull", r"CODE: (1|29) ", "4.9.7"),
+    Purpose(
+        "what is given up is a dead letter at once, as in 5.3; 4.9 delivers it once more",
+        "that gives up",
+        "NO_NEW_MSG|%DLQ%CG_orderly_dlq",
+        "4.9.7",
+    ),
+    Purpose(
+        "the captured member began after the first message and never got it; here it did",
+        "broadcasting",
+        "not expected: consumed|reached [12] ",
+        "4.9.7",
+    ),
+    Purpose(
+        "the captured member got a message twice, as its queue went to and fro; here it did not",
+        "two members",
+        "missing: consumed",
+        "4.9.7",
+    ),
+)
 
 
 def _scenario(name: str, mode: str, options: Iterable[str]) -> list[Scenario]:
     return [
-        Scenario(name, [CONVERSATIONS[one] for one in _captured(version, mode)], _runner(mode, *options), [version])
+        Scenario(name, [CONVERSATIONS[one] for one in _names(version, mode)], _runner(mode, *options), [version])
         for version in apache.VERSIONS
     ]
 
 
-def _captured(version: str, mode: str) -> list[str]:
+def _names(version: str, mode: str) -> list[str]:
     folder = apache.GOLDEN / "wire" / version / mode
     return [name for name in CONVERSATIONS if (folder / f"{name}.txt").exists()]
 
@@ -69,25 +95,35 @@ def _runner(mode: str, *options: str) -> Callable[[Trial], None]:
     def run(trial: Trial) -> None:
         shutil.rmtree(WORK / ".rocketmq_offsets", ignore_errors=True)  # what an earlier broadcast consumer left
         with OurServer.both(trial.say, trial.folder, SETTINGS) as ours:
-            for name in _captured(trial.version, mode):
-                if name == "pop":
-                    _prepare_pop(trial.version, ours.name_server)
-                judge(trial, CONVERSATIONS[name], _held(trial, ours.name_server, mode, name, options), PURPOSES)
+            for name in _names(trial.version, mode):
+                flaws = _held(trial, ours, mode, name, options)
+                for attempt in range(1, ATTEMPTS):
+                    if _all_explained(trial, name, flaws):
+                        break
+                    trial.say(f"{name} is tried again, with servers of its own, as it printed: {flaws[0]}")
+                    with OurServer.both(trial.say, trial.folder / f"{name}-{attempt}", SETTINGS) as fresh:
+                        flaws = _held(trial, fresh, mode, name, options)
+                judge(trial, CONVERSATIONS[name], flaws, PURPOSES)
 
     return run
 
 
-def _held(trial: Trial, name_server: str, mode: str, name: str, options: Iterable[str]) -> list[str]:
+def _held(trial: Trial, ours: OurServer, mode: str, name: str, options: Iterable[str]) -> list[str]:
     """Hold a conversation; what was printed differently."""
-    theirs = Printed((apache.GOLDEN / "wire" / trial.version / mode / f"{name}.txt").read_text("utf-8"), 0)
-    flaws: list[str] = []
-    for attempt in range(ATTEMPTS):
-        ours = drive(trial.version, name_server, name, *options, timeout_s=HOLD_S)
-        (trial.folder / f"{name}-{attempt}.txt").write_text(ours.text, "utf-8")
-        flaws = flaws_of(theirs, ours)
-        if all(any(one.covers(CONVERSATIONS[name], flaw) for one in PURPOSES) for flaw in flaws):
-            break
-    return flaws
+    if name == "pop":
+        _prepare_pop(trial.version, ours.name_server)
+    printed = drive(trial.version, ours.name_server, name, *options, timeout_s=HOLD_S)
+    (ours.folder / f"{name}.txt").write_text(printed.text, "utf-8")
+    return flaws_of(captured(trial.version, mode, name), printed, trial.version)
+
+
+def captured(version: str, mode: str, name: str) -> Printed:
+    """What the client printed with Apache's servers."""
+    return Printed((apache.GOLDEN / "wire" / version / mode / f"{name}.txt").read_text("utf-8"), 0)
+
+
+def _all_explained(trial: Trial, name: str, flaws: Iterable[str]) -> bool:
+    return all(explained(trial.version, CONVERSATIONS[name], flaw, PURPOSES) for flaw in flaws)
 
 
 def _prepare_pop(version: str, name_server: str) -> None:

@@ -268,7 +268,7 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-_ZERO_CHUNK = bytes(1024 * 1024)
+_ZERO_CHUNK = bytes(64 * 1024)
 
 
 def zero_from(file: File, offset: int, end: int) -> bool:
@@ -279,7 +279,8 @@ def zero_from(file: File, offset: int, end: int) -> bool:
         chunk = file.read_at(at, min(len(_ZERO_CHUNK), end - at))
         if not chunk:
             break
-        if used := len(chunk.rstrip(b"\0")):  # no further: what is zero already may have no space on a full disk
+        if chunk != _ZERO_CHUNK[: len(chunk)]:
+            used = len(chunk.rstrip(b"\0"))  # no further: what is zero already may have no space on a full disk
             file.write_at(at, _ZERO_CHUNK[:used])
             found = True
         at = file.next_data(at + len(chunk))

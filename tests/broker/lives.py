@@ -37,9 +37,7 @@ class Lives:
         self.clock = FakeClock(self._loop)
         self.disk = FaultyFiles(clock=self.clock)
         self.network = MemoryNetwork(weather=BRISK)
-        self.settings = BrokerSettings(
-            store=replace(SMALL_STORE, **(store or {})), **{"vip_channel": False} | settings
-        )
+        self.settings = BrokerSettings(store=replace(SMALL_STORE, **(store or {})), **{"vip_channel": False} | settings)
 
     def new_broker(self, **changes: Any) -> Broker:
         """A broker that is not started yet."""

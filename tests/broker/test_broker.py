@@ -165,10 +165,10 @@ def test_a_start_that_fails_leaves_nothing_running(breaking: Breaking, error: ty
         with pytest.raises(error):
             await broker.start()
 
-        await broker.stop()
         lives.disk.heal()
         lives.network._listeners.clear()
         await assert_nothing_is_left(lives)
+        await broker.stop()
 
     in_virtual_time(main, vip_channel=True)
 
@@ -300,10 +300,13 @@ def test_sends_that_wait_for_the_disk_are_answered_before_their_lines_are_closed
 
             stopping = asyncio.ensure_future(broker.stop())
             await asyncio.sleep(0.1)
+            late = asyncio.ensure_future(client.send(b"late"))
+            await asyncio.sleep(0.1)
             stall.release()
             await stopping
 
         assert [(await answer).code for answer in waiting] == [ResponseCode.SUCCESS] * 3
+        assert (await late).code == ResponseCode.GO_AWAY
 
     in_virtual_time(main, store=SYNC)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -314,11 +315,11 @@ def test_messages_that_wait_come_at_least_once_whenever_the_broker_is_killed(see
 
 
 class Producer:
-    """A producer of transactions, which decides what it is asked about if it has an opinion."""
+    """A producer of transactions. Asked about one, it commits, unless it has rolled it back before."""
 
-    def __init__(self, client: Client, state: TransactionState | None = None) -> None:
+    def __init__(self, client: Client, rolled_back: Collection[bytes] = ()) -> None:
         self.client = client
-        self.state = state
+        self.rolled_back = {body.decode() for body in rolled_back}
 
     async def beat(self) -> None:
         heartbeat = HeartbeatData("producer", (ProducerData("PG"),))
@@ -343,19 +344,12 @@ class Producer:
         self.client.told.clear()
         for question in asked:
             header = read_fields(CheckTransactionState, question.ext)
-            assert self.state is not None
-            await done(
-                self.client,
-                RequestCode.END_TRANSACTION,
-                EndTransaction(
-                    "PG",
-                    header.tran_state_table_offset,
-                    header.commit_log_offset,
-                    self.state,
-                    header.msg_id or "",
-                    from_transaction_check=True,
-                ),
+            key = header.msg_id or ""
+            state = TransactionState.ROLLBACK if key in self.rolled_back else TransactionState.COMMIT
+            decision = EndTransaction(
+                "PG", header.tran_state_table_offset, header.commit_log_offset, state, key, from_transaction_check=True
             )
+            await done(self.client, RequestCode.END_TRANSACTION, decision)
         return len(asked)
 
 
@@ -376,7 +370,7 @@ def test_a_transaction_that_is_undecided_is_asked_about_in_the_next_life(crashes
 
         async with lives.broker() as broker:
             make_topic(broker)
-            producer = Producer(await lives.client(), TransactionState.COMMIT)
+            producer = Producer(await lives.client(), rolled_back=[b"dropped"])
             await producer.beat()
             await asyncio.sleep(5)
             asked = await producer.decide_what_is_asked()

@@ -18,6 +18,7 @@ from pocketmq.errors import StoreDamaged, StoreError, StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.java_json import write_body
 from pocketmq.store.tables import Tables, read_table
 from pocketmq.testing import FakeClock, FaultyFiles, VirtualLoop, run
 
@@ -102,6 +103,26 @@ def test_a_new_broker_saves_its_tables_and_a_loaded_one_has_nothing_to_save() ->
         assert broker.saves("topics.json") == 1
         assert broker.saves("subscriptionGroup.json") == 1
         assert broker.saves("consumerOffset.json") == 0
+
+    run(main())
+
+
+def test_the_file_of_groups_is_what_a_table_written_anew_would_be_after_any_change() -> None:
+    async def main() -> None:
+        broker = Broker()
+        groups = broker.groups
+        groups.put([SubscriptionGroupConfig(name) for name in ("b", "a", "c")], NOW + 1)
+        changes = (
+            lambda: groups.put([SubscriptionGroupConfig("b", retry_max_times=3)], NOW + 2),
+            lambda: groups.set_readable("a", "T", False, NOW + 3),
+            lambda: groups.delete("c", NOW + 4),
+            lambda: groups.put([SubscriptionGroupConfig("c", retry_queue_nums=2)], NOW + 5),
+        )
+
+        for change in (lambda: None, *changes):
+            change()
+            await broker.snapshots.save_changed()
+            assert broker.disk.read(CONFIG / "subscriptionGroup.json") == write_body(groups.snapshot())
 
     run(main())
 

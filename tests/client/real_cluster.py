@@ -45,7 +45,9 @@ class RealCluster:
         self._hosts: dict[str, str] = {}
         self._networks: dict[str, Network] = {}
         self.name_server = NameServer(
-            NameServerSettings(host=NAME_SERVER.host, port=NAME_SERVER.port, open_to_the_network_without_authentication=True),
+            NameServerSettings(
+                host=NAME_SERVER.host, port=NAME_SERVER.port, open_to_the_network_without_authentication=True
+            ),
             network=self.network,
             clock=self.clock,
             files=self.files,
@@ -68,9 +70,7 @@ class RealCluster:
             open_to_the_network_without_authentication=True,
             **settings,
         )
-        broker = self.brokers[name] = Broker(
-            made, network=self.network.at(host), clock=self.clock, files=self.files
-        )
+        broker = self.brokers[name] = Broker(made, network=self.network.at(host), clock=self.clock, files=self.files)
         await broker.start()
         return broker
 
@@ -143,7 +143,12 @@ class RealCluster:
 
 @asynccontextmanager
 async def real_cluster(
-    *brokers: str, topics: Iterable[str] = ("T",), queues: int = 4, seed: int = 0, weather: Weather = CALM, **settings: Any
+    *brokers: str,
+    topics: Iterable[str] = ("T",),
+    queues: int = 4,
+    seed: int = 0,
+    weather: Weather = CALM,
+    **settings: Any,
 ) -> AsyncIterator[RealCluster]:
     """A cluster that runs, with these topics on all of its brokers."""
     made = RealCluster(seed, weather)

@@ -84,7 +84,11 @@ def test_a_new_group_may_begin_at_a_time(kind: type) -> None:
             await asyncio.sleep(60)
             await c.send("T", b"new")
             basket = Basket()
-            places = {int: middle_ms, datetime: datetime.fromtimestamp(middle_ms / 1000), timedelta: timedelta(seconds=60)}
+            places = {
+                int: middle_ms,
+                datetime: datetime.fromtimestamp(middle_ms / 1000),
+                timedelta: timedelta(seconds=60),
+            }
             consumer = c.push_consumer(start_at=places[kind])
             consumer.on("T")(basket)
 
@@ -171,7 +175,8 @@ def test_a_failed_message_comes_again_later_and_later_and_ends_as_a_dead_letter_
             waits = [round(b - a) for a, b in zip(basket.times, basket.times[1:], strict=False)]
             assert waits == [10, 30, 60]
             (dead,) = c.stored("%DLQ%G")
-            assert dead.body == b"bad" and dead.keys == ["k1"]
+            assert dead.body == b"bad"
+            assert dead.keys == ["k1"]
             assert dead.properties[REASON] == "ValueError: no such customer"
             assert c.committed("G", "T", 0) == 1
 

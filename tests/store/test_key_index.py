@@ -11,6 +11,7 @@ import pytest
 
 from pocketmq.errors import InvalidSetting, StoreDamaged
 from pocketmq.model.flags import SysFlag
+from pocketmq.model.properties import raw_property
 from pocketmq.store import key_index
 from pocketmq.store.index_file import HEADER, IndexFile, IndexShape
 from pocketmq.store.key_hash import key_hash
@@ -101,6 +102,18 @@ def test_of_two_unique_keys_the_last_counts_as_in_batches_of_rocketmq_5(place: P
 
     assert place.found("batch") == [100]
     assert place.found("item") == []
+
+
+def test_keys_are_those_of_the_properties_whatever_these_are_called(place: Place) -> None:
+    pieces = [b"UNIQ_KEY\x01", b"KEYS\x01", b"X", b"\x01", b"\x02", b"\x02", b"a b", b" ", b"other"]
+    random = Random(1)
+
+    for _ in range(5000):
+        raw = b"".join(random.choices(pieces, k=random.randrange(9)))
+        unique, keys = raw_property(raw, b"UNIQ_KEY"), raw_property(raw, b"KEYS")
+        expected = [key for key in (unique, *(keys or b"").split(b" ")) if key]
+        hashes = [key_hash("T", key.decode()) for key in expected]
+        assert place.index.keys_of(b"T", raw, 0, 7, START_MS) == [(found, 7, START_MS) for found in hashes]
 
 
 def test_keys_with_the_same_hash_are_found_together(place: Place) -> None:

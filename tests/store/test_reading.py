@@ -429,7 +429,7 @@ def test_what_was_read_stays_when_the_log_file_goes(tmp_path: Path) -> None:
         body = bytes([65 + number]) * 3000
         size = queue.record_overhead + len(body)
         at = log.reserve(size)
-        log.put(encode_record(b"T", 0, number, at, body, b"", 0, 0, 1, HOST, 1, HOST))
+        log.put((encode_record(b"T", 0, number, at, body, b"", 0, 0, 1, HOST, 1, HOST),))
         queue.append(at, size, 0)
     log.write()
     result = read_queue(queue, log, LIMITS, 0, 32)

@@ -309,7 +309,7 @@ def test_a_thread_writes_behind_on_a_real_disk(tmp_path: Path) -> None:
     for _ in range(200):
         owner.run_until(lambda: pool.room >= 1000)
         at = log.reserve(1000)
-        log.put(record_of(1000, at))
+        log.put((record_of(1000, at),))
         log.write()
     owner.run_until(lambda: log.written == log.end)
 
@@ -335,7 +335,7 @@ def test_three_threads_at_once_keep_order_over_many_files(tmp_path: Path) -> Non
     for number in range(300):
         size = 100 + number * 7 % 900
         owner.run_until(lambda: preparer.ready > 0 and pool.room > 2000)
-        log.put(record_of(size, log.reserve(size)))
+        log.put((record_of(size, log.reserve(size)),))
         log.write()
         flusher.when_synced(log.end, told.append)
     owner.run_until(lambda: len(told) == 300)
@@ -360,10 +360,10 @@ def test_a_stalled_disk_fills_the_pool_and_never_blocks_the_owner() -> None:
     log.begin(FilePreparer(settings, files, SystemClock(), log.segments), pool)
     stall = files.stall("write")
 
-    log.put(record_of(1000, log.reserve(1000)))
+    log.put((record_of(1000, log.reserve(1000)),))
     log.write()
     stall.wait_until_reached()
-    log.put(record_of(1000, log.reserve(1000)))
+    log.put((record_of(1000, log.reserve(1000)),))
     log.write()
     with pytest.raises(StoreBusy, match="48 bytes left"):
         log.reserve(100)
@@ -382,7 +382,7 @@ def test_closing_gives_up_on_a_disk_that_does_not_answer() -> None:
     pool = TransientPool(settings, SystemClock(), OwnerThread().post)
     log.begin(FilePreparer(settings, files, SystemClock(), log.segments), pool)
     with files.stall("write") as stall:
-        log.put(record_of(1000, log.reserve(1000)))
+        log.put((record_of(1000, log.reserve(1000)),))
         log.write()
         stall.wait_until_reached()
 

@@ -264,13 +264,14 @@ def test_while_messages_come_a_tick_takes_as_large_a_part_as_there_is_backlog() 
     opened = stepping(index_backlog_bytes=1_000_000)
     opened.send(*numbered(4500), properties="KEYS\x01k\x02")
     assert 850_000 < opened.store.index_backlog_bytes < 1_000_000
+    opened.store.tick()  # makes the file, which takes its own looks at the clock
 
     steps = []
     while opened.store.index_backlog_bytes > 20_000:
         keep_busy(opened)
         steps.append(indexed_by(opened) // INDEX_STEP)
 
-    assert steps == [], steps
+    assert steps[0] == 5
     assert steps == sorted(steps, reverse=True)
     assert steps[-1] == 1
 
@@ -283,7 +284,7 @@ def test_when_no_message_came_a_tick_takes_its_whole_slice() -> None:
     assert indexed_by(opened) == 5 * INDEX_STEP
 
 
-def test_after_a_look_up_the_index_comes_first_for_a_while() -> None:
+def test_after_a_look_up_ticks_work_on_the_index_though_messages_come() -> None:
     opened = stepping()
     opened.send(*numbered(3000), properties="KEYS\x01k\x02")
     keep_busy(opened)
@@ -291,7 +292,7 @@ def test_after_a_look_up_the_index_comes_first_for_a_while() -> None:
 
     opened.store.hurry_index()
     keep_busy(opened)
-    assert indexed_by(opened) == 5 * INDEX_STEP
+    assert indexed_by(opened) == 10 * INDEX_STEP
     opened.clock.advance_ms(1000)
     keep_busy(opened)
     assert indexed_by(opened) == INDEX_STEP

@@ -1,50 +1,158 @@
 """What each request does, for access rules to decide about: one row for every code that a broker serves.
 
-A code that has a handler and no row here is refused, whoever asks.
+A code that has a handler and no row here is refused, whoever asks. Who asks must have the right to everything in its row.
+
+Some requests name a message by where it lies in the log. What topic it belongs to is then looked up there (`by_place`), whatever the
+request says of it: else the right to one topic would open all of them.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from pocketmq.codes import RequestCode
-from pocketmq.model.access import Access, Action, Resource
+from pocketmq.errors import ImpossibleRequest
+from pocketmq.model.access import Access, Accesses, Action, Resource
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.message_id import OffsetId
+from pocketmq.model.names import HALF_TOPIC
+from pocketmq.model.properties import REAL_TOPIC
+from pocketmq.protocol.api.clients import ConsumeMessageDirectly, UnregisterClient
+from pocketmq.protocol.api.groups import GetConsumeStats
+from pocketmq.protocol.api.offsets import QueryCorrectionOffset
+from pocketmq.protocol.api.pulling import QueryConsumeQueue, ViewMessage
+from pocketmq.protocol.api.sending import SendMessageBack
+from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.bodies.groups import CheckClientConfig, GroupConfigList, SubscriptionGroupConfig
+from pocketmq.protocol.bodies.heartbeat import HeartbeatData
+from pocketmq.protocol.bodies.locks import QueueLocks
+from pocketmq.protocol.bodies.topics import TopicConfigList
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.java_json import read_body
 
-_SEND = Access(Resource.TOPIC, Action.PUB, named_by="topic")
-_CONSUME = Access(Resource.GROUP, Action.SUB, named_by="consumer_group")
-_CONSUME_BY_BODY = Access(Resource.GROUP, Action.SUB)
-_READ_TOPIC = Access(Resource.TOPIC, Action.GET, named_by="topic")
-_READ_GROUP = Access(Resource.GROUP, Action.GET, named_by="group")
-_READ_CONSUMERS = Access(Resource.GROUP, Action.GET, named_by="consumer_group")
-_CHANGE_GROUP = Access(Resource.GROUP, Action.UPDATE, named_by="group")
-_READ = Access(Resource.CLUSTER, Action.GET)
-_CHANGE = Access(Resource.CLUSTER, Action.UPDATE)
+MessageAt = Callable[[int], StoredMessage | None]
+"""The message at an offset of the log; None when none begins there, or it cannot be read yet."""
 
-ACCESS: Final[dict[RequestCode, Access]] = {
+
+# what bodies and lists name
+
+
+def _heartbeat_groups(command: Command) -> Iterable[str]:
+    return [one.group_name for one in read_body(HeartbeatData, command.body).consumer_data_set]
+
+
+def _heartbeat_topics(command: Command) -> Iterable[str]:
+    consumers = read_body(HeartbeatData, command.body).consumer_data_set
+    return [subscription.topic for one in consumers for subscription in one.subscription_data_set]
+
+
+def _judging_group(command: Command) -> Iterable[str]:
+    """The group by whose filter queue entries are judged, if that is asked for."""
+    group = read_fields(QueryConsumeQueue, command.ext).consumer_group
+    return [] if group is None else [group]
+
+
+def _unregistered_group(command: Command) -> Iterable[str]:
+    """None when only a producer leaves: that is nobody else's business."""
+    group = read_fields(UnregisterClient, command.ext).consumer_group
+    return [] if group is None else [group]
+
+
+def _lock_group(command: Command) -> Iterable[str]:
+    return [read_body(QueueLocks, command.body).consumer_group]
+
+
+def _lock_topics(command: Command) -> Iterable[str]:
+    return {queue.topic: None for queue in read_body(QueueLocks, command.body).mq_set}
+
+
+def _checked_group(command: Command) -> Iterable[str]:
+    return [read_body(CheckClientConfig, command.body).group or ""]
+
+
+def _checked_topic(command: Command) -> Iterable[str]:
+    wanted = read_body(CheckClientConfig, command.body).subscription_data
+    return [] if wanted is None else [wanted.topic]
+
+
+def _listed_topics(command: Command) -> Iterable[str]:
+    return [one.topic_name for one in read_body(TopicConfigList, command.body).topic_config_list]
+
+
+def _body_group(command: Command) -> Iterable[str]:
+    return [read_body(SubscriptionGroupConfig, command.body).group_name]
+
+
+def _listed_groups(command: Command) -> Iterable[str]:
+    return [one.group_name for one in read_body(GroupConfigList, command.body).group_config_list]
+
+
+def _stats_topics(command: Command) -> Iterable[str]:
+    """None named: all that the group consumes, which its own right covers."""
+    header = read_fields(GetConsumeStats, command.ext)
+    listed = (header.topic_list or "").split(";")
+    return [topic for topic in (header.topic, *listed) if topic]
+
+
+def _compared_groups(command: Command) -> Iterable[str]:
+    header = read_fields(QueryCorrectionOffset, command.ext)
+    return [header.compare_group, *filter(None, (header.filter_groups or "").split(","))]
+
+
+_OR_SUB: Final = (Action.SUB,)
+
+_SEND = (Access(Resource.TOPIC, Action.PUB, "topic"),)
+_CONSUME = (Access(Resource.TOPIC, Action.SUB, "topic"), Access(Resource.GROUP, Action.SUB, "consumer_group"))
+_LOCK = (Access(Resource.TOPIC, Action.SUB, _lock_topics), Access(Resource.GROUP, Action.SUB, _lock_group))
+_READ_TOPIC = (Access(Resource.TOPIC, Action.GET, "topic", _OR_SUB),)
+_READ_ANY_TOPIC = (Access(Resource.TOPIC, Action.GET, or_to=_OR_SUB),)
+_READ_GROUP = (Access(Resource.GROUP, Action.GET, "group", _OR_SUB),)
+_READ_CONSUMERS = (Access(Resource.GROUP, Action.GET, "consumer_group", _OR_SUB),)
+_CHANGE_GROUP = (
+    Access(Resource.TOPIC, Action.UPDATE, "topic", _OR_SUB),
+    Access(Resource.GROUP, Action.UPDATE, "group"),
+)
+_SEND_BACK = Access(Resource.GROUP, Action.SUB, "group")
+_HAVE_CONSUMED = Access(Resource.GROUP, Action.UPDATE, "consumer_group")
+_READ = (Access(Resource.CLUSTER, Action.GET),)
+_CHANGE = (Access(Resource.CLUSTER, Action.UPDATE),)
+
+ACCESS: Final[dict[RequestCode, Accesses]] = {
     # sending
     RequestCode.SEND_MESSAGE: _SEND,
     RequestCode.SEND_MESSAGE_V2: _SEND,
     RequestCode.SEND_BATCH_MESSAGE: _SEND,
     RequestCode.SEND_REPLY_MESSAGE: _SEND,
     RequestCode.SEND_REPLY_MESSAGE_V2: _SEND,
-    RequestCode.END_TRANSACTION: _SEND,
+    RequestCode.END_TRANSACTION: (Access(Resource.TOPIC, Action.PUB),),
     RequestCode.RECALL_MESSAGE: _SEND,
     # consuming
     RequestCode.PULL_MESSAGE: _CONSUME,
     RequestCode.LITE_PULL_MESSAGE: _CONSUME,
-    RequestCode.QUERY_CONSUMER_OFFSET: _CONSUME,
-    RequestCode.UPDATE_CONSUMER_OFFSET: _CONSUME,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _CONSUME,
-    RequestCode.CONSUMER_SEND_MSG_BACK: Access(Resource.GROUP, Action.SUB, named_by="group"),
-    RequestCode.LOCK_BATCH_MQ: _CONSUME_BY_BODY,
-    RequestCode.UNLOCK_BATCH_MQ: _CONSUME_BY_BODY,
-    RequestCode.CHECK_CLIENT_CONFIG: _CONSUME_BY_BODY,
+    RequestCode.QUERY_CONSUMER_OFFSET: (*_READ_TOPIC, *_READ_CONSUMERS),
+    RequestCode.UPDATE_CONSUMER_OFFSET: (
+        Access(Resource.TOPIC, Action.UPDATE, "topic", _OR_SUB),
+        Access(Resource.GROUP, Action.UPDATE, "consumer_group", _OR_SUB),
+    ),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _READ_CONSUMERS,
+    RequestCode.CONSUMER_SEND_MSG_BACK: (_SEND_BACK, Access(Resource.TOPIC, Action.SUB)),
+    RequestCode.LOCK_BATCH_MQ: _LOCK,
+    RequestCode.UNLOCK_BATCH_MQ: _LOCK,
+    RequestCode.CHECK_CLIENT_CONFIG: (
+        Access(Resource.TOPIC, Action.SUB, _checked_topic),
+        Access(Resource.GROUP, Action.SUB, _checked_group),
+    ),
     # clients
-    RequestCode.HEART_BEAT: _CONSUME_BY_BODY,
-    RequestCode.UNREGISTER_CLIENT: _CONSUME_BY_BODY,
+    RequestCode.HEART_BEAT: (
+        Access(Resource.GROUP, Action.SUB, _heartbeat_groups),
+        Access(Resource.TOPIC, Action.SUB, _heartbeat_topics),
+    ),
+    RequestCode.UNREGISTER_CLIENT: (Access(Resource.GROUP, Action.SUB, _unregistered_group),),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: _READ_CONSUMERS,
     RequestCode.GET_PRODUCER_CONNECTION_LIST: _READ,
     RequestCode.GET_ALL_PRODUCER_INFO: _READ,
     RequestCode.GET_CONSUMER_RUNNING_INFO: _READ_CONSUMERS,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: Access(Resource.GROUP, Action.UPDATE, named_by="consumer_group"),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: (_HAVE_CONSUMED, Access(Resource.TOPIC, Action.SUB)),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _READ_GROUP,
     # queues and messages
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _READ_TOPIC,
@@ -52,31 +160,37 @@ ACCESS: Final[dict[RequestCode, Access]] = {
     RequestCode.GET_MIN_OFFSET: _READ_TOPIC,
     RequestCode.GET_EARLIEST_MSG_STORETIME: _READ_TOPIC,
     RequestCode.QUERY_MESSAGE: _READ_TOPIC,
-    RequestCode.VIEW_MESSAGE_BY_ID: _READ_TOPIC,
-    RequestCode.QUERY_CONSUME_QUEUE: _READ_TOPIC,
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: Access(Resource.TOPIC, Action.UPDATE, named_by="topic"),
+    RequestCode.VIEW_MESSAGE_BY_ID: _READ_ANY_TOPIC,
+    RequestCode.QUERY_CONSUME_QUEUE: (*_READ_TOPIC, Access(Resource.GROUP, Action.GET, _judging_group, _OR_SUB)),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _CHANGE,
     # topics
-    RequestCode.UPDATE_AND_CREATE_TOPIC: Access(Resource.TOPIC, Action.CREATE, named_by="topic"),
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Access(Resource.TOPIC, Action.CREATE),
-    RequestCode.DELETE_TOPIC_IN_BROKER: Access(Resource.TOPIC, Action.DELETE, named_by="topic"),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: (Access(Resource.TOPIC, Action.CREATE, "topic"),),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (Access(Resource.TOPIC, Action.CREATE, _listed_topics),),
+    RequestCode.DELETE_TOPIC_IN_BROKER: (Access(Resource.TOPIC, Action.DELETE, "topic"),),
     RequestCode.GET_TOPIC_CONFIG: _READ_TOPIC,
     RequestCode.GET_TOPIC_STATS_INFO: _READ_TOPIC,
-    RequestCode.GET_ALL_TOPIC_CONFIG: Access(Resource.TOPIC, Action.LIST),
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Access(Resource.TOPIC, Action.LIST),
+    RequestCode.GET_ALL_TOPIC_CONFIG: (Access(Resource.TOPIC, Action.LIST),),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: (Access(Resource.TOPIC, Action.LIST),),
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _READ_TOPIC,
     # groups
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Access(Resource.GROUP, Action.CREATE),
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Access(Resource.GROUP, Action.CREATE),
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: Access(Resource.GROUP, Action.DELETE, named_by="group_name"),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (Access(Resource.GROUP, Action.CREATE, _body_group),),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: (Access(Resource.GROUP, Action.CREATE, _listed_groups),),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: (Access(Resource.GROUP, Action.DELETE, "group_name"),),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _READ_GROUP,
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Access(Resource.GROUP, Action.LIST),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (Access(Resource.GROUP, Action.LIST),),
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _CHANGE_GROUP,
     RequestCode.QUERY_TOPICS_BY_CONSUMER: _READ_GROUP,
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _READ_GROUP,
-    RequestCode.GET_CONSUME_STATS: _READ_CONSUMERS,
-    RequestCode.QUERY_CONSUME_TIME_SPAN: _READ_GROUP,
-    RequestCode.QUERY_CORRECTION_OFFSET: Access(Resource.GROUP, Action.GET, named_by="compare_group"),
-    RequestCode.CLONE_GROUP_OFFSET: Access(Resource.GROUP, Action.UPDATE, named_by="dest_group"),
+    RequestCode.GET_CONSUME_STATS: (*_READ_CONSUMERS, Access(Resource.TOPIC, Action.GET, _stats_topics, _OR_SUB)),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: (*_READ_TOPIC, *_READ_GROUP),
+    RequestCode.QUERY_CORRECTION_OFFSET: (
+        *_READ_TOPIC,
+        Access(Resource.GROUP, Action.GET, _compared_groups, _OR_SUB),
+    ),
+    RequestCode.CLONE_GROUP_OFFSET: (
+        Access(Resource.GROUP, Action.GET, "src_group", _OR_SUB),
+        Access(Resource.GROUP, Action.UPDATE, "dest_group"),
+    ),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _CHANGE_GROUP,
     # the broker itself
     RequestCode.GET_BROKER_RUNTIME_INFO: _READ,
@@ -91,3 +205,35 @@ ACCESS: Final[dict[RequestCode, Access]] = {
     RequestCode.CLEAN_UNUSED_TOPIC: _CHANGE,
     RequestCode.DELETE_EXPIRED_COMMITLOG: _CHANGE,
 }
+"""What names a message by its place is about all topics here; `by_place` knows better."""
+
+
+def by_place(message_at: MessageAt) -> dict[RequestCode, Accesses]:
+    """The table of a broker that can look into its log."""
+
+    def found(offset: int) -> StoredMessage:
+        message = message_at(offset)
+        if message is None:
+            raise ImpossibleRequest(f"can not find message by the offset, {offset}")
+        return message
+
+    def viewed(command: Command) -> Iterable[str]:
+        return [found(read_fields(ViewMessage, command.ext).offset).topic]
+
+    def sent_back(command: Command) -> Iterable[str]:
+        return [found(read_fields(SendMessageBack, command.ext).offset).topic]
+
+    def decided(command: Command) -> Iterable[str]:
+        half = found(read_fields(EndTransaction, command.ext).commit_log_offset)
+        return [half.properties.get(REAL_TOPIC, "") if half.topic == HALF_TOPIC else half.topic]
+
+    def relayed(command: Command) -> Iterable[str]:
+        msg_id = read_fields(ConsumeMessageDirectly, command.ext).msg_id
+        return [found(OffsetId.parse(msg_id or "").offset).topic]
+
+    return ACCESS | {
+        RequestCode.VIEW_MESSAGE_BY_ID: (Access(Resource.TOPIC, Action.GET, viewed, _OR_SUB),),
+        RequestCode.CONSUMER_SEND_MSG_BACK: (_SEND_BACK, Access(Resource.TOPIC, Action.SUB, sent_back)),
+        RequestCode.END_TRANSACTION: (Access(Resource.TOPIC, Action.PUB, decided),),
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: (_HAVE_CONSUMED, Access(Resource.TOPIC, Action.SUB, relayed)),
+    }

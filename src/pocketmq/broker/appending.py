@@ -186,6 +186,9 @@ def _time(draft: Draft, due_ms: int, now_ms: int, timer: TimerSettings) -> None:
         raise InvalidMessage(
             f"the message is due in {(due_ms - now_ms) // 1000} s; a timed message may wait {timer.max_delay_s} s at most"
         )
+    recalled, plus, _ = draft.properties.get(names.TIMER_DEL_UNIQKEY, "").partition("+")
+    if plus and recalled != draft.topic:  # who may send to one topic may not take back what others sent to another
+        raise InvalidMessage(f"a message of topic {draft.topic} cannot recall one of topic {recalled[:40]}")
     draft.properties[names.TIMER_OUT_MS] = str((due_ms - 1) // timer.precision_ms * timer.precision_ms)
     _detour(draft, TIMER_TOPIC, 0)
 

@@ -29,6 +29,7 @@ from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network, TcpNetwork
 from pocketmq.net.peer import PeerSettings
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
+from pocketmq.net.tls import ServerTls
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -51,6 +52,7 @@ class Broker:
         self.settings = settings or BrokerSettings()
         self._clock = clock or SystemClock()
         self._network = network
+        self._tls: ServerTls | None = None
         self._files = files or DiskFiles()
         self._parts: BrokerParts | None = None
         self._server: Server | None = None
@@ -91,6 +93,7 @@ class Broker:
         """Recover, listen, register. StoreLocked, StoreDamaged, ListenFailed; then nothing is left running."""
         if self._parts is not None:
             raise WrongState("a broker is started once; make another one for the same folder")
+        self._tls = self.settings.tls.load()
         post = asyncio.get_running_loop().call_soon_threadsafe
         self._parts = parts = BrokerParts(self.settings, self._clock, self._files, self._network, post)
         async with self._changing:
@@ -124,6 +127,7 @@ class Broker:
             serve=parts.dispatcher.serve,
             on_turn=parts.turns.take,
             on_lost=parts.lost,
+            tls=self._tls,
             network=self._network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
             settings=_server_settings(settings),
         )

@@ -25,8 +25,9 @@ from pocketmq.protocol.bodies.key_values import KVTable
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
 from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import write_fields
+from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.java_json import read_optional_body
+from pocketmq.protocol.signing import signed_fields
 
 MAX_TOPICS_TOLD: Final = 20_000
 """Topics in one request, which has to fit into a frame; a larger table is told in parts."""
@@ -63,7 +64,7 @@ class Introduction:
     def unregister(self, own: Address) -> Command:
         settings = self._settings.now
         header = UnregisterBroker(settings.broker_name, str(own), settings.cluster, settings.broker_id)
-        return Command(RequestCode.UNREGISTER_BROKER, write_fields(header))
+        return self._signed(RequestCode.UNREGISTER_BROKER, header)
 
     def take_answer(self, answer: Command) -> None:
         """A name server took what it was told; it may add which topics are ordered."""
@@ -83,7 +84,11 @@ class Introduction:
             compressed=False,
             body_crc32=crc32(body) & _CRC_MASK,
         )
-        return Command(RequestCode.REGISTER_BROKER, write_fields(header), body)
+        return self._signed(RequestCode.REGISTER_BROKER, header, body)
+
+    def _signed(self, code: RequestCode, header: Fields, body: bytes = b"") -> Command:
+        ext, credentials = write_fields(header), self._settings.now.credentials
+        return Command(code, signed_fields(ext, body, credentials) if credentials else ext, body)
 
     def _table(self, topics: list[TopicConfig] | None = None) -> MappedTopicTable:
         table = self._topics.registration(self._permission, topics)

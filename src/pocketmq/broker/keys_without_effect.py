@@ -67,10 +67,10 @@ _BY_REASON: Final[dict[str, str]] = {
         rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec timerRocksDBEnable
         transRocksDBEnable""",
     "there are no broker containers": "isBrokerContainer isInBrokerContainer replicasPerDiskPartition",
-    "there is no authentication": """
+    "accounts are in the file that accountsFile names": """
         authConfigPath authenticationMetadataProvider authenticationProvider authenticationStrategy
         authenticationWhitelist authorizationMetadataProvider authorizationProvider authorizationStrategy
-        authorizationWhitelist initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled""",
+        authorizationWhitelist initAuthenticationUser migrateAuthFromV1Enabled""",
     "there is no pop, consumers pull": """
         appendAckAsync appendCkAsync defaultPopShareQueueNum enableNotifyAfterPopOrderLockRelease
         enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold

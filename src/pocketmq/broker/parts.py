@@ -12,7 +12,8 @@ import random
 from functools import partial
 from typing import Final
 
-from pocketmq.broker.access import ACCESS
+from pocketmq.access.authentication import authentication_by
+from pocketmq.broker.access import ACCESS, by_place
 from pocketmq.broker.appending import Appender
 from pocketmq.broker.arrivals import Arrivals
 from pocketmq.broker.carried import CarriedSubscriptions
@@ -59,6 +60,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, StoreDamaged
 from pocketmq.files import Files
+from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import UniqueIds, pack_ip
 from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Dispatcher
@@ -118,6 +120,9 @@ class BrokerParts:
         )
         self.appender = Appender(self.store, self.settings, clock)
         self.stats = BrokerStats(settings.cluster, clock.monotonic(), now_ms, is_system=self.topics.is_system)
+        self.authentication = authentication_by(
+            settings.accounts, files, by_place(self._message_at), clock, settings.authentication
+        )
         # workers
         self.snapshots = Snapshots(self.store.tables, clock, self.topics, self.groups, self.offsets)
         self.registration = Registration(self.settings, self.topics, clock, network=network, on_address=self._found_at)
@@ -128,7 +133,7 @@ class BrokerParts:
             self.appender,
             self.topics,
             self.offsets,
-            next_of(self.members.producers),
+            next_of(self.members.producers, self.authentication.may_send_to if self.authentication else None),
             self.settings,
             clock,
             self.announce,
@@ -139,7 +144,8 @@ class BrokerParts:
         self.destinations = Destinations(self.topics, self.settings, clock, self.announce)
         self.sending = self._sending()
         self.clients = self._clients()
-        self.turns = Turns(self.store, self.sending, self._hot_handlers(), settings.flow, clock, self.stats)
+        check = self.authentication.check if self.authentication else None
+        self.turns = Turns(self.store, self.sending, self._hot_handlers(), settings.flow, clock, self.stats, check)
         self.dispatcher = Dispatcher(self._tables(), ACCESS)
 
     # what parts ask of one another
@@ -155,6 +161,14 @@ class BrokerParts:
     def _topic_deleted(self, topic: str) -> None:
         self.arrivals.wake_topic(topic)
         self.stats.forget_topic(topic)
+
+    def _message_at(self, log_offset: int) -> StoredMessage | None:
+        """What lies inside a body may look like a message, but it would not say that it lies here."""
+        try:
+            message = self.store.message(log_offset)
+        except StoreDamaged:
+            return None
+        return message if message is not None and message.log_offset == log_offset else None
 
     def _found_at(self, address: Address) -> None:
         self.sending.set_address(address)
@@ -307,11 +321,13 @@ class BrokerParts:
     def _additions(self) -> list[Addition]:
         """What parts tell about themselves in the runtime info."""
         flow = self.settings.now.flow
+        refusals = [self.authentication.refusals.runtime_info] if self.authentication else []
         return [
             lambda: flow_info(self.turns.waiting, self.turns.gate, flow, self.clock.monotonic()),
             lambda: delay_info(self.delays.progress()),
             self.timers.runtime_info,
             self.clients.runtime_info,
+            *refusals,
         ]
 
     # life

@@ -55,7 +55,10 @@ class Registration:
         self._start_s = settings.now.register_timeout_ms / 1000
         # A line that leaves a call without an answer is taken for dead: the next try gets a new one.
         peer = PeerSettings(line=LineSettings(pause_reading=False), silence_s=self._start_s / 2)
-        self._pool = Pool(network=network, settings=PoolSettings(peer=peer))
+        tls = settings.now.name_server_tls
+        if tls.enabled and not tls.verify:
+            log.warning("name servers may be anybody: tls.client.authServer=false, so certificates are not looked at")
+        self._pool = Pool(network=network, tls=tls.load(), settings=PoolSettings(peer=peer))
         self._registries = [self._registry(address) for address in dict.fromkeys(settings.now.name_servers)]
         self._told_address: Address | None = None
         self._looked = False

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from pocketmq.access import setting_keys as access
 from pocketmq.broker.keys_without_effect import WITHOUT_EFFECT
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.errors import InvalidSetting
@@ -18,6 +21,7 @@ from pocketmq.model.setting_keys import (
     PATH,
     SWITCH,
     TEXT,
+    Consequence,
     Constant,
     Form,
     Key,
@@ -26,6 +30,7 @@ from pocketmq.model.setting_keys import (
     read_number,
 )
 from pocketmq.net.address import Address
+from pocketmq.protocol.signing import Credentials
 from pocketmq.store.commit_log import LOG_FOLDER
 from pocketmq.store.consume_queue import ENTRY_BYTES
 from pocketmq.store.settings import FlushMode
@@ -66,6 +71,22 @@ def _entries(text: str) -> int:
     return -(-read_number(text) // ENTRY_BYTES)
 
 
+def _credentials(text: str) -> Credentials | None:
+    """RocketMQ's form: `{"accessKey":"…","secretKey":"…"}`. What is wrong is told without the text, which has the secret."""
+    if not text:
+        return None
+    try:
+        told = msgspec.json.decode(text, type=dict[str, str])
+        return Credentials(told["accessKey"], told["secretKey"])
+    except (msgspec.MsgspecError, KeyError):
+        form = '{"accessKey":"…","secretKey":"…"}'
+        raise InvalidSetting(f"what it says is not of the form {form}") from None
+
+
+def _without_secret(credentials: Credentials) -> str:
+    return msgspec.json.encode({"accessKey": credentials.access_key, "secretKey": "***"}).decode()
+
+
 def _levels_text(levels: DelayLevels) -> str:
     words = []
     for level in range(1, len(levels) + 1):
@@ -82,6 +103,7 @@ _HOUR = Form(_hour, lambda hour: f"{hour:02}")
 _PERCENT = Form(_percent, lambda ratio: str(round(ratio * 100)))
 _QUEUE_BYTES = Form(_entries, lambda entries: str(entries * ENTRY_BYTES))
 _LEVELS = Form(DelayLevels, _levels_text)
+_CREDENTIALS = Form(_credentials, _without_secret)
 
 _AT_START: Final[dict[str, Key]] = {
     # who it is, where it listens, whom it tells
@@ -96,6 +118,15 @@ _AT_START: Final[dict[str, Key]] = {
     "vipChannelEnable": Key("vip_channel", SWITCH),
     "namesrvAddr": Key("name_servers", _ADDRESSES),
     "registerBrokerTimeoutMills": Key("register_timeout_ms", NUMBER),
+    # who may talk to it, and as whom it talks to name servers
+    **access.KEYS,
+    "innerClientAuthenticationCredentials": Key("credentials", _CREDENTIALS),
+    "useTLS": Key("name_server_tls.enabled", SWITCH),
+    "tls.client.trustCertPath": Key("name_server_tls.ca", PATH),
+    "tls.client.pinnedCertPath": Key("name_server_tls.pinned", PATH),
+    "tls.client.certPath": Key("name_server_tls.cert", PATH),
+    "tls.client.keyPath": Key("name_server_tls.key", PATH),
+    "tls.client.authServer": Key("name_server_tls.verify", SWITCH),
     # the store
     "storePathRootDir": Key("store.folder", PATH),
     "mappedFileSizeCommitLog": Key("store.log_file_bytes", NUMBER),
@@ -192,17 +223,13 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
 
 KEYS: Final[dict[str, Key]] = _AT_RUN_TIME | _AT_START
 
-_NO_AUTHENTICATION = "there is no authentication, and serving as if there were would open what you meant to close"
 _NO_REPLICATION = "there is no replication, each broker is a master by itself"
-CONSTANTS: Final[dict[str, Constant]] = {
+CONSTANTS: Final[dict[str, Constant | Consequence]] = {
     "brokerRole": Constant("ASYNC_MASTER", _NO_REPLICATION),
     "enableDLegerCommitLog": Constant("false", "a DLedger log has files of another format"),
     "enableControllerMode": Constant("false", _NO_REPLICATION),
     "storeType": Constant("default", "queues are plain files, there is no RocksDB"),
-    "aclEnable": Constant("false", _NO_AUTHENTICATION),
-    "authenticationEnabled": Constant("false", _NO_AUTHENTICATION),
-    "authorizationEnabled": Constant("false", _NO_AUTHENTICATION),
-    "useTLS": Constant("false", "connections are not encrypted"),
+    **access.CONSTANTS,
 }
 
 _SETTING_KEYS = SettingKeys[BrokerSettings]("broker", KEYS, without_effect=WITHOUT_EFFECT, constants=CONSTANTS)

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import msgspec
 
+from pocketmq.access.refusals import AuthenticationSettings
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import Perm
 from pocketmq.model.names import parse_topic
 from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles
+from pocketmq.protocol.signing import Credentials
 from pocketmq.store.settings import MIB, StoreSettings
 
 DEFAULT_PORT = 10911
@@ -101,8 +104,17 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Listen two ports below as well, where older clients send."""
     name_servers: tuple[Address, ...] = ()
     open_to_the_network_without_authentication: bool = False
-    """Needed to listen where other machines reach it: whoever does may read, send and administrate."""
+    """Needed to listen where other machines reach it without `accounts`: whoever does may read, send and administrate."""
     store: StoreSettings = StoreSettings(folder=DEFAULT_FOLDER)
+
+    # who may talk to it, and as whom it talks to name servers
+    accounts: Path | None = None
+    """The file of accounts, read at the start: every request must be signed by one of them. None: nobody is asked."""
+    authentication: AuthenticationSettings = AuthenticationSettings()
+    credentials: Credentials | None = None
+    """Requests to name servers are signed with them."""
+    tls: ServerTlsFiles = ServerTlsFiles()
+    name_server_tls: ClientTlsFiles = ClientTlsFiles()
 
     # what it allows
     permission: int = Perm.READ_WRITE
@@ -182,11 +194,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 10_000 <= self.register_interval_ms <= 60_000:
             raise InvalidSetting("register_interval_ms must be from 10000 to 60000; name servers forget after 120000")
-        if not self.address.is_loopback and not self.open_to_the_network_without_authentication:
+        if not self.address.is_loopback and not self.accounts and not self.open_to_the_network_without_authentication:
             raise InvalidSetting(
                 f"{self.host} can be reached by other machines, and there is no authentication: whoever reaches this "
-                f"broker may read, send and administrate. If that is meant, say so with {OPEN_FLAG} "
-                "(in code: open_to_the_network_without_authentication=True)"
+                "broker may read, send and administrate. Name accounts with --accounts FILE (in code: accounts=…); or, "
+                f"if that is meant, say so with {OPEN_FLAG} (in code: open_to_the_network_without_authentication=True)"
             )
 
     @property

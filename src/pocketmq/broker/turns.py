@@ -8,6 +8,9 @@
         the log looked at ── who waited too long refused ── classes served by turns, a few of each, within the same budget
 
 Sends that must be synced are answered when the sync that covers their turn is done: one sync for all turns since the last.
+
+Where requests must be signed, `check` looks at each before anything else happens to it, waiting included. A head has lost the
+signature, so all of them are decoded as commands then.
 """
 
 import asyncio
@@ -25,6 +28,7 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy
 from pocketmq.net.line import Line
 from pocketmq.net.peer import Peer
+from pocketmq.net.request import Check
 from pocketmq.protocol.api import API
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
 from pocketmq.protocol.connection import failure_reply
@@ -119,7 +123,10 @@ class Turns:
         settings: FlowSettings,
         clock: Clock,
         stats: PutStats,
+        check: Check | None = None,
     ) -> None:
+        self._check = check
+        self._decode_head = decode_head if check is None else _no_head
         self._store = store
         self._sends = sends
         self._serve: dict[type[Any], Serve] = {**serve, Command: self._handle}
@@ -148,6 +155,7 @@ class Turns:
         started = self._clock.monotonic()
         answers = _Answers(peer.line)
         left = _LOOK_EVERY
+        decode_head = self._decode_head
         try:
             for index, frame in enumerate(frames):
                 left -= 1
@@ -236,10 +244,12 @@ class Turns:
         if command.is_response:
             peer.handle(command)
             return None
-        make_head = _HEADS.get(command.code)
-        if make_head is None:
-            return command
         try:
+            if self._check is not None:
+                self._check(peer, command)
+            make_head = _HEADS.get(command.code)
+            if make_head is None:
+                return command
             ext = read_fields(API[RequestCode(command.code)].request, command.ext)
         except PocketMQError as error:
             peer.answer(command, failure_reply(command, error))
@@ -298,7 +308,7 @@ class Turns:
         """This turn has had its time: the rest waits, so that other connections get theirs."""
         try:
             for frame in frames:
-                head = decode_head(frame) or self._other(peer, frame)
+                head = self._decode_head(frame) or self._other(peer, frame)
                 if head is not None:
                     self._wait(kind_of(head), Waiting(peer, head, frame, since))
         finally:
@@ -429,3 +439,8 @@ class Turns:
 def _may_pass(error: StoreBusy) -> bool:
     """Whether it helps to wait a moment. An empty pool fills up again at once with what has waited."""
     return not isinstance(error, PoolEmpty)
+
+
+def _no_head(frame: Frame) -> Head | None:
+    """Where requests must be signed: a head would have lost the signature."""
+    return None

@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from pocketmq.access.accounts_file import read_accounts
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, OPEN_FLAG, BrokerSettings
-from pocketmq.cli.ready import flush_words, reached_by, show_banner, show_json
+from pocketmq.cli.access_options import accounts_option, tls_options
+from pocketmq.cli.ready import access_facts, access_words, flush_words, show_banner, show_json
 from pocketmq.cli.running import end_of_input, log_to_stderr, run_until_stopped
 from pocketmq.errors import BodyError, InvalidSetting, UsageError
 from pocketmq.files import DiskFiles
@@ -88,7 +90,17 @@ advertise_option = click.option(
     metavar="FILE",
     help="RocketMQ's broker.conf. Options given here count more than what it says.",
 )
-@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen where other machines reach it.")
+@accounts_option
+@click.option("--register-as", metavar="KEY", help="The account by which it registers with name servers.")
+@tls_options
+@click.option("--namesrv-tls", is_flag=True, help="Reach name servers by TLS, with certificates this system trusts.")
+@click.option(
+    "--namesrv-ca",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Reach name servers by TLS, with certificates that this one signed.",
+)
+@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
 @click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
 @click.option(
     "--until-end-of-input",
@@ -106,6 +118,14 @@ def broker(
     flush: str | None,
     given: tuple[str, ...],
     config: Path | None,
+    accounts: Path | None,
+    register_as: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    tls_mode: str | None,
+    namesrv_tls: bool,
+    namesrv_ca: Path | None,
     is_open: bool,
     as_json: bool,
     until_end_of_input: bool,
@@ -124,9 +144,16 @@ def broker(
         "brokerClusterName": cluster,
         "storePathRootDir": folder,
         "flushDiskType": flush and f"{flush.upper()}_FLUSH",
+        "accountsFile": _text(accounts),
+        "tls.server.certPath": _text(tls_cert),
+        "tls.server.keyPath": _text(tls_key),
+        "tls.server.trustCertPath": _text(tls_client_ca),
+        "tls.server.mode": tls_mode,
+        "useTLS": "true" if namesrv_tls or namesrv_ca else None,
+        "tls.client.trustCertPath": _text(namesrv_ca),
     }
     told = settings_given(given) | {key: text for key, text in options.items() if text is not None}
-    settings = _settings(config, told, is_open=is_open)
+    settings = _registering_as(register_as, _settings(config, told, is_open=is_open))
     log_to_stderr(settings.broker_name)
     run_until_stopped(
         Broker(settings),
@@ -135,12 +162,17 @@ def broker(
     )
 
 
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
 def _settings(config: Path | None, told: Mapping[str, str], *, is_open: bool) -> BrokerSettings:
     """What the command line told first, then the file, then defaults."""
     # While they are read it may listen anywhere: an option may still say that it shall not.
     base = BrokerSettings(
         name_servers=read_name_servers(os.environ.get(NAME_SERVERS_VARIABLE, "")),
         auto_create_topic=False,
+        accounts=Path(told["accountsFile"]) if "accountsFile" in told else None,
         open_to_the_network_without_authentication=True,
     )
     in_file = {} if config is None else _properties(config)
@@ -150,6 +182,17 @@ def _settings(config: Path | None, told: Mapping[str, str], *, is_open: bool) ->
         raise InvalidSetting(warnings[0])
     store = _store_settings(settings, in_file.keys() | told.keys())
     return replace(settings, store=store, open_to_the_network_without_authentication=is_open)
+
+
+def _registering_as(access_key: str | None, settings: BrokerSettings) -> BrokerSettings:
+    if access_key is None:
+        return settings
+    if settings.accounts is None:
+        raise InvalidSetting("--register-as names an account; say by --accounts in which file it is")
+    account = read_accounts(DiskFiles(), settings.accounts, os.environ).get(access_key)
+    if account is None:
+        raise InvalidSetting(f"--register-as {access_key}: there is no such account in {settings.accounts}")
+    return replace(settings, credentials=account.credentials)
 
 
 def _properties(path: Path) -> dict[str, str]:
@@ -190,7 +233,7 @@ def _show_banner(broker: Broker) -> None:
             "data": str(settings.store.folder),
             "flush": flush_words(settings.store.flush),
             "topics": "created by sending to them" if settings.auto_create_topic else "have to be created first",
-            "open to": reached_by(broker.address),
+            **access_words(broker.address, settings.accounts, settings.tls),
         },
     )
 
@@ -214,6 +257,6 @@ def _show_json(broker: Broker) -> None:
             "name_servers": [str(address) for address in settings.name_servers],
             "data": str(settings.store.folder),
             "flush": settings.store.flush,
-            "open_to_the_network": not broker.address.is_loopback,
+            **access_facts(broker.address, settings.accounts, settings.tls),
         },
     )

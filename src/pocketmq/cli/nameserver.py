@@ -6,7 +6,8 @@ from typing import Any
 import click
 import msgspec
 
-from pocketmq.cli.ready import reached_by, show_banner, show_json
+from pocketmq.cli.access_options import accounts_option, tls_options, with_tls
+from pocketmq.cli.ready import access_facts, access_words, show_banner, show_json
 from pocketmq.cli.running import log_to_stderr, run_until_stopped
 from pocketmq.errors import BodyError, InvalidSetting
 from pocketmq.files import DiskFiles
@@ -42,31 +43,54 @@ KV_CONFIG_FILE = "kvConfig.json"
     metavar="FILE",
     help="RocketMQ's namesrv.conf. Options given here count more than what it says.",
 )
-@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen where other machines reach it.")
+@accounts_option
+@tls_options
+@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
 @click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
 def nameserver(
-    host: str | None, port: int | None, folder: Path | None, config: Path | None, is_open: bool, as_json: bool
+    host: str | None,
+    port: int | None,
+    folder: Path | None,
+    config: Path | None,
+    accounts: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    tls_mode: str | None,
+    is_open: bool,
+    as_json: bool,
 ) -> None:
     """Run a name server until ctrl-C or SIGTERM.
 
     Brokers register with it, and clients ask it where topics are. It forgets brokers when they go; what it is told to
     remember (the KV config) is kept in DIR/kvConfig.json, the file of RocketMQ.
     """
-    settings = _settings(config, host=host, port=port, folder=folder, is_open=is_open)
+    settings = _settings(config, host=host, port=port, folder=folder, accounts=accounts, is_open=is_open)
+    tls = with_tls(settings.tls, tls_cert, tls_key, tls_client_ca, tls_mode)
+    settings = msgspec.structs.replace(settings, tls=tls)
     log_to_stderr()
     show = _show_json if as_json else _show_banner
     run_until_stopped(NameServer(settings), lambda server: show(server, settings))
 
 
 def _settings(
-    config: Path | None, *, host: str | None, port: int | None, folder: Path | None, is_open: bool
+    config: Path | None,
+    *,
+    host: str | None,
+    port: int | None,
+    folder: Path | None,
+    accounts: Path | None,
+    is_open: bool,
 ) -> NameServerSettings:
     """Options first, then the file, then defaults."""
     options: dict[str, Any] = {"host": host, "port": port, "kv_config_path": folder and folder / KV_CONFIG_FILE}
+    options["accounts"] = accounts
     given = {name: value for name, value in options.items() if value is not None}
     # While the file is read it may listen anywhere: an option may still say that it shall not.
     base = NameServerSettings(
-        kv_config_path=DEFAULT_FOLDER / KV_CONFIG_FILE, open_to_the_network_without_authentication=True
+        kv_config_path=DEFAULT_FOLDER / KV_CONFIG_FILE,
+        accounts=accounts,
+        open_to_the_network_without_authentication=True,
     )
     settings = base if config is None else _from_file(config, base)
     return msgspec.structs.replace(settings, open_to_the_network_without_authentication=is_open, **given)
@@ -88,7 +112,7 @@ def _show_banner(server: NameServer, settings: NameServerSettings) -> None:
         {
             "address": str(server.address),
             "KV config": str(settings.kv_config_path),
-            "open to": reached_by(server.address),
+            **access_words(server.address, settings.accounts, settings.tls),
         },
     )
 
@@ -102,6 +126,6 @@ def _show_json(server: NameServer, settings: NameServerSettings) -> None:
             "host": server.address.host,
             "port": server.address.port,
             "data": path and str(path.parent),
-            "open_to_the_network": not server.address.is_loopback,
+            **access_facts(server.address, settings.accounts, settings.tls),
         },
     )

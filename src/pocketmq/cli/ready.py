@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from rich.text import Text
 from pocketmq import __version__
 from pocketmq.cli.screen import screen
 from pocketmq.net.address import Address
+from pocketmq.net.tls import ServerTlsFiles, TlsMode
 from pocketmq.store.settings import FlushMode
 
 
@@ -29,9 +31,31 @@ def show_json(program: str, facts: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def reached_by(address: Address) -> str:
-    """Who can talk to somebody who listens there."""
-    return "this machine only" if address.is_loopback else "EVERYBODY who reaches it, without authentication"
+def access_words(address: Address, accounts: Path | None, tls: ServerTlsFiles) -> dict[str, str]:
+    """Who can talk to somebody who listens there, and who can listen to them."""
+    if accounts is not None:
+        who = f"{'this machine only' if address.is_loopback else 'everybody'}, signed by an account in {accounts}"
+    else:
+        who = "this machine only" if address.is_loopback else "EVERYBODY who reaches it, without authentication"
+    is_plain_at_home = address.is_loopback and tls.in_use is TlsMode.DISABLED
+    return {"open to": who} | ({} if is_plain_at_home else {"TLS": _tls_words(tls)})
+
+
+def access_facts(address: Address, accounts: Path | None, tls: ServerTlsFiles) -> dict[str, Any]:
+    """The same for scripts."""
+    return {
+        "open_to_the_network": not address.is_loopback,
+        "accounts": accounts and str(accounts),
+        "tls": tls.in_use.value,
+    }
+
+
+def _tls_words(tls: ServerTlsFiles) -> str:
+    if tls.in_use is TlsMode.DISABLED:
+        return "none: what is said can be read, and sent again, by who sees the network"
+    if tls.in_use is TlsMode.PERMISSIVE:
+        return "for those who speak it; others are served in plain text"
+    return "required, with a certificate of each client" if tls.client_ca else "required"
 
 
 def flush_words(flush: FlushMode) -> str:

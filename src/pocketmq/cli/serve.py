@@ -5,18 +5,20 @@ from typing import Any, NamedTuple
 
 import click
 
-from pocketmq.broker.settings import DEFAULT_FOLDER, OPEN_FLAG
+from pocketmq.broker.settings import DEFAULT_FOLDER, OPEN_FLAG, BrokerSettings
 from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
+from pocketmq.cli.access_options import accounts_option, tls_options, with_tls
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, set_option, settings_given
 from pocketmq.cli.broker_processes import MOST_BROKERS, BrokerPlan, BrokerProcesses, broker_name
-from pocketmq.cli.ready import flush_words, reached_by, show_banner, show_json
+from pocketmq.cli.ready import access_facts, access_words, flush_words, show_banner, show_json
 from pocketmq.cli.running import log_to_stderr, run_until_stopped
-from pocketmq.embedded.server import KV_CONFIG_PATH, LOG_SIZE_KEY, Server, check_keys
+from pocketmq.embedded.server import KV_CONFIG_PATH, LOG_SIZE_KEY, Server, check_keys, name_server_tls, registrar
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.nameserver.settings import DEFAULT_PORT as NAME_SERVER_PORT
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net.tls import ServerTlsFiles
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode
 
@@ -34,6 +36,8 @@ class Wishes(NamedTuple):
     folder: Path
     flush: str
     settings: dict[str, str]
+    accounts: Path | None
+    tls: ServerTlsFiles
     is_open: bool
 
 
@@ -82,7 +86,9 @@ class Wishes(NamedTuple):
     help="How many brokers. From 2 on, each is a process of its own.",
 )
 @set_option
-@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen where other machines reach it.")
+@accounts_option
+@tls_options
+@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
 @click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
 def serve(
     host: str,
@@ -93,6 +99,11 @@ def serve(
     flush: str,
     count: int,
     given: tuple[str, ...],
+    accounts: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    tls_mode: str | None,
     is_open: bool,
     as_json: bool,
 ) -> None:
@@ -102,7 +113,8 @@ def serve(
     name server. Topics are created by sending to them.
     """
     settings = settings_given(given) | ({"brokerIP1": advertise} if advertise else {})
-    wishes = Wishes(host, namesrv_port, broker_port, folder, flush, settings, is_open)
+    tls = with_tls(ServerTlsFiles(), tls_cert, tls_key, tls_client_ca, tls_mode)
+    wishes = Wishes(host, namesrv_port, broker_port, folder, flush, settings, accounts, tls, is_open)
     show = _show_json if as_json else _show_banner
     log_to_stderr()
     if count == 1:
@@ -123,6 +135,8 @@ def _in_one_process(wishes: Wishes) -> Server:
         broker_port=wishes.broker_port,
         flush=wishes.flush,
         settings=wishes.settings,
+        accounts=wishes.accounts,
+        tls=wishes.tls,
         open_to_the_network_without_authentication=wishes.is_open,
     )
 
@@ -135,6 +149,8 @@ def _in_processes(wishes: Wishes, count: int) -> BrokerProcesses:
         host=wishes.host,
         port=wishes.name_server_port,
         kv_config_path=wishes.folder / KV_CONFIG_PATH,
+        accounts=wishes.accounts,
+        tls=wishes.tls,
         open_to_the_network_without_authentication=wishes.is_open,
     )
     return BrokerProcesses(name_server, [_plan(wishes, number) for number in range(count)])
@@ -149,9 +165,29 @@ def _plan(wishes: Wishes, number: int) -> BrokerPlan:
         settings.setdefault(LOG_SIZE_KEY, str(EMBEDDED_LOG_FILE_BYTES))
     options = ["--host", wishes.host, "--port", str(port), "--flush", wishes.flush]
     options += [OPEN_FLAG] if wishes.is_open else []
+    options += _access_options(wishes)
     for key, text in settings.items():
         options += ["--set", f"{key}={text}"]
     return BrokerPlan(name, folder, options)
+
+
+def _access_options(wishes: Wishes) -> list[str]:
+    """A broker has the accounts and the certificate of the name server, and knows it by them."""
+    options = []
+    if wishes.accounts is not None:
+        cluster = wishes.settings.get("brokerClusterName", BrokerSettings().cluster)
+        options += ["--accounts", str(wishes.accounts)]
+        options += ["--register-as", registrar(wishes.accounts, cluster).access_key]
+    tls, towards = wishes.tls, name_server_tls(wishes.tls)
+    if towards.enabled:
+        options += ["--tls-mode", tls.mode.value, "--set", "useTLS=true"]
+    files = {"tls-cert": tls.cert, "tls-key": tls.key, "tls-client-ca": tls.client_ca}
+    for option, file in files.items():
+        options += [] if file is None else [f"--{option}", str(file)]
+    keys = {"pinnedCertPath": towards.pinned, "certPath": towards.cert, "keyPath": towards.key}
+    for key, file in keys.items():
+        options += [] if file is None else ["--set", f"tls.client.{key}={file}"]
+    return options
 
 
 def _brokers_of(server: Server) -> list[dict[str, Any]]:
@@ -167,7 +203,7 @@ def _show_banner(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]]
             **{broker["name"]: broker["address"] for broker in brokers},
             "data": str(wishes.folder),
             "flush": flush_words(FlushMode(wishes.flush)),
-            "open to": reached_by(Address(wishes.host, 0)),
+            **access_words(Address(wishes.host, 0), wishes.accounts, wishes.tls),
         },
     )
 
@@ -180,6 +216,6 @@ def _show_json(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]]) 
             "brokers": [{fact: broker[fact] for fact in ("name", "address", "data")} for broker in brokers],
             "data": str(wishes.folder),
             "flush": wishes.flush,
-            "open_to_the_network": not Address(wishes.host, 0).is_loopback,
+            **access_facts(Address(wishes.host, 0), wishes.accounts, wishes.tls),
         },
     )

@@ -13,6 +13,7 @@ from typing import Unpack
 
 from pocketmq.client.blocking_consumer import BlockingConsumer
 from pocketmq.client.consumer_settings import LitePullOptions, LitePullSettings
+from pocketmq.client.hooks import Hooks
 from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer, QueuesChanged
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
@@ -30,10 +31,14 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
         name_servers: str | Sequence[str] | None = None,
         *,
         on_queues_changed: QueuesChanged | None = None,
+        hooks: Iterable[Hooks] = (),
         **options: Unpack[LitePullOptions],
     ) -> None:
+        hooks = tuple(hooks)
         options["own_thread"] = False  # the shared loop is that thread
-        super().__init__(lambda: AsyncLitePullConsumer(name_servers, on_queues_changed=on_queues_changed, **options))
+        super().__init__(
+            lambda: AsyncLitePullConsumer(name_servers, on_queues_changed=on_queues_changed, hooks=hooks, **options)
+        )
 
     def __exit__(self, kind: object = None, *exc: object) -> None:
         if kind is None and self._core.is_running:

@@ -38,6 +38,7 @@ class Brokers:
         self._greet = greet
         self._addresses: dict[str, dict[int, Address]] = {}
         self._peers: dict[Address, Peer] = {}
+        self._listed: frozenset[str] = frozenset()
         self.offsets = OffsetCalls(self)
         self.messages = MessageCalls(self)
         self.members = MemberCalls(self)
@@ -53,9 +54,15 @@ class Brokers:
             if broker.broker_name:
                 self._addresses[broker.broker_name] = _parsed(broker.broker_addrs)
 
+    def learn_all(self, brokers: Iterable[BrokerData]) -> None:
+        """The whole cluster, for those who want to reach brokers of which no route speaks. The next list replaces this one."""
+        brokers = list(brokers)
+        self.learn(brokers)
+        self._listed = frozenset(broker.broker_name for broker in brokers if broker.broker_name)
+
     def keep_only(self, names: Iterable[str]) -> None:
-        """Forget the brokers that no route speaks of any more; lines to them end by being idle."""
-        kept = frozenset(names)
+        """Forget the brokers that neither a route nor the list speaks of any more; lines to them end by being idle."""
+        kept = self._listed.union(names)
         for name in [name for name in self._addresses if name not in kept]:
             del self._addresses[name]
         known = set(self.all_addresses())

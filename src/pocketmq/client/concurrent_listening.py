@@ -120,7 +120,7 @@ class ConcurrentListening:
         if listener is None:
             listener = self._listeners.of(messages[0])
         if listener is None:
-            self._conclude(owned, [Call(messages, RetryLater("no listener of this member is for its topic"), 0.0)])
+            self._conclude(owned, [Call(messages, RetryLater("no listener of this member is for its topic"), 0.0)], 0.0)
             return
         size = listener.batch_size or 1
         calls = [messages[at : at + size] for at in range(0, len(messages), size)]
@@ -155,11 +155,12 @@ class ConcurrentListening:
             return
         if job.notes is not None:
             self._events.after(job.notes, calls[0])
-        took_s = sum(call.took_s for call in calls) / len(calls)
-        self._mean_s = took_s if self._mean_s is None else _KEPT * self._mean_s + (1 - _KEPT) * took_s
-        self._conclude(job.owned, calls)
+        took_s = sum([call.took_s for call in calls])
+        mean_s = took_s / len(calls)
+        self._mean_s = mean_s if self._mean_s is None else _KEPT * self._mean_s + (1 - _KEPT) * mean_s
+        self._conclude(job.owned, calls, took_s)
 
-    def _conclude(self, owned: OwnedQueue, calls: Sequence[Call]) -> None:
+    def _conclude(self, owned: OwnedQueue, calls: Sequence[Call], took_s: float) -> None:
         """Done messages are finished, failed ones go their way."""
         done: list[StoredMessage] = []
         failed = 0
@@ -174,8 +175,7 @@ class ConcurrentListening:
                     failed += 1
                     self._fail(owned, message, verdict)
         self._finish(owned, done)
-        topic = owned.queue.topic
-        self._stats.note_consumed(topic, len(done), failed, sum(call.took_s for call in calls))
+        self._stats.note_consumed(owned.queue.topic, len(done), failed, took_s)
 
     def _verdicts(self, owned: OwnedQueue, call: Call) -> list[Verdict]:
         try:

@@ -14,9 +14,11 @@ from pocketmq.client.assignment import Assignment
 from pocketmq.client.consume_stats import SAMPLE_S, ConsumeStats
 from pocketmq.client.consumer_settings import SharingSettings
 from pocketmq.client.first_offsets import FirstOffsets
+from pocketmq.client.hooks import HookList
 from pocketmq.client.instance import Instance, Surroundings
 from pocketmq.client.offsets import LocalFolder, Offsets, offset_store
 from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.pull_events import PullEvents
 from pocketmq.client.pull_loop import PullLoops, PullWishes
 from pocketmq.client.pulling import Pulling
 from pocketmq.client.queue_locks import QueueLocks
@@ -45,8 +47,17 @@ class GroupMember:
 
     consume_type: ConsumeType
 
-    def __init__(self, settings: SharingSettings, around: Surroundings, *, with_retries: bool, is_stream: bool) -> None:
+    def __init__(
+        self,
+        settings: SharingSettings,
+        hooks: HookList,
+        around: Surroundings,
+        *,
+        with_retries: bool,
+        is_stream: bool,
+    ) -> None:
         self._settings = settings
+        self._hooks = hooks
         self._around = around
         self._clock = around.clock
         self._is_stream = is_stream
@@ -154,6 +165,7 @@ class GroupMember:
             self._pull_wishes(),
             self._subscription_of,
             self._arrived,
+            PullEvents(self._hooks, settings.group, settings.namespace),
         )
         self._assignment = Assignment(
             self._clock, self._offsets, first, self._pulls.begin, self._leaving, self._locks()

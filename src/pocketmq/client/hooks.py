@@ -3,6 +3,7 @@
     before_send ──► an attempt ──► after_send            once for each attempt, so a retried message is told of twice
     before_consume ──► a listener ──► after_consume      once for each call of a listener
     after_decision                                       a transaction was committed, rolled back, or left open
+    after_pull, after_pause, after_leave                 a queue was pulled, had to wait, or is not read any more
 
 A hook is a class with those of these methods that it wants. They run where the message is handled and must not wait. One that
 raises is logged and does no harm to the message: watching must never change what is watched.
@@ -36,6 +37,8 @@ class SendEvent(msgspec.Struct, kw_only=True):
     started_ms: int
     """By the wall clock; `started` is by the one that only grows."""
     started: float
+    attempt: int = 1
+    """Above 1: the message is sent once more, because an earlier attempt failed."""
     cost_ms: float = 0.0
     result: SendResult | None = None
     error: BaseException | None = None
@@ -69,6 +72,34 @@ class ConsumeEvent(msgspec.Struct, kw_only=True):
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class PullEvent(msgspec.Struct, kw_only=True):
+    """One pull that was answered."""
+
+    group: str
+    queue: MessageQueue
+    messages: int
+    cost_ms: float
+    """Also the time for which the broker held it, when there was nothing."""
+    lag: int
+    """Messages of the queue that are not done with: at the broker, and here."""
+
+
+class PauseEvent(msgspec.Struct, kw_only=True):
+    """A pull that had to wait."""
+
+    group: str
+    queue: MessageQueue
+    cause: str
+    """See `flow_limits.PauseCause`."""
+
+
+class LeaveEvent(msgspec.Struct, kw_only=True):
+    """A queue that this member does not read any more."""
+
+    group: str
+    queue: MessageQueue
+
+
 class Hooks:
     """All hooks by name; each does nothing. Inherit, and override those you want."""
 
@@ -87,6 +118,15 @@ class Hooks:
     def after_decision(self, event: DecisionEvent) -> None:
         """A transaction was decided."""
 
+    def after_pull(self, event: PullEvent) -> None:
+        """A pull was answered."""
+
+    def after_pause(self, event: PauseEvent) -> None:
+        """A pull had to wait, because of a limit or because somebody said so."""
+
+    def after_leave(self, event: LeaveEvent) -> None:
+        """A queue is read by another member from now on, or by nobody."""
+
 
 class HookList:
     """The hooks of one client, called in the order in which they were given. Empty lists cost one look."""
@@ -98,9 +138,13 @@ class HookList:
         self._before_consume = _overridden(hooks, "before_consume")
         self._after_consume = _overridden(hooks, "after_consume")
         self._after_decision = _overridden(hooks, "after_decision")
+        self._after_pull = _overridden(hooks, "after_pull")
+        self._after_pause = _overridden(hooks, "after_pause")
+        self._after_leave = _overridden(hooks, "after_leave")
         self.watch_sends = bool(self._before_send or self._after_send)
         self.watch_consumption = bool(self._before_consume or self._after_consume)
         self.watch_decisions = bool(self._after_decision)
+        self.watch_pulls = bool(self._after_pull or self._after_pause or self._after_leave)
 
     def before_send(self, event: SendEvent) -> None:
         _call(self._before_send, event)
@@ -116,6 +160,15 @@ class HookList:
 
     def after_decision(self, event: DecisionEvent) -> None:
         _call(self._after_decision, event)
+
+    def after_pull(self, event: PullEvent) -> None:
+        _call(self._after_pull, event)
+
+    def after_pause(self, event: PauseEvent) -> None:
+        _call(self._after_pause, event)
+
+    def after_leave(self, event: LeaveEvent) -> None:
+        _call(self._after_leave, event)
 
 
 def _overridden(hooks: Sequence[Hooks], name: str) -> tuple[Callable[[Any], None], ...]:

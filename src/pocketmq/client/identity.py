@@ -52,7 +52,7 @@ def client_id(settings: ClientSettings, *, stream: bool = False) -> str:
     """The name under which brokers know a client with these settings. `stream` is for clients that poll by themselves."""
     name = settings.instance_name
     if name == DEFAULT_INSTANCE and not settings.keeps_default_name:
-        name = _process.instance_name
+        name = _process.instance_name + settings.instance_mark
     unit = f"@{settings.unit_name}" if settings.unit_name else ""
     return f"{client_ip(settings)}@{name}{unit}{STREAM_MARK if stream else ''}"
 

@@ -23,8 +23,9 @@ from pocketmq.client.calling import is_async
 from pocketmq.client.received import readable
 from pocketmq.client.send_backs import original_topic
 from pocketmq.errors import InvalidSetting, UsageError
+from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import is_retry
+from pocketmq.model.names import RETRY_PREFIX
 
 Read = Callable[[StoredMessage], Any]
 """From a message to what a listener wants of it."""
@@ -57,25 +58,31 @@ class Listener:
 
     def arguments(self, messages: Sequence[StoredMessage]) -> tuple[Any, ...]:
         """What to call the function with, for messages as they came over the wire."""
-        seen = [as_seen(message, self.namespace) for message in messages]
         if self.batch_size is None:
-            return (seen[0],) if self._wants_messages_only else tuple(read(seen[0]) for read in self._reads)
+            message = as_seen(messages[0], self.namespace)
+            return (message,) if self._wants_messages_only else tuple(read(message) for read in self._reads)
+        seen = [as_seen(message, self.namespace) for message in messages]
         return (seen,) if self._wants_messages_only else tuple([read(one) for one in seen] for read in self._reads)
 
 
 def as_seen(message: StoredMessage, namespace: str | None) -> StoredMessage:
     """A message as listeners see it: of the topic that it was sent to, with its body not compressed any more."""
-    if is_retry(message.topic):
+    if message.topic.startswith(RETRY_PREFIX):
         message = replace(message, topic=original_topic(message))
+    if namespace is None and not message.sys_flag & SysFlag.COMPRESSED:
+        return message
     return readable(message, namespace)
 
 
 def _reads(function: Callable[..., Any], *, is_batch: bool) -> list[Read]:
     name = _name(function)
     try:
-        parameters = [one for one in inspect.signature(function).parameters.values() if one.kind in _POSITIONAL]
+        found = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return [_itself]  # written in C: it is called with messages
+        return [_itself]  # written in C, and does not say
+    parameters = [one for one in found if one.kind in _POSITIONAL]
+    if not parameters and any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in found):
+        return [_itself]
     needed = [one for one in parameters if one.default is inspect.Parameter.empty]
     if not parameters or len(needed) > 2:
         raise UsageError(f"listener {name} must take a message, or what is in it and then the message")
@@ -123,8 +130,14 @@ def _read(hint: Any, name: str) -> Read:
         return lambda message: validate(message.body)
     try:
         decode = msgspec.json.Decoder(hint).decode
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"listener {name} wants {hint}, which cannot be read from JSON: {error}") from None
+        is_known = not isinstance(msgspec.inspect.type_info(hint), msgspec.inspect.CustomType)
+    except (TypeError, ValueError):
+        is_known = False
+    if not is_known:
+        raise UsageError(
+            f"listener {name} wants {hint}, which cannot be read from JSON: annotate it as StoredMessage, bytes, str, "
+            "a dataclass, a TypedDict, a msgspec Struct or a pydantic model"
+        )
     return lambda message: decode(message.body)
 
 

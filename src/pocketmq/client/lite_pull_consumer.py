@@ -15,6 +15,7 @@ from typing import Unpack
 
 from pocketmq.client.async_consumer import AsyncConsumer
 from pocketmq.client.consumer_settings import LitePullOptions, LitePullSettings
+from pocketmq.client.hooks import Hooks
 from pocketmq.client.instance import Surroundings
 from pocketmq.client.lite_pull_member import Handed, LitePullMember
 from pocketmq.client.queue_names import QueueNames
@@ -32,7 +33,7 @@ QueuesChanged = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], 
 class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
     """A member of a consumer group that is polled. Options are those of `LitePullSettings`; `group` must be given.
 
-    `on_queues_changed` is called whenever queues were shared out anew.
+    `on_queues_changed` is called whenever queues were shared out anew. `hooks` hear of pulls.
     """
 
     def __init__(
@@ -40,11 +41,12 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
         name_servers: str | Sequence[str] | None = None,
         *,
         on_queues_changed: QueuesChanged | None = None,
+        hooks: Iterable[Hooks] = (),
         surroundings: Surroundings | None = None,
         **options: Unpack[LitePullOptions],
     ) -> None:
         settings = settings_of(LitePullSettings, name_servers, options)
-        super().__init__(settings, LitePullMember(settings, surroundings or Surroundings()))
+        super().__init__(settings, LitePullMember(settings, hooks, surroundings or Surroundings()))
         self._names = QueueNames(settings.namespace)
         self._on_queues_changed = on_queues_changed
 

@@ -12,8 +12,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from pocketmq.client.consumer_settings import LitePullSettings
 from pocketmq.client.group_member import GroupMember
+from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.instance import Surroundings
 from pocketmq.client.listener import as_seen
 from pocketmq.client.owned_queue import OwnedQueue
@@ -29,7 +32,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.heartbeat import ConsumeType
+from pocketmq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType
 
 
 class Handed:
@@ -49,8 +52,8 @@ class LitePullMember(GroupMember):
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
 
-    def __init__(self, settings: LitePullSettings, around: Surroundings) -> None:
-        super().__init__(settings, around, with_retries=False, is_stream=True)
+    def __init__(self, settings: LitePullSettings, hooks: Iterable[Hooks], around: Surroundings) -> None:
+        super().__init__(settings, HookList(hooks), around, with_retries=False, is_stream=True)
         self._lite = settings
         self._chosen = Chosen()
         self._is_assigned = False
@@ -140,6 +143,10 @@ class LitePullMember(GroupMember):
         if not self._is_assigned:
             return super().topics()
         return dict.fromkeys(queue.topic for queue in sorted(self._chosen.queues))
+
+    def heartbeat(self) -> ConsumerData:
+        """As Java's lite consumers say it, whatever they are set to: brokers do not act on it, but compare members."""
+        return replace(super().heartbeat(), consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
 
     def _subscription_of(self, queue: MessageQueue) -> Subscription | None:
         if not self._is_assigned:

@@ -25,6 +25,7 @@ from pocketmq.client.flow_limits import FlowLimits, PauseCounts, pause_cause
 from pocketmq.client.instance import Instance
 from pocketmq.client.offsets import Offsets
 from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.pull_events import PullEvents
 from pocketmq.client.pulling import Pulling, PullResult, PullStatus
 from pocketmq.errors import (
     FlowControl,
@@ -71,6 +72,7 @@ class PullLoops:
         wishes: PullWishes,
         subscription: Callable[[MessageQueue], Subscription | None],
         arrived: Callable[[OwnedQueue], None],
+        events: PullEvents,
     ) -> None:
         self._instance = instance
         self._clock = instance.clock
@@ -80,6 +82,7 @@ class PullLoops:
         self._wishes = wishes
         self._subscription = subscription
         self._arrived = arrived
+        self._events = events
         self._assignment: Assignment
         self.pauses = PauseCounts()
         self.is_paused = False
@@ -94,6 +97,12 @@ class PullLoops:
         owned.pulling = asyncio.get_running_loop().create_task(loop, name=f"pocketmq pulls of {owned.queue}")
 
     async def _run(self, owned: OwnedQueue) -> None:
+        try:
+            await self._pull_on(owned)
+        finally:
+            self._events.left(owned)
+
+    async def _pull_on(self, owned: OwnedQueue) -> None:
         if owned.flight.waiting:
             self._arrived(owned)  # it was to be given up, and is wanted again
         if owned.start_after_s:
@@ -136,6 +145,7 @@ class PullLoops:
             all_messages=self._held(),
         )
         if cause is not None:
+            self._events.paused(owned, cause)
             return self.pauses.note(cause) / 1000
         subscription = self._subscription(owned.queue)
         if subscription is None:
@@ -149,8 +159,10 @@ class PullLoops:
             committed=self._offsets.get(owned.queue) if self._wishes.tells_offsets else None,
             timeout_s=self._wishes.timeout_s,
         )
-        self._stats.note_pull(owned.queue.topic, len(result.messages), self._clock.monotonic() - began)
+        took_s = self._clock.monotonic() - began
+        self._stats.note_pull(owned.queue.topic, len(result.messages), took_s)
         await self._take(owned, result)
+        self._events.pulled(owned, result, took_s)
         return self._wishes.interval_s or 0.0
 
     async def _take(self, owned: OwnedQueue, result: PullResult) -> None:

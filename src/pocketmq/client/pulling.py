@@ -15,13 +15,16 @@ from typing import Final
 import msgspec
 
 from pocketmq.client.brokers import MASTER_ID
+from pocketmq.client.calls.messages import Pulled
 from pocketmq.client.instance import Instance
 from pocketmq.client.subscriptions import wanted_messages
 from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import RequestNotSupported
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
+from pocketmq.net.address import Address
 from pocketmq.protocol.api.pulling import PullMessage
 from pocketmq.protocol.record import decode_records
 
@@ -69,12 +72,15 @@ class Pulling:
         wait_ms: int,
     ) -> None:
         self._brokers = instance.brokers
+        self._heartbeats = instance.heartbeats
         self._group = group
         self._code = code
         self._flags = flags
         self._max_bytes = max_bytes
         self._wait_ms = wait_ms
         self._suggested: dict[MessageQueue, int] = {}
+        self._older: set[Address] = set()
+        """Brokers that know only the first kind of pull, as RocketMQ 4 does."""
 
     def forget(self, queue: MessageQueue) -> None:
         """Nobody pulls it any more."""
@@ -110,12 +116,23 @@ class Pulling:
             expression_type=subscription.expression_type,
             max_msg_bytes=self._max_bytes,
         )
-        pulled = await self._brokers.messages.pull(
-            address, queue.broker_name, header, timeout_s=timeout_s, code=self._code
-        )
+        # A broker that has not handled our last heartbeat yet takes the pull for one of another subscription, and refuses it.
+        await self._heartbeats.wait_heard(address)
+        pulled = await self._ask(address, queue.broker_name, header, timeout_s)
         told = pulled.header
         self._suggested[queue] = told.suggest_which_broker_id
         messages: Sequence[StoredMessage] = ()
         if pulled.code == ResponseCode.SUCCESS:
             messages = wanted_messages(subscription, decode_records(pulled.records))
         return PullResult(_STATUSES[pulled.code], told.next_begin_offset, told.min_offset, told.max_offset, messages)
+
+    async def _ask(self, address: Address, broker_name: str, header: PullMessage, timeout_s: float) -> Pulled:
+        ask = self._brokers.messages.pull
+        if address not in self._older:
+            try:
+                return await ask(address, broker_name, header, timeout_s=timeout_s, code=self._code)
+            except RequestNotSupported:
+                if self._code is RequestCode.PULL_MESSAGE:
+                    raise
+                self._older.add(address)
+        return await ask(address, broker_name, header, timeout_s=timeout_s)

@@ -48,10 +48,10 @@ class PushMember(GroupMember):
         hooks: Iterable[Hooks],
         around: Surroundings,
     ) -> None:
-        super().__init__(settings, around, with_retries=not settings.broadcast, is_stream=False)
-        self._push = settings
         self._tracer = Tracer(settings, settings.group, Traced.CONSUMPTION, around) if settings.trace else None
-        self._hooks = HookList((*hooks, self._tracer) if self._tracer is not None else hooks)
+        all_hooks = HookList((*hooks, self._tracer) if self._tracer is not None else hooks)
+        super().__init__(settings, all_hooks, around, with_retries=not settings.broadcast, is_stream=False)
+        self._push = settings
         self.loop: asyncio.AbstractEventLoop | None = None
         self._listeners = Listeners()
         self._direct: dict[Job, asyncio.Future[None]] = {}

@@ -194,7 +194,7 @@ class Sender:
             made += 1
             result = None
             try:
-                result = await self._attempt(out, queue, deadline)
+                result = await self._attempt(out, queue, deadline, made)
                 if result.status is SendStatus.SEND_OK or not self._retries.when_not_stored:
                     return result
                 failure: PocketMQError = error_for(ResponseCode[result.status], "stored, but not safely")
@@ -220,9 +220,9 @@ class Sender:
             chance=self._dice.random(),
         )
 
-    async def _attempt(self, out: Outgoing, queue: MessageQueue, deadline: float) -> SendResult:
+    async def _attempt(self, out: Outgoing, queue: MessageQueue, deadline: float, number: int) -> SendResult:
         address = self._brokers.master(queue.broker_name)
-        event = self._before(out, queue, address)
+        event = self._before(out, queue, address, number)
         try:
             peer = await self._usable_peer(address, deadline)
             left_s = round(deadline - asyncio.get_running_loop().time(), 3)
@@ -325,7 +325,7 @@ class Sender:
 
     # who is told of an attempt
 
-    def _before(self, out: Outgoing, queue: MessageQueue, address: Address) -> SendEvent:
+    def _before(self, out: Outgoing, queue: MessageQueue, address: Address, attempt: int = 1) -> SendEvent:
         event = SendEvent(
             group=self._group,
             messages=out.messages,
@@ -336,6 +336,7 @@ class Sender:
             body_bytes=len(out.body),
             started_ms=self._clock.now_ms(),
             started=self._clock.monotonic(),
+            attempt=attempt,
         )
         self._hooks.before_send(event)
         return event

@@ -132,6 +132,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the default instance name is used as it is, instead of standing for one of this process."""
         return False
 
+    @property
+    def instance_mark(self) -> str:
+        """Behind the default instance name of this process: keeps clients of a kind apart from all others."""
+        return ""
+
 
 class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
     """What a producer needs beside that."""

@@ -17,6 +17,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from pocketmq.access.accounts_file import read_accounts
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import BrokerSettings
@@ -26,6 +27,8 @@ from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.own_host import reachable
 from pocketmq.net.portal import Portal
+from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles, TlsMode
+from pocketmq.protocol.signing import Credentials
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode, StoreSettings
 
@@ -38,6 +41,10 @@ GIVEN_OTHERWISE = {
     "listenPort": "the broker's port",
     "namesrvAddr": "the name server's port",
     "flushDiskType": "the flush mode",
+    "accountsFile": "the accounts",
+    **dict.fromkeys(
+        ("tls.server.mode", "tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath"), "the TLS files"
+    ),
 }
 """Keys that would contradict what a server is told otherwise."""
 
@@ -46,6 +53,9 @@ class Server:
     """A name server and a broker. `settings` are RocketMQ's, as in broker.conf: `{"transactionTimeOut": 2000}`.
 
     Port 0 is any free one. Topics are created by sending to them. Any number of servers may run at once; each is used once.
+
+    `accounts` is a file: both take signed requests only, and the broker registers as the first account in it that may. With
+    `tls`, both listen with this certificate.
     """
 
     def __init__(
@@ -57,20 +67,29 @@ class Server:
         broker_port: int = 0,
         flush: str = FlushMode.ASYNC,
         settings: Mapping[str, str | int | bool] | None = None,
+        accounts: str | os.PathLike[str] | None = None,
+        tls: ServerTlsFiles | None = None,
         open_to_the_network_without_authentication: bool = False,
     ) -> None:
         self._data = None if data is None else Path(data)
+        accounts = None if accounts is None else Path(accounts)
+        tls = tls or ServerTlsFiles()
         self._names_log_size = LOG_SIZE_KEY in (settings or {})
         self._name_server_settings = NameServerSettings(
             host=host,
             port=name_server_port,
             kv_config_path=self._data and self._data / KV_CONFIG_PATH,
+            accounts=accounts,
+            tls=tls,
             open_to_the_network_without_authentication=open_to_the_network_without_authentication,
         )
         base = BrokerSettings(
             host=host,
             port=broker_port,
             store=StoreSettings(folder=Path(), log_file_bytes=EMBEDDED_LOG_FILE_BYTES, flush=_flush_mode(flush)),
+            accounts=accounts,
+            tls=tls,
+            name_server_tls=name_server_tls(tls),
             open_to_the_network_without_authentication=open_to_the_network_without_authentication,
         )
         self._broker_settings = _with_keys(base, settings or {})
@@ -141,7 +160,10 @@ class Server:
         found = None if self._names_log_size else find_log_file_bytes(DiskFiles(), store.folder)
         if found is not None:
             store = replace(store, log_file_bytes=found)
-        return replace(settings, store=store, name_servers=(reachable(name_server.address),))
+        credentials = settings.credentials or (
+            None if settings.accounts is None else registrar(settings.accounts, settings.cluster)
+        )
+        return replace(settings, store=store, name_servers=(reachable(name_server.address),), credentials=credentials)
 
     @property
     def _started_broker(self) -> Broker:
@@ -155,6 +177,25 @@ def _flush_mode(text: str) -> FlushMode:
         return FlushMode(text)
     except ValueError:
         raise InvalidSetting(f"flush={text!r} is none; choose 'async' or 'sync'") from None
+
+
+def name_server_tls(tls: ServerTlsFiles) -> ClientTlsFiles:
+    """How a broker reaches a name server that shows the same certificate."""
+    if tls.in_use is TlsMode.DISABLED:
+        return ClientTlsFiles()
+    shown = (tls.cert, tls.key) if tls.client_ca else (None, None)
+    return ClientTlsFiles(enabled=True, pinned=tls.cert, cert=shown[0], key=shown[1])
+
+
+def registrar(accounts: Path, cluster: str) -> Credentials:
+    """By which a broker registers with a name server that knows the same accounts."""
+    found = read_accounts(DiskFiles(), accounts, os.environ).registrar(cluster)
+    if found is None:
+        raise InvalidSetting(
+            f"accounts in {accounts}: none may register brokers; give one "
+            f'clusters = {{ "{cluster}" = ["Update"] }}, or admin = true'
+        )
+    return found.credentials
 
 
 def check_keys(names: Iterable[str]) -> None:

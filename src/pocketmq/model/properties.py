@@ -95,15 +95,12 @@ def raw_property(raw: bytes, name: bytes) -> bytes | None:
     of its messages, so these have two unique keys.
     """
     mark = name + b"\x01"
-    found = raw.rfind(b"\x02" + mark)
-    if found >= 0:
-        start = found + 1 + len(mark)
-    elif raw.startswith(mark):
-        start = len(mark)
-    else:
-        return None
-    end = raw.find(b"\x02", start)
-    return (raw[start:] if end < 0 else raw[start:end]) or None
+    before, found, behind = raw.rpartition(mark)
+    if before and before[-1] != 2:  # the end of a longer name: look for the name itself
+        _, found, behind = raw.rpartition(b"\x02" + mark)
+        if not found and raw.startswith(mark):
+            found, behind = mark, raw[len(mark) :]
+    return (behind.partition(b"\x02")[0] or None) if found else None
 
 
 def format_properties(properties: Mapping[str, str]) -> str:

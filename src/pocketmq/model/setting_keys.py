@@ -72,6 +72,19 @@ class Constant(NamedTuple):
     text: str
     why: str
 
+    def told(self, settings: msgspec.Struct) -> str:
+        return self.text
+
+
+class Consequence(NamedTuple):
+    """What a key of RocketMQ says here, as it follows from the settings. A file that says something else is refused."""
+
+    follows: Callable[[Any], str]
+    why: str
+
+    def told(self, settings: msgspec.Struct) -> str:
+        return self.follows(settings)
+
 
 class ReadKeys(NamedTuple, Generic[S]):
     """Settings from a file, and a sentence for each key that had no effect."""
@@ -89,7 +102,7 @@ class SettingKeys(Generic[S]):
         keys: Mapping[str, Key],
         *,
         without_effect: Mapping[str, str],
-        constants: Mapping[str, Constant] | None = None,
+        constants: Mapping[str, Constant | Consequence] | None = None,
     ) -> None:
         self._program = program
         self._keys = keys
@@ -100,9 +113,10 @@ class SettingKeys(Generic[S]):
         """`base` with what the properties say. UsageError for a value that cannot be."""
         honoured = {name: text for name, text in properties.items() if name in self._keys}
         others = {name: text.strip() for name, text in properties.items() if name not in self._keys}
-        for name in self._constants.keys() & others.keys():
-            self._check_constant(name, others.pop(name))
-        return ReadKeys(self._replaced(base, honoured), [self._warning(name) for name in others])
+        settings = self._replaced(base, honoured)
+        for name in sorted(self._constants.keys() & others.keys()):
+            self._check_constant(name, others.pop(name), settings)
+        return ReadKeys(settings, [self._warning(name) for name in others])
 
     def change(self, settings: S, properties: Mapping[str, str]) -> S:
         """The settings after a request to change some while running. NoPermission names a key that must not be changed so."""
@@ -118,7 +132,7 @@ class SettingKeys(Generic[S]):
 
     def write(self, settings: S) -> dict[str, str]:
         """Every key that is honoured, with its value now; those without a value are left out."""
-        told = {name: constant.text for name, constant in self._constants.items()}
+        told = {name: constant.told(settings) for name, constant in self._constants.items()}
         for name, key in self._keys.items():
             value = _value(settings, key.field)
             if value is not None:
@@ -143,11 +157,12 @@ class SettingKeys(Generic[S]):
         except ValueError as error:
             raise InvalidSetting(f"{name}={text[:SHOWN_CHARS]} is not {error}") from None
 
-    def _check_constant(self, name: str, text: str) -> None:
+    def _check_constant(self, name: str, text: str, settings: S) -> None:
         constant = self._constants[name]
-        if text.lower() != constant.text.lower():
+        told = constant.told(settings)
+        if text.lower() != told.lower():
             raise InvalidSetting(
-                f"{name}={text[:SHOWN_CHARS]} cannot be: {constant.why}. Say {name}={constant.text}, or leave it out"
+                f"{name}={text[:SHOWN_CHARS]} cannot be: {constant.why}. Say {name}={told}, or leave it out"
             )
 
     def _warning(self, name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Self
 
 import msgspec
 
+from pocketmq.access.authentication import Authentication, authentication_by
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.files import DiskFiles, Files
@@ -47,15 +48,20 @@ class NameServer:
         files: Files | None = None,
     ) -> None:
         settings = settings or NameServerSettings()
+        files = files or DiskFiles()
         self._settings = SettingsInUse(settings)
         self._clock = clock or SystemClock()
+        self.authentication: Authentication | None = authentication_by(
+            settings.accounts, files, ACCESS, self._clock, settings.authentication
+        )
         self._routes = RouteTable(settings.limits, timeout_s=settings.broker_timeout_ms / 1000)
-        self._kv_config = KvConfig(files or DiskFiles(), settings.kv_config_path, _kv_limits(settings))
+        self._kv_config = KvConfig(files, settings.kv_config_path, _kv_limits(settings))
         self._scan: asyncio.TimerHandle | None = None
         self._server = Server(
             settings.address,
             serve=self._dispatcher().serve,
             on_lost=self._forget,
+            tls=settings.tls.load(),
             network=network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
             settings=_server_settings(settings),
         )
@@ -105,6 +111,7 @@ class NameServer:
                 SettingHandlers(self._settings).table(),
             ],
             ACCESS,
+            check=self.authentication.check if self.authentication else None,
         )
 
     def _scan_later(self) -> None:

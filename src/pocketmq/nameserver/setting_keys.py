@@ -5,10 +5,11 @@ them. What is done with them is in `model.setting_keys`.
 from collections.abc import Mapping
 from typing import Final
 
+from pocketmq.access import setting_keys as access
 from pocketmq.model.setting_keys import NUMBER, PATH, REFUSED, SWITCH, TEXT, Key, ReadKeys, SettingKeys
 from pocketmq.nameserver.settings import NameServerSettings
 
-__all__ = ["KEYS", "NOT_HONOURED", "REFUSED", "change_keys", "read_keys", "write_keys"]
+__all__ = ["CONSTANTS", "KEYS", "NOT_HONOURED", "REFUSED", "change_keys", "read_keys", "write_keys"]
 
 KEYS: Final[dict[str, Key]] = {
     # RocketMQ's own
@@ -26,6 +27,8 @@ KEYS: Final[dict[str, Key]] = {
     "enableTopicList": Key("enable_topic_list", SWITCH, at_run_time=True),
     "needWaitForService": Key("need_wait_for_service", SWITCH, at_run_time=True),
     "waitSecondsForService": Key("wait_seconds_for_service", NUMBER, at_run_time=True),
+    # who may talk to it
+    **access.KEYS,
     # PocketMQ's
     "brokerTimeoutMillis": Key("broker_timeout_ms", NUMBER),
     "maxConnections": Key("max_connections", NUMBER),
@@ -36,6 +39,8 @@ KEYS: Final[dict[str, Key]] = {
     "maxKvEntries": Key("max_kv_entries", NUMBER),
     "maxKvValueChars": Key("max_kv_value_chars", NUMBER),
 }
+
+CONSTANTS: Final = access.CONSTANTS
 
 _THREADS = "one event loop serves everything, there are no thread pools"
 _BUFFERS = "the operating system and net settings decide"
@@ -79,7 +84,7 @@ NOT_HONOURED: Final[dict[str, str]] = {
 }
 """Keys of RocketMQ that change nothing here, and why."""
 
-_SETTING_KEYS = SettingKeys[NameServerSettings]("name server", KEYS, without_effect=NOT_HONOURED)
+_SETTING_KEYS = SettingKeys[NameServerSettings]("name server", KEYS, without_effect=NOT_HONOURED, constants=CONSTANTS)
 
 
 def read_keys(properties: Mapping[str, str], base: NameServerSettings | None = None) -> ReadKeys[NameServerSettings]:

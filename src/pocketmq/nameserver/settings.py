@@ -4,10 +4,12 @@ from pathlib import Path
 
 import msgspec
 
+from pocketmq.access.refusals import AuthenticationSettings
 from pocketmq.errors import InvalidSetting
 from pocketmq.nameserver.limits import RouteLimits
 from pocketmq.nameserver.routes import BROKER_TIMEOUT_S
 from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net.tls import ServerTlsFiles
 
 DEFAULT_PORT = 9876
 OPEN_FLAG = "--open-to-the-network-without-authentication"
@@ -21,9 +23,15 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = DEFAULT_PORT
     """0 means any free one."""
     open_to_the_network_without_authentication: bool = False
-    """Needed to listen where other machines reach it: whoever does may register brokers and change routes."""
+    """Needed to listen where others reach it without `accounts`: whoever does may register brokers and change routes."""
     kv_config_path: Path | None = None
     """The file of the KV config; None keeps it in memory only."""
+
+    # who may talk to it
+    accounts: Path | None = None
+    """The file of accounts, read at the start: every request must be signed by one of them. None: nobody is asked."""
+    authentication: AuthenticationSettings = AuthenticationSettings()
+    tls: ServerTlsFiles = ServerTlsFiles()
 
     # brokers
     broker_timeout_ms: int = int(BROKER_TIMEOUT_S * 1000)
@@ -76,11 +84,11 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidSetting(f"name server setting {name} = {value} must be above 0")
         if not 0 <= self.port <= LARGEST_PORT:
             raise InvalidSetting(f"port {self.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}")
-        if not self.address.is_loopback and not self.open_to_the_network_without_authentication:
+        if not self.address.is_loopback and not self.accounts and not self.open_to_the_network_without_authentication:
             raise InvalidSetting(
-                f"{self.host} can be reached by other machines, and there is no authentication: whoever reaches this "
-                f"name server may register brokers and change routes. If that is meant, say so with {OPEN_FLAG} "
-                "(in code: open_to_the_network_without_authentication=True)"
+                f"{self.host} can be reached by other machines, and there is no authentication: whoever reaches this name "
+                "server may register brokers and change routes. Name accounts with --accounts FILE (in code: accounts=…); or, "
+                f"if that is meant, say so with {OPEN_FLAG} (in code: open_to_the_network_without_authentication=True)"
             )
 
     @property

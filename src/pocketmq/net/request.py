@@ -31,5 +31,8 @@ class Reply(NamedTuple):
     remark: str | None = None
 
 
+Check = Callable[[Peer, Command], None]
+"""Looks at a request before it is served, and raises what it is to be refused with."""
+
 Handler = Callable[[Request[Any]], Reply | Coroutine[Any, Any, Reply]]
 """Answers at once, or later when it has to wait for the disk or for somebody else."""

@@ -14,8 +14,10 @@ from pathlib import Path
 import msgspec
 
 from pocketmq.errors import InvalidSetting
+from pocketmq.files import DiskFiles
 
 TLS_FIRST_BYTE = b"\x16"
+_PEM_END = "-----END CERTIFICATE-----"
 
 
 class TlsMode(StrEnum):
@@ -33,6 +35,65 @@ class ServerTls(msgspec.Struct, frozen=True):
     mode: TlsMode = TlsMode.PERMISSIVE
 
 
+class ServerTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server shows and asks for, by files. Without a certificate there is no TLS.
+
+    With one, plain text is turned away, unless the mode is permissive.
+    """
+
+    cert: Path | None = None
+    key: Path | None = None
+    """None: it is in the file of the certificate."""
+    client_ca: Path | None = None
+    """Who must have signed the certificate that each client shows. None: clients show none."""
+    mode: TlsMode = TlsMode.ENFORCING
+
+    def __post_init__(self) -> None:
+        if self.cert is None and (self.key or self.client_ca):
+            raise InvalidSetting("TLS: a key or an authority for clients is named, but no certificate of the server")
+        if self.client_ca is not None and self.mode is TlsMode.PERMISSIVE:
+            raise InvalidSetting("TLS: clients cannot be made to show a certificate where plain text is let in as well")
+
+    @property
+    def in_use(self) -> TlsMode:
+        return TlsMode.DISABLED if self.cert is None else self.mode
+
+    def load(self) -> ServerTls | None:
+        """Read the files; InvalidSetting when they cannot be used."""
+        if self.cert is None or self.in_use is TlsMode.DISABLED:
+            return None
+        return ServerTls(server_context(self.cert, self.key, client_ca=self.client_ca), self.mode)
+
+
+class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """How somebody connects: whom it trusts, and what it shows."""
+
+    enabled: bool = False
+    ca: Path | None = None
+    """Who must have signed the server's certificate. None: an authority that this system knows."""
+    cert: Path | None = None
+    key: Path | None = None
+    """Shown to a server that asks who we are."""
+    verify: bool = True
+    """Without it, anybody may be the server."""
+    pinned: Path | None = None
+    """The one certificate that the server must show, whoever signed it and whatever name is in it."""
+
+    def __post_init__(self) -> None:
+        if not self.enabled and (self.ca or self.cert or self.key or self.pinned or not self.verify):
+            raise InvalidSetting("TLS: it is said whom to trust or what to show, but not that TLS is to be used")
+        if self.pinned and (self.ca or not self.verify):
+            raise InvalidSetting("TLS: either one certificate is trusted, or those of an authority, or any")
+
+    def load(self) -> ssl.SSLContext | None:
+        """Read the files; InvalidSetting when they cannot be used."""
+        if not self.enabled:
+            return None
+        if self.pinned is not None:
+            return pinned_context(self.pinned, cert=self.cert, key=self.key)
+        return client_context(self.ca, cert=self.cert, key=self.key, verify=self.verify)
+
+
 def client_context(
     ca: Path | str | None = None, *, cert: Path | str | None = None, key: Path | str | None = None, verify: bool = True
 ) -> ssl.SSLContext:
@@ -48,6 +109,24 @@ def client_context(
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    if cert is not None:
+        _load_chain(context, cert, key)
+    return context
+
+
+def pinned_context(
+    pinned: Path | str, *, cert: Path | str | None = None, key: Path | str | None = None
+) -> ssl.SSLContext:
+    """For connecting to a server that shows exactly the first certificate in the file `pinned`, whatever name is in it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # this one is trusted by itself, not by who signed it
+    try:
+        first, end, _ = DiskFiles().read(Path(pinned)).decode("ascii", "replace").partition(_PEM_END)
+        context.load_verify_locations(cadata=first + end)
+    except (OSError, ValueError) as error:
+        raise InvalidSetting(f"TLS: cannot read the certificate in {pinned}: {error}") from error
     if cert is not None:
         _load_chain(context, cert, key)
     return context

@@ -16,6 +16,7 @@ from pocketmq.errors import ProtocolError
 from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
+from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import unwrap
 from pocketmq.model.queue import QueueRange
 from pocketmq.protocol.record import decode_record
@@ -171,6 +172,10 @@ def _unwrapped(topics: Any, namespace: str) -> Any:
     return bare.take(encoded.indices)
 
 
+def _offset_id(message: StoredMessage) -> str:
+    return offset_id(message.packed_store_host, message.log_offset & 2**64 - 1)  # a damaged one may be below 0
+
+
 def _micros(ms: int) -> int:
     return min(max(ms, -MAX_MS), MAX_MS) * 1000
 
@@ -179,7 +184,7 @@ _ODD_COLUMNS: Final[dict[Name, Callable[[StoredMessage], Any]]] = {
     Name.TOPIC: lambda message: message.topic,
     Name.QUEUE_ID: lambda message: message.queue_id,
     Name.QUEUE_OFFSET: lambda message: message.queue_offset,
-    Name.MSG_ID: lambda message: message.message_id,
+    Name.MSG_ID: lambda message: message.properties.get(names.UNIQ_KEY) or _offset_id(message),
     Name.KEYS: lambda message: message.properties.get(names.KEYS),
     Name.TAGS: lambda message: message.tags,
     Name.VALUE: lambda message: message.body,

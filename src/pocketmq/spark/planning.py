@@ -14,8 +14,10 @@ import msgspec
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model.subscription import Subscription
 from pocketmq.spark.connection_options import Connection
-from pocketmq.spark.read_options import ReadOptions
+from pocketmq.spark.read_options import ReadOptions, wanted_of
+from pocketmq.spark.schema import Name
 
 MAX_PARTITIONS: Final = 100_000
 
@@ -24,6 +26,7 @@ class ReadPartition(msgspec.Struct, frozen=True):
     """What one task reads, with everything that it needs for it: the process that runs it knows nothing else."""
 
     slices: tuple[QueueRange, ...]
+    columns: tuple[Name, ...]
     connection: Connection
     group: str
     filter_tags: str | None
@@ -39,20 +42,30 @@ class ReadPartition(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return sum(map(len, self.slices))
 
+    def subscription(self, topic: str) -> Subscription:
+        """What is wanted of a topic."""
+        return wanted_of(topic, self.filter_tags, self.filter_sql)
+
 
 def plan_partitions(
     ranges: Sequence[QueueRange],
+    columns: Sequence[Name],
     options: ReadOptions,
     *,
     cores: int,
     bytes_per_message: Mapping[MessageQueue, int] | None = None,
+    pushed_tags: str | None = None,
 ) -> list[ReadPartition]:
-    """The partitions of a read. `cores` bounds their number unless options say otherwise."""
+    """The partitions of a read. `cores` bounds their number unless options say otherwise.
+
+    `pushed_tags` is the expression of a filter of the query that brokers apply; it can only be if no option has one.
+    """
     total = sum(map(len, ranges))
     count = partition_count(total, options, cores)
     # A bound on messages is kept only if messages are what is shared out evenly.
     weights = {} if options.max_records_per_partition is not None else bytes_per_message or {}
-    return [_partition(slices, options) for slices in cut_evenly(ranges, count, weights)]
+    tags = pushed_tags if pushed_tags is not None else options.filter_tags
+    return [_partition(slices, tuple(columns), tags, options) for slices in cut_evenly(ranges, count, weights)]
 
 
 def partition_count(total: int, options: ReadOptions, cores: int) -> int:
@@ -90,12 +103,15 @@ def cut_evenly(
     return [tuple(group) for group in groups if group]
 
 
-def _partition(slices: tuple[QueueRange, ...], options: ReadOptions) -> ReadPartition:
+def _partition(
+    slices: tuple[QueueRange, ...], columns: tuple[Name, ...], tags: str | None, options: ReadOptions
+) -> ReadPartition:
     return ReadPartition(
         slices,
+        columns,
         options.connection,
         options.pull_group,
-        options.filter_tags,
+        tags,
         options.filter_sql,
         options.pull_messages,
         options.pull_bytes,

@@ -16,6 +16,8 @@ from pocketmq.spark.records import Bytes, Numbers, Switches
 _TURNS: Final = np.frombuffer(b"\x01\x02", np.uint16)[0]
 _HIGH_BIT: Final = 0b1000_0000
 _FIRST_TWO_BITS: Final = 0b1100_0000
+_MAX_SPARE: Final = 16
+"""How many places for names a row may have for each name that it has."""
 
 
 class PropertyTexts:
@@ -136,14 +138,17 @@ class PropertyTable:
         They do repeat in messages sent in batches: RocketMQ 5 appends the properties of the batch to those of each.
         """
         marks = self._owners * len(self._known) + self._names
-        sorted_marks = np.sort(marks)
-        begins = np.flatnonzero(np.concatenate(([True], sorted_marks[1:] != sorted_marks[:-1])))
-        if len(begins) >= len(marks):
+        if self._rows * len(self._known) > _MAX_SPARE * len(marks):  # almost every name is a new one
+            marks = np.unique(marks, return_inverse=True)[1]
+        counts = np.bincount(marks)
+        if counts.max(initial=0) < 2:
             return None
-        order = np.argsort(marks, kind="stable")
-        first_entries, last_entries = order[begins], order[np.concatenate((begins[1:], [len(marks)])) - 1]
-        by_place = np.argsort(first_entries)
-        return first_entries[by_place], last_entries[by_place]
+        entries = np.arange(len(marks))
+        firsts, lasts = np.zeros_like(counts), np.zeros_like(counts)
+        firsts[marks[::-1]] = entries[::-1]  # of equal marks the last one written stays
+        lasts[marks] = entries
+        kept = np.flatnonzero(firsts[marks] == entries)
+        return kept, lasts[marks[kept]]
 
 
 def _is_utf8(text: bytes) -> bool:

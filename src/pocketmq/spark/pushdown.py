@@ -10,7 +10,7 @@ whose value is of another type, is left to Spark: at worst more is read than nee
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from pocketmq.model.queue import QueueRange
 from pocketmq.spark.schema import Name
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL: Final = frozenset(Name) - {Name.KEYS, Name.TAGS}
 _UNUSABLE_TAGS: Final = ("", "*")
 
@@ -72,7 +72,7 @@ def split_filters(filters: Iterable[Any], *, can_filter_tags: bool) -> Split:
 def _narrowed(pushed: Pushed, each: Any, can_filter_tags: bool) -> tuple[Pushed, bool]:
     """`pushed` with one more filter, and whether that is all there is to it."""
     kind = type(each).__name__
-    path = getattr(each, "attribute", ())
+    path: tuple[str, ...] = getattr(each, "attribute", ())
     if len(path) != 1 or path[0] not in _BY_NAME:
         return pushed, False
     name = _BY_NAME[path[0]]

@@ -135,11 +135,12 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         what = repr((self.topics, self.pattern, self.queues)).encode()
         return f"{self.group_prefix}-{sha256(what).hexdigest()[:12]}"
 
-    def subscription(self, topic: str) -> Subscription:
-        """What is wanted of a topic."""
-        if self.filter_sql is not None:
-            return Subscription.parse(topic, self.filter_sql, ExpressionType.SQL92)
-        return Subscription.parse(topic, self.filter_tags)
+
+def wanted_of(topic: str, filter_tags: str | None, filter_sql: str | None) -> Subscription:
+    """What the two filter options want of a topic; InvalidExpression for one that cannot be."""
+    if filter_sql is not None:
+        return Subscription.parse(topic, filter_sql, ExpressionType.SQL92)
+    return Subscription.parse(topic, filter_tags)
 
 
 def parse_read_options(given: Mapping[str, str], *, streaming: bool, environ: Mapping[str, str]) -> ReadOptions:
@@ -155,9 +156,8 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool, environ: Ma
     _check_amounts(values, set_by_user)
     values["on_data_loss"] = _on_data_loss(values, set_by_user)
     connection = connection_of(values, environ)
-    options = ReadOptions(connection=connection, **values)
-    options.subscription("any")  # an expression that cannot be is refused now, not by the first task
-    return options
+    wanted_of("any", values["filter_tags"], values["filter_sql"])  # refused now, and not by the first task
+    return ReadOptions(connection=connection, **values)
 
 
 def _check_positions(values: dict[str, Any], *, streaming: bool) -> None:

@@ -69,6 +69,7 @@ class Records:
     @classmethod
     def find(cls, buffer: bytes) -> "Records":
         """All records of a buffer that holds nothing else; ProtocolError when it does, or ends within one."""
+        assert len(buffer) < 2**31, "buffers are a few megabytes, and Arrow's offsets are 32-bit numbers"
         starts = np.array(_starts(buffer), np.int64)
         if not len(starts):
             return cls(buffer, starts, np.empty(0, HEAD))

@@ -13,7 +13,6 @@ Whoever writes looks through the topic from where the query's last committed bat
 that begin as those of its partition do.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Final
@@ -37,23 +36,22 @@ class RowIds:
     def __init__(self, query_id: str, batch_id: int, partition: int) -> None:
         query = blake2b(query_id.encode(), digest_size=_QUERY_BYTES).hexdigest()
         self.prefix = f"{query}-{batch_id}-{partition}-"
-        self._seen: Counter[str] = Counter()
+        self._seen: dict[str, int] = {}
 
     def next(self, message: Message) -> str:
         """The id of the next row."""
         digest = _digest(message)
-        number = self._seen[digest]
+        number = self._seen.get(digest, 0)
         self._seen[digest] = number + 1
         return f"{self.prefix}{digest}-{number}"
 
 
 def _digest(message: Message) -> str:
-    """Of everything that a row says. Parts are told apart by their lengths; the order of properties does not matter."""
-    parts = [message.topic.encode(), message.body]
-    for name in sorted(message.properties):
-        parts += name.encode(), message.properties[name].encode()
-    lengths = b"".join([len(part).to_bytes(_LENGTH_BYTES, "big") for part in parts])
-    return blake2b(b"".join([lengths, *parts]), digest_size=_DIGEST_BYTES).hexdigest()
+    """Of everything that a row says, in one way: properties by name, separated as on the wire, and the length of all that first."""
+    pairs = [f"{name}\x01{value}" for name, value in sorted(message.properties.items())]
+    text = "\x02".join([message.topic, *pairs]).encode()
+    whole = b"".join((len(text).to_bytes(_LENGTH_BYTES, "big"), text, message.body))
+    return blake2b(whole, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 class Replay:

@@ -65,7 +65,7 @@ RULES: Final[dict[Written, Rule]] = {
     Written.PROPERTIES: Rule("map<string,string>", _is_text_map, "properties of your own"),
     Written.SHARDING_KEY: Rule("string", _is_text, "messages with the same one go to the same queue, in the order of their partition"),
     Written.DELAY_LEVEL: Rule("int or bigint", lambda kind: bool(pa.types.is_integer(kind)), "deliver later: a level of the broker, 0 for at once"),
-    Written.DELIVER_AT: Rule("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)), "deliver at this time"),
+    Written.DELIVER_AT: Rule("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)) and kind.tz is not None, "deliver at this time"),
 }  # fmt: skip
 
 _OWN_NAMES: Final = pa.array(sorted(RESERVED | {ROW_ID}))
@@ -148,7 +148,7 @@ class SinkRows:
         keys: list[str | None] = array.to_pylist()
         return keys
 
-    def _properties(self, array: Any, rows: int) -> list[dict[str, str] | None]:
+    def _properties(self, array: Any, rows: int) -> Sequence[dict[str, str] | None]:
         if array is None:
             return [None] * rows
         array = array.cast(pa.map_(pa.string(), pa.string()))
@@ -165,18 +165,17 @@ class SinkRows:
         for side in (keys, items):
             self._refuse_entry(pc.equal(pc.binary_length(side), 0), owners, keys, "has an empty name or value, which would be lost on the wire")  # fmt: skip
             self._refuse_entry(_has_separator(side), owners, keys, "holds 0x01 or 0x02, which separate properties on the wire")  # fmt: skip
-        found: list[dict[str, str] | None] = [{} for _ in range(rows)]
+        found: list[dict[str, str]] = [{} for _ in range(rows)]
         for row, key, item in zip(owners.to_pylist(), keys.to_pylist(), items.to_pylist(), strict=True):
-            found[row][key] = item  # type: ignore[index]
+            found[row][key] = item
         return found
 
     def _delays(self, arrays: dict[Written, Any]) -> tuple[list[int | None], list[int | None]]:
         rows = len(arrays[Written.VALUE])
         levels = arrays.get(Written.DELAY_LEVEL, pa.nulls(rows, pa.int64())).cast(pa.int64())
-        moments = arrays.get(Written.DELIVER_AT, pa.nulls(rows, pa.timestamp("us"))).cast(
-            pa.timestamp("ms"), safe=False
-        )
-        moments_ms = moments.cast(pa.int64())
+        moments_ms = pa.nulls(rows, pa.int64())
+        if (moments := arrays.get(Written.DELIVER_AT)) is not None:
+            moments_ms = moments.cast(pa.timestamp("ms", tz=moments.type.tz), safe=False).cast(pa.int64())
         self._refuse(Written.DELAY_LEVEL, pc.less(levels, 0), "is below 0")
         self._refuse(Written.DELIVER_AT, pc.less_equal(moments_ms, 0), "is not after 1970")
         both = pc.and_(pc.fill_null(pc.greater(levels, 0), False), pc.is_valid(moments_ms))

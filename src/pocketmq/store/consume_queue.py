@@ -219,14 +219,24 @@ class ConsumeQueue:
     def first_at_or_beyond(self, log_offset: int) -> int:
         """Offset of the first entry that points at or beyond `log_offset`; max_offset when none does."""
         low, high = self.min_offset, self.max_offset
+        # In longer and longer steps, then by halves: after a crash the end of a short queue is sought in a long file, and
+        # there may be many of them.
+        step = 1
+        while low < high and self._points_before(low + step - 1, log_offset):
+            low += step
+            step *= 2
+        high = min(high, low + step - 1)
         while low < high:
             middle = (low + high) // 2
-            entry = self.entry(middle)
-            if entry is None or not is_entry(entry) or log_offset_of(entry) >= log_offset:
-                high = middle
-            else:
+            if self._points_before(middle, log_offset):
                 low = middle + 1
+            else:
+                high = middle
         return low
+
+    def _points_before(self, offset: int, log_offset: int) -> bool:
+        entry = self.entry(offset)
+        return entry is not None and is_entry(entry) and log_offset_of(entry) < log_offset
 
     def raise_min(self, log_start: int) -> None:
         """Follow the log after its oldest files went: entries that point below `log_start` are no messages any more."""

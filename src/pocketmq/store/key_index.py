@@ -32,6 +32,8 @@ MAX_FOUND: Final = 64
 MAX_VISITED: Final = 100_000
 """Most entries that one look-up reads; older messages with a key that comes that often are not found."""
 
+_TRANSACTION: Final = SysFlag.TRANSACTION_MASK
+_ROLLED_BACK: Final = SysFlag.TRANSACTION_ROLLBACK
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S"
 
 
@@ -151,15 +153,25 @@ class KeyIndex:
         self, topic: bytes, raw_properties: bytes, sys_flag: int, log_offset: int, store_ms: int
     ) -> list[PlacedKey]:
         """What a message enters with: its unique key and each of its keys. Nothing if it was rolled back."""
-        if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK:
+        if sys_flag & _TRANSACTION == _ROLLED_BACK:
             return []
-        found = []
+        found: list[PlacedKey] = []
         hash_of = self._hash_of
-        unique = raw_property(raw_properties, b"UNIQ_KEY")
-        if unique is not None:
-            found.append((hash_of(topic, unique), log_offset, store_ms))
-        if b"KEYS\x01" in raw_properties and (keys := raw_property(raw_properties, b"KEYS")) is not None:
-            found += [(hash_of(topic, key), log_offset, store_ms) for key in keys.split(b" ") if key]
+        # What `raw_property` does, at half the price, unless a name is the end of a longer one.
+        before, name, behind = raw_properties.rpartition(b"UNIQ_KEY\x01")
+        if name:
+            is_whole = not before or before[-1] == 2
+            unique = behind.partition(b"\x02")[0] if is_whole else raw_property(raw_properties, b"UNIQ_KEY")
+            if unique:
+                found.append((hash_of(topic, unique), log_offset, store_ms))
+        before, name, behind = raw_properties.rpartition(b"KEYS\x01")
+        if name:
+            is_whole = not before or before[-1] == 2
+            keys = behind.partition(b"\x02")[0] if is_whole else raw_property(raw_properties, b"KEYS")
+            if keys and b" " not in keys:
+                found.append((hash_of(topic, keys), log_offset, store_ms))
+            elif keys:
+                found += [(hash_of(topic, key), log_offset, store_ms) for key in keys.split(b" ") if key]
         return found
 
     def put(self, keys: Sequence[PlacedKey]) -> None:

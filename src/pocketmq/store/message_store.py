@@ -170,7 +170,7 @@ class MessageStore:
         return self._upkeep.index_backlog_bytes
 
     def hurry_index(self) -> None:
-        """Somebody waits for the key index: the next ticks work on it before anything else."""
+        """Somebody waits for the key index: for a second, ticks work on it though messages come."""
         self._upkeep.hurry_index()
 
     # appending

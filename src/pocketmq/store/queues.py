@@ -170,6 +170,9 @@ class Queues:
     def first_message(self, queue: ConsumeQueue) -> int:
         """Where the filled head of the first file ends; `min_offset` is still the file's first entry."""
         low, high = queue.min_offset, min(queue.min_offset + self._file_entries, queue.max_offset)
+        first = queue.entry(low)
+        if first is None or not is_head(first):
+            return low  # as of most queues: they have no head
         while low < high:
             middle = (low + high) // 2
             entry = queue.entry(middle)

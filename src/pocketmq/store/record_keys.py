@@ -118,16 +118,16 @@ class RecordKeys:
 
     def _remember(self, record: bytes, topic: bytes, properties: bytes) -> None:
         """Know records like this one again, if its only key is a unique one that is not short."""
+        alike = 3 + len(topic) + len(properties)
+        if alike > MAX_KNOWN_BYTES or b"KEYS\x01" in properties:
+            return
         name_at = (b"\x02" + properties).rfind(b"\x02" + _NAME)
         key_at = name_at + len(_NAME)
         key_end = properties.find(b"\x02", key_at)
         rest = properties[key_end:] if key_end >= 0 else b""
         behind = _VARYING_BYTES + len(rest)
         family = properties[key_at : len(properties) - behind]
-        alike = 3 + len(topic) + len(properties)
         if name_at < 0 or key_at + behind > len(properties) or not family.isascii():
-            return
-        if alike > MAX_KNOWN_BYTES or b"KEYS\x01" in properties:
             return
         if self._known >= KNOWN_PARTS:
             self._moulds.clear()

@@ -1,6 +1,7 @@
 """What a store does besides appending and reading, a little at every tick, so that no turn has to wait for it.
 
-    every tick        time-outs and syncs of the log, a slice of the key index, a slice of retention's follow-up
+    every tick        time-outs and syncs of the log, a slice of the key index, smaller while messages come, a slice of
+                      retention's follow-up
     every second      checkpoint, when it changed
     every 10 s        all pending queue entries to their files, a slice at a time, then synced; retention looks at the disk
     every minute      the resume point, when queues were added
@@ -34,7 +35,7 @@ INDEX_PAYBACK = 2
 LOOKUP_SLICE_S = 0.01
 """How long a look-up by key may keep its caller with the index; who can wait for more, waits for the ticks."""
 LOOKUP_HURRY_S = 1.0
-"""How long after a look-up the ticks work on the index as if nothing else was to be done."""
+"""How long after a look-up each tick spends as much on the index as the look-up itself."""
 QUEUE_SLICE_S = 0.003
 """How long one tick may spend on writing queue entries: a file that has to be made for a new queue takes its time."""
 RETENTION_S = 10.0
@@ -186,7 +187,7 @@ class Upkeep:
         return self._parts.index_builder.backlog_bytes(self._parts.log.written)
 
     def hurry_index(self) -> None:
-        """Somebody waits for the index: for a while it comes first."""
+        """Somebody waits for the index: for a while it is worked on though messages come."""
         self._hurried_until = self._parts.clock.monotonic() + LOOKUP_HURRY_S
 
     def index_now(self) -> None:
@@ -207,13 +208,15 @@ class Upkeep:
         return parts.settings.index_enabled and parts.index_builder.work(parts.log.start, parts.log.written, count)
 
     def _index_slice_s(self, now: float) -> float:
-        """What this tick may spend: everything when no message came since the last, else as much as the backlog asks for.
+        """What this tick may spend: a whole slice when no message came since the last, else as much as the backlog asks for.
 
         A short burst is over before its keys cost anything; in a long one the backlog grows until they are worked off as fast
         as they come.
         """
         seen, self._written_seen = self._written_seen, self._parts.log.written
-        if seen == self._written_seen or now < self._hurried_until:
+        if now < self._hurried_until:
+            return LOOKUP_SLICE_S
+        if seen == self._written_seen:
             return INDEX_SLICE_S
         return INDEX_SLICE_S * min(1.0, self.index_backlog_bytes / max(1.0, self._max_backlog_bytes))
 

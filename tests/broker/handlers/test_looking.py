@@ -16,7 +16,8 @@ from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, read_json
 from pocketmq.protocol.record import decode_records
 from pocketmq.store import message_store
-from pocketmq.testing import run
+from pocketmq.store.upkeep import INDEX_STEP
+from pocketmq.testing import FakeClock, run
 from pocketmq.testing.fake_clock import START_MS
 
 FOREVER = 2**63 - 1
@@ -118,6 +119,43 @@ def test_a_look_up_waits_for_the_index_and_not_for_ever() -> None:
         desk.opened.send(properties="KEYS\x01k\x02")
         await desk.ask(RequestCode.QUERY_MESSAGE, query("k"))
         assert 2.0 < loop.time() < 3.0
+
+    run(main())
+
+
+class SteppingClock(FakeClock):
+    """Every look at it takes a millisecond."""
+
+    def monotonic(self) -> float:
+        self.advance_ms(1)
+        return super().monotonic()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_look_up_after_a_burst_finds_the_newest_message(goes_on: bool) -> None:
+    async def main() -> None:
+        opened = OpenStore.small(
+            clock=SteppingClock(), log_file_bytes=1024 * 1024, index_entries=100_000, queue_file_entries=100_000
+        )
+        desk = Desk(opened)
+        opened.send(*numbered(30_000), properties="KEYS\x01old\x02")
+        opened.send(b"newest", properties="KEYS\x01k\x02")
+        behind = opened.store.index_backlog_bytes
+
+        async def tick() -> None:
+            while True:
+                if goes_on:
+                    opened.send(*numbered(INDEX_STEP), properties="KEYS\x01later\x02")
+                opened.tick()
+                await asyncio.sleep(0.01)
+
+        ticking = asyncio.create_task(tick())
+        await asyncio.sleep(0.05)
+        assert opened.store.index_backlog_bytes > behind * 0.8
+
+        assert bodies(await desk.done(RequestCode.QUERY_MESSAGE, query("k"))) == [b"newest"]
+        assert asyncio.get_running_loop().time() < 2.0
+        ticking.cancel()
 
     run(main())
 

@@ -77,7 +77,7 @@ class Lab:
         settings = BrokerSettings(transaction=transaction or TransactionSettings())
         return cls(OpenStore.small(None, None, **{**ROOMY, **store_changes}), settings)
 
-    def _find(self, group: str) -> Asked | None:
+    def _find(self, group: str, topic: str) -> Asked | None:
         return self.producer if group in self.connected else None
 
     def _announce(self) -> None:

@@ -141,15 +141,15 @@ def test_producers_are_asked_in_turn_while_they_can_take_it() -> None:
             producers.join(GROUP, ClientInfo(peer, "id", str(peer.address), "JAVA", 0), 0.0, 0)
         find = next_of(producers)
 
-        in_turn = [find(GROUP) for _ in range(3)]
+        in_turn = [find(GROUP, "T") for _ in range(3)]
         peers[0].line.write(frame_of(body=bytes(MAX_UNSENT_BYTES)))
-        while_one_is_full = [find(GROUP) for _ in range(2)]
+        while_one_is_full = [find(GROUP, "T") for _ in range(2)]
         for peer in peers:
             peer.close()
 
         assert in_turn == [peers[0], peers[1], peers[0]]
         assert while_one_is_full == [peers[1], peers[1]]
-        assert (find(GROUP), find("Nobody")) == (None, None)
+        assert (find(GROUP, "T"), find("Nobody", "T")) == (None, None)
         for peer in peers:
             await peer.wait_lost()
 
@@ -169,7 +169,7 @@ def test_the_transactions_of_an_apache_store_are_carried_on(version: str, kind: 
         Appender(golden.store, settings, golden.clock),
         TopicTable("C", "broker-a"),
         offsets,
-        lambda _: producer,
+        lambda _group, _topic: producer,
         settings,
         golden.clock,
         lambda: None,

@@ -71,8 +71,8 @@ class Asked(Protocol):
     def oneway(self, command: Command) -> None: ...
 
 
-FindProducer = Callable[[str], Asked | None]
-"""A producer of a group that can be asked now, each in its turn; None when there is none."""
+FindProducer = Callable[[str, str], Asked | None]
+"""A producer of a group that can be asked now about a message of a topic, each in its turn; None when there is none."""
 
 
 class _Task(NamedTuple):
@@ -178,7 +178,7 @@ class Checks:
 
     def _producer_of(self, half: StoredMessage) -> Asked | None:
         group = half.properties.get(names.PRODUCER_GROUP, "")
-        producer = self._find_producer(group)
+        producer = self._find_producer(group, half.properties.get(names.REAL_TOPIC, ""))
         if producer is None:
             self._silent[group] = self._silent.get(group, 0) + 1
         return producer

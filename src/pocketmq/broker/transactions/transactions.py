@@ -21,6 +21,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from pocketmq.model.transactions import Undecided, describe
+from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.transactions import EndTransaction
 from pocketmq.store.message_store import MessageStore
 
@@ -110,11 +111,17 @@ class Transactions:
         return found[0] if found else None
 
 
-def next_of(producers: Producers) -> FindProducer:
-    """Who is asked: the producers of a group, each in its turn."""
+def next_of(producers: Producers, may_send_to: Callable[[Peer, str], bool] | None = None) -> FindProducer:
+    """Who is asked: the producers of a group, each in its turn.
 
-    def find(group: str) -> Asked | None:
-        connection = producers.next_connection(group, _can_be_asked)
+    A question holds the message. So where clients are known by their accounts, only those are asked that may send to its topic.
+    """
+
+    def find(group: str, topic: str) -> Asked | None:
+        def usable(connection: Hashable) -> bool:
+            return _can_be_asked(connection) and (may_send_to is None or may_send_to(peer_of(connection), topic))
+
+        connection = producers.next_connection(group, usable)
         return None if connection is None else peer_of(connection)
 
     return find

@@ -84,12 +84,15 @@ class MemberCalls(Calls):
         return await self._read(target, RequestCode.GET_ALL_PRODUCER_INFO, ProducerTable)
 
     async def running_info(
-        self, target: Target, group: str, client_id: str, *, stacks: bool = False
+        self, target: Target, group: str, client_id: str, *, stacks: bool = False, timeout_s: float | None = None
     ) -> ConsumerRunningInfo:
-        """What a member tells about itself; the broker asks it."""
-        header = GetConsumerRunningInfo(group, client_id, stacks)
-        return await self._read(target, RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfo, header)
+        """What a member tells about itself; the broker asks it, and gives it 10 s."""
+        header, code = GetConsumerRunningInfo(group, client_id, stacks), RequestCode.GET_CONSUMER_RUNNING_INFO
+        return read_body(ConsumerRunningInfo, (await self._brokers.ask(target, code, header, timeout_s=timeout_s)).body)
 
-    async def consume_directly(self, target: Target, header: ConsumeMessageDirectly) -> DirectConsumption:
-        """Let a member consume one message now; the broker asks it."""
-        return await self._read(target, RequestCode.CONSUME_MESSAGE_DIRECTLY, DirectConsumption, header)
+    async def consume_directly(
+        self, target: Target, header: ConsumeMessageDirectly, *, timeout_s: float | None = None
+    ) -> DirectConsumption:
+        """Let a member consume one message now; the broker asks it, and gives it 10 s."""
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        return read_body(DirectConsumption, (await self._brokers.ask(target, code, header, timeout_s=timeout_s)).body)

@@ -89,6 +89,10 @@ class MessageCalls(Calls):
         """Tell how a transaction ended. RocketMQ never answers: a broker that did not hear it asks."""
         await self._brokers.tell(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
 
+    async def decide(self, target: Target, broker_name: str, header: EndTransaction) -> None:
+        """The same for an administrator, who wants to hear whether it was understood."""
+        await self._brokers.ask(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
+
     async def check_again(self, target: Target, header: ResumeCheckHalfMessage) -> None:
         """Let a half message be asked about again that was given up."""
         await self._brokers.ask(target, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)

@@ -52,9 +52,13 @@ class OffsetCalls(Calls):
         answer = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         return read_fields(StoreTimeReply, answer.ext).timestamp
 
-    async def of_group(self, group: str, queue: MessageQueue) -> int | None:
-        """Where `group` stands in `queue`; None when the broker knows of nothing."""
-        header = QueryConsumerOffset(group, queue.topic, queue.queue_id)
+    async def of_group(self, group: str, queue: MessageQueue, *, only_stored: bool = False) -> int | None:
+        """Where `group` stands in `queue`; None when the broker knows of nothing.
+
+        A broker may say 0 of a group that never was here, so that it begins with the first message; RocketMQ 5 does not
+        when `only_stored` is what the group has committed.
+        """
+        header = QueryConsumerOffset(group, queue.topic, queue.queue_id, False if only_stored else None)
         try:
             return await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except NotFound:

@@ -1,0 +1,1 @@
+"""Benchmarks of the Spark connector: `python -m bench.spark`."""

@@ -1,0 +1,124 @@
+"""Accounts: who may sign requests, and what each of them may do. Values and rules; `accounts_file` reads them.
+
+    orders-service ── topics   orders*          Pub, Sub
+                   ├─ groups   orders-workers   Sub
+                   └─ sources  10.1.0.0/16
+
+A pattern is a name, or the beginning of names with a `*` behind it; a `*` alone is all of them. Rights add up, and nothing is
+forbidden by another rule: what no pattern allows is not allowed. What concerns all resources of a kind needs the right to `*`.
+
+A retry or dead-letter topic belongs to its group: who may consume as the group may read and write it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+
+import msgspec
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.model.access import Action, Resource
+from pocketmq.model.names import group_of
+from pocketmq.protocol.signing import Credentials
+
+ANYTHING = "*"
+
+Network = IPv4Network | IPv6Network
+Actions = tuple[Action, ...]
+_USING = frozenset({Action.PUB, Action.SUB})
+
+
+class Rights:
+    """What may be done with the resources of one kind, by name or by how the name begins."""
+
+    __slots__ = ("_by_beginning", "_by_name")
+
+    def __init__(self, patterns: Mapping[str, Iterable[Action]] | None = None) -> None:
+        allowed = {pattern: frozenset(actions) for pattern, actions in (patterns or {}).items()}
+        self._by_name = {pattern: actions for pattern, actions in allowed.items() if not pattern.endswith(ANYTHING)}
+        self._by_beginning = [
+            (pattern.removesuffix(ANYTHING), actions)
+            for pattern, actions in allowed.items()
+            if pattern.endswith(ANYTHING)
+        ]
+
+    def allow(self, actions: Actions, name: str | None) -> bool:
+        """Whether one of `actions` is allowed on the resource of this name; on all of them, when it has none."""
+        named = self._by_name.get(name) if name else None
+        if named and not named.isdisjoint(actions):
+            return True
+        for beginning, allowed in self._by_beginning:
+            if (name or "").startswith(beginning) and not allowed.isdisjoint(actions):
+                return True
+        return False
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who signs requests. An administrator may do everything, and needs no other rights."""
+
+    credentials: Credentials
+    is_admin: bool = False
+    topics: Rights = Rights()
+    groups: Rights = Rights()
+    clusters: Rights = Rights()
+    sources: tuple[Network, ...] = ()
+    """The addresses that it may come from; none named: all."""
+
+    def __repr__(self) -> str:
+        return f"Account({self.access_key!r})"
+
+    @property
+    def access_key(self) -> str:
+        return self.credentials.access_key
+
+    def may(self, resource: Resource, actions: Actions, name: str | None) -> bool:
+        """Whether it may do one of `actions`; without a name, to every resource of the kind."""
+        if self.is_admin:
+            return True
+        if resource is Resource.TOPIC:
+            if name and (group := group_of(name)):
+                return self.groups.allow(_of_group(actions), group)
+            return self.topics.allow(actions, name)
+        return (self.groups if resource is Resource.GROUP else self.clusters).allow(actions, name)
+
+    def may_come_from(self, host: str) -> bool:
+        if not self.sources:
+            return True
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False
+        if isinstance(address, IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        return any(address in network for network in self.sources)
+
+
+def _of_group(actions: Actions) -> Actions:
+    """What is done to a group by doing this to its retry or dead-letter topic."""
+    return tuple(Action.SUB if action in _USING else action for action in actions)
+
+
+class Accounts:
+    """All accounts that a server knows, by access key."""
+
+    def __init__(self, accounts: Iterable[Account]) -> None:
+        self._accounts: dict[str, Account] = {}
+        for account in accounts:
+            if account.access_key in self._accounts:
+                raise InvalidSetting(f"there are two accounts with access key {account.access_key!r}")
+            self._accounts[account.access_key] = account
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._accounts.values())
+
+    def get(self, access_key: str) -> Account | None:
+        return self._accounts.get(access_key)
+
+    def registrar(self, cluster: str) -> Account | None:
+        """The first account that may register the brokers of a cluster."""
+        for account in self:
+            if account.may(Resource.CLUSTER, (Action.UPDATE,), cluster):
+                return account
+        return None

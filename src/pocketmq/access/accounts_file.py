@@ -1,0 +1,193 @@
+"""The file of accounts: TOML, read once, when a server starts.
+
+    [[account]]
+    access_key = "orders-service"
+    secret_env = "ORDERS_SECRET"                    # or secret_file = "orders.secret", or secret = "…"
+    topics = { "orders*" = ["Pub", "Sub"] }
+    groups = { "orders-workers" = ["Sub"] }
+    sources = ["10.1.0.0/16"]
+
+    [[account]]
+    access_key = "operator"
+    secret_file = "operator.secret"                 # beside this file, unless it is an absolute path
+    admin = true
+
+What is wrong is told with the account that it is wrong in. Secrets are in no sentence, whatever is wrong with them.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Final
+
+from pocketmq.access.accounts import ANYTHING, Account, Accounts, Network, Rights
+from pocketmq.errors import InvalidSetting
+from pocketmq.files import Files
+from pocketmq.model.access import Action
+from pocketmq.protocol.signing import Credentials
+
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+MAX_ACCOUNTS: Final = 10_000
+MAX_KEY_CHARS: Final = 128
+MIN_SECRET_CHARS: Final = 8
+
+_SECRETS: Final = ("secret", "secret_env", "secret_file")
+_RIGHTS: Final = ("topics", "groups", "clusters")
+_NAMES: Final = ("access_key", *_SECRETS, "admin", *_RIGHTS, "sources")
+_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]*\*?")
+_ACTIONS: Final = {action.value.lower(): action for action in Action}
+
+
+def read_accounts(files: Files, path: Path, environment: Mapping[str, str]) -> Accounts:
+    """The accounts in the file at `path`; InvalidSetting says what is wrong, and in which account."""
+    try:
+        tables = _tables(_text(files, path))
+        rows = [_Row(table, number, path, files, environment) for number, table in enumerate(tables, 1)]
+        return Accounts([row.account() for row in rows])
+    except InvalidSetting as error:
+        raise InvalidSetting(f"accounts in {path}: {error}") from None
+
+
+def _text(files: Files, path: Path) -> str:
+    try:
+        data = files.read(path)
+    except OSError as error:
+        raise InvalidSetting(f"the file cannot be read: {error.strerror or error}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidSetting(f"the file has {len(data)} bytes; at most {MAX_FILE_BYTES} are read")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidSetting(f"the file is not UTF-8: at byte {error.start}") from None
+
+
+def _tables(text: str) -> list[dict[str, Any]]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSetting(f"not TOML: {error}") from None
+    others = sorted(document.keys() - {"account"})
+    if others:
+        raise InvalidSetting(f"{others[0]!r} is not known; each account begins with [[account]]")
+    tables = document.get("account", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidSetting("each account begins with [[account]], in two pairs of brackets")
+    if not 0 < len(tables) <= MAX_ACCOUNTS:
+        raise InvalidSetting(f"there are {len(tables)} accounts; there must be 1 to {MAX_ACCOUNTS}")
+    return tables
+
+
+class _Row:
+    """One account of the file."""
+
+    def __init__(
+        self, table: dict[str, Any], number: int, path: Path, files: Files, environment: Mapping[str, str]
+    ) -> None:
+        self._table = table
+        self._number = number
+        self._folder = path.parent
+        self._files = files
+        self._environment = environment
+
+    def account(self) -> Account:
+        self._refuse_unknown_names()
+        credentials = Credentials(self._access_key(), self._secret())
+        is_admin = self._table.get("admin", False)
+        if not isinstance(is_admin, bool):
+            raise self._wrong("admin must be true or false")
+        if is_admin and (given := [kind for kind in _RIGHTS if kind in self._table]):
+            raise self._wrong(f"an administrator may do everything; leave out {given[0]}, or admin")
+        return Account(
+            credentials=credentials,
+            is_admin=is_admin,
+            topics=self._rights("topics"),
+            groups=self._rights("groups"),
+            clusters=self._rights("clusters"),
+            sources=self._sources(),
+        )
+
+    def _wrong(self, why: str) -> InvalidSetting:
+        key = self._table.get("access_key")
+        name = f" ({key[:MAX_KEY_CHARS]!r})" if isinstance(key, str) and key else ""
+        return InvalidSetting(f"account {self._number}{name}: {why}")
+
+    def _refuse_unknown_names(self) -> None:
+        for name in self._table:
+            if name not in _NAMES:
+                near = get_close_matches(name, _NAMES, 1)
+                raise self._wrong(f"{name!r} is not known" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+    def _access_key(self) -> str:
+        key = self._table.get("access_key")
+        if not isinstance(key, str) or not key.strip() or len(key) > MAX_KEY_CHARS or not key.isprintable():
+            raise self._wrong(f"access_key must be a text of 1 to {MAX_KEY_CHARS} printable characters")
+        return key
+
+    # its secret
+
+    def _secret(self) -> str:
+        given = [name for name in _SECRETS if name in self._table]
+        if len(given) != 1:
+            raise self._wrong(f"it needs one of {', '.join(_SECRETS)}, and has {' and '.join(given) or 'none'}")
+        text = self._table[given[0]]
+        if not isinstance(text, str):
+            raise self._wrong(f"{given[0]} must be a text")
+        secret = text
+        if given[0] == "secret_env":
+            secret = self._in_environment(text)
+        elif given[0] == "secret_file":
+            secret = self._in_file(text)
+        if len(secret) < MIN_SECRET_CHARS:
+            raise self._wrong(f"its secret has fewer than {MIN_SECRET_CHARS} characters, and is soon guessed")
+        return secret
+
+    def _in_environment(self, name: str) -> str:
+        if name not in self._environment:
+            raise self._wrong(f"the environment has no variable {name}, which secret_env names")
+        return self._environment[name]
+
+    def _in_file(self, name: str) -> str:
+        path = self._folder / name
+        try:
+            return self._files.read(path).decode().rstrip("\r\n")
+        except OSError as error:
+            raise self._wrong(f"its secret_file {path} cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise self._wrong(f"its secret_file {path} is not UTF-8") from None
+
+    # what it may
+
+    def _rights(self, kind: str) -> Rights:
+        patterns = self._table.get(kind, {})
+        if not isinstance(patterns, dict):
+            raise self._wrong(f'{kind} must say what is allowed to which: {kind} = {{ "orders*" = ["Sub"] }}')
+        return Rights({pattern: self._actions(kind, pattern, words) for pattern, words in patterns.items()})
+
+    def _actions(self, kind: str, pattern: str, words: object) -> list[Action]:
+        if not pattern or not _PATTERN.fullmatch(pattern):
+            raise self._wrong(
+                f"{kind}: {pattern!r} fits no name; write a name, or its beginning and a {ANYTHING!r} at the end"
+            )
+        if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+            raise self._wrong(f'{kind}: {pattern!r} must have a list of actions, such as ["Pub", "Sub"]')
+        actions = [self._action(kind, word) for word in words]
+        if kind == "clusters" and pattern == ANYTHING and set(actions) - {Action.GET, Action.LIST}:
+            raise self._wrong("clusters: who may change all of them is an administrator; say admin = true")
+        return actions
+
+    def _action(self, kind: str, word: str) -> Action:
+        if word.lower() not in _ACTIONS:
+            raise self._wrong(f"{kind}: {word!r} is no action; there are {', '.join(Action)}")
+        return _ACTIONS[word.lower()]
+
+    def _sources(self) -> tuple[Network, ...]:
+        texts = self._table.get("sources", [])
+        if not isinstance(texts, list) or ("sources" in self._table and not texts):
+            raise self._wrong('sources must be a list of addresses, such as ["10.1.0.0/16", "127.0.0.1"]')
+        try:
+            return tuple(ip_network(text) for text in texts)
+        except ValueError as error:
+            raise self._wrong(f"sources: {error}") from None

@@ -1,0 +1,143 @@
+"""How far a group is behind, asked of all brokers at once; `lag` says what the answers mean."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from pocketmq.client.administration.lag import GroupLag, QueueLag, next_offset, queue_lag, unknown, with_time
+from pocketmq.client.administration.reach import BrokerPlace, Reach
+from pocketmq.client.administration.reading import first_at
+from pocketmq.codes import VERSION, Version
+from pocketmq.errors import GroupNotFound, PocketMQError, TopicNotFound
+from pocketmq.model.names import GroupName, TopicName
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.bodies.stats import ConsumeStats, OffsetProgress
+
+Limits = Mapping[MessageQueue, int]
+"""Where queues begin."""
+Problems = Mapping[str, str]
+"""Why a broker could not be asked, by its name."""
+
+
+async def group_lag(reach: Reach, group: GroupName, topic: TopicName | None) -> GroupLag:
+    """A group in one topic, or in all that it has offsets in or wants; GroupNotFound when no broker has heard of it."""
+    stats, problems = await _progress(reach, group, topic)
+    rows = {queue: row for one in stats for queue, row in one.offset_table.items()}
+    topics = sorted({queue.topic for queue in rows} | ({topic} if topic else set()))
+    begins = await _begins(reach, topics)
+    absent = await _never_there(reach, group, [queue for queue, row in rows.items() if not row.consumer_offset])
+
+    async def of_queue(queue: MessageQueue) -> QueueLag:
+        committed = None if queue in absent else rows[queue].consumer_offset
+        try:
+            return await _of_queue(reach, queue, begins.get(queue), rows[queue], committed)
+        except PocketMQError as error:
+            return unknown(queue, f"{type(error).__name__}: {error}")
+
+    lags = await reach.gather(sorted(rows), of_queue)
+    lags += await _unasked(reach, topics, problems)
+    if not lags and not await _is_known(reach, group):
+        raise GroupNotFound(f"no broker knows the group {reach.shown(group)!r}")
+    return GroupLag(
+        group=reach.shown(group),
+        at_ms=reach.clock.now_ms(),
+        queues=tuple(replace(lag, queue=reach.shown_queue(lag.queue)) for lag in lags),
+        per_s=sum(one.consume_tps for one in stats) if stats else None,
+    )
+
+
+async def stored_offset(reach: Reach, group: GroupName, queue: MessageQueue) -> int | None:
+    """Where a group is in one queue; None when it never was there."""
+    absent = await _never_there(reach, group, [queue])
+    return None if queue in absent else await reach.brokers.offsets.of_group(group, queue, only_stored=True)
+
+
+async def _progress(reach: Reach, group: GroupName, topic: TopicName | None) -> tuple[list[ConsumeStats], Problems]:
+    """What each broker says of all topics in which the group has offsets, and of those that its members want."""
+    calls = reach.brokers.groups
+    places = await reach.masters()
+    found, failed = await reach.gather_what_goes(places, lambda place: calls.progress(place.address, group, topic))
+    stats = list(found.values())
+    if topic is None:
+        known = {queue.topic for one in stats for queue in one.offset_table}
+        asked = [(place, wanted) for place in found for wanted in sorted(await _wanted(reach, group, place) - known)]
+        more, _ = await reach.gather_what_goes(asked, lambda pair: calls.progress(pair[0].address, group, pair[1]))
+        stats += more.values()
+    problems = {
+        place.name: f"{type(error).__name__}: {error}"
+        for place, error in failed.items()
+        if not isinstance(error, TopicNotFound)
+    }
+    return stats, problems
+
+
+async def _wanted(reach: Reach, group: GroupName, place: BrokerPlace) -> set[str]:
+    """The topics that members of the group subscribe to; none when it has no members."""
+    try:
+        return set((await reach.brokers.members.consumers(place.address, group)).subscription_table)
+    except PocketMQError:
+        return set()
+
+
+async def _begins(reach: Reach, topics: Iterable[str]) -> Limits:
+    asked = [(place, topic) for place in await reach.masters() for topic in topics]
+    calls = reach.brokers.topics
+    found, _ = await reach.gather_what_goes(asked, lambda pair: calls.stats(pair[0].address, pair[1]))
+    return {queue: one.min_offset for table in found.values() for queue, one in table.offset_table.items()}
+
+
+async def _never_there(reach: Reach, group: GroupName, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+    """Those of `queues` in which the group has no offset. Statistics say 0 of them, as of one that stands at its begin.
+
+    RocketMQ 4.9 says 0 even when asked for the offset itself. Only its whole table tells.
+    """
+    absent = set()
+    tables: dict[str, Mapping[str, Mapping[int, int]]] = {}
+    for queue in queues:
+        name = queue.broker_name
+        if name not in tables and await _version(reach, name) < Version.V5_0_0:
+            tables[name] = (await reach.brokers.state.consumer_offsets(name)).offset_table
+        if name in tables:
+            is_there = queue.queue_id in tables[name].get(f"{queue.topic}@{group}", {})
+        else:
+            is_there = await reach.brokers.offsets.of_group(group, queue, only_stored=True) is not None
+        if not is_there:
+            absent.add(queue)
+    return absent
+
+
+async def _version(reach: Reach, broker: str) -> int:
+    """What a broker's answer to our heartbeat said."""
+    address = reach.brokers.master(broker)
+    await reach.brokers.peer(address)
+    await reach.instance.heartbeats.wait_heard(address)
+    return reach.instance.heartbeats.versions.get(address, VERSION)
+
+
+async def _of_queue(
+    reach: Reach, queue: MessageQueue, begin: int | None, row: OffsetProgress, committed: int | None
+) -> QueueLag:
+    end = row.broker_offset
+    if committed is not None and committed > end:  # it may have gone on since the broker looked
+        end = await reach.brokers.offsets.largest(queue)
+    lag = queue_lag(queue, begin, end, committed)
+    offset = next_offset(lag)
+    if offset is None:
+        return lag
+    message = await first_at(reach, queue, offset)
+    return with_time(lag, None if message is None else message.store_ms, reach.clock.now_ms())
+
+
+async def _unasked(reach: Reach, topics: Iterable[str], problems: Problems) -> list[QueueLag]:
+    """The queues of brokers that could not be asked."""
+    if not problems:
+        return []
+    routes = await reach.gather([TopicName(topic) for topic in topics], reach.route)
+    queues = [queue for route in routes for queue in route.readable if queue.broker_name in problems]
+    return [unknown(queue, problems[queue.broker_name]) for queue in queues]
+
+
+async def _is_known(reach: Reach, group: GroupName) -> bool:
+    calls = reach.brokers.groups
+    found, _ = await reach.gather_what_goes(await reach.masters(), lambda place: calls.all_configs(place.address))
+    return any(group in table.subscription_group_table for table in found.values())

@@ -1,0 +1,137 @@
+"""Resets: a group is let go on elsewhere. First a plan, queue by queue; then it is done, in the way that a broker has for it.
+
+the broker resets (5.x, PocketMQ)    told each queue's offset; running members are sent there with their next pull
+it has its members reset (4.9)       members are there: told the time, and each broker finds its offsets by itself
+                                     nobody is there: the offsets are committed, as a member would
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from pocketmq.client.administration.progress import stored_offset
+from pocketmq.client.administration.reach import Reach
+from pocketmq.client.start_offset import start_time_ms
+from pocketmq.errors import ConsumerNotOnline, ImpossibleRequest, UsageError
+from pocketmq.model.names import GroupName, TopicName
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.api.offsets import ResetOffset
+
+ResetTo = Literal["earliest", "latest"] | int | datetime | timedelta | Mapping[MessageQueue, int]
+"""`"earliest"`, `"latest"`, a time (milliseconds, a datetime, a timedelta before now), or offsets by queue."""
+
+SERVER_SIDE_KEY = "useServerSideResetOffset"
+LATEST_MS = -1
+"""What brokers take for: the end."""
+EARLIEST_MS = 0
+
+
+class QueueReset(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group is in a queue, and where it goes."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    before: int | None
+    """None when it never was there."""
+    after: int
+
+    @property
+    def again(self) -> int:
+        """Messages that come once more."""
+        return max(0, (self.before or 0) - self.after)
+
+    @property
+    def skipped(self) -> int:
+        """Messages that it will never get."""
+        return max(0, self.after - max(self.before or 0, self.min_offset))
+
+
+class Reset(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reset does, or would do: `is_done` tells."""
+
+    group: str
+    topic: str
+    queues: tuple[QueueReset, ...]
+    is_done: bool
+
+
+async def plan_reset(reach: Reach, group: GroupName, topic: TopicName, to: ResetTo) -> list[QueueReset]:
+    """Where each queue would go; UsageError for offsets that are not there."""
+    queues = list((await reach.route(topic)).readable)
+    if isinstance(to, Mapping):
+        wanted = {reach.wire_queue(queue): offset for queue, offset in to.items()}
+        if strange := [queue for queue in wanted if queue not in queues]:
+            raise UsageError(f"{strange[0]} is no queue of topic {topic!r} that can be read")
+        return await reach.gather(list(wanted), lambda queue: _plan_queue(reach, group, queue, offset=wanted[queue]))
+    time_ms = _time_ms(to, reach.clock.now_ms())
+    return await reach.gather(queues, lambda queue: _plan_queue(reach, group, queue, time_ms=time_ms))
+
+
+async def do_reset(reach: Reach, group: GroupName, topic: TopicName, to: ResetTo, plan: list[QueueReset]) -> None:
+    """Do it at every broker. All of them are looked at first, so that one that cannot do it stops it before it has begun."""
+    brokers = sorted({row.queue.broker_name for row in plan})
+    ways = await reach.gather(brokers, lambda broker: _resets_itself(reach, broker))
+    online = await reach.gather(brokers, lambda broker: _is_online(reach, broker, group))
+    time_ms = None if isinstance(to, Mapping) else _time_ms(to, reach.clock.now_ms())
+    for broker, is_server_side, has_members in zip(brokers, ways, online, strict=True):
+        if time_ms is None and has_members and not is_server_side:
+            raise ImpossibleRequest(
+                f"broker {broker} cannot send running members to given offsets: stop them first, or reset to a time"
+            )
+    for broker, is_server_side, has_members in zip(brokers, ways, online, strict=True):
+        rows = [row for row in plan if row.queue.broker_name == broker]
+        if is_server_side:
+            for row in rows:
+                queue_id = row.queue.queue_id
+                header = ResetOffset(group, topic, LATEST_MS, is_force=True, queue_id=queue_id, offset=row.after)
+                await reach.brokers.offsets.reset(broker, header)
+        elif has_members:
+            assert time_ms is not None, "looked at above"
+            await reach.brokers.offsets.reset(broker, ResetOffset(group, topic, time_ms, is_force=True))
+        else:
+            for row in rows:
+                await reach.brokers.offsets.commit(group, row.queue, row.after)
+
+
+async def _plan_queue(
+    reach: Reach, group: GroupName, queue: MessageQueue, *, offset: int | None = None, time_ms: int = LATEST_MS
+) -> QueueReset:
+    calls = reach.brokers.offsets
+    begin, end = await calls.smallest(queue), await calls.largest(queue)
+    if offset is not None:
+        if not begin <= offset <= end:
+            raise UsageError(f"{queue} has no offset {offset}; it has {begin} to {end}")
+        after = offset
+    elif time_ms in (LATEST_MS, EARLIEST_MS):
+        after = end if time_ms == LATEST_MS else begin
+    else:
+        after = min(max(await calls.at_time(queue, time_ms), begin), end)
+    before = await stored_offset(reach, group, queue)
+    return QueueReset(queue=queue, min_offset=begin, max_offset=end, before=before, after=after)
+
+
+async def _resets_itself(reach: Reach, broker: str) -> bool:
+    return (await reach.brokers.state.settings(broker)).get(SERVER_SIDE_KEY) == "true"
+
+
+async def _is_online(reach: Reach, broker: str, group: GroupName) -> bool:
+    try:
+        return bool((await reach.brokers.members.consumers(broker, group)).connection_set)
+    except ConsumerNotOnline:
+        return False
+
+
+def _time_ms(to: ResetTo, now_ms: int) -> int:
+    match to:
+        case "earliest":
+            return EARLIEST_MS
+        case "latest":
+            return LATEST_MS
+        case datetime() | timedelta():
+            return start_time_ms(to, now_ms)
+        case int() if not isinstance(to, bool) and to >= 0:
+            return to
+    raise UsageError(f"cannot reset to {to!r}: give 'earliest', 'latest', a time, or offsets by queue")

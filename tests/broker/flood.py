@@ -1,0 +1,89 @@
+"""Many sends under way on one real line, without waiting for each: what tests of running programs share."""
+
+import socket
+import threading
+from typing import NamedTuple
+
+from conformance.broker_line import PRODUCER_GROUP
+
+from pocketmq.clock import SystemClock
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.properties import format_properties
+from pocketmq.protocol.api.sending import SendMessageV2, SendReply
+from pocketmq.protocol.command import Command, decode_command, encode_command
+from pocketmq.protocol.fields import read_fields, write_fields
+from pocketmq.protocol.frames import FrameSplitter
+
+QUEUES = 4
+IN_FLIGHT = 64
+DEADLINE_S = 20.0
+
+
+class Stored(NamedTuple):
+    """A send that was acknowledged."""
+
+    queue_id: int
+    offset: int
+    body: bytes
+
+
+class Flood:
+    """A producer that sends until it has sent `count`, or until the broker is gone, and notes what was acknowledged."""
+
+    def __init__(self, port: int, name: str, count: int = 1 << 62) -> None:
+        self._name = name
+        self._count = count
+        self._socket = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+        self._room = threading.Semaphore(IN_FLIGHT)
+        self._bodies: list[bytes] = []
+        self.acknowledged: list[Stored] = []
+        self.refused = 0
+        self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        while (number := len(self._bodies)) < self._count:
+            self._room.acquire()
+            body = f"{self._name}/{number}".encode()
+            self._bodies.append(body)
+            try:
+                self._socket.sendall(encode_command(_send_command(number, body)))
+            except OSError:
+                return
+
+    def _receive(self) -> None:
+        splitter = FrameSplitter()
+        while len(self.acknowledged) + self.refused < self._count:
+            try:
+                data = self._socket.recv(1 << 20)
+            except OSError:
+                data = b""
+            for frame in splitter.feed(data) if data else ():
+                self._take(decode_command(frame))
+                self._room.release()
+            if not data:
+                self._room.release()
+                return
+
+    def _take(self, answer: Command) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            self.refused += 1
+            return
+        reply = read_fields(SendReply, answer.ext)
+        self.acknowledged.append(Stored(reply.queue_id, reply.queue_offset, self._bodies[answer.opaque]))
+
+    def end(self) -> list[Stored]:
+        """What was acknowledged, when all is sent or the broker is gone."""
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+        self._socket.close()
+        return self.acknowledged
+
+
+def _send_command(number: int, body: bytes) -> Command:
+    properties = format_properties({"UNIQ_KEY": body.decode(), "KEYS": body.decode()})
+    header = SendMessageV2(
+        PRODUCER_GROUP, "T", "TBW102", QUEUES, number % QUEUES, 0, SystemClock().now_ms(), 0, properties, 0, False
+    )
+    return Command(RequestCode.SEND_MESSAGE_V2, write_fields(header), body, opaque=number)

@@ -1,0 +1,58 @@
+"""Messages that are not due yet."""
+
+import asyncio
+
+from tests.client.administration.administrating import admin_of
+from tests.client.real_cluster import real_cluster
+
+from pocketmq.testing import run
+
+
+def test_messages_of_a_level_and_with_a_time_are_told_with_when_they_are_due() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            now_ms = c.clock.now_ms()
+            await c.send("T", b"level", delay_level=5)
+            await c.send("T", b"timed", deliver_at_ms=now_ms + 30_000)
+            await c.send("T", b"at once")
+
+            waiting = await admin.delays.waiting()
+
+            assert waiting.is_complete
+            assert [(one.message.body, one.topic, one.level) for one in waiting.found] == [
+                (b"timed", "T", None),
+                (b"level", "T", 5),
+            ]
+            timed, level = waiting.found
+            assert 29_000 <= timed.due_ms - now_ms <= 30_000
+            assert 60_000 <= level.due_ms - now_ms < 61_000
+
+    run(main())
+
+
+def test_what_was_delivered_or_recalled_does_not_wait() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            await c.send("T", b"soon", delay_level=1)
+            await c.send("T", b"soon, too", delay_ms=3_000)
+            async with c.producer() as producer:
+                timed = await producer.send("T", b"never", delay_ms=60_000)
+                assert timed.recall_handle is not None
+                await producer.recall("T", timed.recall_handle)
+            await asyncio.sleep(10)
+
+            assert (await admin.delays.waiting()).found == ()
+
+    run(main())
+
+
+def test_when_there_are_too_many_it_is_said_that_some_are_missing() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            await c.send("T", b"1", b"2", b"3", delay_level=5)
+
+            few = await admin.delays.waiting(limit=2)
+
+            assert (len(few.found), few.is_complete) == (2, False)
+
+    run(main())

@@ -1,0 +1,232 @@
+"""How far groups are behind, and moving them, at real brokers."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.client.administration.administrating import admin_of
+from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
+
+from pocketmq.errors import GroupNotFound, ImpossibleRequest, NotFound, TopicNotFound, UsageError
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.address import Address
+from pocketmq.testing import run
+
+FIRST = MessageQueue("T", "broker-a", 0)
+
+
+async def committed_at(c: RealCluster, offset: int, group: str = "G", queue: MessageQueue = FIRST) -> None:
+    async with c.pull_consumer(group) as consumer:
+        await consumer.commit({queue: offset})
+
+
+def test_lag_is_told_in_messages_and_in_time() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            await c.send("T", b"1")
+            c.clock.step_ms(5_000)
+            await c.send("T", b"2", b"3")
+            c.clock.step_ms(2_000)
+            await committed_at(c, 1)
+
+            lag = await admin.offsets.lag("G", "T")
+
+            assert lag.messages == 2
+            assert lag.time_ms is not None
+            assert 2_000 <= lag.time_ms < 2_100
+            assert [(one.min_offset, one.max_offset, one.committed) for one in lag.queues] == [(0, 3, 1)]
+
+    run(main())
+
+
+def test_a_queue_in_which_the_group_never_was_is_unknown_and_not_zero() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c, admin_of(c) as admin:
+            await c.send("T", b"1", queue=1)
+            await committed_at(c, 0)
+
+            lag = await admin.offsets.lag("G", "T")
+
+            assert [(one.committed, one.messages) for one in lag.queues] == [(0, 0), (None, None)]
+            assert lag.messages is None
+            assert lag.queues[1].problem == "the group has no offset in this queue"
+
+    run(main())
+
+
+def test_the_queues_of_a_broker_that_is_away_are_unknown() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b", queues=1) as c, admin_of(c) as admin:
+            await committed_at(c, 0)
+            await committed_at(c, 0, queue=MessageQueue("T", "broker-b", 0))
+            c.network.refuse(Address(c.place("broker-b"), 10911))
+
+            lag = await admin.offsets.lag("G")
+
+            assert [(one.queue.broker_name, one.messages) for one in lag.queues] == [
+                ("broker-a", 0),
+                ("broker-b", None),
+            ]
+            assert "ConnectFailed" in lag.queues[1].problem
+
+    run(main())
+
+
+def test_a_group_beyond_the_end_of_a_queue_is_said_to_be_there() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            await c.send("T", b"1")
+            await committed_at(c, 9)
+
+            [lag] = (await admin.offsets.lag("G")).queues
+
+            assert lag.messages is None
+            assert "at 9, and the queue ends at 1" in lag.problem
+
+    run(main())
+
+
+def test_a_group_that_nobody_knows_is_not_one_without_lag() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            with pytest.raises(GroupNotFound):
+                await admin.offsets.lag("nobody")
+
+            await admin.groups.create("quiet")
+            assert (await admin.offsets.lag("quiet")).messages is None
+
+    run(main())
+
+
+def test_topics_that_members_want_count_before_anything_is_committed() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            consumer = c.push_consumer(broadcast=True)
+            consumer.on("T")(Basket())
+            async with consumer:
+                lag = await admin.offsets.lag("G")
+
+                assert {one.queue.topic for one in lag.queues} == {"T"}
+                assert lag.messages is None
+
+    run(main())
+
+
+def test_a_dry_run_tells_what_would_happen_and_does_nothing() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            await c.send("T", b"1", b"2", b"3")
+            await committed_at(c, 1)
+
+            back = await admin.offsets.reset("G", "T", "earliest", dry_run=True)
+            forth = await admin.offsets.reset("G", "T", "latest", dry_run=True)
+
+            assert not back.is_done
+            assert [(row.before, row.after, row.again, row.skipped) for row in back.queues] == [(1, 0, 1, 0)]
+            assert [(row.before, row.after, row.again, row.skipped) for row in forth.queues] == [(1, 3, 0, 2)]
+            assert c.committed("G", "T", 0) == 1
+
+    run(main())
+
+
+def test_a_group_goes_on_where_it_was_reset_to() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            await c.send("T", b"1")
+            c.clock.step_ms(60_000)
+            await c.send("T", b"2", b"3")
+            await committed_at(c, 3)
+            now = datetime.fromtimestamp(c.clock.now_ms() / 1000, UTC)
+            wanted = [("earliest", 0), ("latest", 3), (timedelta(seconds=30), 1), (now - timedelta(hours=1), 0)]
+
+            for to, offset in [*wanted, (c.clock.now_ms() - 30_000, 1), ({FIRST: 2}, 2)]:
+                done = await admin.offsets.reset("G", "T", to)  # type: ignore[arg-type]
+
+                assert done.is_done
+                assert c.committed("G", "T", 0) == offset
+
+    run(main())
+
+
+@pytest.mark.parametrize("server_side", [True, False])
+def test_running_members_go_where_the_group_is_reset_to(server_side: bool) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1, server_side_reset=server_side) as c, admin_of(c) as admin:
+            await c.send("T", b"1", b"2")
+            basket = Basket()
+            consumer = c.push_consumer(start_at="first")
+            consumer.on("T")(basket)
+            async with consumer:
+                await basket.wait(2)
+
+                await admin.offsets.reset("G", "T", "earliest")
+                await basket.wait(4)
+
+            assert basket.bodies == [b"1", b"2", b"1", b"2"]
+
+    run(main())
+
+
+def test_a_broker_that_leaves_resets_to_members_cannot_send_them_to_given_offsets() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1, server_side_reset=False) as c, admin_of(c) as admin:
+            await c.send("T", b"1", b"2")
+            consumer = c.push_consumer()
+            consumer.on("T")(Basket())
+            async with consumer:
+                with pytest.raises(ImpossibleRequest, match="stop them first, or reset to a time"):
+                    await admin.offsets.reset("G", "T", {FIRST: 1})
+            await until(lambda: not c.members("G"))
+
+            await admin.offsets.reset("G", "T", {FIRST: 1})
+
+            assert c.committed("G", "T", 0) == 1
+
+    run(main())
+
+
+def test_a_reset_to_nowhere_is_refused_before_anything_moves() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            await committed_at(c, 0)
+            for nowhere in ({FIRST: 1}, {MessageQueue("T", "broker-a", 7): 0}, "sometime", -5, True):
+                with pytest.raises(UsageError):
+                    await admin.offsets.reset("G", "T", nowhere)  # type: ignore[arg-type]
+            with pytest.raises(TopicNotFound):
+                await admin.offsets.reset("G", "missing", "latest")
+            with pytest.raises(GroupNotFound):
+                await admin.offsets.reset("nobody", "T", "latest")
+
+    run(main())
+
+
+def test_a_group_is_put_where_another_one_is() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c, admin_of(c) as admin:
+            await c.send("T", b"1", b"2", queue=0)
+            await committed_at(c, 2)
+            with pytest.raises(GroupNotFound):
+                await admin.offsets.clone("G", "copy", "T")
+            await admin.groups.create("copy")
+
+            assert await admin.offsets.clone("G", "copy", "T", dry_run=True) == {FIRST: 2}
+            assert await admin.offsets.committed("copy", "T") == {FIRST: None, MessageQueue("T", "broker-a", 1): None}
+            await admin.offsets.clone("G", "copy", "T")
+
+            assert (await admin.offsets.committed("copy", "T"))[FIRST] == 2
+            with pytest.raises(NotFound, match="no offset in topic"):
+                await admin.offsets.clone("nobody", "copy", "T")
+
+    run(main())
+
+
+def test_offsets_are_not_cloned_to_a_group_that_runs() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            await committed_at(c, 0, "other")
+            consumer = c.push_consumer()
+            consumer.on("T")(Basket())
+            async with consumer:
+                with pytest.raises(ImpossibleRequest, match="has members"):
+                    await admin.offsets.clone("other", "G", "T")
+
+    run(main())

@@ -1,0 +1,48 @@
+"""Reading queues by straight pulls."""
+
+from tests.client.administration.administrating import HOST
+from tests.client.real_cluster import RealCluster, real_cluster
+
+from pocketmq.client.administration.reach import AdminSettings, Reach
+from pocketmq.client.administration.reading import first_at, read_queue
+from pocketmq.client.instance import Instance
+from pocketmq.model.names import parse_topic
+from pocketmq.model.queue import MessageQueue
+from pocketmq.testing import run
+
+FIRST = MessageQueue("T", "broker-a", 0)
+
+
+async def reach_of(c: RealCluster) -> Reach:
+    settings = AdminSettings(name_servers="10.0.0.1:9876", client_ip=HOST)
+    reach = Reach(Instance.join(settings, c.around(HOST)), settings)
+    await reach.route(parse_topic("T"))
+    return reach
+
+
+def test_a_queue_is_read_over_as_many_pulls_as_it_takes() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            await c.send("T", *(b"%d" % number for number in range(200)), queue=0)
+            reach = await reach_of(c)
+
+            offsets = [message.queue_offset async for message in read_queue(reach, FIRST, 10, 190)]
+
+            assert offsets == list(range(10, 190))
+            await reach.instance.leave()
+
+    run(main())
+
+
+def test_reading_beyond_the_end_ends_there() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            await c.send("T", b"1", queue=0)
+            reach = await reach_of(c)
+
+            assert [message.body async for message in read_queue(reach, FIRST, 0, 99)] == [b"1"]
+            assert [message.body async for message in read_queue(reach, FIRST, 50, 99)] == []
+            assert await first_at(reach, FIRST, 1) is None
+            await reach.instance.leave()
+
+    run(main())

@@ -1,0 +1,210 @@
+"""The blocking faces, and the client's own thread: real sockets, real threads, the embedded server."""
+
+import asyncio
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pocketmq.client.blocking_lite_pull_consumer import LitePullConsumer
+from pocketmq.client.blocking_producer import Producer
+from pocketmq.client.blocking_pull_consumer import PullConsumer
+from pocketmq.client.blocking_push_consumer import PushConsumer
+from pocketmq.client.brokers import Brokers
+from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.pulling import PullStatus
+from pocketmq.client.push_consumer import AsyncPushConsumer
+from pocketmq.embedded.server import Server
+from pocketmq.errors import WrongState
+from pocketmq.model.message import StoredMessage
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+def send(server: Server, topic: str, *bodies: bytes) -> None:
+    with Producer(server.name_server, group="PG") as producer:
+        for body in bodies:
+            producer.send(topic, body)
+
+
+class Seen:
+    """What listeners of any thread got."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.bodies: list[bytes] = []
+
+    def add(self, message: StoredMessage) -> None:
+        with self._changed:
+            self.bodies.append(message.body)
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.bodies) >= count, DEADLINE_S), self.bodies
+
+
+def test_a_push_consumer_calls_plain_and_async_listeners(server: Server) -> None:
+    send(server, "Plain", b"1")
+    send(server, "Async", b"2")
+    seen, threads = Seen(), set()
+    consumer = PushConsumer(server.name_server, group="blocking-push", start_at="first", client_ip="127.0.0.1")
+
+    @consumer.on("Plain")
+    def plain(message: StoredMessage) -> None:
+        threads.add(threading.current_thread().name)
+        seen.add(message)
+
+    @consumer.on("Async")
+    async def on_a_loop(message: StoredMessage) -> None:
+        await asyncio.sleep(0)
+        threads.add(threading.current_thread().name)
+        seen.add(message)
+
+    with consumer:
+        seen.wait(2)
+        assert {queue.topic for queue in consumer.queues()} >= {"Plain", "Async"}
+        assert consumer.client_id.startswith("127.0.0.1@")
+        assert consumer.running_info(stacks=True).jstack
+        consumer.pause()
+        consumer.resume()
+        assert not consumer.wait(timeout_s=0.01)
+
+    assert sorted(seen.bodies) == [b"1", b"2"]
+    assert threads == {"pocketmq listener 0", "pocketmq listeners"}
+    assert consumer.wait(timeout_s=0)
+
+
+def test_a_listener_that_holds_the_users_loop_up_does_not_stop_the_network(server: Server) -> None:
+    async def main() -> None:
+        consumer = AsyncPushConsumer(server.name_server, group="hog", start_at="first", heartbeat_ms=1_000)
+        heard: list[float] = []
+
+        @consumer.on("Hog")
+        async def handle(message: StoredMessage) -> None:
+            time.sleep(2.5)  # noqa: ASYNC251 it holds its loop up on purpose
+
+        async with AsyncProducer(server.name_server, group="PG") as producer:
+            await producer.send("Hog", b"1")
+        async with consumer:
+            heartbeats = consumer._member._instance.heartbeats
+            say = heartbeats.say_to_all
+
+            async def noted(brokers: Brokers) -> None:
+                heard.append(time.monotonic())
+                await say(brokers)
+
+            heartbeats.say_to_all = noted  # type: ignore[method-assign]
+            async with asyncio.timeout(DEADLINE_S):
+                while not heard or heard[-1] - heard[0] < 1.5:  # noqa: ASYNC110 what is waited for tells nobody
+                    await asyncio.sleep(0.1)
+            gaps = [b - a for a, b in itertools.pairwise(heard)]
+            assert max(gaps) < 2
+
+    asyncio.run(main())
+
+
+def test_a_lite_pull_consumer_polls_and_iterates(server: Server) -> None:
+    send(server, "Lite", *(b"%d" % number for number in range(8)))
+
+    with LitePullConsumer(server.name_server, group="blocking-lite", start_at="first") as consumer:
+        consumer.subscribe("Lite")
+        bodies = [message.body for message in consumer.poll(DEADLINE_S)]
+        for message in consumer:
+            bodies.append(message.body)
+            if len(bodies) == 8:
+                break
+        (queue, *_) = consumer.queues()
+        assert consumer.position(queue) >= 0
+        consumer.commit()
+        committed = sum(consumer.committed(one) or 0 for one in consumer.queues())
+        consumer.seek_to_begin(queue)
+        consumer.pause([queue])
+        consumer.resume([queue])
+
+    assert sorted(bodies) == [b"%d" % number for number in range(8)]
+    assert committed == 8
+
+
+def test_a_pull_consumer_pulls(server: Server) -> None:
+    send(server, "Pull", b"1")
+
+    with PullConsumer(server.name_server, group="blocking-pull") as consumer:
+        results = [consumer.pull(queue, 0) for queue in consumer.queues("Pull")]
+        (found,) = [result for result in results if result.status is PullStatus.FOUND]
+        (queue, *_) = consumer.queues("Pull")
+        assert consumer.min_offset(queue) == 0
+        consumer.commit({queue: 0})
+        assert consumer.committed(queue) == 0
+
+    assert [message.body for message in found.messages] == [b"1"]
+
+
+def test_blocking_consumers_are_refused_inside_a_loop(server: Server) -> None:
+    async def main() -> None:
+        consumer = PullConsumer(server.name_server, group="inside")
+        with pytest.raises(WrongState, match="inside a running event loop"):
+            consumer.start()
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_consumer_belongs_to_the_process_that_started_it(server: Server) -> None:
+    seen = Seen()
+    consumer = PushConsumer(server.name_server, group="fork", start_at="first")
+    consumer.subscribe("Fork", seen.add)
+    with consumer:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                consumer.queues()
+            except WrongState as error:
+                code = 0 if "before a fork" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        send(server, "Fork", b"1")
+        seen.wait(1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_consumer_that_was_not_started_may_be_started_in_the_child(server: Server) -> None:
+    send(server, "Preload", b"1")
+    seen = Seen()
+    consumer = PushConsumer(server.name_server, group="preload", start_at="first")
+    consumer.subscribe("Preload", seen.add)
+
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            with consumer:
+                seen.wait(1)
+            code = 0
+        finally:
+            os._exit(code)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_stopping_a_consumer_by_its_name_ends_the_waiting(server: Server) -> None:
+    consumer = PushConsumer(server.name_server, group="waiting")
+    consumer.subscribe("Plain", lambda message: None)
+    consumer.start()
+    threading.Timer(0.2, consumer.stop).start()
+
+    assert consumer.wait(DEADLINE_S)
+    consumer.stop()

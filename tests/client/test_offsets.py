@@ -1,0 +1,171 @@
+"""Offsets: what is noted, what is kept, and where."""
+
+import asyncio
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pocketmq.client.calls.offsets import OffsetCalls
+from pocketmq.client.offsets import LocalFolder, LocalOffsets, Offsets, RemoteOffsets, offset_store
+from pocketmq.errors import ConnectFailed, InvalidSetting, PocketMQError
+from pocketmq.model.queue import MessageQueue
+from pocketmq.testing import FaultyFiles, run
+
+A, B, C = (MessageQueue("T", "broker-a", number) for number in range(3))
+
+
+class Calls:
+    """A broker's side: remembers what it is told, and fails for the queues that it is told to."""
+
+    def __init__(self) -> None:
+        self.kept: dict[MessageQueue, int] = {}
+        self.asked: list[tuple[str, MessageQueue, int]] = []
+        self.away: set[MessageQueue] = set()
+
+    async def of_group(self, group: str, queue: MessageQueue) -> int | None:
+        return self.kept.get(queue)
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        await self._keep("asked", queue, offset)
+
+    async def tell_commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        await self._keep("told", queue, offset)
+
+    async def _keep(self, how: str, queue: MessageQueue, offset: int) -> None:
+        if queue in self.away:
+            raise ConnectFailed(f"{queue} is away")
+        self.asked.append((how, queue, offset))
+        self.kept[queue] = offset
+
+
+def remote() -> tuple[Calls, Offsets]:
+    calls = Calls()
+    return calls, Offsets(RemoteOffsets(cast("OffsetCalls", calls), "G"))
+
+
+def test_an_offset_only_advances_unless_it_is_moved() -> None:
+    _, offsets = remote()
+
+    offsets.advance(A, 5)
+    offsets.advance(A, 3)
+    assert offsets.get(A) == 5
+    offsets.move(A, 3)
+    assert offsets.get(A) == 3
+    offsets.forget(A)
+    assert offsets.get(A) is None
+
+
+def test_only_what_is_noted_is_kept_and_only_of_the_queues_that_are_named() -> None:
+    async def main() -> None:
+        calls, offsets = remote()
+        offsets.move(A, 1)
+        offsets.move(B, 2)
+
+        await offsets.persist([A, C])
+        await offsets.persist([B], wait=True)
+
+        assert calls.asked == [("told", A, 1), ("asked", B, 2)]
+        assert offsets.of_topic("T") == {A: 1, B: 2}
+        assert offsets.of_topic("X") == {}
+
+    run(main())
+
+
+def test_a_broker_that_is_away_does_not_cost_the_offsets_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        calls, offsets = remote()
+        calls.away = {A}
+        for queue in (A, B):
+            offsets.move(queue, 7)
+
+        await offsets.persist([A, B])
+        await offsets.persist([A, B])
+        assert calls.kept == {B: 7}
+        calls.away.clear()
+        await offsets.persist([A, B])
+        assert calls.kept == {A: 7, B: 7}
+
+        calls.away = {A}
+        with pytest.raises(ConnectFailed):
+            await offsets.keep({A: 8, B: 8})
+        assert calls.kept == {A: 7, B: 8}
+
+    run(main())
+    assert len([record for record in caplog.records if "cannot be kept" in record.message]) == 1
+
+
+def local(files: FaultyFiles) -> Offsets:
+    return Offsets(offset_store(cast("OffsetCalls", Calls()), "G", LocalFolder(files, "/home", "10.0.0.1@DEFAULT")))
+
+
+def test_a_file_keeps_offsets_over_a_restart() -> None:
+    async def main() -> None:
+        files = FaultyFiles()
+        before = local(files)
+        assert await before.load(A) is None
+        await before.begin(A, 4)
+        before.move(B, 5)
+        await before.persist([A, B])
+
+        after = local(files)
+        assert (await after.load(A), await after.load(B)) == (4, 5)
+        assert b"broker-a" in files.read(Path("/home/10.0.0.1@DEFAULT/G/offsets.json"))
+
+    run(main())
+
+
+def test_saves_at_the_same_time_lose_nothing() -> None:
+    async def main() -> None:
+        files = FaultyFiles()
+        offsets = local(files)
+        await asyncio.gather(*(offsets.begin(queue, number) for number, queue in enumerate((A, B, C))))
+
+        again = local(files)
+        assert [await again.load(queue) for queue in (A, B, C)] == [0, 1, 2]
+
+    run(main())
+
+
+def test_what_did_not_change_is_not_written_again() -> None:
+    class File:
+        def __init__(self) -> None:
+            self.saved: list[Mapping[MessageQueue, int]] = []
+
+        def load(self) -> dict[MessageQueue, int]:
+            return {A: 1}
+
+        def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+            self.saved.append(offsets)
+
+    async def main() -> None:
+        file = File()
+        store = LocalOffsets(cast("Any", file))
+        await store.load(A)
+        await store.save({A: 1, B: 2}, wait=True)
+        await store.save({A: 1, B: 2}, wait=True)
+
+        assert file.saved == [{B: 2}]
+
+    run(main())
+
+
+def test_a_disk_that_refuses_is_told_when_it_matters() -> None:
+    async def main() -> None:
+        files = FaultyFiles()
+        offsets = local(files)
+        files.fail("make_dir", errno.EROFS, times=None)
+
+        offsets.move(A, 1)
+        await offsets.persist([A])
+        with pytest.raises(PocketMQError, match="cannot be made"):
+            await offsets.keep({A: 1})
+
+    run(main())
+
+
+def test_a_client_id_that_leads_elsewhere_is_refused() -> None:
+    with pytest.raises(InvalidSetting):
+        offset_store(cast("OffsetCalls", Calls()), "G", LocalFolder(FaultyFiles(), "/home", "../../etc"))

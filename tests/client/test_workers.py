@@ -1,0 +1,188 @@
+"""Workers: threads, loops and processes that call listeners. Real threads and processes, so conditions with deadlines."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.client.messages import run_of
+
+from pocketmq.client.consume_result import LATER, RetryLater, verdicts
+from pocketmq.client.jobs import Job
+from pocketmq.client.listener import Listener
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.workers import LoopWorkers, ProcessWorkers, ThreadWorkers
+from pocketmq.clock import SystemClock
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.queue import MessageQueue
+
+DEADLINE_S = 30
+
+
+def job(function: Any, count: int = 1, *, stops_at_failure: bool = False) -> Job:
+    owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
+    calls = [[message] for message in run_of(0, count)]
+    return Job(owned, Listener(function), calls, 0.0, stops_at_failure=stops_at_failure)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 what is waited for tells nobody
+            await asyncio.sleep(0.002)
+
+
+def process_id(message: StoredMessage) -> object:
+    return RetryLater(str(os.getpid()), delay_level=4)
+
+
+def divide(message: StoredMessage) -> float:
+    return 1 / message.queue_offset
+
+
+def die(message: StoredMessage) -> None:
+    os._exit(3)
+
+
+def later_at_one(message: StoredMessage) -> object:
+    return LATER if message.queue_offset == 1 else None
+
+
+def test_threads_are_started_as_they_are_needed_and_jobs_come_back_on_the_loop() -> None:
+    async def main() -> None:
+        done: list[tuple[Job, threading.Thread]] = []
+        workers = ThreadWorkers(3, lambda job: done.append((job, threading.current_thread())), SystemClock())
+        names: list[str] = []
+        gate = threading.Event()
+
+        def handle(message: StoredMessage) -> None:
+            names.append(threading.current_thread().name)
+            gate.wait(DEADLINE_S)
+
+        jobs = [job(handle) for _ in range(5)]
+        for one in jobs:
+            workers.submit(one)
+        await until(lambda: len(names) == 3)
+        assert workers.at_work == 5
+        gate.set()
+        await until(lambda: len(done) == 5)
+
+        assert {one for one, _ in done} == set(jobs)
+        assert {thread for _, thread in done} == {threading.current_thread()}
+        assert len(set(names)) == 3
+        assert workers.at_work == 0
+        await workers.close()
+        await until(lambda: not any(thread.name.startswith("pocketmq listener") for thread in threading.enumerate()))
+
+    asyncio.run(main())
+
+
+def test_async_listeners_run_on_the_loop_that_was_given() -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        loops: list[asyncio.AbstractEventLoop] = []
+
+        async def handle(message: StoredMessage) -> None:
+            loops.append(asyncio.get_running_loop())
+
+        workers = LoopWorkers(asyncio.get_running_loop(), done.append, SystemClock())
+        workers.submit(job(handle, 3))
+        await until(lambda: done)
+
+        assert loops == [asyncio.get_running_loop()] * 3
+        await workers.close()
+
+    asyncio.run(main())
+
+
+def test_without_a_loop_of_the_user_they_have_one_of_their_own() -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        loops: list[asyncio.AbstractEventLoop] = []
+
+        async def handle(message: StoredMessage) -> None:
+            loops.append(asyncio.get_running_loop())
+            time.sleep(0.2)  # noqa: ASYNC251 it holds its loop up on purpose
+
+        workers = LoopWorkers(None, done.append, SystemClock())
+        ticks = 0
+        workers.submit(job(handle))
+        while not done:
+            ticks += 1
+            await asyncio.sleep(0.01)
+
+        assert loops[0] is not asyncio.get_running_loop()
+        assert ticks > 5
+        await workers.close()
+
+    asyncio.run(main())
+
+
+def test_processes_call_listeners_that_compute_and_say_what_they_raised() -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        workers = ProcessWorkers(1, done.append)
+        for one in (job(process_id), job(divide), job(later_at_one, 3, stops_at_failure=True)):
+            workers.submit(one)
+        await until(lambda: len(done) == 3)
+
+        first, second, third = done
+        (verdict,) = verdicts(first.collect()[0].result, 1)
+        assert int(verdict.reason) != os.getpid()
+        assert verdict.delay_level == 4
+        (verdict,) = verdicts(second.collect()[0].result, 1)
+        assert "ZeroDivisionError: division by zero" in verdict.reason
+        assert [call.result for call in third.collect()] == [None, LATER]
+        assert [message.queue_offset for message in third.take_back()] == [2]
+
+        workers.submit(job(die))
+        await until(lambda: len(done) == 4)
+        (verdict,) = verdicts(done[3].collect()[0].result, 1)
+        assert not verdict.is_done
+        assert "has died" in verdict.reason
+
+        workers.submit(job(later_at_one))
+        await until(lambda: len(done) == 5)
+        assert [call.result for call in done[4].collect()] == [None]
+        await workers.close()
+
+    asyncio.run(main())
+
+
+def test_closing_ends_what_async_listeners_do() -> None:
+    async def main() -> None:
+        ended: list[str] = []
+
+        async def handle(message: StoredMessage) -> None:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+
+        for loop in (asyncio.get_running_loop(), None):
+            workers = LoopWorkers(loop, lambda _: None, SystemClock())
+            workers.submit(job(handle))
+            await asyncio.sleep(0.05)
+            await workers.close()
+        await until(lambda: len(ended) == 2)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_many_jobs_are_all_done(count: int) -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        workers = ThreadWorkers(count, done.append, SystemClock())
+        for _ in range(500):
+            workers.submit(job(lambda message: None, 4))
+        await until(lambda: len(done) == 500)
+
+        assert sum(len(one.collect()) for one in done) == 2000
+        await workers.close()
+
+    asyncio.run(main())

@@ -1,0 +1,164 @@
+"""Messages that are gone: which, why, and how each policy goes on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.errors import DataLost
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.spark.broker_facts import Bounds
+from pocketmq.spark.data_loss import (
+    CLOCK_SKEW_MS,
+    QueueFacts,
+    RetentionWatch,
+    find_losses,
+    loss_text,
+    losses_of_range,
+    remaining,
+    settle,
+)
+from pocketmq.spark.offsets import Cause, Lost
+
+Q = MessageQueue("orders", "broker-a", 0)
+R = MessageQueue("orders", "broker-a", 1)
+SEEN_MS = 1_000_000_000
+OLD_MS = SEEN_MS - 1
+NEW_MS = SEEN_MS + CLOCK_SKEW_MS + 1
+
+
+@pytest.mark.parametrize(
+    ("place", "low", "high", "earliest_ms", "lost"),
+    [
+        (10, 0, 20, OLD_MS, None),
+        (10, 10, 20, OLD_MS, None),
+        (10, 0, 10, OLD_MS, None),
+        (0, 0, 0, -1, None),
+        (10, 11, 20, OLD_MS, (10, 11, Cause.RETENTION)),
+        (10, 15, 15, -1, (10, 15, Cause.RETENTION)),
+        (10, 0, 9, OLD_MS, (9, 10, Cause.TRUNCATION)),
+        (10, 0, 0, -1, (10, 10, Cause.RECREATION)),
+        (10, 0, 5, NEW_MS, (10, 10, Cause.RECREATION)),
+        (10, 0, 20, NEW_MS, (10, 20, Cause.RECREATION)),
+        (10, 0, 20, NEW_MS - 1, None),
+        (10, 10, 20, NEW_MS, None),
+    ],
+)
+def test_each_kind_of_loss_is_found_with_its_range(
+    place: int, low: int, high: int, earliest_ms: int, lost: tuple[int, int, Cause] | None
+) -> None:
+    facts = {Q: QueueFacts(Bounds(low, high), earliest_ms)}
+
+    found = find_losses({Q: place}, facts, SEEN_MS)
+
+    assert found == ([] if lost is None else [Lost(QueueRange(Q, lost[0], lost[1]), lost[2])])
+
+
+def test_queues_that_nothing_is_known_of_are_not_judged() -> None:
+    assert find_losses({Q: 5}, {R: QueueFacts(Bounds(9, 9))}, SEEN_MS) == []
+
+
+def test_without_a_time_to_compare_no_topic_seems_re_created() -> None:
+    assert find_losses({Q: 5}, {Q: QueueFacts(Bounds(0, 9), NEW_MS)}, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "low", "high", "lost", "rest"),
+    [
+        (5, 9, 0, 20, [], (5, 9)),
+        (5, 9, 7, 20, [(5, 7, Cause.RETENTION)], (7, 9)),
+        (5, 9, 30, 40, [(5, 9, Cause.RETENTION)], None),
+        (5, 9, 0, 7, [(7, 9, Cause.TRUNCATION)], (5, 7)),
+        (5, 9, 0, 2, [(5, 9, Cause.TRUNCATION)], None),
+        (5, 9, 6, 8, [(5, 6, Cause.RETENTION), (8, 9, Cause.TRUNCATION)], (6, 8)),
+    ],
+)
+def test_of_a_logged_range_the_rest_can_be_read_again(
+    start: int, end: int, low: int, high: int, lost: list[tuple[int, int, Cause]], rest: tuple[int, int] | None
+) -> None:
+    wanted = QueueRange(Q, start, end)
+
+    found = losses_of_range(wanted, Bounds(low, high))
+
+    assert found == [Lost(QueueRange(Q, first, last), cause) for first, last, cause in lost]
+    assert remaining(wanted, found) == (None if rest is None else QueueRange(Q, *rest))
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
+def test_lost_and_remaining_messages_are_the_whole_range(start: int, more: int, low: int, held: int) -> None:
+    wanted, bounds = QueueRange(Q, start, start + more), Bounds(low, low + held)
+
+    lost = losses_of_range(wanted, bounds)
+    rest = remaining(wanted, lost)
+
+    gone = {offset for each in lost for offset in range(each.range.start, each.range.end)}
+    left = set(range(rest.start, rest.end)) if rest else set()
+    assert gone | left == set(range(wanted.start, wanted.end))
+    assert left == set(range(wanted.start, wanted.end)) & set(range(*bounds))
+
+
+@pytest.mark.parametrize(
+    ("cause", "skip", "earliest"),
+    [(Cause.RETENTION, 3, 3), (Cause.TRUNCATION, 8, 3), (Cause.RECREATION, 3, 3)],
+)
+def test_policies_say_where_to_go_on(cause: Cause, skip: int, earliest: int) -> None:
+    losses = [Lost(QueueRange(Q, 1, 2), cause)]
+    facts = {Q: QueueFacts(Bounds(3, 8))}
+
+    assert settle(losses, facts, "skip") == {Q: skip}
+    assert settle(losses, facts, "earliest") == {Q: earliest}
+    with pytest.raises(DataLost, match=r"orders@broker-a:0 from 1 to 2 .*Set onDataLoss = skip"):
+        settle(losses, facts, "fail")
+
+
+def test_without_losses_nothing_is_settled() -> None:
+    assert settle([], {}, "fail") == {}
+
+
+def test_a_long_list_is_told_in_short() -> None:
+    losses = [Lost(QueueRange(MessageQueue("t", "b", n), 0, 1), Cause.RETENTION) for n in range(25)]
+
+    assert "t@b:19 from 0 to 1 (retention); and 5 more queues" in loss_text(losses)
+
+
+def watched(watch: RetentionWatch, place: int, low: int, high: int = 100) -> list[str]:
+    """One look at a queue whose message n was stored at 1000 * n."""
+    facts = {Q: QueueFacts(Bounds(low, high), low * 1000)}
+    asked = watch.times_to_ask({Q: place}, facts)
+    return watch.warnings({Q: place}, {queue: min(high, -(-ms // 1000)) for queue, ms in asked.items()})
+
+
+def test_a_warning_comes_before_retention_does_and_only_once() -> None:
+    watch = RetentionWatch(warning_ms=10_000)
+
+    assert watched(watch, place=20, low=5) == []  # nothing was deleted yet
+    assert watched(watch, place=20, low=10) == []  # 10 s ahead
+    (warning,) = watched(watch, place=20, low=11)
+    assert warning.startswith(
+        "orders@broker-a:0: message 20, the next to be read, will be deleted within 10 s; read faster"
+    )
+    assert watched(watch, place=20, low=12) == []
+    assert watched(watch, place=40, low=12) == []  # caught up
+    assert len(watched(watch, place=40, low=35)) == 1
+
+
+def test_a_query_at_the_end_of_a_queue_is_in_no_danger() -> None:
+    watch = RetentionWatch(warning_ms=10_000)
+
+    assert watched(watch, place=100, low=5) == []
+    assert watched(watch, place=100, low=99) == []
+
+
+def test_a_young_topic_is_in_no_danger() -> None:
+    watch = RetentionWatch(warning_ms=10_000)
+
+    assert [watched(watch, place=n, low=0) for n in range(5)] == [[]] * 5
+
+
+def test_a_warning_time_of_zero_never_warns() -> None:
+    watch = RetentionWatch(warning_ms=0)
+
+    assert watched(watch, place=20, low=5) == watched(watch, place=20, low=19) == []
+
+
+def test_queues_without_facts_are_not_asked_about() -> None:
+    assert RetentionWatch(10_000).times_to_ask({Q: 5}, {}) == {}

@@ -1,0 +1,46 @@
+"""Without numpy or pyarrow the rest of PocketMQ works, and the connector says what to install."""
+
+import subprocess
+import sys
+
+import pytest
+
+PURE = [
+    "admission",
+    "bounds",
+    "broker_facts",
+    "connection_options",
+    "data_loss",
+    "offsets",
+    "option_kinds",
+    "options",
+    "planning",
+    "pushdown",
+    "read_options",
+    "schema",
+    "sink_ids",
+    "write_options",
+]
+
+
+def run_without(library: str, code: str) -> subprocess.CompletedProcess[str]:
+    blocked = f"import sys; sys.modules[{library!r}] = None\n{code}"
+    return subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("library", ["numpy", "pyarrow"])
+def test_a_missing_library_is_named_with_the_command_that_brings_it(library: str) -> None:
+    pytest.importorskip("pyarrow", reason="blocking one library needs the other")
+
+    done = run_without(library, "import pocketmq.spark.decoding")
+
+    assert (
+        f"MissingLibrary: the Spark connector needs the library {library}: pip install 'pocketmq[spark]'" in done.stderr
+    )
+
+
+def test_rules_need_no_library() -> None:
+    imports = "\n".join(f"import pocketmq.spark.{name}" for name in PURE)
+    done = run_without("numpy", f"sys.modules['pyarrow'] = sys.modules['pyspark'] = None\n{imports}\nprint('good')")
+
+    assert (done.stdout, done.stderr) == ("good\n", "")

@@ -1,0 +1,54 @@
+"""Usual rows by columns: each alone, and chosen ones."""
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from tests.spark.made_records import made, row_of
+
+from pocketmq.protocol.record import decode_records
+from pocketmq.spark.libraries import np
+from pocketmq.spark.records import Records, usual_layout
+from pocketmq.spark.schema import Name
+from pocketmq.spark.usual_rows import UsualRows
+
+RUN = b"".join(made(n, b"%d" % n, b"TAGS\x01t%d\x02own\x01%d\x02" % (n % 2, n)) for n in range(6))
+COLUMNS = [name for name in Name if name is not Name.BROKER_NAME]
+
+
+def rows() -> UsualRows:
+    records = Records.find(RUN)
+    return UsualRows(records, usual_layout(records, 0)[1])
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_is_what_the_messages_say(name: Name) -> None:
+    assert rows().column(name).to_pylist() == [row_of(message)[name] for message in decode_records(RUN)]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_chosen_rows_have_the_same_columns(name: Name) -> None:
+    expected = [row_of(message)[name] for message in decode_records(RUN)]
+
+    assert rows().chosen(slice(2, 4)).column(name).to_pylist() == expected[2:4]
+    assert rows().chosen(np.array([True, False] * 3)).column(name).to_pylist() == expected[::2]
+    assert rows().chosen(slice(0, 0)).column(name).to_pylist() == []
+
+
+def test_any_property_can_be_a_column() -> None:
+    assert rows().property_values("own").to_pylist() == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_texts_make_rows_odd_only_where_they_are_asked_for() -> None:
+    run = made(0, topic="größe") + made(1, properties=b"out of shape")
+    records = Records.find(run)
+    found = UsualRows(records, usual_layout(records, 0)[1])
+
+    def odd(*columns: Name) -> list[bool] | None:
+        mask = found.odd_rows(frozenset(columns))
+        return None if mask is None else mask.tolist()
+
+    assert odd(Name.VALUE) is None
+    assert odd(Name.TOPIC) == [True, False]
+    assert odd(Name.TAGS) == [False, True]
+    assert odd(Name.TOPIC, Name.TAGS) == [True, True]
