@@ -17,6 +17,7 @@ from bench.broker.generators import Generator, Pace, our_generator
 from bench.broker.growth import growth_sheets
 from bench.broker.ledger import Ledger, count_records
 from bench.broker.load import Load, percentile, read_options
+from bench.broker.loads import disturbance
 from bench.broker.machine import TICKS, Moment, disturbed, moment
 from bench.broker.page import BEGIN, END, PAGE, written
 from bench.broker.rows import AIMS, Aim, aims_cell, all_shapes, latency_sheet, rate_sheet, sync_shapes
@@ -318,6 +319,18 @@ def test_a_load_is_told_with_the_shots_for_which_there_was_time(tmp_path: Path) 
     assert contest.run(SEND).results["a"].shots == 1
     with pytest.raises(UsedUp):
         contest.run(SEND)
+
+
+def test_how_quiet_the_machine_was_is_told_and_what_a_busy_one_means() -> None:
+    quiet = Outcome(SEND, {OURS: middle([shot(disturbed=0.01)] * 3)}, [])
+    busy = Outcome(SEND, {OURS: middle([shot(disturbed=0.5)])}, [])
+
+    assert disturbance([]) == "nothing was measured"
+    assert disturbance([quiet]).startswith("medians of 3 shots; others had 1% of the machine")
+    assert "say little" not in disturbance([quiet])
+    assert "one shot each" in disturbance([busy])
+    assert "rates of such a run say little" in disturbance([busy])
+    assert "1 to 3 shots" in disturbance([quiet, busy])
 
 
 # our generator

@@ -30,12 +30,12 @@ def test_an_example_prints_what_it_promises(example: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert "ask_for_a_route" in {example.stem for example in EXAMPLES}
+    assert {"send_and_consume", "async_service", "pytest_fixture"} <= {example.stem for example in EXAMPLES}
 
 
 def test_the_readme_shows_an_example_word_for_word() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    example = (ROOT / "examples" / "start_a_server.py").read_text("utf-8")
+    example = (ROOT / "examples" / "send_and_consume.py").read_text("utf-8")
     shown = readme.partition("```python\n")[2].partition("```")[0]
 
     assert shown.strip()

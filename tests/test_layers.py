@@ -67,6 +67,8 @@ OPTIONAL_LIBRARIES = {
     "lz4": "an extra: looked for when the first lz4 body comes, and its absence is told then",
     "zstandard": "an extra: looked for when the first zstd body comes, and its absence is told then",
     "uvloop": "an extra: looked for when a program chooses its loop",
+    "prometheus_client": "an extra: looked for when somebody wants metrics there",
+    "opentelemetry": "an extra: looked for when somebody wants metrics there",
 }
 """What a function may import, and why it does not stand at the top of the file."""
 

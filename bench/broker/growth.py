@@ -123,9 +123,10 @@ def _pair(bench: Bench, stack: ExitStack) -> tuple[Target, Target]:
 def _measured(
     bench: Bench, new: Target, grown: Target, label: str, loads: Sequence[tuple[Shape, Words]]
 ) -> Iterator[Row]:
-    until_quiet(grown)
     contest = bench.contest(new, grown, pace=bench.scale.growth_pace)
     for shape, words in loads:
+        for target in (new, grown):
+            until_quiet(target)
         yield label, contest.run(shape, words, f"{label}, {shape}")
 
 

@@ -14,15 +14,18 @@ from bench.broker.servers import Target
 from bench.broker.sheets import Sheet
 from bench.broker.shots import NotMeasured, Shape
 
+BUSY = 0.2
+BUSY_WORDS = ": rates of such a run say little, CPU per message a little more"
+
 
 def async_sheets(bench: Bench) -> Iterator[Sheet]:
     with ExitStack() as stack:
         targets, notes = _brokers(bench, stack, "async", with_apache=True)
+        left_over = [afterwards_sheet(bench, targets)] if bench.scale.later_shapes else []
         outcomes = _outcomes(bench, targets, bench.scale.shapes, "async", notes)
         yield _with(rate_sheet("asynchronous flush", outcomes, has_aims=True), notes)
         yield latency_sheet("asynchronous flush, time to the answer", outcomes)
-        if bench.scale.later_shapes:
-            yield afterwards_sheet(bench, targets)
+        yield from left_over
 
 
 def sync_sheets(bench: Bench) -> Iterator[Sheet]:
@@ -74,9 +77,10 @@ def disturbance(outcomes: Sequence[Outcome]) -> str:
         return "nothing was measured"
     least, most = min(counts), max(counts)
     shots = f"{most}" if least == most else f"{least} to {most}"
+    median, worst = statistics.median(shares), max(shares)
     return (
-        f"{f'medians of {shots} shots' if most > 1 else 'one shot each'}; others had {statistics.median(shares):.0%} of the machine during the median shot, "
-        f"{max(shares):.0%} during the worst row"
+        f"{f'medians of {shots} shots' if most > 1 else 'one shot each'}; others had {median:.0%} of the machine "
+        f"during the median shot, {worst:.0%} during the worst row{'' if median < BUSY else BUSY_WORDS}"
     )
 
 

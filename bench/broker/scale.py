@@ -46,7 +46,7 @@ class Scale(NamedTuple):
 DEFAULT = Scale(
     name="default",
     seconds={"start": 55, "async": 245, "sync": 110, "growth": 150, "null": 17},
-    spare_s=30,
+    spare_s=20,
     disk_bytes=14 * GIB,
     pace=Pace(1.0, 0.3),
     growth_pace=Pace(0.6, 0.2),

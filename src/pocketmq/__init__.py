@@ -7,18 +7,73 @@ from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
+    from pocketmq.client import (
+        AckIndex,
+        Admin,
+        AsyncAdmin,
+        AsyncLitePullConsumer,
+        AsyncProducer,
+        AsyncPullConsumer,
+        AsyncPushConsumer,
+        ClientMetrics,
+        Credentials,
+        DeadLetter,
+        Hooks,
+        LitePullConsumer,
+        Producer,
+        PullConsumer,
+        PushConsumer,
+        RetryLater,
+        SendResult,
+        SendStatus,
+        Suspend,
+        TransactionState,
+        client_context,
+    )
     from pocketmq.embedded.server import Server
 else:
 
     def __getattr__(name: str) -> object:
-        """What most programs do not need comes when it is asked for: a server brings name server, broker and store along."""
+        """What not every program needs comes when it is asked for: a client brings the network along, a server much more."""
         if name == "Server":
             from pocketmq.embedded.server import Server
 
             return Server
+        if name in __all__:
+            from pocketmq import client
+
+            return getattr(client, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __version__ = "0.1.0"
 
-__all__ = ["Message", "MessageQueue", "PocketMQError", "Server", "StoredMessage", "__version__"]
+__all__ = [
+    "AckIndex",
+    "Admin",
+    "AsyncAdmin",
+    "AsyncLitePullConsumer",
+    "AsyncProducer",
+    "AsyncPullConsumer",
+    "AsyncPushConsumer",
+    "ClientMetrics",
+    "Credentials",
+    "DeadLetter",
+    "Hooks",
+    "LitePullConsumer",
+    "Message",
+    "MessageQueue",
+    "PocketMQError",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "RetryLater",
+    "SendResult",
+    "SendStatus",
+    "Server",
+    "StoredMessage",
+    "Suspend",
+    "TransactionState",
+    "__version__",
+    "client_context",
+]

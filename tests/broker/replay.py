@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+from tests.access.kit import put_file
 from tests.broker.meaning import HALF, RECORDS, SENDS, Agreement, meaning
 from tests.golden import Captured
 
@@ -32,6 +34,7 @@ from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.record import decode_records
+from pocketmq.protocol.signing import Credentials
 from pocketmq.store.settings import MIB, StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, Weather
 
@@ -48,6 +51,8 @@ SETTINGS = BrokerSettings(
     store=StoreSettings(folder=Path("/data"), log_file_bytes=4 * MIB, prepared_files=1),
 )
 """As the real brokers were set up for the recordings."""
+OWN = Credentials("pocketAccess", "pocketSecret12")
+"""By which the real brokers registered, where requests were signed."""
 END_TRANSACTION, CHECK_TRANSACTION_STATE = RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE
 CALM = Weather(delay_s=(0.0001, 0.0002), segment_bytes=(64 * 1024, 64 * 1024))
 
@@ -275,13 +280,25 @@ def _written(frame: Captured, command: Command) -> Iterator[int]:
 
 
 @asynccontextmanager
-async def replay(frames: Sequence[Captured], topics: Sequence[TopicConfig] = ()) -> AsyncIterator[Replay]:
-    """Servers as they were when the recording began, with these topics, and the conversation, not yet held."""
+async def replay(
+    frames: Sequence[Captured],
+    topics: Sequence[TopicConfig] = (),
+    *,
+    accounts: str | None = None,
+    name_server_too: bool = False,
+) -> AsyncIterator[Replay]:
+    """Servers as they were when the recording began, with these topics, and the conversation, not yet held.
+
+    `accounts` is what the broker's file of accounts says.
+    """
     clock = FakeClock(asyncio.get_running_loop(), start_ms=wall_ms(frames))
     network = MemoryNetwork(weather=CALM)
     files = FaultyFiles(clock=clock)
-    name_server = NameServer(NameServerSettings(port=NAME_SERVER.port), network=network, clock=clock, files=files)
-    async with name_server, Broker(SETTINGS, network=network, clock=clock, files=files) as broker:
+    file = None if accounts is None else put_file(files, accounts)
+    guarded = NameServerSettings(port=NAME_SERVER.port, accounts=file if name_server_too else None)
+    name_server = NameServer(guarded, network=network, clock=clock, files=files)
+    settings = replace(SETTINGS, accounts=file, credentials=OWN if name_server_too else None)
+    async with name_server, Broker(settings, network=network, clock=clock, files=files) as broker:
         broker.parts.topics.put(topics, clock.now_ms())
         broker.parts.announce()
         await asyncio.sleep(0.1)

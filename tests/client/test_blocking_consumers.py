@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from pocketmq.client.producer import AsyncProducer
 from pocketmq.client.pulling import PullStatus
 from pocketmq.client.push_consumer import AsyncPushConsumer
 from pocketmq.embedded.server import Server
-from pocketmq.errors import WrongState
+from pocketmq.errors import UsageError, WrongState
 from pocketmq.model.message import StoredMessage
 
 DEADLINE_S = 20.0
@@ -208,3 +209,55 @@ def test_stopping_a_consumer_by_its_name_ends_the_waiting(server: Server) -> Non
 
     assert consumer.wait(DEADLINE_S)
     consumer.stop()
+
+
+def write_down(body: str) -> None:
+    """In another process: leaves its number where the test finds it."""
+    path, _, text = body.partition("|")
+    Path(path).write_text(f"{os.getpid()} {text}")
+
+
+def test_listeners_that_compute_run_in_processes(server: Server, tmp_path: Path) -> None:
+    target = tmp_path / "note"
+    send(server, "Compute", f"{target}|hello".encode())
+    consumer = PushConsumer(server.name_server, group="processes", start_at="first", processes=1)
+    consumer.subscribe("Compute", write_down)
+
+    with consumer:
+        deadline = time.monotonic() + DEADLINE_S
+        while not (target.exists() and target.read_text().endswith("hello")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    number, text = target.read_text().split()
+    assert text == "hello"
+    assert int(number) != os.getpid()
+
+
+def test_a_listener_that_no_process_could_find_is_refused_at_the_start(server: Server) -> None:
+    consumer = PushConsumer(server.name_server, group="processes", processes=1)
+    consumer.subscribe("Compute", lambda message: None)
+
+    with pytest.raises(UsageError, match="at the top of a module"):
+        consumer.start()
+
+
+def test_a_consumer_whose_loop_is_gone_leaves_its_group(server: Server) -> None:
+    kept: list[AsyncPushConsumer] = []
+
+    async def main() -> None:
+        consumer = AsyncPushConsumer(server.name_server, group="forgotten", start_at="first")
+
+        @consumer.on("Forgotten")
+        async def handle(message: StoredMessage) -> None: ...
+
+        await consumer.start()
+        kept.append(consumer)
+
+    send(server, "Forgotten", b"1")
+    seen = Seen()
+    asyncio.run(main())
+    other = PushConsumer(server.name_server, group="forgotten", start_at="first", instance_name="other")
+    other.subscribe("Forgotten", seen.add)
+    with other:
+        send(server, "Forgotten", *(b"%d" % number for number in range(8)))
+        seen.wait(9)

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from pocketmq.client.allocation import AVERAGE, Circle
-from pocketmq.client.consumer_settings import GroupSettings, LitePullSettings, PullSettings, PushSettings, SharingSettings
+from pocketmq.client.consumer_settings import (
+    GroupSettings,
+    LitePullSettings,
+    PullSettings,
+    PushSettings,
+    SharingSettings,
+)
 from pocketmq.client.identity import client_id
 from pocketmq.client.settings import settings_of
 from pocketmq.errors import InvalidName, InvalidSetting

@@ -24,9 +24,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 @asynccontextmanager
 async def administrator(c: RealCluster) -> AsyncIterator[Instance]:
-    instance = Instance.join(
-        ClientSettings(name_servers=str(NAME_SERVER), client_ip="10.0.9.9"), c.around("10.0.9.9")
-    )
+    instance = Instance.join(ClientSettings(name_servers=str(NAME_SERVER), client_ip="10.0.9.9"), c.around("10.0.9.9"))
     await instance.routes.find("T")
     yield instance
     await instance.leave()
@@ -131,7 +129,9 @@ def test_a_group_is_moved_while_it_reads(by_broker: bool) -> None:
             async with consumer:
                 await c.send("T", b"0", b"1", b"2")
                 await basket.wait(3)
-                await admin.brokers.offsets.reset("broker-a", ResetOffset("G", "T", 0, True, 0, 1 if by_broker else None))
+                await admin.brokers.offsets.reset(
+                    "broker-a", ResetOffset("G", "T", 0, True, 0, 1 if by_broker else None)
+                )
                 await basket.wait(5 if by_broker else 6, timeout_s=60)
                 await asyncio.sleep(10)
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from pocketmq.client.hooks import ConsumeEvent, DecisionEvent, HookList, Hooks, SendEvent
+from pocketmq.client.hooks import (
+    ConsumeEvent,
+    DecisionEvent,
+    HookList,
+    Hooks,
+    LeaveEvent,
+    PauseEvent,
+    PullEvent,
+    SendEvent,
+)
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
@@ -34,12 +43,20 @@ DECIDED = DecisionEvent(
 )
 
 
+PULLED = PullEvent(group="g", queue=QUEUE, messages=0, cost_ms=0, behind=0, held=0)
+PAUSED = PauseEvent(group="g", queue=QUEUE, cause="span")
+LEFT = LeaveEvent(group="g", queue=QUEUE)
+
+
 def tell_all(hooks: HookList | Hooks) -> None:
     hooks.before_send(SENT)
     hooks.after_send(SENT)
     hooks.before_consume(CONSUMED)
     hooks.after_consume(CONSUMED)
     hooks.after_decision(DECIDED)
+    hooks.after_pull(PULLED)
+    hooks.after_pause(PAUSED)
+    hooks.after_leave(LEFT)
 
 
 def test_a_list_without_hooks_watches_nothing() -> None:
@@ -48,6 +65,7 @@ def test_a_list_without_hooks_watches_nothing() -> None:
     assert not (hooks.watch_sends)
     assert not (hooks.watch_consumption)
     assert not (hooks.watch_decisions)
+    assert not (hooks.watch_pulls)
     tell_all(hooks)
     tell_all(Hooks())
 

@@ -199,3 +199,18 @@ def test_messages_are_seen_as_they_were_sent() -> None:
     assert as_seen(BODY, None) is BODY
     with pytest.raises(ProtocolError):
         as_seen(stored(0, b"damaged", sys_flag=1), None)
+
+
+def test_a_model_of_pydantic_is_read_and_one_that_does_not_fit_says_why() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Bill", id=(int, ...))
+
+    def handle(bill: Any) -> None: ...
+
+    handle.__annotations__["bill"] = model
+    listener = Listener(handle)
+
+    [bill] = listener.arguments([BODY])
+    assert bill.id == 7
+    with pytest.raises(pydantic.ValidationError, match="valid integer"):
+        listener.arguments([stored(6, b'{"id":"seven"}')])

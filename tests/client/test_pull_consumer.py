@@ -158,11 +158,14 @@ def test_its_share_of_the_queues_is_told_with_every_change() -> None:
 
 def test_namespaces_are_on_the_wire_only() -> None:
     async def main() -> None:
-        async with real_cluster(topics=("ns%T",), queues=1) as c:
-            async with c.pull_consumer(namespace="ns") as consumer, c.producer(namespace="ns") as producer:
-                await producer.send("T", b"1")
-                (queue,) = await consumer.queues("T")
-                assert queue == QUEUE
-                assert [message.topic for message in (await consumer.pull(queue, 0)).messages] == ["T"]
+        async with (
+            real_cluster(topics=("ns%T",), queues=1) as c,
+            c.pull_consumer(namespace="ns") as consumer,
+            c.producer(namespace="ns") as producer,
+        ):
+            await producer.send("T", b"1")
+            (queue,) = await consumer.queues("T")
+            assert queue == QUEUE
+            assert [message.topic for message in (await consumer.pull(queue, 0)).messages] == ["T"]
 
     run(main())

@@ -50,7 +50,9 @@ class PulledBroker(FakeBroker):
 
     @property
     def commits(self) -> list[int]:
-        return [int((command.ext or {})["commitOffset"]) for command in self.requests(RequestCode.UPDATE_CONSUMER_OFFSET)]
+        return [
+            int((command.ext or {})["commitOffset"]) for command in self.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
+        ]
 
     def _members(self, command: Command) -> Command:
         assert read_fields(GetConsumerList, command.ext).consumer_group == "G"
@@ -174,13 +176,12 @@ def test_a_refused_pull_is_made_again_after_a_while(code: int, wait_s: float) ->
 @pytest.mark.parametrize("code", [ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST])
 def test_a_broker_that_does_not_know_the_subscription_hears_it_again(code: int) -> None:
     async def main() -> None:
-        async with pulled() as (_, broker, consumer):
-            async with consumer:
-                await asyncio.sleep(5)
-                before = len(broker.heartbeats)
-                broker.script(PULL, refuse(code))
-                broker.network.cut(broker.address)
-                await until(lambda: len(broker.heartbeats) >= before + 2, timeout_s=10)
+        async with pulled() as (_, broker, consumer), consumer:
+            await asyncio.sleep(5)
+            before = len(broker.heartbeats)
+            broker.script(PULL, refuse(code))
+            broker.network.cut(broker.address)
+            await until(lambda: len(broker.heartbeats) >= before + 2, timeout_s=10)
 
     run(main())
 
@@ -329,25 +330,23 @@ def test_rebalance_comes_round_every_twenty_seconds() -> None:
 
 def test_a_list_of_members_that_cannot_be_had_changes_nothing() -> None:
     async def main() -> None:
-        async with pulled() as (_, broker, consumer):
-            async with consumer:
-                await until(lambda: broker.pulls)
-                broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = refuse(ResponseCode.SYSTEM_ERROR, "none")
-                await asyncio.sleep(60)
-                assert len([queue for queue in await consumer.queues() if queue.topic == "T"]) == 1
+        async with pulled() as (_, broker, consumer), consumer:
+            await until(lambda: broker.pulls)
+            broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = refuse(ResponseCode.SYSTEM_ERROR, "none")
+            await asyncio.sleep(60)
+            assert len([queue for queue in await consumer.queues() if queue.topic == "T"]) == 1
 
     run(main())
 
 
 def test_a_member_that_the_group_does_not_know_owns_nothing() -> None:
     async def main() -> None:
-        async with pulled() as (_, broker, consumer):
-            async with consumer:
-                await until(lambda: broker.pulls)
-                broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda command: command.reply(
-                    body=write_body(ConsumerIdList(("somebody else",)))
-                )
-                await asyncio.sleep(30)
-                assert await consumer.queues() == []
+        async with pulled() as (_, broker, consumer), consumer:
+            await until(lambda: broker.pulls)
+            broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda command: command.reply(
+                body=write_body(ConsumerIdList(("somebody else",)))
+            )
+            await asyncio.sleep(30)
+            assert await consumer.queues() == []
 
     run(main())

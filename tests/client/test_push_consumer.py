@@ -1,6 +1,7 @@
 """The push consumer against real servers, in memory and in virtual time."""
 
 import asyncio
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pytest
@@ -628,5 +629,31 @@ def test_messages_sent_in_batches_come_one_by_one() -> None:
                 await basket.wait(5)
 
             assert basket.bodies == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(main())
+
+
+def test_a_body_that_is_not_what_the_listener_wants_ends_as_a_dead_letter_that_says_why() -> None:
+    @dataclass
+    class Order:
+        number: int
+
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            got: list[Order] = []
+            consumer = c.push_consumer(start_at="first", max_reconsume_times=1)
+
+            async def handle(order: Order) -> None:
+                got.append(order)
+
+            consumer.on("T")(handle)
+            async with consumer:
+                await c.send("T", b'{"number": 42}', b'{"number": "many"}', b"no JSON")
+                await until(lambda: len(c.stored("%DLQ%G")) == 2, 120)
+
+            assert got == [Order(42)]
+            reasons = [message.properties[REASON] for message in c.stored("%DLQ%G")]
+            assert any("Expected `int`, got `str`" in reason for reason in reasons)
+            assert any("JSON is malformed" in reason for reason in reasons)
 
     run(main())

@@ -294,3 +294,21 @@ def test_offsets_are_reset_by_an_administrator() -> None:
             assert c.committed("G", "T", 0) == 3
 
     run(main())
+
+
+def test_a_strategy_of_the_users_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Moody(Circle):
+        calls = 0
+
+        def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> Sequence[MessageQueue]:
+            Moody.calls += 1
+            if Moody.calls < 3:
+                raise KeyError("no idea")
+            return super().__call__(queues, members, me)
+
+    async def main() -> None:
+        async with real_cluster(queues=2) as c, member(c, 1, Basket(), allocation=Moody()) as consumer:
+            await settle([consumer], [0, 1], timeout_s=60)
+
+    run(main())
+    assert "cannot be shared out" in caplog.text

@@ -1,11 +1,31 @@
 """One row for every code that a name server serves, and none too many."""
 
 import pytest
+from tests.access.kit import (
+    ADMIN,
+    ALL_ACTIONS,
+    CLUSTER,
+    FILE,
+    TOPIC,
+    account,
+    account_for,
+    authentication,
+    put_file,
+    request_of,
+    signed,
+)
+from tests.nameserver.talk import connected
 
-from pocketmq.codes import RequestCode
+from pocketmq.codes import HeaderEncoding, RequestCode
+from pocketmq.errors import InvalidSetting, NoPermission
 from pocketmq.model.access import Access, Action, Resource
 from pocketmq.nameserver.access import ACCESS
+from pocketmq.nameserver.server import NameServer
+from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.net.peer import Peer
 from pocketmq.protocol.api import API, Server
+from pocketmq.protocol.command import Command
+from pocketmq.testing import FaultyFiles, MemoryNetwork, run
 
 SERVED = {code for code, row in API.items() if Server.NAME_SERVER in row.served_by}
 CHANGING_WORDS = ("REGISTER", "UPDATE", "DELETE", "PUT", "WIPE", "ADD", "HEARTBEAT")
@@ -16,20 +36,109 @@ def test_every_request_to_a_name_server_has_a_row_and_no_other_has() -> None:
     assert len(SERVED) == 23
 
 
-@pytest.mark.parametrize("code", ACCESS, ids=lambda code: code.name)
-def test_the_field_that_names_the_resource_exists(code: RequestCode) -> None:
-    named_by = ACCESS[code].named_by
-
-    assert named_by is None or named_by in API[code].request.__struct_fields__
+every_code = pytest.mark.parametrize("code", ACCESS, ids=lambda code: code.name)
 
 
-@pytest.mark.parametrize("code", ACCESS, ids=lambda code: code.name)
+@every_code
+def test_the_fields_that_name_resources_exist(code: RequestCode) -> None:
+    fields = API[code].request.__struct_fields__
+
+    assert ACCESS[code]
+    assert all(one.named_by in fields for one in ACCESS[code] if isinstance(one.named_by, str))
+
+
+@every_code
 def test_what_changes_something_is_no_mere_reading(code: RequestCode) -> None:
     changes = any(word in code.name for word in CHANGING_WORDS)
-    reads = ACCESS[code].action in (Action.GET, Action.LIST)
+    reads = all(one.action in (Action.GET, Action.LIST) for one in ACCESS[code])
 
     assert changes != reads or code is RequestCode.QUERY_DATA_VERSION
 
 
 def test_the_question_for_a_data_version_keeps_a_broker_alive_so_it_is_no_mere_reading() -> None:
-    assert ACCESS[RequestCode.QUERY_DATA_VERSION] == Access(Resource.CLUSTER, Action.UPDATE, "cluster_name")
+    assert ACCESS[RequestCode.QUERY_DATA_VERSION] == (Access(Resource.CLUSTER, Action.UPDATE, "cluster_name"),)
+
+
+@every_code
+def test_who_has_exactly_the_right_of_a_row_may_and_an_administrator_may_without(code: RequestCode) -> None:
+    check = authentication(ACCESS, account_for(ACCESS[code]), account(ADMIN, is_admin=True))
+
+    check.check(Peer(), signed(request_of(code)))
+    check.check(Peer(), signed(request_of(code), ADMIN))
+
+
+@every_code
+def test_all_rights_to_other_things_are_no_right_to_these(code: RequestCode) -> None:
+    others = {"Other*": ALL_ACTIONS}
+    check = authentication(ACCESS, account(topics=others, groups=others, clusters=others))
+
+    with pytest.raises(NoPermission, match="no matched policies"):
+        check.check(Peer(), signed(request_of(code)))
+
+
+@every_code
+def test_all_rights_to_all_topics_and_groups_do_not_make_an_administrator(code: RequestCode) -> None:
+    check = authentication(ACCESS, account(topics={"*": ALL_ACTIONS}, groups={"*": ALL_ACTIONS}))
+
+    if any(one.resource is Resource.CLUSTER for one in ACCESS[code]):
+        with pytest.raises(NoPermission):
+            check.check(Peer(), signed(request_of(code)))
+    else:
+        check.check(Peer(), signed(request_of(code)))
+
+
+@every_code
+def test_unsigned_requests_are_refused_whatever_they_ask_for(code: RequestCode) -> None:
+    with pytest.raises(NoPermission, match="username cannot be null"):
+        authentication(ACCESS, account(is_admin=True)).check(Peer(), request_of(code))
+
+
+@pytest.mark.parametrize("action", [Action.PUB, Action.SUB, Action.GET])
+def test_who_uses_a_topic_learns_where_it_is_and_how_new_ones_are_made(action: Action) -> None:
+    check = authentication(ACCESS, account(topics={TOPIC: [action]}))
+
+    for topic in (TOPIC, "TBW102"):
+        check.check(Peer(), signed(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})))
+    with pytest.raises(NoPermission, match="Topic:Other"):
+        check.check(Peer(), signed(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "Other"})))
+
+
+def test_the_account_of_a_broker_need_not_be_an_administrator() -> None:
+    check = authentication(ACCESS, account(clusters={CLUSTER: [Action.UPDATE]}))
+    registration = request_of(RequestCode.REGISTER_BROKER)
+
+    check.check(Peer(), signed(registration))
+    registration.ext = {**(registration.ext or {}), "clusterName": "Other"}
+
+    with pytest.raises(NoPermission, match="Cluster:Other"):
+        check.check(Peer(), signed(registration))
+    with pytest.raises(NoPermission, match=r"Cluster:\*"):
+        check.check(Peer(), signed(request_of(RequestCode.PUT_KV_CONFIG)))
+
+
+@pytest.mark.parametrize("encoding", list(HeaderEncoding), ids=lambda encoding: encoding.name)
+def test_a_name_server_with_accounts_answers_only_who_is_signed(encoding: HeaderEncoding) -> None:
+    async def main() -> None:
+        disk, network = FaultyFiles(), MemoryNetwork()
+        settings = NameServerSettings(accounts=put_file(disk))
+        async with NameServer(settings, network=network, files=disk) as server:
+            peer = await connected(network, server.address)
+            for code in ACCESS:
+                unsigned = await peer.call(request_of(code, encoding))
+                assert (unsigned.code, unsigned.remark) == (16, "username cannot be null.")
+                assert (await peer.call(signed(request_of(code, encoding), ADMIN))).code != 16
+            peer.oneway(Command(RequestCode.PUT_KV_CONFIG, {"namespace": "n", "key": "k", "value": "v"}))
+            question = Command(RequestCode.GET_KV_CONFIG, {"namespace": "n", "key": "k"}, encoding=encoding)
+            found = await peer.call(signed(question, ADMIN))
+
+            assert found.code == 22
+            assert peer.is_open
+            assert peer.unmatched == 0
+
+    run(main())
+
+
+def test_a_name_server_where_others_reach_it_needs_accounts_or_a_word() -> None:
+    assert not NameServerSettings(host="10.0.0.1", accounts=FILE).address.is_loopback
+    with pytest.raises(InvalidSetting, match="--accounts FILE"):
+        NameServerSettings(host="10.0.0.1")

@@ -1,15 +1,51 @@
 """The client: an async core and a blocking face with the same words.
 
-    AsyncProducer, Producer       send messages, alone, in batches, in transactions; ask and answer
-    Instance                      one client of a cluster: lines, routes, heartbeats, shared by all on one loop
+    AsyncProducer, Producer                   send messages, alone, in batches, in transactions; ask and answer
+    AsyncPushConsumer, PushConsumer           bring messages to listeners
+    AsyncLitePullConsumer, LitePullConsumer   are polled, or iterated over
+    AsyncPullConsumer, PullConsumer           pull from where they are told
+    AsyncAdmin, Admin                         ask and change the cluster
+    ClientMetrics                             numbers of what all of them do
+    Instance                                  one client of a cluster: lines, routes, heartbeats, shared by all on one loop
 
 Rules are pure and stand in files of their own: allocation, process queue, flow limits, retries, broker choice. What waits is async.
 """
 
+from pocketmq.client.admin import AsyncAdmin
+from pocketmq.client.administration.reach import AdminSettings
+from pocketmq.client.blocking_admin import Admin
+from pocketmq.client.blocking_lite_pull_consumer import LitePullConsumer
 from pocketmq.client.blocking_producer import BlockingTransaction, Producer
-from pocketmq.client.hooks import ConsumeEvent, DecisionEvent, Hooks, SendEvent
+from pocketmq.client.blocking_pull_consumer import PullConsumer
+from pocketmq.client.blocking_push_consumer import PushConsumer
+from pocketmq.client.consume_result import (
+    LATER,
+    SUCCESS,
+    AckIndex,
+    ConsumeResult,
+    DeadLetter,
+    RetryLater,
+    Suspend,
+)
+from pocketmq.client.consumer_settings import LitePullSettings, PullSettings, PushSettings
+from pocketmq.client.hooks import (
+    ConsumeEvent,
+    DecisionEvent,
+    Hooks,
+    LeaveEvent,
+    PauseEvent,
+    PullEvent,
+    SendEvent,
+)
 from pocketmq.client.instance import Instance, Surroundings
+from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
+from pocketmq.client.metrics import ClientMetrics, MetricsInMemory
+from pocketmq.client.otel_metrics import OpenTelemetryMetrics
 from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.prometheus_metrics import PrometheusMetrics
+from pocketmq.client.pull_consumer import AsyncPullConsumer
+from pocketmq.client.pulling import PullResult, PullStatus
+from pocketmq.client.push_consumer import AsyncPushConsumer
 from pocketmq.client.results import SendResult, SendStatus
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.transaction import Transaction
@@ -19,20 +55,48 @@ from pocketmq.net.tls import client_context
 from pocketmq.protocol.signing import Credentials
 
 __all__ = [
+    "LATER",
+    "SUCCESS",
+    "AckIndex",
+    "Admin",
+    "AdminSettings",
+    "AsyncAdmin",
+    "AsyncLitePullConsumer",
     "AsyncProducer",
+    "AsyncPullConsumer",
+    "AsyncPushConsumer",
     "BlockingTransaction",
+    "ClientMetrics",
     "ClientSettings",
     "ConsumeEvent",
+    "ConsumeResult",
     "Credentials",
+    "DeadLetter",
     "DecisionEvent",
     "Hooks",
     "Instance",
+    "LeaveEvent",
+    "LitePullConsumer",
+    "LitePullSettings",
+    "MetricsInMemory",
+    "OpenTelemetryMetrics",
+    "PauseEvent",
     "Producer",
     "ProducerSettings",
+    "PrometheusMetrics",
+    "PullConsumer",
+    "PullEvent",
+    "PullResult",
+    "PullSettings",
+    "PullStatus",
+    "PushConsumer",
+    "PushSettings",
+    "RetryLater",
     "SendEvent",
     "SendResult",
     "SendStatus",
     "Surroundings",
+    "Suspend",
     "Transaction",
     "TransactionListener",
     "TransactionResult",

@@ -114,14 +114,15 @@ class Assignment:
                 self._own(owned.queue, offset, was=owned)
 
     async def clear(self, drain_s: float) -> None:
-        """Leave all of them: wait for listeners, keep the offsets, unlock."""
+        """Leave all of them: wait for listeners, if there are any, keep the offsets, unlock."""
         async with self._changing:
             all_owned = self.all()
             for owned in all_owned:
                 owned.is_leaving = True
                 owned.stop_pulling()
             idle = await asyncio.gather(*(owned.wait_idle(drain_s) for owned in all_owned))
-            if busy := [str(owned.queue) for owned, is_idle in zip(all_owned, idle, strict=True) if not is_idle]:
+            busy = [str(owned.queue) for owned, is_idle in zip(all_owned, idle, strict=True) if not is_idle]
+            if busy and drain_s:
                 log.warning(
                     "listeners were still at work when their consumer was stopped, their messages come again: %s", busy
                 )

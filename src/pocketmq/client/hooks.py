@@ -80,8 +80,10 @@ class PullEvent(msgspec.Struct, kw_only=True):
     messages: int
     cost_ms: float
     """Also the time for which the broker held it, when there was nothing."""
-    lag: int
-    """Messages of the queue that are not done with: at the broker, and here."""
+    behind: int
+    """Messages of the queue that are still at the broker."""
+    held: int
+    """Those that are here and not done with."""
 
 
 class PauseEvent(msgspec.Struct, kw_only=True):

@@ -1,6 +1,7 @@
 """The listeners of one consumer, by topic, and the workers that call them."""
 
 import asyncio
+import pickle
 from collections.abc import Callable
 
 from pocketmq.client.jobs import Job
@@ -8,6 +9,7 @@ from pocketmq.client.listener import Listener
 from pocketmq.client.send_backs import original_topic
 from pocketmq.client.workers import Finished, LoopWorkers, ProcessWorkers, ThreadWorkers, Workers
 from pocketmq.clock import Clock
+from pocketmq.errors import UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import is_retry
 
@@ -28,6 +30,18 @@ class Listeners:
 
     def remove(self, topic: str) -> None:
         self._by_topic.pop(topic, None)
+
+    def require_movable(self) -> None:
+        """UsageError for a plain listener that no other process could find."""
+        for listener in self._by_topic.values():
+            if listener.is_async:
+                continue
+            try:
+                pickle.dumps(listener.function)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise UsageError(
+                    f"{listener!r} cannot be called in another process: define it at the top of a module ({error})"
+                ) from None
 
     def of(self, message: StoredMessage) -> Listener | None:
         return self._by_topic.get(original_topic(message))

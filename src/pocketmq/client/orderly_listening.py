@@ -116,11 +116,11 @@ class OrderlyListening:
             del self._turns[queue], self._latest[queue]
 
     async def _is_ours(self, owned: OwnedQueue) -> bool:
-        if self._locks is None or owned.flight.is_locked(self._clock.monotonic()):
+        if self._locks is None or self._locks.holds(owned):
             return True
         await asyncio.sleep(RELOCK_S)
         await self._locks.renew([owned])
-        if owned.flight.is_locked(self._clock.monotonic()):
+        if self._locks.holds(owned):
             return True
         await asyncio.sleep(UNLOCKED_S)
         return False
@@ -130,7 +130,7 @@ class OrderlyListening:
         end = self._clock.monotonic() + TURN_S
         while owned.is_active and owned.flight.waiting:
             now = self._clock.monotonic()
-            if now >= end or not (self._locks is None or owned.flight.is_locked(now)):
+            if now >= end or not (self._locks is None or self._locks.holds(owned)):
                 return BETWEEN_TURNS_S
             wait_ms = await self._step(owned)
             if wait_ms is not None:

@@ -24,7 +24,8 @@ class PullEvents:
                 queue=self._names.shown(owned.queue),
                 messages=len(result.messages),
                 cost_ms=took_s * 1000,
-                lag=max(0, result.max_offset - result.next_offset) + owned.flight.count,
+                behind=max(0, result.max_offset - result.next_offset),
+                held=owned.flight.count,
             )
             self._hooks.after_pull(event)
 

@@ -100,6 +100,7 @@ class PullLoops:
         try:
             await self._pull_on(owned)
         finally:
+            self._pulling.forget(owned.queue)
             self._events.left(owned)
 
     async def _pull_on(self, owned: OwnedQueue) -> None:
@@ -119,6 +120,9 @@ class PullLoops:
                     complaint = type(error).__name__
                     log.warning("a pull of %s failed, and is tried again: %s", owned.queue, error)
                 wait_s = self._after(error)
+            except Exception:
+                log.exception("a pull of %s failed as nobody foresaw, and is tried again", owned.queue)
+                wait_s = AFTER_FAILURE_S
             else:
                 if complaint:
                     log.info("%s is pulled again", owned.queue)

@@ -17,6 +17,7 @@ import msgspec
 from pocketmq.client.brokers import MASTER_ID
 from pocketmq.client.calls.messages import Pulled
 from pocketmq.client.instance import Instance
+from pocketmq.client.received import one_by_one
 from pocketmq.client.subscriptions import wanted_messages
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
@@ -97,6 +98,24 @@ class Pulling:
         timeout_s: float,
     ) -> PullResult:
         """One pull. `committed` above 0 is where the group is, told on the way. Failures are PocketMQErrors."""
+        pulled = await self.pull_records(queue, offset, subscription, limit, committed=committed, timeout_s=timeout_s)
+        told = pulled.header
+        messages: Sequence[StoredMessage] = ()
+        if pulled.code == ResponseCode.SUCCESS:
+            messages = wanted_messages(subscription, one_by_one(decode_records(pulled.records)))
+        return PullResult(_STATUSES[pulled.code], told.next_begin_offset, told.min_offset, told.max_offset, messages)
+
+    async def pull_records(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        limit: int,
+        *,
+        committed: int | None = None,
+        timeout_s: float,
+    ) -> Pulled:
+        """The same for who decodes records by himself. Filters by tag are as good as the broker's, which compares hashes."""
         flags = self._flags
         address = self._brokers.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
         if committed and self._brokers.is_master(queue.broker_name, address):
@@ -119,12 +138,8 @@ class Pulling:
         # A broker that has not handled our last heartbeat yet takes the pull for one of another subscription, and refuses it.
         await self._heartbeats.wait_heard(address)
         pulled = await self._ask(address, queue.broker_name, header, timeout_s)
-        told = pulled.header
-        self._suggested[queue] = told.suggest_which_broker_id
-        messages: Sequence[StoredMessage] = ()
-        if pulled.code == ResponseCode.SUCCESS:
-            messages = wanted_messages(subscription, decode_records(pulled.records))
-        return PullResult(_STATUSES[pulled.code], told.next_begin_offset, told.min_offset, told.max_offset, messages)
+        self._suggested[queue] = pulled.header.suggest_which_broker_id
+        return pulled
 
     async def _ask(self, address: Address, broker_name: str, header: PullMessage, timeout_s: float) -> Pulled:
         ask = self._brokers.messages.pull

@@ -6,6 +6,7 @@ process queues ──► listening, concurrent or orderly ──► workers ─�
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +37,8 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.heartbeat import ConsumeType
 from pocketmq.protocol.bodies.running_info import ConsumeOutcome, DirectConsumption
 
+log = logging.getLogger("pocketmq.client")
+
 
 class PushMember(GroupMember):
     """`loop`, which may be set before the start, is where `async def` listeners run; None: on a loop of their own."""
@@ -56,6 +59,7 @@ class PushMember(GroupMember):
         self._listeners = Listeners()
         self._direct: dict[Job, asyncio.Future[None]] = {}
         self._queue_locks: QueueLocks | None = None
+        self._leaving_task: asyncio.Task[None] | None = None
         self._workers: ListenerWorkers
         self._listening: ConcurrentListening | OrderlyListening
 
@@ -64,6 +68,8 @@ class PushMember(GroupMember):
     async def start(self) -> None:
         if not len(self._listeners):
             raise UsageError("a push consumer needs a listener before it is started: @consumer.on(topic), or subscribe")
+        if self._push.processes is not None:
+            self._listeners.require_movable()
         if self._tracer is not None:
             self._tracer.start()
         try:
@@ -102,7 +108,7 @@ class PushMember(GroupMember):
             self._listening = OrderlyListening(
                 self._clock,
                 self._listeners,
-                self._workers.submit,
+                self._submit,
                 self._offsets,
                 send_backs,
                 self._queue_locks,
@@ -117,7 +123,7 @@ class PushMember(GroupMember):
             self._listening = ConcurrentListening(
                 self._clock,
                 self._listeners,
-                self._workers.submit,
+                self._submit,
                 self._offsets,
                 send_backs,
                 events,
@@ -196,6 +202,15 @@ class PushMember(GroupMember):
 
     def _arrived(self, owned: OwnedQueue) -> None:
         self._listening.arrived(owned)
+
+    def _submit(self, job: Job) -> None:
+        try:
+            self._workers.submit(job)
+        except RuntimeError as error:
+            # Whoever ended the loop forgot this consumer. It must not keep queues whose messages nobody can handle.
+            log.error("the loop of the listeners is gone, so this consumer leaves its group: %s", error)
+            if self._is_running and self._leaving_task is None:
+                self._leaving_task = asyncio.get_running_loop().create_task(self.stop(0.0))
 
     def _finished(self, job: Job) -> None:
         future = self._direct.pop(job, None)

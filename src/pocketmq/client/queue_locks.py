@@ -3,7 +3,8 @@
     owned queues, by broker ── lock, again every 20 s ──► those that are ours now ── believed in for 30 s
     a queue given up ── unlock
 
-A broker forgets a lock 60 s after it was last asked for, so a client that is gone holds nobody up for longer.
+A broker forgets a lock 60 s after it was last asked for, so a client that is gone holds nobody up for longer. It forgets all of them
+when it is restarted: so a lock is believed in only as long as the line lasts on which it was given.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from pocketmq.client.instance import Instance
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.errors import PocketMQError
 from pocketmq.model.queue import MessageQueue
+from pocketmq.net.peer import Peer
 
 log = logging.getLogger("pocketmq.client")
 
@@ -28,6 +30,13 @@ class QueueLocks:
         self._instance = instance
         self._calls = instance.brokers.members
         self._group = group
+        self._lines: dict[MessageQueue, Peer] = {}
+        """On which line each was given last."""
+
+    def holds(self, owned: OwnedQueue) -> bool:
+        """Whether the lock of `owned` is ours, as far as anybody can know without asking."""
+        line = self._lines.get(owned.queue)
+        return owned.flight.is_locked(self._instance.clock.monotonic()) and line is not None and line.is_open
 
     async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Those of `queues` that are ours now. A broker that cannot be asked gives none."""
@@ -54,6 +63,9 @@ class QueueLocks:
 
     async def unlock(self, queues: Iterable[MessageQueue], *, wait: bool) -> None:
         """Let go of them; with `wait`, hear that it happened. What fails ends by itself, 60 s later."""
+        queues = list(queues)
+        for queue in queues:
+            self._lines.pop(queue, None)
         for name, of_broker in by_broker(queues).items():
             try:
                 await self._calls.unlock(name, self._group, self._instance.client_id, of_broker, wait=wait)
@@ -63,7 +75,10 @@ class QueueLocks:
     async def _lock(self, name: str, queues: list[MessageQueue]) -> tuple[frozenset[MessageQueue], bool]:
         """Those that are ours, and whether the broker has answered."""
         try:
-            return await self._calls.lock(name, self._group, self._instance.client_id, queues), True
+            line = await self._instance.brokers.peer(self._instance.brokers.master(name))
+            locked = await self._calls.lock(name, self._group, self._instance.client_id, queues)
+            self._lines.update(dict.fromkeys(locked, line))
+            return locked, True
         except PocketMQError as error:
             log.warning("queues of %s could not be locked, which is tried again: %s", name, error)
             return frozenset(), False

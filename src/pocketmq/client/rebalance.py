@@ -88,7 +88,11 @@ class Rebalance:
         while True:
             self._wake.clear()
             began = asyncio.get_running_loop().time()
-            wait_s = await self._round()
+            try:
+                wait_s = await self._round()
+            except Exception:  # such as a strategy of the user's that fails
+                log.exception("queues cannot be shared out, which is tried again")
+                wait_s = self._interval_s
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()

@@ -44,9 +44,9 @@ class Answer(NamedTuple):
 
 
 class Puller(Protocol):
-    """Messages of queues, for a task."""
+    """Messages of queues, for a task. Many pulls may be under way at once."""
 
-    def pull(
+    async def pull(
         self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
     ) -> Answer:
         """Without waiting for messages to come: no records when the queue ends at `offset`, or nothing matched."""

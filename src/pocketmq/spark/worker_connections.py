@@ -1,0 +1,176 @@
+"""One client for each cluster in each process of Spark, kept from task to task.
+
+    task ── borrow ──► the client of this process ── give back ──► kept ── nobody borrows it for a while ──► closed
+
+Workers are reused over micro-batches, so that a task finds its connections open. A process that was forked off begins anew:
+the clients of its parent are its parent's.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from pocketmq.client import AdminSettings, AsyncProducer, Instance
+from pocketmq.client.administration.reach import Reach
+from pocketmq.client.blocking import BlockingClient, Core
+from pocketmq.client.pulling import Pulling
+from pocketmq.errors import PocketMQError
+from pocketmq.files import DiskFiles
+from pocketmq.model.flags import PullFlag
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+from pocketmq.spark.broker_facts import Answer, Bounds
+from pocketmq.spark.client_settings import producer_options, reading_settings
+from pocketmq.spark.connection_options import Connection
+from pocketmq.spark.write_options import WriteOptions
+
+log = logging.getLogger("pocketmq.spark")
+
+PULL_SPARE_S: Final = 5.0
+"""What a pull may take beyond the time that an answer may take: the largest ones are megabytes."""
+
+C = TypeVar("C", bound=Core)
+T = TypeVar("T")
+
+
+class ReadingCore:
+    """Asks brokers, and pulls, as one client of the cluster."""
+
+    def __init__(self, settings: AdminSettings) -> None:
+        self._settings = settings
+        self._pulls: dict[tuple[str, int], Pulling] = {}
+        self._instance: Instance
+        self.reach: Reach
+
+    async def start(self) -> None:
+        self._instance = Instance.join(self._settings)
+        self.reach = Reach(self._instance, self._settings)
+
+    async def stop(self) -> None:
+        await self._instance.leave()
+
+    def puller(self, group: str) -> "GroupPuller":
+        return GroupPuller(self, self.reach.group(group))
+
+    async def pull_as(
+        self, group: str, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, max_bytes: int
+    ) -> Answer:
+        """One pull. `group` has its name of the wire, `queue` that of users."""
+        pulls = self._pulls.get((group, max_bytes))
+        if pulls is None:
+            pulls = self._pulls[group, max_bytes] = Pulling(
+                self._instance, group, flags=PullFlag.SUBSCRIPTION, max_bytes=max_bytes, wait_ms=0
+            )
+        wire_queue = self.reach.wire_queue(queue)
+        await self._instance.routes.find(wire_queue.topic)
+        timeout_s = self._settings.call_timeout_ms / 1000 + PULL_SPARE_S
+        pulled = await pulls.pull_records(wire_queue, offset, subscription, limit, timeout_s=timeout_s)
+        told = pulled.header
+        return Answer(pulled.records, told.next_begin_offset, Bounds(told.min_offset, told.max_offset))
+
+
+class GroupPuller:
+    """Pulls as a group; see `broker_facts.Puller`."""
+
+    def __init__(self, core: ReadingCore, wire_group: str) -> None:
+        self._core = core
+        self._group = wire_group
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
+    ) -> Answer:
+        return await self._core.pull_as(self._group, queue, offset, subscription, max_messages, max_bytes)
+
+
+class Held(BlockingClient[C]):
+    """A client of this process, and who uses it."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        super().__init__(make, "connection of the Spark connector")
+        self.users = 0
+        self.closing: threading.Timer | None = None
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Any:
+        """The future of what `work` comes to."""
+        return self._portal.submit(work)
+
+
+class Connections(Generic[C]):
+    """The clients of a process by what they were made from."""
+
+    def __init__(self, make: Callable[[Any], C]) -> None:
+        self._make = make
+        self._lock = threading.Lock()  # guards what is held, and the counts of its users
+        self._held: dict[msgspec.Struct, Held[C]] = {}
+        self._left_to_the_parent: list[object] = []
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    @contextmanager
+    def borrow(self, key: msgspec.Struct, idle_timeout_ms: int) -> Iterator[Held[C]]:
+        """The client for `key`, started if there is none; kept for `idle_timeout_ms` after the last one gave it back."""
+        held = self._take(key)
+        try:
+            yield held
+        finally:
+            self._give_back(key, held, idle_timeout_ms)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def _take(self, key: msgspec.Struct) -> Held[C]:
+        with self._lock:
+            held = self._held.get(key)
+            if held is None:
+                held = Held(lambda: self._make(key))
+                held.start()
+                self._held[key] = held
+            if held.closing is not None:
+                held.closing.cancel()
+                held.closing = None
+            held.users += 1
+            return held
+
+    def _give_back(self, key: msgspec.Struct, held: Held[C], idle_timeout_ms: int) -> None:
+        with self._lock:
+            held.users -= 1
+            if held.users or self._held.get(key) is not held:
+                return
+            held.closing = threading.Timer(idle_timeout_ms / 1000, self._close, (key, held))
+            held.closing.daemon = True
+            held.closing.start()
+
+    def _close(self, key: msgspec.Struct, held: Held[C]) -> None:
+        with self._lock:
+            if held.users or self._held.get(key) is not held:
+                return  # borrowed again in the meantime
+            del self._held[key]
+        try:
+            held.stop()
+        except PocketMQError as error:
+            log.warning("an idle connection could not be closed: %s", error)
+
+    def _begin_anew(self) -> None:
+        """In the child of a fork: a thread that the child does not have may have held the lock."""
+        self._left_to_the_parent.append(self._held)  # kept for ever: when collected, it would close what the parent uses
+        self._lock = threading.Lock()
+        self._held = {}
+
+
+def _reading_core(connection: Connection) -> ReadingCore:
+    return ReadingCore(reading_settings(connection, os.environ, DiskFiles()))
+
+
+def _producer(options: WriteOptions) -> AsyncProducer:
+    return AsyncProducer(options.connection.name_servers, **producer_options(options, os.environ, DiskFiles()))
+
+
+READING: Final = Connections(_reading_core)
+"""By `Connection`."""
+
+SENDING: Final = Connections(_producer)
+"""By `WriteOptions`."""
