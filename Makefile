@@ -7,7 +7,7 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help check test bench bench-store bench-broker crash conformance clean
+.PHONY: help check test bench bench-store bench-broker bench-client crash conformance clean
 .SILENT:
 
 help: ## list these commands
@@ -29,6 +29,9 @@ bench-store: $(INSTALLED) ## the store beside SQLite and a plain file: two minut
 
 bench-broker: $(INSTALLED) ## the broker beside the Apache broker where Java is: ten minutes, 14 GiB of disk
 	$(BIN)/python -m bench.broker
+
+bench-client: $(INSTALLED) ## the client beside redis-py, nats-py and the Java client where they are: five minutes alone
+	$(BIN)/python -m bench.client
 
 N ?= 50000
 crash: $(INSTALLED) ## N power losses of the store at random moments, 50,000 unless told otherwise

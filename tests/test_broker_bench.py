@@ -526,8 +526,10 @@ def test_growth_is_told_for_each_size_beside_a_new_broker(
     (sheet,) = growth_sheets(bench)
 
     assert list(dict.fromkeys(row[0] for row in sheet.rows)) == [
-        "3 topics",
-        "30 topics",
+        "3 topics, one used",
+        "3 topics, all used",
+        "30 topics, one used",
+        "30 topics, all used",
         "70 groups",
         "4 connections",
         "4 connections, all send",

@@ -62,18 +62,17 @@ def growth_sheets(bench: Bench) -> Iterator[Sheet]:
 
 
 def by_topics(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:
-    """Sends go to all topics in turn, pulls to one of them."""
+    """Sends go to one topic, then to all of them in turn; pulls to one. The files of new queues are still being made."""
     count = int(level)
-    words = {
-        target.name: ("--topic", MANY, "--topics", str(topics), "--queues", "1", "--no-verify")
-        for target, topics in ((new, 1), (grown, count))
-    }
     bench.say(f"creating {count:,} topics")
     bench.budget.check(count / TOPICS_PER_S + bench.scale.topics_settle_s)
     for target, topics in ((new, 1), (grown, count)):
-        bench.generator.fill(target, Shape("send", 1, 16, 100), topics, *words[target.name])
+        bench.generator.fill(target, Shape("send", 1, 16, 100), topics, *_to_topics(topics))
     sleep(bench.scale.topics_settle_s)
-    yield from _measured(bench, new, grown, f"{count:,} topics", [(SEND, words), (PULL, {})])
+    to_one = {new.name: _to_topics(1), grown.name: _to_topics(1)}
+    to_all = {new.name: _to_topics(1), grown.name: _to_topics(count)}
+    yield from _measured(bench, new, grown, f"{count:,} topics, one used", [(SEND, to_one), (PULL, {})])
+    yield from _measured(bench, new, grown, f"{count:,} topics, all used", [(SEND, to_all)])
 
 
 def by_groups(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:
@@ -108,6 +107,10 @@ def by_log(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: fl
     bench.budget.check(missing * LARGE_BODY / LOG_BYTES_PER_S)
     bench.generator.fill(grown, Shape("send", 1, 8, LARGE_BODY), missing, "--topic", LARGE, "--queues", "1")
     yield from _measured(bench, new, grown, f"log of {level:g} GiB", [(SEND, {}), (PULL, {})])
+
+
+def _to_topics(count: int) -> tuple[str, ...]:
+    return "--topic", MANY, "--topics", str(count), "--queues", "1", "--no-verify"
 
 
 def _pair(bench: Bench, stack: ExitStack) -> tuple[Target, Target]:

@@ -66,12 +66,15 @@ def _with_gaps(line: str) -> str:
 
 
 def _in_order(commands: Iterable[Command]) -> list[Command]:
-    """As they were run, but for one that sends a message again: what others print had been captured without it."""
+    """As they were run; but printMsg had been captured in a run of its own, before any message was sent again."""
     ordered = list(commands)
-    again = [command for command in ordered if " -s true" in command.line and command.name == "queryMsgById"]
-    for command in again:
-        ordered.remove(command)
-    return [*ordered, *again]
+    prints = [command for command in ordered if command.name == "printMsg"]
+    again = [command for command in ordered if command.name == "queryMsgById" and " -s true" in command.line]
+    if prints and again:
+        ordered = [command for command in ordered if command not in again]
+        behind = ordered.index(prints[-1]) + 1
+        ordered[behind:behind] = again
+    return ordered
 
 
 def first_queue(version: str) -> int:

@@ -44,6 +44,11 @@ PURPOSES: Final = (
         "Filter data|null|eval=",
     ),
     Purpose(
+        "the message that was sent again went to the other queue: mqadmin chooses by chance",
+        "printMsgByQueue",
+        "KEYS=stay7|Tag: TagB",
+    ),
+    Purpose(
         "a topic is not listed among its own groups",
         "queryMsgBy|statsAll|topicList",
         r"missing: .*(consumerGroup=StayTopic|StayTopic StayTopic)",

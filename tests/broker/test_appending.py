@@ -182,6 +182,11 @@ def test_a_recall_comes_before_its_message_is_due_or_is_refused() -> None:
         routed(draft_with(TIMER_DELIVER_MS=NOW_MS, TIMER_DEL_UNIQKEY="T+U"))
 
 
+def test_a_recall_is_of_a_message_of_its_own_topic() -> None:
+    with pytest.raises(InvalidMessage, match="a message of topic T cannot recall one of topic Other"):
+        routed(draft_with(TIMER_DELAY_SEC=1, TIMER_DEL_UNIQKEY="Other+U"))
+
+
 @given(st.integers(1, 10**9), st.sampled_from([1, 10, 100, 1000, 60_000]))
 def test_a_message_waits_until_it_is_due_and_less_than_one_precision_longer(wait_ms: int, precision_ms: int) -> None:
     draft = draft_with(TIMER_DELAY_MS=wait_ms)

@@ -21,6 +21,7 @@ from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.frames import FrameLimits
 from pocketmq.protocol.java_json import read_json
+from pocketmq.protocol.signing import Credentials, verify
 from pocketmq.testing import FakeClock
 
 NOW = 1_700_000_000_000
@@ -101,6 +102,27 @@ def test_good_bye_names_what_was_registered() -> None:
 
     assert command.code == RequestCode.UNREGISTER_BROKER
     assert read_fields(UnregisterBroker, command.ext) == UnregisterBroker("broker-b", "10.0.0.9:10911", "C", 0)
+
+
+def test_with_credentials_everything_is_signed() -> None:
+    own = Credentials("broker", "the secret of the broker")
+    broker = Broker(msgspec.structs.replace(BROKER, credentials=own))
+    broker.put(TopicConfig("A"))
+
+    said = [*broker.introduction.register(OWN), broker.introduction.unregister(OWN)]
+
+    assert [command.code for command in said] == [RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER]
+    for command in said:
+        assert command.ext is not None
+        assert command.ext["AccessKey"] == "broker"
+        assert verify(command.ext, command.body, own.secret)
+        assert own.secret not in str(command)
+
+
+def test_without_credentials_nothing_is_signed() -> None:
+    [command] = Broker().introduction.register(OWN)
+
+    assert not {"AccessKey", "Signature"} & (command.ext or {}).keys()
 
 
 def test_an_ipv6_address_is_told_in_brackets() -> None:

@@ -10,10 +10,12 @@ from tests.golden import captured, needs_golden
 from pocketmq.broker.keys_without_effect import WITHOUT_EFFECT
 from pocketmq.broker.setting_keys import CONSTANTS, KEYS, change_keys, read_keys, write_keys
 from pocketmq.broker.settings import BrokerSettings
-from pocketmq.errors import InvalidParameter, NoPermission, UsageError
+from pocketmq.errors import InvalidParameter, InvalidSetting, NoPermission, UsageError
 from pocketmq.model.setting_keys import NUMBER, REFUSED, SWITCH
 from pocketmq.net.address import Address
+from pocketmq.net.tls import TlsMode
 from pocketmq.protocol.bodies.properties_text import read_properties
+from pocketmq.protocol.signing import Credentials
 from pocketmq.store.settings import FlushMode
 
 BROKER_SOURCE = Path(__file__).parents[2] / "src" / "pocketmq" / "broker"
@@ -64,10 +66,17 @@ def test_what_is_not_named_stays_as_it_was() -> None:
     assert (settings, warnings) == (msgspec.structs.replace(base, port=1), [])
 
 
+WITHOUT_A_VALUE = """
+brokerIP1 advertisedPort maxConnectionsPerHost accountsFile innerClientAuthenticationCredentials tls.server.certPath
+tls.server.keyPath tls.server.trustCertPath tls.client.trustCertPath tls.client.pinnedCertPath tls.client.certPath
+tls.client.keyPath
+"""
+
+
 def test_all_keys_are_told_as_rocketmq_writes_them() -> None:
     told = write_keys(BrokerSettings())
 
-    assert set(KEYS) - set(told) == {"brokerIP1", "advertisedPort", "maxConnectionsPerHost"}
+    assert set(KEYS) - set(told) == set(WITHOUT_A_VALUE.split())
     assert told["flushDiskType"] == "ASYNC_FLUSH"
     assert told["deleteWhen"] == "04"
     assert told["diskMaxUsedSpaceRatio"] == "75"
@@ -175,13 +184,69 @@ def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
         ("sendThreadPoolQueueCapacity", "0", "above 0"),
         ("bindAddress", "0.0.0.0", "open-to-the-network"),
         ("brokerRole", "SLAVE", "brokerRole=SLAVE cannot be: there is no replication"),
-        ("aclEnable", "true", "aclEnable=true cannot be: there is no authentication"),
+        (
+            "aclEnable",
+            "true",
+            "aclEnable=true cannot be: requests are checked when, and only when, accounts are named by",
+        ),
+        ("authenticationEnabled", "true", "accountsFile=FILE or --accounts FILE. Say authenticationEnabled=false"),
+        ("authorizationEnabled", "true", "authorizationEnabled=true cannot be"),
+        ("tls.test.mode.enable", "true", "there are no test certificates; name your own by tls.server.certPath"),
+        ("tls.server.authClient", "require", "tls.server.trustCertPath or --tls-client-ca names who signed it"),
+        ("tls.server.mode", "on", "tls.server.mode=on is not disabled or permissive or enforcing"),
+        ("tls.server.keyPath", "k.pem", "no certificate of the server"),
+        ("tls.client.trustCertPath", "ca.pem", "but not that TLS is to be used"),
+        ("maxAuthenticationFailures", "0", "max_failures = 0 must be above 0"),
         ("storePathCommitLog", "/elsewhere", "storePathCommitLog=/elsewhere: the log is kept in storePathRootDir"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_reason(name: str, text: str, why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
         read_keys({name: text})
+
+
+def test_access_is_set_by_keys_and_told_by_them() -> None:
+    properties = {
+        "accountsFile": "accounts.toml",
+        "aclEnable": "true",
+        "authenticationEnabled": "TRUE",
+        "authorizationEnabled": "true",
+        "tls.server.certPath": "server.pem",
+        "tls.server.trustCertPath": "clients.pem",
+        "tls.server.authClient": "require",
+        "useTLS": "true",
+        "tls.client.trustCertPath": "authority.pem",
+        "bindAddress": "0.0.0.0",
+    }
+
+    settings, warnings = read_keys(properties)
+
+    assert warnings == []
+    assert (settings.accounts, settings.tls.in_use) == (Path("accounts.toml"), TlsMode.ENFORCING)
+    assert settings.name_server_tls.enabled
+    assert write_keys(settings).items() >= (properties | {"authenticationEnabled": "true"}).items()
+    with pytest.raises(InvalidSetting, match="aclEnable=false cannot be"):
+        read_keys(properties | {"aclEnable": "false"})
+
+
+def test_credentials_are_read_in_rocketmqs_form_and_told_without_the_secret() -> None:
+    name = "innerClientAuthenticationCredentials"
+
+    settings, _ = read_keys({name: '{"accessKey":"broker","secretKey":"hush"}'})
+
+    assert settings.credentials == Credentials("broker", "hush")
+    assert write_keys(settings)[name] == '{"accessKey":"broker","secretKey":"***"}'
+    assert "hush" not in repr(settings)
+    assert read_keys({name: ""}).settings.credentials is None
+
+
+@pytest.mark.parametrize("text", ["hush", '"hush"', '{"secretKey":"hush"}', '{"accessKey":"hush","secretKey":7}'])
+def test_credentials_of_another_form_are_refused_without_repeating_them(text: str) -> None:
+    with pytest.raises(InvalidSetting) as refusal:
+        read_keys({"innerClientAuthenticationCredentials": text})
+
+    assert "what it says is not of the form" in str(refusal.value)
+    assert "hush" not in str(refusal.value)
 
 
 ALLOWED = """

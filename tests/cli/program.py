@@ -9,6 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+ACCOUNTS = """
+[[account]]
+access_key = "operator"
+secret_env = "OPERATOR_SECRET"
+admin = true
+"""
+SECRET = "the secret of operators"
+"""Of the account above: `start(…, OPERATOR_SECRET=SECRET)`."""
+
 SRC = Path(__file__).parents[2] / "src"
 DEADLINE_S = 60
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from conformance.broker_line import BrokerLine
-from tests.cli.program import Start, ended, programs, ready
+from tests.cli.program import ACCOUNTS, SECRET, Start, ended, programs, ready
+from tests.net.certificates import make_authority, make_certificate
 
 from pocketmq.cli import main
+from pocketmq.client import Credentials, Producer, client_context
 from pocketmq.codes import RequestCode
 from pocketmq.errors import TopicNotFound
 from pocketmq.protocol.bodies.properties_text import read_properties
@@ -186,7 +188,11 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
         (["--host", "0.0.0.0"], "--open-to-the-network-without-authentication"),
         (["--set", "listenPort"], "--set listenPort: write it as --set KEY=VALUE"),
         (["--set", "listnPort=1"], "listnPort is not known; did you mean listenPort?"),
-        (["--set", "aclEnable=true"], "there is no authentication"),
+        (["--set", "aclEnable=true"], "accounts are named by accountsFile=FILE or --accounts FILE"),
+        (["--accounts", "none.toml"], "accounts in none.toml: the file cannot be read: No such file"),
+        (["--register-as", "me"], "say by --accounts in which file it is"),
+        (["--tls-key", "k.pem"], "no certificate of the server"),
+        (["--tls-cert", "none.pem"], "TLS: cannot use certificate none.pem"),
         (["--set", "haListenPort=1"], "haListenPort has no effect here"),
         (["--name", "a/b"], "'a/b'"),
         (["-n", "a:b"], "address 'a:b'"),
@@ -221,3 +227,62 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
     assert result.exit_code == 3
     assert "none.conf: No such file or directory" in result.stderr
+
+
+# accounts and TLS
+
+
+def test_it_registers_signed_and_by_tls_with_a_name_server_that_wants_both(start: Start, tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    certificate = make_certificate(tmp_path, authority)
+    (tmp_path / "accounts.toml").write_text(ACCOUNTS)
+    both = ["--json", "--port", 0, "--accounts", "accounts.toml"]
+    both += ["--tls-cert", certificate.cert, "--tls-key", certificate.key]
+    with programs(tmp_path, "nameserver") as start_name_server:
+        name_server = ready(start_name_server(*both, OPERATOR_SECRET=SECRET))
+        there = ["--namesrv", name_server["address"], "--namesrv-ca", authority.cert, "--register-as", "operator"]
+        created = ["--set", "autoCreateTopicEnable=true"]
+        broker = ready(start(*both, *there, *created, OPERATOR_SECRET=SECRET))
+        operator = Credentials("operator", SECRET)
+        with Producer(name_server["address"], credentials=operator, tls=client_context(authority.cert)) as producer:
+            sent = producer.send("T", b"x")
+
+    assert (broker["accounts"], broker["tls"]) == ("accounts.toml", "enforcing")
+    assert sent.queue.broker_name == "broker-a"
+
+
+def test_a_broker_that_may_not_register_says_so_and_tries_again(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "accounts.toml").write_text(ACCOUNTS)
+    with programs(tmp_path, "nameserver") as start_name_server:
+        told = ready(start_name_server("--json", "--port", 0, "--accounts", "accounts.toml", OPERATOR_SECRET=SECRET))
+        process = start("--json", "--port", 0, "--namesrv", told["address"])
+        ready(process)
+        process.terminate()
+        log = ended(process)
+
+    assert "cannot be told of this broker, and is tried again: NO_PERMISSION (16): username cannot be null." in log
+    assert process.returncode == 0
+
+
+def test_a_file_of_rocketmq_that_asks_for_access_rules_needs_accounts(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "accounts.toml").write_text(ACCOUNTS)
+    (tmp_path / "broker.conf").write_text("aclEnable=true\nauthenticationEnabled=true\n")
+
+    told = ready(
+        start("--json", "--port", 0, "-c", "broker.conf", "--accounts", "accounts.toml", OPERATOR_SECRET=SECRET)
+    )
+    result = refused("-c", tmp_path / "broker.conf")
+
+    assert told["accounts"] == "accounts.toml"
+    assert result.exit_code == 64
+    assert "aclEnable=true cannot be" in result.stderr
+
+
+def test_an_account_that_is_not_in_the_file_cannot_register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "accounts.toml").write_text(ACCOUNTS)
+    monkeypatch.setenv("OPERATOR_SECRET", SECRET)
+
+    result = refused("--accounts", tmp_path / "accounts.toml", "--register-as", "nobody")
+
+    assert result.exit_code == 64
+    assert "--register-as nobody: there is no such account" in result.stderr

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.cli.program import DEADLINE_S, Start, programs, ready
+from tests.cli.program import ACCOUNTS, DEADLINE_S, SECRET, Start, programs, ready
 from tests.nameserver.talk import ask, connected, done, register_command, route
+from tests.net.certificates import make_authority, make_certificate
 
 from pocketmq.cli import main
 from pocketmq.codes import RequestCode
@@ -175,3 +176,27 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
     assert result.exit_code == 3
     assert "none.conf: No such file or directory" in result.stderr
+
+
+def test_with_accounts_it_may_listen_anywhere_and_says_what_is_enforced(start: Start, tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path, make_authority(tmp_path))
+    (tmp_path / "accounts.toml").write_text(ACCOUNTS)
+    (tmp_path / "namesrv.conf").write_text("authenticationEnabled=true\n")
+    tls = ["--tls-cert", certificate.cert, "--tls-key", certificate.key, "--tls-mode", "permissive"]
+    accounts = ["-c", "namesrv.conf", "--accounts", "accounts.toml"]
+
+    process = start("--host", "0.0.0.0", "--port", 0, *accounts, *tls, OPERATOR_SECRET=SECRET)
+    assert process.stdout is not None
+    banner = [process.stdout.readline().rstrip() for _ in range(5)]
+
+    assert banner[3] == "  open to    everybody, signed by an account in accounts.toml"
+    assert banner[4] == "  TLS        for those who speak it; others are served in plain text"
+
+
+def test_a_file_that_asks_for_access_rules_needs_accounts(tmp_path: Path) -> None:
+    (tmp_path / "namesrv.conf").write_text("authenticationEnabled=true\n")
+
+    result = refused("-c", tmp_path / "namesrv.conf", "--port", 0)
+
+    assert result.exit_code == 64
+    assert "authenticationEnabled=true cannot be" in result.stderr

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from conformance.broker_line import BrokerLine
-from tests.cli.program import DEADLINE_S, Program, Start, ended, programs, ready
+from tests.cli.program import ACCOUNTS, DEADLINE_S, SECRET, Program, Start, ended, programs, ready
+from tests.net.certificates import make_authority, make_certificate
 
 from pocketmq.cli import main
+from pocketmq.client import Credentials, Producer, client_context
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError
 from pocketmq.net.address import Address
@@ -266,3 +268,58 @@ def _is_there(address: str) -> bool:
     except ConnectionRefusedError:
         return False
     return True
+
+
+# accounts and TLS
+
+
+def clients_of(told: dict[str, Any], **options: Any) -> Producer:
+    return Producer(told["name_server"], credentials=Credentials("operator", SECRET), **options)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_with_accounts_and_tls_brokers_register_and_clients_are_served(
+    start: Start, tmp_path: Path, count: int
+) -> None:
+    authority = make_authority(tmp_path)
+    certificate = make_certificate(tmp_path, authority)
+    (tmp_path / "accounts.toml").write_text(ACCOUNTS)
+    files = ["--accounts", "accounts.toml", "--tls-cert", certificate.cert, "--tls-key", certificate.key]
+
+    process = start(*files, "--brokers", count, OPERATOR_SECRET=SECRET)
+    told = ready(process)
+    with clients_of(told, tls=client_context(authority.cert)) as producer:
+        brokers = {producer.send("T", b"x").queue.broker_name for _ in range(8 * count)}
+    process.terminate()
+    log = ended(process)
+
+    assert (told["accounts"], told["tls"], told["open_to_the_network"]) == ("accounts.toml", "enforcing", False)
+    assert brokers == {broker["name"] for broker in told["brokers"]}
+    assert process.returncode == 0
+    assert SECRET not in log
+
+
+def test_an_address_that_others_reach_needs_no_flag_when_there_are_accounts(tmp_path: Path) -> None:
+    (tmp_path / "accounts.toml").write_text(ACCOUNTS)
+    with programs(tmp_path, "serve", "--namesrv-port", "0", "--broker-port", "0") as start:
+        process = start("--host", "0.0.0.0", "--accounts", "accounts.toml", OPERATOR_SECRET=SECRET)
+        assert process.stdout is not None
+
+        banner = [process.stdout.readline().rstrip() for _ in range(8)]
+
+    assert banner[5] == "  open to      everybody, signed by an account in accounts.toml"
+    assert banner[6] == "  TLS          none: what is said can be read, and sent again, by who sees the network"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_accounts_that_are_wrong_are_told_before_anything_starts(tmp_path: Path, count: int) -> None:
+    file = tmp_path / "accounts.toml"
+    file.write_text('[[account]]\naccess_key = "a"\nsecret = "hush"\n')
+
+    result = refused(
+        "--accounts", file, "--namesrv-port", 0, "--broker-port", 0, "--data", tmp_path, "--brokers", count
+    )
+
+    assert result.exit_code == 64
+    assert f"accounts in {file}: account 1 ('a'): its secret has fewer than 8 characters" in result.stderr
+    assert "hush" not in result.stderr

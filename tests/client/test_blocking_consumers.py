@@ -261,3 +261,4 @@ def test_a_consumer_whose_loop_is_gone_leaves_its_group(server: Server) -> None:
     with other:
         send(server, "Forgotten", *(b"%d" % number for number in range(8)))
         seen.wait(9)
+    asyncio.run(kept[0].stop())

@@ -3,20 +3,25 @@
 import asyncio
 import gc
 import os
+import queue
 import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conformance.broker_line import BrokerLine
+from tests.net.certificates import make_authority, make_certificate
 
 import pocketmq
+from pocketmq.client import Credentials, Producer, PushConsumer, client_context
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidSetting, ListenFailed, WrongState
 from pocketmq.net.address import Address
+from pocketmq.net.tls import ServerTlsFiles
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.protocol.bodies.routes import ClusterInfo
 from pocketmq.protocol.java_json import read_body
@@ -248,3 +253,90 @@ def test_importing_pocketmq_does_not_bring_the_broker_in() -> None:
 def test_a_name_that_is_not_there_is_told() -> None:
     with pytest.raises(AttributeError, match="module 'pocketmq' has no attribute 'Sever'"):
         _ = pocketmq.Sever  # type: ignore[attr-defined]
+
+
+# accounts and TLS
+
+
+ACCOUNTS = """
+[[account]]
+access_key = "orders"
+secret = "the secret of orders"
+topics = { "orders*" = ["Pub", "Sub"] }
+groups = { "workers" = ["Sub"] }
+
+[[account]]
+access_key = "broker"
+secret = "the secret of brokers"
+clusters = { "DefaultCluster" = ["Update"] }
+"""
+ORDERS = Credentials("orders", "the secret of orders")
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Path:
+    path = tmp_path / "accounts.toml"
+    path.write_text(ACCOUNTS)
+    return path
+
+
+def consumed(name_server: str, topic: str, **options: Any) -> bytes:
+    """The body of the first message that a push consumer gets."""
+    bodies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    consumer = PushConsumer(name_server, group="workers", start_at="first", **options)
+    consumer.on(topic)(lambda message: bodies.put(message.body))
+    with consumer:
+        return bodies.get(timeout=30)
+
+
+def test_with_accounts_python_clients_work_signed_and_not_otherwise(accounts: Path) -> None:
+    with pocketmq.Server(accounts=accounts) as server:
+        with Producer(server.name_server, credentials=ORDERS) as producer:
+            producer.send("orders-eu", b"signed")
+            with pytest.raises(pocketmq.PocketMQError, match="Topic:other"):
+                producer.send("other", b"x")
+        body = consumed(server.name_server, "orders-eu", credentials=ORDERS)
+        with Producer(server.name_server) as unsigned, pytest.raises(pocketmq.PocketMQError, match="cannot be null"):
+            unsigned.send("orders-eu", b"x")
+
+    assert body == b"signed"
+
+
+@pytest.mark.parametrize("mutual", [False, True], ids=["server", "mutual"])
+def test_with_tls_python_clients_work_by_it_and_plain_text_is_turned_away(tmp_path: Path, mutual: bool) -> None:
+    authority = make_authority(tmp_path)
+    certificate = make_certificate(tmp_path, authority)
+    client_ca = authority.cert if mutual else None
+    tls = ServerTlsFiles(cert=certificate.cert, key=certificate.key, client_ca=client_ca)
+    shown = (certificate.cert, certificate.key) if mutual else (None, None)
+    context = client_context(authority.cert, cert=shown[0], key=shown[1])
+
+    with pocketmq.Server(tls=tls) as server:
+        with Producer(server.name_server, tls=context) as producer:
+            producer.send("T", b"secret")
+        body = consumed(server.name_server, "T", tls=context)
+        with Producer(server.name_server) as plain, pytest.raises(pocketmq.PocketMQError):
+            plain.send("T", b"x")
+        if mutual:
+            nobody = client_context(authority.cert)
+            with Producer(server.name_server, tls=nobody) as unknown, pytest.raises(pocketmq.PocketMQError):
+                unknown.send("T", b"x")
+
+    assert body == b"secret"
+
+
+def test_accounts_that_let_no_broker_register_are_told(accounts: Path) -> None:
+    accounts.write_text(ACCOUNTS.replace('"Update"', '"Get"'))
+
+    with pytest.raises(InvalidSetting, match="none may register brokers; give one clusters = "):
+        pocketmq.Server(accounts=accounts).__enter__()
+
+
+def test_with_accounts_it_may_listen_where_others_reach_it(accounts: Path) -> None:
+    pocketmq.Server(host="0.0.0.0", accounts=accounts)
+
+
+@pytest.mark.parametrize("name", ["accountsFile", "tls.server.certPath"])
+def test_accounts_and_tls_are_no_settings_of_the_broker_alone(name: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"{name} follows from the"):
+        pocketmq.Server(settings={name: "file"})

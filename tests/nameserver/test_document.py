@@ -25,7 +25,7 @@ def test_the_example_runs() -> None:
 
 
 def test_every_setting_is_there_with_its_default() -> None:
-    defaults = write_keys(NameServerSettings())
+    defaults = {name: text for name, text in write_keys(NameServerSettings()).items() if name in KEYS}
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in SETTINGS.splitlines() if line.startswith("| `")]
     told = {
         name.strip("` "): default.strip()

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from pocketmq.errors import InvalidParameter, InvalidSetting, NoPermission
-from pocketmq.nameserver.setting_keys import KEYS, NOT_HONOURED, REFUSED, change_keys, read_keys, write_keys
+from pocketmq.nameserver.setting_keys import CONSTANTS, KEYS, NOT_HONOURED, REFUSED, change_keys, read_keys, write_keys
 from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.net.tls import ServerTlsFiles
 
 FIXED = {name: key for name, key in KEYS.items() if not key.at_run_time}
 CHANGEABLE = {name: key for name, key in KEYS.items() if key.at_run_time}
@@ -77,8 +78,13 @@ def test_a_value_that_cannot_be_is_refused(name: str, text: str, why: str) -> No
 
 
 def test_all_keys_are_told_with_their_values_and_can_be_read_again() -> None:
+    files = ServerTlsFiles(cert=Path("cert.pem"), key=Path("key.pem"), client_ca=Path("ca.pem"))
     settings = NameServerSettings(
-        kv_config_path=Path("kv.json"), support_acting_master=True, max_connections_per_host=9
+        kv_config_path=Path("kv.json"),
+        support_acting_master=True,
+        max_connections_per_host=9,
+        accounts=Path("accounts.toml"),
+        tls=files,
     )
 
     told = write_keys(settings)
@@ -87,7 +93,8 @@ def test_all_keys_are_told_with_their_values_and_can_be_read_again() -> None:
     assert told["enableTopicList"] == "true"
     assert told["kvConfigPath"] == "kv.json"
     assert read_keys(told) == (settings, [])
-    assert set(told) == set(KEYS)
+    assert set(told) == set(KEYS) | set(CONSTANTS)
+    assert (told["aclEnable"], told["tls.server.authClient"]) == ("true", "require")
     assert "kvConfigPath" not in write_keys(NameServerSettings())
 
 

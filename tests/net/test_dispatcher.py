@@ -78,3 +78,24 @@ def test_a_missing_field_is_named() -> None:
 def test_two_handlers_for_one_code_are_a_mistake() -> None:
     with pytest.raises(AssertionError, match="two handlers"):
         Dispatcher([{CODE: echo}, {CODE: echo}], ACCESS)
+
+
+def test_a_check_looks_at_every_request_before_anything_else_is_found_out_about_it() -> None:
+    looked_at: list[int] = []
+
+    def check(peer: Peer, request: Command) -> None:
+        looked_at.append(request.code)
+        if request.body != b"body":
+            raise NoPermission("not you")
+
+    dispatcher = Dispatcher([{CODE: echo}], ACCESS, check=check)
+
+    with pytest.raises(NoPermission, match="not you"):
+        dispatcher.serve(Peer(), Command(9999))
+    with pytest.raises(NoPermission, match="not you"):
+        dispatcher.serve(Peer(), Command(CODE))
+    answer = dispatcher.serve(Peer(), command(namespace="ns", key="k"))
+
+    assert isinstance(answer, Command)
+    assert answer.code == ResponseCode.SUCCESS
+    assert looked_at == [9999, CODE, CODE]

@@ -4,10 +4,22 @@ import ssl
 from pathlib import Path
 
 import pytest
-from tests.net.certificates import make_authority, make_certificate
+from tests.net.certificates import Certificate, make_authority, make_certificate
+from tests.net.talk import LOOPBACK, NewLoop, ask, echo, every_loop, run_on
 
-from pocketmq.errors import InvalidSetting
-from pocketmq.net.tls import client_context, server_context
+from pocketmq.errors import ConnectFailed, InvalidSetting
+from pocketmq.net.network import TcpNetwork
+from pocketmq.net.peer import Peer
+from pocketmq.net.server import Server
+from pocketmq.net.tls import (
+    ClientTlsFiles,
+    ServerTls,
+    ServerTlsFiles,
+    TlsMode,
+    client_context,
+    pinned_context,
+    server_context,
+)
 
 
 def test_a_client_verifies_the_server_and_its_name_unless_told_otherwise(tmp_path: Path) -> None:
@@ -63,3 +75,95 @@ def test_an_encrypted_key_is_refused_instead_of_asking_on_the_terminal(tmp_path:
 
     with pytest.raises(InvalidSetting, match=r"encrypted\.key"):
         server_context(certificate.cert, encrypted)
+
+
+# by files
+
+
+def test_without_a_certificate_there_is_no_tls() -> None:
+    assert ServerTlsFiles().load() is None
+    assert ServerTlsFiles().in_use is TlsMode.DISABLED
+    assert ClientTlsFiles().load() is None
+
+
+def test_with_a_certificate_plain_text_is_turned_away_unless_told_otherwise(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path, make_authority(tmp_path))
+    files = ServerTlsFiles(cert=certificate.cert, key=certificate.key)
+    permissive = ServerTlsFiles(cert=certificate.cert, key=certificate.key, mode=TlsMode.PERMISSIVE)
+    switched_off = ServerTlsFiles(cert=certificate.cert, key=certificate.key, mode=TlsMode.DISABLED)
+
+    loaded = files.load()
+
+    assert loaded is not None
+    assert loaded.mode is files.in_use is TlsMode.ENFORCING
+    assert permissive.in_use is TlsMode.PERMISSIVE
+    assert switched_off.load() is None
+
+
+def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    cert = tmp_path / "cert.pem"
+
+    with pytest.raises(InvalidSetting, match="no certificate of the server"):
+        ServerTlsFiles(key=cert)
+    with pytest.raises(InvalidSetting, match="no certificate of the server"):
+        ServerTlsFiles(client_ca=cert)
+    with pytest.raises(InvalidSetting, match="where plain text is let in as well"):
+        ServerTlsFiles(cert=cert, client_ca=cert, mode=TlsMode.PERMISSIVE)
+    for given in ({"ca": cert}, {"cert": cert}, {"pinned": cert}, {"verify": False}):
+        with pytest.raises(InvalidSetting, match="not that TLS is to be used"):
+            ClientTlsFiles(**given)
+    with pytest.raises(InvalidSetting, match="either one certificate is trusted"):
+        ClientTlsFiles(enabled=True, pinned=cert, verify=False)
+
+
+def test_a_client_verifies_by_files_as_strictly(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+
+    strict = ClientTlsFiles(enabled=True, ca=authority.cert).load()
+    lax = ClientTlsFiles(enabled=True, verify=False).load()
+
+    assert strict is not None
+    assert (strict.verify_mode, strict.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert lax is not None
+    assert lax.verify_mode == ssl.CERT_NONE
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "é"]
+)
+def test_a_pinned_certificate_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pinned.pem").write_text(text)
+
+    for path in ("pinned.pem", "missing.pem"):
+        with pytest.raises(InvalidSetting, match=path.replace(".", r"\.")):
+            pinned_context(tmp_path / path)
+
+
+def chain(folder: Path, *certificates: Certificate) -> Path:
+    path = folder / "chain.pem"
+    path.write_text("".join(certificate.cert.read_text() for certificate in certificates))
+    return path
+
+
+@every_loop
+def test_who_pins_a_certificate_accepts_no_other_of_the_same_authority(new_loop: NewLoop, tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    right = make_certificate(tmp_path, authority, name="right", host="10.9.9.9")
+    wrong = make_certificate(tmp_path, authority, name="wrong")
+    context = pinned_context(chain(tmp_path, right, authority))
+
+    async def said(certificate: Certificate) -> bytes:
+        tls = ServerTls(server_context(certificate.cert, certificate.key), TlsMode.ENFORCING)
+        async with Server(LOOPBACK, serve=echo, tls=tls) as server:
+            client = Peer()
+            await TcpNetwork().connect(lambda: client.line, server.address, tls=context)
+            answer = await client.call(ask(b"hello"))
+            client.close()
+            return answer.body
+
+    async def main() -> None:
+        assert await said(right) == b"hello"
+        with pytest.raises(ConnectFailed, match="its certificate is not accepted"):
+            await said(wrong)
+
+    run_on(new_loop, main())

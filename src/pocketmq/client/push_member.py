@@ -81,6 +81,9 @@ class PushMember(GroupMember):
         self._listening.start()
 
     async def stop(self, drain_s: float) -> None:
+        if self._leaving_task is not None and self._leaving_task is not asyncio.current_task():
+            await self._leaving_task  # it left by itself
+            return
         await super().stop(drain_s)
         await self._listening.stop()
         await self._workers.close()

@@ -38,4 +38,6 @@ class QueueRange(msgspec.Struct, frozen=True, order=True, gc=False):
 
 def java_sorted(texts: list[str]) -> list[str]:
     """Sorted as Java compares strings, by UTF-16 unit; differs from Python only beyond the basic plane."""
+    if "".join(texts).isascii():
+        return sorted(texts)
     return sorted(texts, key=lambda text: text.encode("utf-16-be", "surrogatepass"))

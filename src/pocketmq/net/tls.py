@@ -123,7 +123,7 @@ def pinned_context(
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # this one is trusted by itself, not by who signed it
     try:
-        first, end, _ = DiskFiles().read(Path(pinned)).decode("ascii", "replace").partition(_PEM_END)
+        first, end, _ = DiskFiles().read(Path(pinned)).decode("ascii", "ignore").partition(_PEM_END)
         context.load_verify_locations(cadata=first + end)
     except (OSError, ValueError) as error:
         raise InvalidSetting(f"TLS: cannot read the certificate in {pinned}: {error}") from error

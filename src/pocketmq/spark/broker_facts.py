@@ -50,3 +50,6 @@ class Puller(Protocol):
         self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
     ) -> Answer:
         """Without waiting for messages to come: no records when the queue ends at `offset`, or nothing matched."""
+
+    async def bounds(self, queue: MessageQueue) -> Bounds:
+        """What the queue holds by its master: who answers pulls may be a slave that lags behind."""

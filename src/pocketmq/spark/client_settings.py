@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from ssl import SSLContext
+from typing import Final
 
 from pocketmq.client import AdminSettings, Credentials, client_context
 from pocketmq.client.settings import DEFAULT_INSTANCE, ProducerOptions
 from pocketmq.files import Files
 from pocketmq.spark.connection_options import Connection
 from pocketmq.spark.write_options import WriteOptions
+
+_NO_BOUND: Final = 2**62
 
 
 def reading_settings(connection: Connection, environ: Mapping[str, str], files: Files) -> AdminSettings:
@@ -25,11 +28,7 @@ def reading_settings(connection: Connection, environ: Mapping[str, str], files: 
 
 
 def producer_options(options: WriteOptions, environ: Mapping[str, str], files: Files) -> ProducerOptions:
-    """For the producer of a sink.
-
-    A send whose answer was lost may have been stored. Where each row may be there only once it is not tried again in
-    place: the task fails, and the next one looks what is in the topic.
-    """
+    """For the producer of a sink, which decides itself what is sent again, and bounds what is on its way by batches."""
     connection = options.connection
     return ProducerOptions(
         namespace=connection.namespace,
@@ -41,8 +40,9 @@ def producer_options(options: WriteOptions, environ: Mapping[str, str], files: F
         connect_timeout_ms=connection.connect_timeout_ms,
         group=options.group,
         send_timeout_ms=options.send_timeout_ms,
-        retries=0 if options.is_effectively_once else options.send_retries,
-        retry_when_busy=options.retry_when_busy and not options.is_effectively_once,
+        retries=0,
+        max_in_flight_messages=_NO_BOUND,
+        max_in_flight_bytes=_NO_BOUND,
     )
 
 

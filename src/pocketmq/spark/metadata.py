@@ -3,12 +3,14 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
+from pocketmq.client.administration.groups import GroupAdmin
 from pocketmq.client.administration.progress import stored_offset
 from pocketmq.client.administration.topics import TopicAdmin
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import PocketMQError
+from pocketmq.errors import GroupNotFound, ImpossibleRequest, PocketMQError
 from pocketmq.model.names import TopicName
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
@@ -60,7 +62,7 @@ class ClientMetadata:
         return known.queues
 
     def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        return self._of_each(queues, _bounds)
+        return self._of_each(queues, lambda core, queue: core.bounds(queue))
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         return self._of_each(
@@ -75,13 +77,18 @@ class ClientMetadata:
         return {queue: offset for queue, offset in found.items() if offset is not None}
 
     def commit(self, group: str, places: Mapping[MessageQueue, int]) -> None:
-        """Let a group stand there."""
-        self._of_each(
-            list(places),
-            lambda core, queue: core.reach.brokers.offsets.commit(
-                core.reach.group(group), core.reach.wire_queue(queue), places[queue]
-            ),
-        )
+        """Let a group stand there; brokers that do not have the group get it."""
+
+        async def commit(core: ReadingCore, queue: MessageQueue) -> None:
+            name, wire_queue = core.reach.group(group), core.reach.wire_queue(queue)
+            try:
+                await core.reach.brokers.offsets.commit(name, wire_queue, places[queue])
+            except GroupNotFound:
+                with suppress(ImpossibleRequest):  # somebody else was faster
+                    await GroupAdmin(core.reach).create(group, brokers=[queue.broker_name])
+                await core.reach.brokers.offsets.commit(name, wire_queue, places[queue])
+
+        self._of_each(list(places), commit)
 
     def earliest_store_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         return self._of_each(
@@ -124,10 +131,3 @@ class ClientMetadata:
 async def _readable(core: ReadingCore, topic: str) -> list[MessageQueue]:
     name: TopicName = core.reach.topic(topic)
     return [core.reach.shown_queue(queue) for queue in (await core.reach.route(name)).readable]
-
-
-async def _bounds(core: ReadingCore, queue: MessageQueue) -> Bounds:
-    wire_queue = core.reach.wire_queue(queue)
-    low = await core.reach.brokers.offsets.smallest(wire_queue)
-    # Asked second: a queue that was emptied in between ends where it begins, never before.
-    return Bounds(low, max(low, await core.reach.brokers.offsets.largest(wire_queue)))

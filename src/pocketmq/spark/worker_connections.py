@@ -57,6 +57,14 @@ class ReadingCore:
     def puller(self, group: str) -> "GroupPuller":
         return GroupPuller(self, self.reach.group(group))
 
+    async def bounds(self, queue: MessageQueue) -> Bounds:
+        """What a queue holds, by its master."""
+        wire_queue = self.reach.wire_queue(queue)
+        await self._instance.routes.find(wire_queue.topic)
+        low = await self.reach.brokers.offsets.smallest(wire_queue)
+        # Asked second: a queue that was emptied in between ends where it begins, never before.
+        return Bounds(low, max(low, await self.reach.brokers.offsets.largest(wire_queue)))
+
     async def pull_as(
         self, group: str, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, max_bytes: int
     ) -> Answer:
@@ -85,6 +93,9 @@ class GroupPuller:
         self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
     ) -> Answer:
         return await self._core.pull_as(self._group, queue, offset, subscription, max_messages, max_bytes)
+
+    async def bounds(self, queue: MessageQueue) -> Bounds:
+        return await self._core.bounds(queue)
 
 
 class Held(BlockingClient[C]):
@@ -156,7 +167,9 @@ class Connections(Generic[C]):
 
     def _begin_anew(self) -> None:
         """In the child of a fork: a thread that the child does not have may have held the lock."""
-        self._left_to_the_parent.append(self._held)  # kept for ever: when collected, it would close what the parent uses
+        self._left_to_the_parent.append(
+            self._held
+        )  # kept for ever: when collected, it would close what the parent uses
         self._lock = threading.Lock()
         self._held = {}
 

@@ -23,6 +23,7 @@ from pocketmq.broker.notices import Notices
 from pocketmq.broker.offsets import OffsetTable
 from pocketmq.broker.queue_locks import QueueLockTable
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
+from pocketmq.broker.stats import Tally
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import Language, RequestCode, ResponseCode, Version
 from pocketmq.model.access import Access, Action, Resource
@@ -47,12 +48,6 @@ LASTING = PeerSettings(line=LineSettings(idle_s=86_400), silence_s=86_400)
 """Nobody hangs up by himself."""
 
 Answer = Callable[[Command], Command | Coroutine[Any, Any, Command]]
-
-
-class Tally:
-    def __init__(self) -> None:
-        self.count = 0
-        self.bytes = 0
 
 
 class Client:

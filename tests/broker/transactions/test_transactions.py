@@ -142,12 +142,15 @@ def test_producers_are_asked_in_turn_while_they_can_take_it() -> None:
         find = next_of(producers)
 
         in_turn = [find(GROUP, "T") for _ in range(3)]
+        only_the_second = next_of(producers, lambda peer, topic: topic == "T" and peer is peers[1])
+        allowed = [only_the_second(GROUP, "T"), only_the_second(GROUP, "T"), only_the_second(GROUP, "U")]
         peers[0].line.write(frame_of(body=bytes(MAX_UNSENT_BYTES)))
         while_one_is_full = [find(GROUP, "T") for _ in range(2)]
         for peer in peers:
             peer.close()
 
         assert in_turn == [peers[0], peers[1], peers[0]]
+        assert allowed == [peers[1], peers[1], None]
         assert while_one_is_full == [peers[1], peers[1]]
         assert (find(GROUP, "T"), find("Nobody", "T")) == (None, None)
         for peer in peers:

@@ -1,0 +1,102 @@
+"""Run the benchmarks of the client and print them as a table.
+
+python -m bench.client                  all rows, beside redis-py, nats-py and the Java client where they are installed
+python -m bench.client --quick          a glance: one shot each, bodies of 100 bytes, nobody beside
+python -m bench.client window e2e       some rows: threads tasks window many linger consume_loop consume_pool e2e e2e_many
+python -m bench.client --alone          only ours
+"""
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console
+
+from bench.broker import machine
+from bench.broker.sheets import as_table
+from bench.broker.shots import NotMeasured
+from bench.client import peers
+from bench.client.measured import middle
+from bench.client.report import sheet
+from bench.client.rows import ROWS, SIZES, Row, chosen
+from bench.client.stage import Pace, Result, Stage, our_broker
+from bench.method import machine as cores
+
+WIDTH = 170
+DEFAULT = Pace(seconds=2.0, warm_s=0.5, messages=300_000, shots=3)
+QUICK = Pace(seconds=0.7, warm_s=0.2, messages=50_000, shots=1)
+MOST_OURS_S = 600.0
+"""After that nothing new is begun."""
+MOST_PEER_S = 600.0
+
+
+def main(arguments: Sequence[str] | None = None, *, pace: Pace | None = None) -> None:
+    modes = list(dict.fromkeys(row.mode for row in ROWS))
+    parser = argparse.ArgumentParser("python -m bench.client", description="Benchmarks of the client.")
+    parser.add_argument(
+        "rows", nargs="*", help=f"rows, instead of all: {', '.join(modes)}, or one of them, as window512"
+    )
+    parser.add_argument("--quick", action="store_true", help="one short shot each, bodies of 100 bytes, nobody beside")
+    parser.add_argument("--alone", action="store_true", help="only ours")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files are made")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.rows if not chosen([name])]:
+        parser.error(f"no row is called {unknown[0]}; there are: {', '.join(modes)}")
+    if not options.folder.is_dir():
+        parser.error(f"{options.folder} is not a folder")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    console = Console(width=WIDTH)
+    rows = chosen(options.rows)
+    sizes = SIZES[:1] if options.quick else SIZES
+    pace = pace or (QUICK if options.quick else DEFAULT)
+
+    results, notes = run(rows, sizes, pace, options.folder, console)
+    beside = [] if options.quick or options.alone else [*peers.PYTHON_SYSTEMS, peers.JAVA]
+    if beside:
+        console.print(f"[dim]beside: {', '.join(beside)}, ten minutes each at most[/]")
+    found = peers.measure(beside, rows, sizes, pace, MOST_PEER_S)
+    console.print(as_table(sheet(results, found, notes)))
+    console.print(
+        f"{cores()}, {machine.description()} · load {machine.load():.1f} · {pace.shots} shots of {pace.seconds:g} s"
+    )
+
+
+def run(
+    rows: Sequence[Row], sizes: Sequence[int], pace: Pace, folder: Path, console: Console
+) -> tuple[dict[tuple[Row, int], Result], list[str]]:
+    """All shots of ours, and why some are missing."""
+    results: dict[tuple[Row, int], Result] = {}
+    notes: list[str] = []
+    until = monotonic() + MOST_OURS_S
+    with tempfile.TemporaryDirectory(prefix="pocketmq-bench-", dir=folder) as place, our_broker(Path(place)) as where:
+        stage = Stage(*where, pace)
+        for size in sizes:
+            for row in rows:
+                if monotonic() > until:
+                    notes.append(f"{row.title}, {size} bytes: no time was left")
+                    continue
+                try:
+                    results[row, size] = shoot(stage, row, size, pace.shots)
+                except NotMeasured as reason:
+                    notes.append(f"{row.title}, {size} bytes: {reason}")
+                else:
+                    found = results[row, size].measured
+                    if found.errors:
+                        notes.append(f"{row.title}, {size} bytes: {found.errors:,} messages went wrong")
+                    console.print(f"[dim]{row.title}, {size} bytes:[/] {found.rate:,.0f}/s, {found.client_us:.1f} us")
+    return results, notes
+
+
+def shoot(stage: Stage, row: Row, size: int, shots: int) -> Result:
+    """The shot whose rate is in the middle."""
+    taken = [stage.fire(row, size) for _ in range(shots)]
+    wanted = middle([result.measured for result in taken])
+    return next(result for result in taken if result.measured is wanted)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""A batch read: ranges are fixed once, when Spark plans, and shared out to tasks."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from pocketmq.model.queue import QueueRange
+from pocketmq.spark.bounds import ending_places, queues_of, starting_places
+from pocketmq.spark.broker_facts import Metadata
+from pocketmq.spark.data_loss import QueueFacts, find_losses, settle
+from pocketmq.spark.metadata import ClientMetadata
+from pocketmq.spark.planning import plan_partitions
+from pocketmq.spark.pushdown import Pushed, split_filters
+from pocketmq.spark.range_reading import read_partition
+from pocketmq.spark.read_options import ReadOptions
+from pocketmq.spark.schema import Name
+from pocketmq.spark.worker_connections import READING
+
+
+class TopicReader(DataSourceReader):
+    """Travels to executors, so it holds nothing but what was asked for."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[Name]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._pushed = Pushed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with READING.borrow(options.connection, options.idle_timeout_ms) as client:
+            metadata = ClientMetadata(
+                client,
+                retries=options.fetch_retries,
+                retry_interval_ms=options.fetch_interval_ms,
+                ttl_ms=options.metadata_ttl_ms,
+            )
+            ranges = narrowed(batch_ranges(options, metadata), self._pushed, metadata)
+        planned = plan_partitions(
+            ranges,
+            self._columns,
+            options,
+            cores=os.cpu_count() or 1,
+            pushed_tags=self._pushed.tag_expression,
+        )
+        return [InputPartition(one) for one in planned]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Where none was planned Spark reads one without a value."""
+        return iter(()) if partition.value is None else read_partition(partition.value)
+
+
+class FilteringTopicReader(TopicReader):
+    """Takes filters as well. Spark refuses a reader that does unless it is told to push filters, hence a class of its own."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        options = self._options
+        has_none = options.filter_tags is None and options.filter_sql is None
+        self._pushed, remaining = split_filters(filters, can_filter_tags=has_none)
+        return remaining
+
+
+def batch_ranges(options: ReadOptions, metadata: Metadata) -> list[QueueRange]:
+    """What a batch reads by its options; DataLost when some of it is gone and that is to fail."""
+    queues = queues_of(options, metadata)
+    starts = starting_places(options, queues, metadata)
+    ends = ending_places(options, queues, metadata)
+    facts = {queue: QueueFacts(bounds) for queue, bounds in metadata.bounds(queues).items()}
+    starts |= settle(find_losses(starts, facts, 0), facts, options.on_data_loss)
+    return [QueueRange(queue, starts[queue], ends[queue]) for queue in queues if starts[queue] < ends[queue]]
+
+
+def narrowed(ranges: Iterable[QueueRange], pushed: Pushed, metadata: Metadata) -> list[QueueRange]:
+    """What is left of ranges by the filters that were pushed down."""
+    left = [part for part in map(pushed.narrowed, ranges) if part is not None]
+    if pushed.from_ms is not None:
+        starts = metadata.offsets_at({part.queue: max(0, pushed.from_ms) for part in left})
+        left = [QueueRange(part.queue, max(part.start, starts[part.queue]), part.end) for part in left]
+    if pushed.to_ms is not None:
+        ends = metadata.offsets_at({part.queue: max(0, pushed.to_ms) for part in left})
+        left = [QueueRange(part.queue, part.start, min(part.end, ends[part.queue])) for part in left]
+    return [part for part in left if len(part)]

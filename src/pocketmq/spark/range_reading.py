@@ -1,0 +1,166 @@
+"""Ranges of queues become Arrow batches: pulled ahead, several pulls side by side, while others are decoded.
+
+    slices ──► chunks of about a buffer ──► pulls under way, at most some ──► in their order ──► decoder ──► batches
+                     ▲                            │
+                     └── what did not fit ────────┘
+
+Brokers answer with what they like, often 32 messages: one pull after the other would wait most of the time. A chunk is as many
+messages as fill a buffer by the average so far; one that turns out larger is cut, and its rest comes next.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+
+from pocketmq.errors import CallTimedOut, DataLost, PocketMQError
+from pocketmq.model.queue import QueueRange
+from pocketmq.model.subscription import Subscription
+from pocketmq.spark.broker_facts import Answer, Puller
+from pocketmq.spark.data_loss import loss_text
+from pocketmq.spark.decoding import Decoder, Pulled
+from pocketmq.spark.offsets import Cause, Lost
+from pocketmq.spark.planning import ReadPartition
+from pocketmq.spark.worker_connections import READING
+
+log = logging.getLogger("pocketmq.spark")
+
+CHUNKS_AHEAD: Final = 4
+FIRST_CHUNK: Final = 512
+"""Messages of a chunk while nothing is known of their size."""
+RETRY_S: Final = 0.1
+
+
+class Chunk(NamedTuple):
+    """What pulling a range brought: records, where the rest of it begins, and what of it is gone."""
+
+    pulled: Pulled
+    rest: QueueRange | None
+    lost: list[Lost]
+
+
+class ChunkPulls:
+    """Pulls ranges for one task; nothing here knows of threads."""
+
+    def __init__(self, puller: Puller, partition: ReadPartition) -> None:
+        self._puller = puller
+        self._partition = partition
+        self._wanted = {one.queue.topic: partition.subscription(one.queue.topic) for one in partition.slices}
+
+    async def pull(self, wanted: QueueRange) -> Chunk:
+        """All of a range, or as much as fills a buffer. CallTimedOut when nothing comes for too long."""
+        found: list[bytes] = []
+        lost: list[Lost] = []
+        offset, size = wanted.start, 0
+        while offset < wanted.end and size < self._partition.buffer_bytes:
+            left = QueueRange(wanted.queue, offset, wanted.end)
+            answer, gone = await self._next(left, self._wanted[wanted.queue.topic])
+            if gone is not None:
+                lost.append(gone)
+                offset = gone.range.end
+                continue
+            found.append(answer.records)
+            size += len(answer.records)
+            offset = answer.next_offset
+        rest = QueueRange(wanted.queue, offset, wanted.end) if offset < wanted.end else None
+        return Chunk(Pulled(wanted, b"".join(found)), rest, lost)
+
+    async def _next(self, left: QueueRange, subscription: Subscription) -> tuple[Answer, Lost | None]:
+        """An answer that leads on, or what is gone instead."""
+        partition = self._partition
+        limit = min(partition.pull_messages, len(left))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + partition.poll_timeout_ms / 1000
+        while True:
+            failure: PocketMQError | None = None
+            try:
+                answer = await self._puller.pull(left.queue, left.start, subscription, limit, partition.pull_bytes)
+                if left.start < answer.bounds.min or left.start >= answer.bounds.max:
+                    if (gone := await self._gone(left)) is not None:
+                        return answer, gone
+                elif answer.next_offset > left.start:
+                    return answer, None
+            except PocketMQError as error:
+                if not error.retriable:
+                    raise
+                failure = error
+            if loop.time() >= deadline:
+                raise CallTimedOut(
+                    f"{left.queue} gave nothing from {left.start} on within {partition.poll_timeout_ms} ms; "
+                    "is its broker well? rocketmqConsumer.pollTimeoutMs says how long a task waits"
+                ) from failure
+            await asyncio.sleep(RETRY_S)
+
+    async def _gone(self, left: QueueRange) -> Lost | None:
+        """What is gone of a range by the word of the master; None when it has the next message after all."""
+        low, high = await self._puller.bounds(left.queue)
+        if left.start < low:
+            return Lost(QueueRange(left.queue, left.start, min(low, left.end)), Cause.RETENTION)
+        return Lost(left, Cause.TRUNCATION) if left.start >= high else None
+
+
+def pulled_ahead(
+    partition: ReadPartition, start: Callable[[QueueRange], "Future[Chunk]"], *, ahead: int = CHUNKS_AHEAD
+) -> Generator[Pulled, None, None]:
+    """The slices of a partition in their order; `start` begins to pull a range. DataLost if that is to fail."""
+    waiting = deque(partition.slices)
+    under_way: deque[Future[Chunk]] = deque()
+    count = FIRST_CHUNK
+    try:
+        while waiting or under_way:
+            while waiting and len(under_way) < ahead:
+                first = waiting.popleft()
+                end = min(first.end, first.start + count)
+                if end < first.end:
+                    waiting.appendleft(QueueRange(first.queue, end, first.end))
+                under_way.append(start(QueueRange(first.queue, first.start, end)))
+            pulled, rest, lost = under_way.popleft().result()
+            if rest is not None:
+                under_way.appendleft(start(rest))
+            _settle(lost, partition.on_data_loss)
+            done = (rest.start if rest is not None else pulled.wanted.end) - pulled.wanted.start
+            if pulled.records:
+                count = max(1, partition.buffer_bytes * done // len(pulled.records))
+                yield pulled
+    finally:
+        for future in under_way:
+            future.cancel()
+
+
+def decoded(pulls: Iterable[Pulled], decoder: Decoder, buffer_bytes: int) -> Iterator[Any]:
+    """Record batches, of about a buffer each."""
+    gathered: list[Pulled] = []
+    for pulled in pulls:
+        gathered.append(pulled)
+        if sum(len(one.records) for one in gathered) * 2 >= buffer_bytes:
+            yield from decoder.batches(gathered)
+            gathered = []
+    if gathered:
+        yield from decoder.batches(gathered)
+
+
+def read_partition(partition: ReadPartition) -> Iterator[Any]:
+    """What a task of Spark reads: record batches."""
+    decoder = Decoder(
+        partition.columns,
+        tags=partition.subscription("any").tags_set,
+        namespace=partition.connection.namespace,
+        check_crc=partition.check_crc,
+    )
+    with READING.borrow(partition.connection, partition.idle_timeout_ms) as client:
+        pulls = ChunkPulls(client.core().puller(partition.group), partition)
+        ahead = pulled_ahead(partition, lambda wanted: client.submit(pulls.pull(wanted)))
+        try:
+            yield from decoded(ahead, decoder, partition.buffer_bytes)
+        finally:
+            ahead.close()
+
+
+def _settle(lost: list[Lost], policy: str) -> None:
+    if not lost:
+        return
+    if policy == "fail":
+        raise DataLost(loss_text(lost))
+    log.warning("%s", loss_text(lost))

@@ -1,0 +1,147 @@
+"""Rows on their way: packed into batches, sent side by side, every one answered before the task is done.
+
+    messages ──┬─ one topic, any queue ──► batches of sendBatchBytes ──┐
+               ├─ a sharding key: its queue, one batch at a time ──────┼──► at most maxInFlightBatches ──► answers
+               └─ delayed, or long enough to be compressed: alone ─────┘
+
+What failed is sent again in place only if that is right. With at-least-once it is whenever it may help. With effectively-once
+an attempt whose answer was lost may have been stored: the task fails, and the next one looks what is in the topic.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from pocketmq.client import AsyncProducer, SendStatus
+from pocketmq.client.outgoing import can_share_a_batch
+from pocketmq.client.selectors import by_hash
+from pocketmq.errors import ConnectFailed, FlowControl, PartlySent, PocketMQError, SystemBusy, TooManyCalls
+from pocketmq.model.message import Message
+from pocketmq.model.properties import SHARDING_KEY
+from pocketmq.model.queue import MessageQueue
+from pocketmq.spark.write_options import WriteOptions
+
+log = logging.getLogger("pocketmq.spark")
+
+FIRST_WAIT_S: Final = 0.1
+"""Before the first repetition; it doubles with each."""
+_RECORD_BYTES: Final = 64
+"""What a message takes in a batch beside its body and properties, about."""
+_BUSY: Final = (SystemBusy, FlowControl)
+_NOT_SENT: Final = (ConnectFailed, TooManyCalls)
+
+Lane = tuple[str, MessageQueue | None]
+
+
+class Sends:
+    """Sends the messages of one task. `start` runs a coroutine beside and gives its future."""
+
+    def __init__(
+        self,
+        producer: AsyncProducer,
+        options: WriteOptions,
+        start: Callable[[Coroutine[Any, Any, None]], "Future[None]"],
+        queues_of: Callable[[str], Sequence[MessageQueue]],
+    ) -> None:
+        self._producer = producer
+        self._options = options
+        self._start = start
+        self._queues_of = queues_of
+        self._waiting: dict[Lane, list[Message]] = {}
+        self._waiting_bytes: dict[Lane, int] = {}
+        self._under_way: deque[Future[None]] = deque()
+        self._orders: dict[MessageQueue, asyncio.Lock] = {}
+        self._warned = False
+
+    def add(self, messages: Iterable[Message]) -> None:
+        """Send them, or let them wait for others; the failure of an earlier one is raised here."""
+        limit = self._options.batch_bytes
+        alone_from = self._producer.settings.compress_over_bytes
+        for message in messages:
+            lane = self._lane(message)
+            if len(message.body) >= alone_from or not can_share_a_batch(message):
+                self._flush(lane)  # what came before it in its lane stays before it
+                self._send(lane, [message])
+                continue
+            self._waiting.setdefault(lane, []).append(message)
+            size = self._waiting_bytes[lane] = self._waiting_bytes.get(lane, 0) + _size(message)
+            if size >= limit:
+                self._flush(lane)
+
+    def finish(self) -> None:
+        """Return when all is stored; the first failure is raised."""
+        for lane in list(self._waiting):
+            self._flush(lane)
+        while self._under_way:
+            self._under_way.popleft().result()
+
+    def abandon(self) -> None:
+        """Nobody waits for the rest any more."""
+        for future in self._under_way:
+            future.cancel()
+
+    def _lane(self, message: Message) -> Lane:
+        if SHARDING_KEY not in message.properties:
+            return message.topic, None
+        return message.topic, by_hash(self._queues_of(message.topic), message)
+
+    def _flush(self, lane: Lane) -> None:
+        messages = self._waiting.pop(lane, None)
+        self._waiting_bytes.pop(lane, None)
+        if messages:
+            self._send(lane, messages)
+
+    def _send(self, lane: Lane, messages: list[Message]) -> None:
+        while len(self._under_way) >= self._options.max_in_flight:
+            self._under_way.popleft().result()
+        self._under_way.append(self._start(self._deliver(lane[1], messages)))
+
+    async def _deliver(self, queue: MessageQueue | None, messages: list[Message]) -> None:
+        if queue is None:
+            await self._attempts(None, messages)
+            return
+        async with self._orders.setdefault(queue, asyncio.Lock()):  # fair: in the order in which they were started
+            await self._attempts(queue, messages)
+
+    async def _attempts(self, queue: MessageQueue | None, messages: list[Message]) -> None:
+        options = self._options
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + options.send_timeout_ms / 1000
+        wait_s = FIRST_WAIT_S
+        for left in range(options.send_retries, -1, -1):
+            timeout_s = max(0.001, deadline - loop.time())
+            try:
+                results = await self._producer.send_many(messages, queue=queue, timeout_s=timeout_s)
+                self._look_at(result.status for result in results)
+                return
+            except PocketMQError as error:
+                failure = error
+                if isinstance(error, PartlySent) and isinstance(error.__cause__, PocketMQError):
+                    failure = error.__cause__
+                    messages = [one for one, sent in zip(messages, error.results, strict=True) if sent is None]
+                if not left or loop.time() + wait_s >= deadline or not may_repeat(failure, options):
+                    raise
+            await asyncio.sleep(wait_s)
+            wait_s *= 2
+
+    def _look_at(self, statuses: Iterable[SendStatus]) -> None:
+        unsafe = next((status for status in statuses if status is not SendStatus.SEND_OK), None)
+        if unsafe is not None and not self._warned:
+            self._warned = True
+            log.warning("messages were stored, but not as safely as the broker should: %s", unsafe)
+
+
+def may_repeat(failure: PocketMQError, options: WriteOptions) -> bool:
+    """Whether sending again in place is right after this failure."""
+    if isinstance(failure, _BUSY):
+        return options.retry_when_busy
+    if isinstance(failure, _NOT_SENT):
+        return True
+    return failure.retriable and not options.is_effectively_once
+
+
+def _size(message: Message) -> int:
+    return len(message.body) + _RECORD_BYTES + sum(len(name) + len(text) for name, text in message.properties.items())

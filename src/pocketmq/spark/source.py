@@ -1,0 +1,52 @@
+"""`format("rocketmq")`: what Spark asks first, and which part answers.
+
+    spark.read        ── reader ──────► `batch_reader`
+    spark.readStream  ── streamReader ► `stream_reader`
+    df.write          ── writer ──────► `writer`
+    df.writeStream    ── streamWriter ► `writer`
+
+Options are checked here, so that a mistake is told when a DataFrame is made and not by the first task.
+"""
+
+import os
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from pocketmq.spark import schema as columns
+from pocketmq.spark.batch_reader import FilteringTopicReader, TopicReader
+from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.stream_reader import TopicStreamReader
+from pocketmq.spark.write_options import parse_write_options
+from pocketmq.spark.writer import TopicStreamWriter, TopicWriter
+
+
+class RocketMQSource(DataSource):
+    """Topics of RocketMQ."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> str:
+        """All columns; whether the map of properties is one of them is an option of batch and streaming reads alike."""
+        shown = {key.lower(): text for key, text in self.options.items()}
+        leaves_out = [key for key in ("includeproperties", "includeheaders") if shown.get(key, "").lower() == "false"]
+        return columns.ddl(with_properties=not leaves_out)
+
+    def reader(self, schema: StructType) -> TopicReader:
+        options = parse_read_options(self.options, streaming=False, environ=os.environ)
+        kind = FilteringTopicReader if options.push_filters else TopicReader
+        return kind(options, columns.names_of(schema.fields))
+
+    def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802
+        options = parse_read_options(self.options, streaming=True, environ=os.environ)
+        return TopicStreamReader(options, columns.names_of(schema.fields))
+
+    def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
+        options = parse_write_options(self.options, streaming=False, environ=os.environ)
+        return TopicWriter(options, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802
+        options = parse_write_options(self.options, streaming=True, environ=os.environ)
+        return TopicStreamWriter(options)

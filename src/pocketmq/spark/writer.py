@@ -1,0 +1,153 @@
+"""DataFrames to topics: tasks send, and the driver notes that a batch is written.
+
+    task    batches of rows ── messages ── not there yet? ── sent, all answered ──► its topics
+    driver  commit ── where the next batch has to look
+
+A failed send fails its task. What it wrote stays in the topic: with effectively-once the next attempt finds it there.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pocketmq.errors import InvalidMessage, UsageError, WrongState
+from pocketmq.model.message import Message
+from pocketmq.model.properties import DELAY, TIMER_DELIVER_MS
+from pocketmq.spark.metadata import ClientMetadata
+from pocketmq.spark.sink_ids import Replay, RowIds
+from pocketmq.spark.sink_progress import (
+    FETCH_INTERVAL_MS,
+    FETCH_RETRIES,
+    IDLE_TIMEOUT_MS,
+    QUEUES_TTL_MS,
+    SinkProgress,
+)
+from pocketmq.spark.sink_rows import SinkRows
+from pocketmq.spark.sink_sending import Sends
+from pocketmq.spark.worker_connections import READING, SENDING
+from pocketmq.spark.write_options import WriteOptions
+
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+"""What Spark tells a task of its query; the id stays the same when the query is started again from its checkpoint."""
+
+
+@dataclasses.dataclass
+class RowsWritten(WriterCommitMessage):
+    """What a task did, for the driver."""
+
+    query_id: str
+    topics: tuple[str, ...]
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """A batch write."""
+
+    def __init__(self, options: WriteOptions, *, overwrite: bool) -> None:
+        if overwrite:
+            raise UsageError("a topic cannot be overwritten: write with mode append")
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return write_rows(iterator, self._options, self._options.write_id or "", 0)
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming write."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        task = _task()
+        query_id, batch_id = task.getLocalProperty(QUERY_ID_PROPERTY), task.getLocalProperty(BATCH_ID_PROPERTY)
+        if query_id is None or batch_id is None:
+            raise WrongState("Spark does not tell which query and batch a task belongs to; is this a streaming write?")
+        return write_rows(iterator, self._options, query_id, int(batch_id))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        options = self._options
+        told = [message for message in messages if isinstance(message, RowsWritten)]
+        if not options.is_effectively_once or not told:
+            return
+        topics = {topic for message in told for topic in message.topics}
+        if options.topic is not None:
+            topics.add(options.topic)
+        with ExitStack() as lease:
+            SinkProgress(options, told[0].query_id, _metadata(options, lease)).finish(topics, batchId)
+
+
+def write_rows(batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int) -> RowsWritten:
+    """What a task does: send all rows of its partition that are not in their topic yet."""
+    with ExitStack() as lease:
+        client = lease.enter_context(SENDING.borrow(options, IDLE_TIMEOUT_MS))
+        metadata = _metadata(options, lease)
+        sends = Sends(client.core(), options, client.submit, metadata.queues)
+        replays = Replays(SinkProgress(options, query_id, metadata), query_id, batch_id, _task().partitionId())
+        topics: set[str] = set()
+        rows: SinkRows | None = None
+        try:
+            for batch in batches:
+                if rows is None:
+                    drops = options.reserved_properties == "drop"
+                    rows = SinkRows(batch.schema, topic=options.topic, drop_reserved=drops)
+                messages = rows.messages(batch)
+                topics.update(message.topic for message in messages)
+                sends.add(replays.missing(messages) if options.is_effectively_once else messages)
+            sends.finish()
+            replays.check_complete()
+        except BaseException:
+            sends.abandon()
+            raise
+    return RowsWritten(query_id, tuple(sorted(topics)))
+
+
+class Replays:
+    """What of a partition is in its topics already: each is looked through before the first row is sent to it."""
+
+    def __init__(self, progress: SinkProgress, query_id: str, batch_id: int, partition: int) -> None:
+        self._progress = progress
+        self._query = query_id, batch_id, partition
+        self._of_topic: dict[str, Replay] = {}
+
+    def missing(self, messages: Sequence[Message]) -> list[Message]:
+        """Those that have to be sent, each with its id."""
+        for message in messages:
+            if DELAY in message.properties or TIMER_DELIVER_MS in message.properties:
+                raise InvalidMessage(
+                    "a row with delayLevel or deliverAt is not in its topic until it is due, so a replay would write it "
+                    "again: set deliveryGuarantee = at-least-once for such rows"
+                )
+        return [message for message in messages if self._replay(message.topic).admit(message)]
+
+    def check_complete(self) -> None:
+        """WrongState when rows are there that the partition does not have now."""
+        for replay in self._of_topic.values():
+            replay.check_complete()
+
+    def _replay(self, topic: str) -> Replay:
+        replay = self._of_topic.get(topic)
+        if replay is None:
+            ids = RowIds(*self._query)
+            ranges = self._progress.ranges(topic, self._query[1])
+            replay = self._of_topic[topic] = Replay(ids, self._progress.row_ids(ranges, ids.prefix))
+        return replay
+
+
+def _metadata(options: WriteOptions, lease: ExitStack) -> ClientMetadata:
+    client = lease.enter_context(READING.borrow(options.connection, IDLE_TIMEOUT_MS))
+    return ClientMetadata(client, retries=FETCH_RETRIES, retry_interval_ms=FETCH_INTERVAL_MS, ttl_ms=QUEUES_TTL_MS)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "rows are written by a task"
+    return task

@@ -1,0 +1,93 @@
+"""The benchmark of the client: its table is right, and a small run of it works."""
+
+import json
+
+import pytest
+from bench.client.__main__ import main
+from bench.client.measured import Measured, Tally, decode, encode, middle, percentile_us
+from bench.client.peers import JAVA, REDIS, Peer, measure, middle_rates
+from bench.client.report import aims, beside, sheet
+from bench.client.rows import ROWS, Row, chosen
+from bench.client.stage import Pace, Result
+
+ROW = Row("sends", "window", 512, 1_000, 5.0, "w512", "async512")
+TINY = Pace(seconds=0.1, warm_s=0.05, messages=1_000, shots=1)
+
+
+def result(rate: float, client_us: float) -> Result:
+    return Result(Measured(messages=int(rate), seconds=1.0, client_us=client_us), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "client_us", "said"),
+    [
+        (1_000, 5.0, "≥ 1,000/s: met, ≤ 5 us: met"),
+        (999, 5.1, "≥ 1,000/s: missed, ≤ 5 us: missed"),
+    ],
+)
+def test_aims_are_judged_as_they_are(rate: float, client_us: float, said: str) -> None:
+    assert aims(ROW, 100, result(rate, client_us)) == said
+    assert aims(ROW, 1024, result(rate, client_us)) == ""
+
+
+def test_another_client_stands_beside_with_how_many_times_as_fast_ours_is() -> None:
+    redis, java = Peer(REDIS, {("w512", 100): 500.0}), Peer(JAVA, {}, "Java: not installed")
+
+    shown = sheet({(ROW, 100): result(1_000, 4.0)}, [redis, java], ["a note"])
+
+    assert shown.rows[0][-4:] == ["500", "2.00", "–", ""]
+    assert shown.notes == ["a note", "Java: not installed"]
+    assert beside(ROW, 1024, result(1, 1), redis) == ["–", ""]
+
+
+def test_what_the_tools_write_is_read() -> None:
+    lines = [
+        json.dumps({"row": f"py redis {row}", "size": 100, "rate": rate})
+        for row, rate in (("w1", 1), ("w1", 3), ("w1", 2), ("e2e", 9))
+    ]
+
+    assert middle_rates(lines, "") == {("w1", 100): 2.0, ("e2e", 100): 9.0}
+    assert middle_rates([json.dumps({"row": "java sync1", "size": 100, "rate": 5})], "java ") == {("sync1", 100): 5.0}
+
+
+def test_who_is_not_installed_is_said_not_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    [peer] = measure([REDIS], [ROW], [100], TINY, 1.0)
+
+    assert peer.rates == {}
+    assert peer.problem.startswith("redis-py: ")
+
+
+def test_shots_travel_as_text_and_the_middle_one_counts() -> None:
+    shots = [Measured(messages=count, seconds=1.0, client_us=1.0) for count in (5, 1, 3)]
+
+    assert middle(shots).messages == 3
+    assert decode(encode(shots[0])) == shots[0]
+    assert percentile_us([3_000, 1_000, 2_000], 0.5) == 2.0
+    assert percentile_us([], 0.5) == 0.0
+    assert Tally().end().rate == 0
+
+
+def test_rows_are_chosen_by_mode_or_by_mode_and_number() -> None:
+    assert [row.number for row in chosen(["window"])] == [64, 512]
+    assert [row.number for row in chosen(["window512"])] == [512]
+    assert chosen([]) == list(ROWS)
+    assert chosen(["nothing"]) == []
+
+
+def test_a_small_run_measures_every_kind_of_load(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["threads1", "consume_pool", "e2e_many", "--quick"], pace=TINY)
+
+    said = capsys.readouterr().out
+    for title in ("blocking sends, 1 thread", "consumed, pool listener", "end to end, batched"):
+        assert title in said
+    assert "failed" not in said
+    assert "went wrong" not in said
+
+
+def test_a_row_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["nothing"])
+
+    assert "no row is called nothing" in capsys.readouterr().err
