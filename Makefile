@@ -7,7 +7,7 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help check test bench bench-store bench-broker bench-client crash conformance clean
+.PHONY: help check test bench bench-store bench-broker bench-client soak-client crash conformance clean
 .SILENT:
 
 help: ## list these commands
@@ -33,11 +33,14 @@ bench-broker: $(INSTALLED) ## the broker beside the Apache broker where Java is:
 bench-client: $(INSTALLED) ## the client beside redis-py, nats-py and the Java client where they are: five minutes alone
 	$(BIN)/python -m bench.client
 
+soak-client: $(INSTALLED) ## whether the client's memory stays flat: half an hour
+	$(BIN)/python -m bench.client.soak
+
 N ?= 50000
 crash: $(INSTALLED) ## N power losses of the store at random moments, 50,000 unless told otherwise
 	$(BIN)/python -m tests.store.crash --states $(N)
 
-conformance: $(INSTALLED) ## the store beside the real Apache RocketMQ; needs Java 17 and Maven, a quarter of an hour
+conformance: $(INSTALLED) ## store, clients, mqadmin and clusters with the real Apache RocketMQ; needs Java 17 and Maven, an hour
 	$(BIN)/python -m conformance
 
 clean: ## remove the environment and all caches

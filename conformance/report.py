@@ -205,7 +205,12 @@ def as_markdown(grid: Grid) -> str:
     last = ""
     for row in grid.rows:
         cells = ["".join(grid.cell(row, version)) for version in grid.versions]
-        lines.append(f"| {row[0] if row[0] != last else ''} | {row[1]} | {' | '.join(cells)} |")
+        lines.append(f"| {row[0] if row[0] != last else ''} | {_as_text(row[1])} | {' | '.join(cells)} |")
         last = row[0]
-    lines += ["", *(f"[{number}] {note}  " for number, note in enumerate(grid.notes, 1))]
+    lines += ["", *(f"[{number}] {_as_text(note)}  " for number, note in enumerate(grid.notes, 1))]
     return "\n".join(lines)
+
+
+def _as_text(text: str) -> str:
+    """Command lines hold signs that mean something else in Markdown."""
+    return text.replace("<", "&lt;").replace("*", "\\*")

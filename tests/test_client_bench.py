@@ -8,6 +8,7 @@ from bench.client.measured import Measured, Tally, decode, encode, middle, perce
 from bench.client.peers import JAVA, REDIS, Peer, measure, middle_rates
 from bench.client.report import aims, beside, sheet
 from bench.client.rows import ROWS, Row, chosen
+from bench.client.soak import is_flat
 from bench.client.stage import Pace, Result
 
 ROW = Row("sends", "window", 512, 1_000, 5.0, "w512", "async512")
@@ -84,6 +85,19 @@ def test_a_small_run_measures_every_kind_of_load(capsys: pytest.CaptureFixture[s
         assert title in said
     assert "failed" not in said
     assert "went wrong" not in said
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ([50.0] * 9, True),
+        ([10.0] * 3 + [50.0] * 3 + [53.9] * 3, True),
+        ([10.0] * 3 + [50.0] * 3 + [54.1] * 3, False),
+        ([50.0], False),
+    ],
+)
+def test_memory_is_flat_when_the_last_third_needs_no_more(samples: list[float], said: bool) -> None:
+    assert is_flat(samples) is said
 
 
 def test_a_row_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

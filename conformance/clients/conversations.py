@@ -81,12 +81,13 @@ PURPOSES: Final = (
 
 def _scenario(name: str, mode: str, options: Iterable[str]) -> list[Scenario]:
     return [
-        Scenario(name, [CONVERSATIONS[one] for one in _names(version, mode)], _runner(mode, *options), [version])
+        Scenario(name, [CONVERSATIONS[one] for one in names(version, mode)], _runner(mode, *options), [version])
         for version in apache.VERSIONS
     ]
 
 
-def _names(version: str, mode: str) -> list[str]:
+def names(version: str, mode: str) -> list[str]:
+    """The conversations that were captured in a mode, in their order."""
     folder = apache.GOLDEN / "wire" / version / mode
     return [name for name in CONVERSATIONS if (folder / f"{name}.txt").exists()]
 
@@ -95,7 +96,7 @@ def _runner(mode: str, *options: str) -> Callable[[Trial], None]:
     def run(trial: Trial) -> None:
         shutil.rmtree(WORK / ".rocketmq_offsets", ignore_errors=True)  # what an earlier broadcast consumer left
         with OurServer.both(trial.say, trial.folder, SETTINGS) as ours:
-            for name in _names(trial.version, mode):
+            for name in names(trial.version, mode):
                 flaws = _held(trial, ours, mode, name, options)
                 for attempt in range(1, ATTEMPTS):
                     if _all_explained(trial, name, flaws):

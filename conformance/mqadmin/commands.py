@@ -68,13 +68,11 @@ def _with_gaps(line: str) -> str:
 def _in_order(commands: Iterable[Command]) -> list[Command]:
     """As they were run; but printMsg had been captured in a run of its own, before any message was sent again."""
     ordered = list(commands)
-    prints = [command for command in ordered if command.name == "printMsg"]
-    again = [command for command in ordered if command.name == "queryMsgById" and " -s true" in command.line]
-    if prints and again:
-        ordered = [command for command in ordered if command not in again]
-        behind = ordered.index(prints[-1]) + 1
-        ordered[behind:behind] = again
-    return ordered
+    names = [command.name for command in ordered]
+    behind = len(names) - names[::-1].index("printMsg") if "printMsg" in names else 0
+    before, after = ordered[:behind], ordered[behind:]
+    again = [command for command in before if command.name == "queryMsgById" and " -s true" in command.line]
+    return [*(command for command in before if command not in again), *again, *after]
 
 
 def first_queue(version: str) -> int:

@@ -69,7 +69,7 @@ def test_what_is_not_named_stays_as_it_was() -> None:
 WITHOUT_A_VALUE = """
 brokerIP1 advertisedPort maxConnectionsPerHost accountsFile innerClientAuthenticationCredentials tls.server.certPath
 tls.server.keyPath tls.server.trustCertPath tls.client.trustCertPath tls.client.pinnedCertPath tls.client.certPath
-tls.client.keyPath
+tls.client.keyPath tls.server.mode
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 from pocketmq.errors import InvalidParameter, InvalidSetting, NoPermission
 from pocketmq.nameserver.setting_keys import CONSTANTS, KEYS, NOT_HONOURED, REFUSED, change_keys, read_keys, write_keys
 from pocketmq.nameserver.settings import NameServerSettings
-from pocketmq.net.tls import ServerTlsFiles
+from pocketmq.net.tls import ServerTlsFiles, TlsMode
 
 FIXED = {name: key for name, key in KEYS.items() if not key.at_run_time}
 CHANGEABLE = {name: key for name, key in KEYS.items() if key.at_run_time}
@@ -78,7 +78,7 @@ def test_a_value_that_cannot_be_is_refused(name: str, text: str, why: str) -> No
 
 
 def test_all_keys_are_told_with_their_values_and_can_be_read_again() -> None:
-    files = ServerTlsFiles(cert=Path("cert.pem"), key=Path("key.pem"), client_ca=Path("ca.pem"))
+    files = ServerTlsFiles(cert=Path("cert.pem"), key=Path("key.pem"), client_ca=Path("ca.pem"), mode=TlsMode.ENFORCING)
     settings = NameServerSettings(
         kv_config_path=Path("kv.json"),
         support_acting_master=True,

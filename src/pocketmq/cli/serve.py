@@ -180,7 +180,7 @@ def _access_options(wishes: Wishes) -> list[str]:
         options += ["--register-as", registrar(wishes.accounts, cluster).access_key]
     tls, towards = wishes.tls, name_server_tls(wishes.tls)
     if towards.enabled:
-        options += ["--tls-mode", tls.mode.value, "--set", "useTLS=true"]
+        options += ["--tls-mode", tls.in_use.value, "--set", "useTLS=true"]
     files = {"tls-cert": tls.cert, "tls-key": tls.key, "tls-client-ca": tls.client_ca}
     for option, file in files.items():
         options += [] if file is None else [f"--{option}", str(file)]

@@ -38,7 +38,7 @@ class ServerTls(msgspec.Struct, frozen=True):
 class ServerTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What a server shows and asks for, by files. Without a certificate there is no TLS.
 
-    With one, plain text is turned away, unless the mode is permissive.
+    With one, plain text is turned away, unless the mode says otherwise.
     """
 
     cert: Path | None = None
@@ -46,7 +46,8 @@ class ServerTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """None: it is in the file of the certificate."""
     client_ca: Path | None = None
     """Who must have signed the certificate that each client shows. None: clients show none."""
-    mode: TlsMode = TlsMode.ENFORCING
+    mode: TlsMode | None = None
+    """None: enforcing, where there is a certificate."""
 
     def __post_init__(self) -> None:
         if self.cert is None and (self.key or self.client_ca):
@@ -56,13 +57,13 @@ class ServerTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_use(self) -> TlsMode:
-        return TlsMode.DISABLED if self.cert is None else self.mode
+        return TlsMode.DISABLED if self.cert is None else self.mode or TlsMode.ENFORCING
 
     def load(self) -> ServerTls | None:
         """Read the files; InvalidSetting when they cannot be used."""
         if self.cert is None or self.in_use is TlsMode.DISABLED:
             return None
-        return ServerTls(server_context(self.cert, self.key, client_ca=self.client_ca), self.mode)
+        return ServerTls(server_context(self.cert, self.key, client_ca=self.client_ca), self.in_use)
 
 
 class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):

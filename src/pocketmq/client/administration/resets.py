@@ -90,6 +90,9 @@ async def do_reset(reach: Reach, group: GroupName, topic: TopicName, to: ResetTo
                 await reach.brokers.offsets.reset(broker, header)
         elif has_members:
             assert time_ms is not None, "looked at above"
+            for row in rows:
+                if row.before is None:  # RocketMQ 4.9 knows of no group that has not committed everywhere
+                    await reach.brokers.offsets.commit(group, row.queue, row.after)
             await reach.brokers.offsets.reset(broker, ResetOffset(group, topic, time_ms, is_force=True))
         else:
             for row in rows:

@@ -1,0 +1,151 @@
+"""Ranges are pulled ahead and come in their order, whatever brokers answer; what is gone is told."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from pocketmq.errors import CallTimedOut, ConnectionLost, DataLost, NoPermission, PocketMQError
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model.subscription import Subscription
+from pocketmq.spark.broker_facts import Answer, Bounds
+from pocketmq.spark.connection_options import Connection
+from pocketmq.spark.offsets import Cause
+from pocketmq.spark.planning import ReadPartition
+from pocketmq.spark.range_reading import Chunk, ChunkPulls, pulled_ahead
+from pocketmq.spark.schema import Name
+from pocketmq.testing.virtual_loop import run
+
+Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+
+
+class FakePuller:
+    """Gives at most `at_once` messages, each the byte of its offset, ten times."""
+
+    def __init__(
+        self,
+        held: Bounds,
+        *,
+        at_once: int = 3,
+        failures: Sequence[PocketMQError] = (),
+        slave: Bounds | None = None,
+    ) -> None:
+        self.held = held
+        self._at_once = at_once
+        self._failures = list(failures)
+        self._shown = slave or held
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
+    ) -> Answer:
+        if self._failures:
+            raise self._failures.pop(0)
+        shown, self._shown = self._shown, self.held  # a slave catches up
+        if not shown.min <= offset < shown.max:
+            return Answer(b"", offset, shown)
+        end = min(offset + min(self._at_once, max_messages), shown.max)
+        return Answer(b"".join(bytes([number]) * 10 for number in range(offset, end)), end, shown)
+
+    async def bounds(self, queue: MessageQueue) -> Bounds:
+        return self.held
+
+
+def partition(*slices: QueueRange, buffer_bytes: int = 1000, on_data_loss: str = "fail") -> ReadPartition:
+    return ReadPartition(
+        slices, (Name.VALUE,), Connection("any:9876"), "group", None, None, 32, 1024, buffer_bytes, False, 5_000, 0, on_data_loss
+    )  # fmt: skip
+
+
+def all_of(puller: FakePuller, wanted: ReadPartition) -> bytes:
+    pulls = ChunkPulls(puller, wanted)
+
+    def start(part: QueueRange) -> "Future[Chunk]":
+        future: Future[Chunk] = Future()
+        try:
+            future.set_result(run(pulls.pull(part)))
+        except PocketMQError as error:
+            future.set_exception(error)
+        return future
+
+    return b"".join(pulled.records for pulled in pulled_ahead(wanted, start))
+
+
+def numbers(start: int, end: int) -> bytes:
+    return b"".join(bytes([number]) * 10 for number in range(start, end))
+
+
+@pytest.mark.parametrize("buffer_bytes", [10, 25, 100, 10_000])
+def test_all_slices_come_in_their_order_however_small_buffers_are(buffer_bytes: int) -> None:
+    wanted = partition(QueueRange(Q0, 5, 40), QueueRange(Q1, 60, 90), buffer_bytes=buffer_bytes)
+
+    assert all_of(FakePuller(Bounds(0, 100)), wanted) == numbers(5, 40) + numbers(60, 90)
+
+
+def test_a_failure_that_may_pass_is_tried_again() -> None:
+    puller = FakePuller(Bounds(0, 100), failures=[ConnectionLost("gone"), ConnectionLost("gone")])
+
+    assert all_of(puller, partition(QueueRange(Q0, 0, 5))) == numbers(0, 5)
+
+
+def test_a_failure_that_stays_fails_the_task_in_time() -> None:
+    puller = FakePuller(Bounds(0, 100), failures=[ConnectionLost("gone")] * 1000)
+
+    with pytest.raises(CallTimedOut, match=r"pollTimeoutMs"):
+        all_of(puller, partition(QueueRange(Q0, 0, 5)))
+
+
+def test_a_refusal_fails_the_task_at_once() -> None:
+    with pytest.raises(NoPermission):
+        all_of(FakePuller(Bounds(0, 100), failures=[NoPermission("no")]), partition(QueueRange(Q0, 0, 5)))
+
+
+@pytest.mark.parametrize(
+    ("held", "told", "left"),
+    [
+        (Bounds(4, 100), "from 0 to 4 (retention)", numbers(4, 10)),
+        (Bounds(0, 7), "from 7 to 10 (truncation)", numbers(0, 7)),
+        (Bounds(50, 100), "from 0 to 10 (retention)", b""),
+    ],
+)
+def test_what_is_gone_of_a_range_fails_the_task_or_is_skipped(held: Bounds, told: str, left: bytes) -> None:
+    wanted = QueueRange(Q0, 0, 10)
+
+    with pytest.raises(DataLost) as caught:
+        all_of(FakePuller(held), partition(wanted))
+
+    assert told in str(caught.value)
+    assert all_of(FakePuller(held), partition(wanted, on_data_loss="skip")) == left
+
+
+def test_a_slave_that_lags_behind_loses_nothing() -> None:
+    puller = FakePuller(Bounds(0, 100), slave=Bounds(0, 2))
+
+    assert all_of(puller, partition(QueueRange(Q0, 2, 10))) == numbers(2, 10)
+
+
+def test_causes_of_losses_are_told_apart() -> None:
+    chunk = run(ChunkPulls(FakePuller(Bounds(3, 8)), partition(QueueRange(Q0, 0, 10))).pull(QueueRange(Q0, 0, 10)))
+
+    assert [lost.cause for lost in chunk.lost] == [Cause.RETENTION, Cause.TRUNCATION]
+
+
+def test_a_reader_that_stops_early_cancels_what_is_under_way() -> None:
+    wanted = partition(QueueRange(Q0, 0, 5000), buffer_bytes=10)
+    futures: list[Future[Chunk]] = []
+    pulls = ChunkPulls(FakePuller(Bounds(0, 5000)), wanted)
+
+    def start(part: QueueRange) -> "Future[Chunk]":
+        futures.append(Future())
+        if len(futures) == 1:
+            futures[0].set_result(asyncio.run(pulls.pull(QueueRange(Q0, 0, 1))))
+        return futures[-1]
+
+    ahead = pulled_ahead(wanted, start)
+    next(ahead)
+    ahead.close()
+
+    assert len(futures) > 1
+    assert all(future.cancelled() for future in futures[1:])

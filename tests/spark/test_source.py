@@ -1,0 +1,252 @@
+"""`format("rocketmq")` on a real Spark: it is found, reads and writes, as a batch and as a stream, and goes on after a restart."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import EqualTo
+
+from pocketmq import Admin, Server
+from pocketmq.errors import InvalidSetting
+from pocketmq.spark.batch_reader import FilteringTopicReader
+from pocketmq.spark.schema import Name, ddl
+from pocketmq.spark.source import RocketMQSource
+from tests.spark.broker_kit import fill, new_topic, options, queue
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+VALUE = "value binary"
+
+
+def read(spark: "SparkSession", broker: Server, schema: str | None = VALUE, **given: str | int) -> "DataFrame":
+    reader = spark.read.format("rocketmq").options(**options(broker, **given))
+    return (reader if schema is None else reader.schema(schema)).load()
+
+
+def stream(spark: "SparkSession", broker: Server, **given: str | int) -> "DataFrame":
+    return spark.readStream.format("rocketmq").schema(VALUE).options(**options(broker, **given)).load()
+
+
+def values(frame: "DataFrame") -> list[str]:
+    return sorted(row[0].decode() for row in frame.select("value").collect())
+
+
+def run_to_the_end(frame: "DataFrame", broker: Server, checkpoint: Path, **given: str | int) -> "StreamingQuery":
+    query = (
+        frame.writeStream.format("rocketmq")
+        .options(**options(broker, **given))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    return query
+
+
+def sizes(query: "StreamingQuery") -> list[int]:
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def message_of(call: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException) as caught:
+        call()
+    return str(caught.value)
+
+
+# without a session
+
+
+def test_all_columns_are_the_schema_unless_properties_are_left_out() -> None:
+    assert RocketMQSource({}).schema() == ddl()
+    assert "properties" not in RocketMQSource({"includeheaders": "False"}).schema()
+
+
+def test_only_a_read_that_pushes_filters_has_a_reader_that_takes_them(broker: Server) -> None:
+    class Field:
+        name, nullable = "tags", True
+
+        class dataType:  # noqa: N801
+            @staticmethod
+            def simpleString() -> str:
+                return "string"
+
+    class Schema:
+        fields = (Field(),)
+
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"], tags="wanted")
+    fill(broker, topic, ["b"], tags="other")
+    given = options(broker, subscribe=topic)
+    schema: Any = Schema()
+
+    assert not isinstance(RocketMQSource(given).reader(schema), FilteringTopicReader)
+
+    reader = RocketMQSource({**given, "pushFilters": "true"}).reader(schema)
+    assert isinstance(reader, FilteringTopicReader)
+    assert list(reader.pushFilters([EqualTo((Name.TAGS.value,), "wanted")])) == []
+    read_rows = [batch.to_pylist() for part in reader.partitions() for batch in reader.read(part)]
+    assert read_rows == [[{"tags": "wanted"}]]
+
+
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest_one(broker: Server) -> None:
+    source = RocketMQSource(options(broker, subscribe="any", startingOfsets="earliest"))
+    schema: Any = None
+
+    with pytest.raises(InvalidSetting, match=r"did you mean startingOffsets\?"):
+        source.reader(schema)
+
+
+# batch reads
+
+
+def test_a_batch_reads_all_columns(spark: "SparkSession", broker: Server) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b"], number=1, tags="t")
+
+    rows = read(spark, broker, None, subscribe=topic).orderBy("queueOffset").collect()
+
+    place = queue(broker, topic, 1)
+    assert [(row.topic, row.brokerName, row.queueId, row.queueOffset) for row in rows] == [
+        (topic, place.broker_name, 1, 0),
+        (topic, place.broker_name, 1, 1),
+    ]
+    assert [(bytes(row.value), row["keys"], row.tags, row.properties["said"]) for row in rows] == [
+        (b"a", "a", "t", "a"),
+        (b"b", "b", "t", "b"),
+    ]
+    assert all(row.storeTimestamp >= row.bornTimestamp and row.reconsumeTimes == 0 and row.msgId for row in rows)
+
+
+def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker: Server) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b", "c", "d"])
+    broker_name = queue(broker, topic, 0).broker_name
+    stored = read(spark, broker, "value binary, storeTimestamp timestamp", subscribe=topic)
+    times = [int(row[0].timestamp() * 1000) for row in stored.selectExpr("max(storeTimestamp)").collect()]
+    with Admin(broker.name_server) as admin:
+        admin.groups.create("stands-at-3")
+        admin.offsets.reset("stands-at-3", topic, {queue(broker, topic, 0): 3})
+
+    def at(**places: int) -> str:
+        return json.dumps({topic: {broker_name: {"0": place} for place in places.values()}})
+
+    cases: dict[str, dict[str, str | int]] = {
+        "abcd": {"startingOffsets": "earliest", "endingOffsets": "latest"},
+        "bc": {"startingOffsets": at(start=1), "endingOffsets": at(end=3)},
+        "d": {"startingOffsets": "committed", "groupId": "stands-at-3"},
+        "": {"startingOffsetsByTimestamp": at(ms=times[0] + 60_000), "startingOffsetsByTimestampStrategy": "latest"},
+    }
+    frames = {wanted: read(spark, broker, subscribe=topic, **given) for wanted, given in cases.items()}
+    whole = read(spark, broker, subscribe=topic, startingTimestamp=1, endingTimestamp=times[0] + 1)
+    tagged = [frame.withColumn("case", F.lit(case)) for case, frame in [*frames.items(), ("whole", whole)]]
+    union = tagged[0]
+    for frame in tagged[1:]:
+        union = union.union(frame)
+    found: dict[str, list[str]] = {case: [] for case in [*cases, "whole"]}
+    for row in union.collect():
+        found[row.case].append(bytes(row.value).decode())
+
+    assert {case: "".join(sorted(rows)) for case, rows in found.items()} == {
+        **{case: case for case in cases},
+        "whole": "abcd",
+    }
+
+
+def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession", broker: Server) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b"], tags="x")
+    fill(broker, topic, ["c"], number=1, tags="y")
+    assigned = json.dumps({topic: {queue(broker, topic, 0).broker_name: [1]}})
+
+    tags = read(spark, broker, subscribe=topic, filterTags="y || z")
+    sql = read(spark, broker, subscribe=topic, filterSql="said = 'b'")
+    alone = read(spark, broker, assign=assigned)
+
+    assert values(tags.union(sql).union(alone)) == ["b", "c", "c"]
+
+
+def test_mistakes_are_told_in_words(spark: "SparkSession", broker: Server) -> None:
+    topic = new_topic(broker)
+
+    unknown = message_of(lambda: read(spark, broker, subscribe=topic, subscribeTo=topic).count())
+    column = message_of(lambda: read(spark, broker, "valve binary", subscribe=topic).count())
+
+    assert "there is no option 'subscribeto' for a batch read" in unknown
+    assert "did you mean subscribe?" in unknown
+    assert "did you mean value?" in column
+
+
+def test_views_of_sql_find_the_source_too(spark: "SparkSession", broker: Server) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b"])
+    given = ", ".join(f"`{name}` '{text}'" for name, text in options(broker, subscribe=topic).items())
+
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW messages USING rocketmq OPTIONS ({given})")
+
+    assert spark.sql("SELECT count(*) FROM messages").collect()[0][0] == 2
+
+
+# streams and writes
+
+
+def test_a_batch_write_takes_all_columns(spark: "SparkSession", broker: Server) -> None:
+    topic = new_topic(broker)
+    rows = spark.createDataFrame([("a", topic, "k1 k2", "t", {"colour": "red"}, "shard", 0)]).toDF(
+        "value", "topic", "keys", "tags", "properties", "shardingKey", "delayLevel"
+    )
+
+    rows.withColumn("deliverAt", F.lit(None).cast("timestamp")).write.format("rocketmq").options(
+        **options(broker)
+    ).mode("append").save()
+
+    row = read(spark, broker, None, subscribe=topic).collect()[0]
+    assert (bytes(row.value), row["keys"], row.tags, row.properties["colour"]) == (b"a", "k1 k2", "t", "red")
+
+
+def test_a_stream_goes_through_in_limited_batches_and_goes_on_after_a_restart(
+    spark: "SparkSession", broker: Server, tmp_path: Path
+) -> None:
+    source, target = new_topic(broker), new_topic(broker)
+    fill(broker, source, [f"{number}" for number in range(5)])
+    fill(broker, source, [f"{number}" for number in range(5, 8)], number=1)
+    frame = stream(
+        spark, broker, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=3, groupId="query-of-test"
+    )
+
+    first = run_to_the_end(frame, broker, tmp_path / "checkpoint", topic=target)
+    fill(broker, source, ["8", "9"])
+    second = run_to_the_end(frame, broker, tmp_path / "checkpoint", topic=target)
+
+    assert (sizes(first), sizes(second)) == ([3, 3, 2], [2])
+    assert values(read(spark, broker, subscribe=target)) == [f"{number}" for number in range(10)]
+    with Admin(broker.name_server) as admin:
+        committed = admin.offsets.committed("query-of-test", source)
+        assert committed == {queue(broker, source, 0): 7, queue(broker, source, 1): 3}
+        assert admin.offsets.lag("query-of-test", source).messages == 0
+
+
+def test_a_batch_that_spark_runs_again_is_in_the_topic_once(
+    spark: "SparkSession", broker: Server, tmp_path: Path
+) -> None:
+    source, target = new_topic(broker), new_topic(broker)
+    fill(broker, source, ["a", "b", "b", "c"])
+    frame = stream(spark, broker, subscribe=source, startingOffsets="earliest")
+    checkpoint = tmp_path / "checkpoint"
+    run_to_the_end(frame, broker, checkpoint, topic=target)
+
+    for note in (checkpoint / "commits").iterdir():  # as if the driver had been killed before it noted the end
+        note.unlink()
+    again = run_to_the_end(frame, broker, checkpoint, topic=target)
+
+    assert sizes(again) == [4]
+    assert Counter(values(read(spark, broker, subscribe=target))) == Counter("abbc")

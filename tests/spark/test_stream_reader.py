@@ -1,0 +1,216 @@
+"""A streaming read against a real broker, asked as Spark asks it, without Spark: offsets, limits, changes and losses."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+
+from pocketmq import Admin, Server
+from pocketmq.errors import DataLost
+from pocketmq.spark.offsets import UNRESOLVED, parse_offset
+from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.schema import Name
+from pocketmq.spark.stream_reader import TopicStreamReader
+from tests.spark.broker_kit import fill, new_topic, options, queue
+
+Offset = dict[str, Any]
+Open = Callable[..., TopicStreamReader]
+
+
+@pytest.fixture
+def open_reader(broker: Server) -> Iterator[Open]:
+    opened: list[TopicStreamReader] = []
+
+    def make(**given: str | int) -> TopicStreamReader:
+        quick = {"latestOffset_minIntervalMs": 0, "partition_metadata_cache_ttl_ms": 0, "startingOffsets": "earliest"}
+        read = parse_read_options(options(broker, **{**quick, **given}), streaming=True, environ={})
+        opened.append(TopicStreamReader(read, (Name.VALUE,)))
+        return opened[-1]
+
+    yield make
+    for reader in opened:
+        reader.stop()
+
+
+def ask(reader: TopicStreamReader, start: Offset, limit: ReadLimit | None = None) -> Offset:
+    return reader.latestOffset(start, limit or reader.getDefaultReadLimit())
+
+
+def rows(reader: TopicStreamReader, start: Offset, end: Offset) -> list[str]:
+    found = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    return sorted(value.decode() for batch in found for value in batch.column(0).to_pylist())
+
+
+def test_the_beginning_is_the_same_whenever_it_is_asked_for(broker: Server, open_reader: Open) -> None:
+    reader = open_reader(subscribe=new_topic(broker))
+
+    assert reader.initialOffset() == reader.initialOffset() == dict(UNRESOLVED)
+
+
+def test_a_batch_that_is_run_again_reads_the_same_although_latest_has_moved_on(
+    broker: Server, open_reader: Open
+) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["old"])
+    reader = open_reader(subscribe=topic, startingOffsets="latest")
+    first = ask(reader, reader.initialOffset())
+    fill(broker, topic, ["new"])
+    second = ask(reader, first)
+    fill(broker, topic, ["newest"])
+    again = open_reader(subscribe=topic, startingOffsets="latest")
+
+    assert rows(again, again.initialOffset(), first) == []
+    assert rows(again, first, second) == ["new"]
+
+
+def test_nothing_new_gives_the_very_same_offset(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"])
+    reader = open_reader(subscribe=topic)
+    end = ask(reader, reader.initialOffset())
+
+    assert ask(reader, end) is end
+    assert reader.partitions(end, end) == []
+
+
+def test_limits_of_rows_make_several_batches(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, [f"{number}" for number in range(7)])
+    reader = open_reader(subscribe=topic, maxOffsetsPerTrigger=3)
+    ends = [reader.initialOffset()]
+    while len(ends) < 2 or ends[-1] is not ends[-2]:
+        ends.append(ask(reader, ends[-1]))
+
+    sizes = [len(rows(reader, start, end)) for start, end in zip(ends, ends[1:], strict=False)]
+
+    assert reader.getDefaultReadLimit() == ReadMaxRows(3)
+    assert sizes == [3, 3, 1, 0]
+
+
+def test_limits_of_bytes_go_by_the_size_of_messages(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, [f"{number}" * 1000 for number in range(10)])
+    reader = open_reader(subscribe=topic, maxBytesPerTrigger=5000)
+
+    end = ask(reader, reader.initialOffset())
+
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(5000)
+    assert 1 <= len(rows(reader, reader.initialOffset(), end)) < 5
+
+
+def test_a_trigger_that_takes_all_at_once_knows_no_limits(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b", "c"])
+    reader = open_reader(subscribe=topic, maxOffsetsPerTrigger=1)
+
+    end = ask(reader, reader.initialOffset(), ReadAllAvailable())
+
+    assert rows(reader, reader.initialOffset(), end) == ["a", "b", "c"]
+
+
+def test_too_few_messages_wait_for_others(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    reader = open_reader(subscribe=topic, minOffsetsPerTrigger=3)
+    start = ask(reader, reader.initialOffset())
+    fill(broker, topic, ["a", "b"])
+
+    assert ask(reader, start) is start
+
+    fill(broker, topic, ["c"])
+
+    assert rows(reader, start, ask(reader, start)) == ["a", "b", "c"]
+
+
+def test_available_now_ends_where_queues_ended_when_it_began(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b"])
+    reader = open_reader(subscribe=topic, minOffsetsPerTrigger=100)
+    reader.prepareForTriggerAvailableNow()
+    fill(broker, topic, ["later"])
+
+    end = ask(reader, reader.initialOffset())
+
+    assert rows(reader, reader.initialOffset(), end) == ["a", "b"]
+    assert ask(reader, end) is end
+
+
+def test_queues_that_are_added_are_read_from_their_beginning(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    reader = open_reader(subscribe=topic, startingOffsets="latest")
+    start = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.alter(topic, queues=2)
+    fill(broker, topic, ["from a new queue"], number=1)
+
+    end = ask(reader, start)
+
+    assert rows(reader, start, end) == ["from a new queue"]
+
+
+def test_topics_that_match_later_are_found(broker: Server, open_reader: Open) -> None:
+    first = new_topic(broker)
+    reader = open_reader(subscribePattern=f"{first}(-more)?", startingOffsets="latest")
+    start = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.create(f"{first}-more", queues=1)
+    fill(broker, f"{first}-more", ["found"])
+
+    assert rows(reader, start, ask(reader, start)) == ["found"]
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "earliest"])
+def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
+    broker: Server, open_reader: Open, policy: str
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b", "c"])
+    reader = open_reader(subscribe=topic, onDataLoss=policy)
+    start = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+        admin.topics.create(topic, queues=1)
+
+    if policy == "fail":
+        with pytest.raises(DataLost, match=r"re-created topic"):
+            ask(reader, start)
+        return
+    moved = ask(reader, start)
+    fill(broker, topic, ["new"])
+
+    told = parse_offset(moved)
+    assert told is not None
+    assert [lost.range.queue for lost in told.lost] == [queue(broker, topic, 0)]
+    assert rows(reader, moved, ask(reader, moved)) == ["new"]
+
+
+def test_progress_is_published_as_soon_as_a_batch_is_done(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b", "c"])
+    reader = open_reader(subscribe=topic, groupId="watched", maxOffsetsPerTrigger=2)
+    first = ask(reader, reader.initialOffset())
+    second = ask(reader, first)
+
+    with Admin(broker.name_server) as admin:
+        assert admin.offsets.committed("watched", topic)[queue(broker, topic, 0)] == 2
+
+        ask(reader, second)
+
+        assert admin.offsets.committed("watched", topic)[queue(broker, topic, 0)] == 3
+        assert admin.offsets.lag("watched", topic).messages == 0
+
+
+def test_what_is_new_is_reported(broker: Server, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    reader = open_reader(subscribe=topic)
+    assert reader.reportLatestOffset() is None
+    fill(broker, topic, ["a"])
+
+    ask(reader, reader.initialOffset())
+
+    latest = reader.reportLatestOffset()
+    assert latest is not None
+    assert list(latest["queues"][topic].values()) == [{"0": 1}]

@@ -1,0 +1,178 @@
+"""What a task of a write does, against a real broker and without Spark: every phase in which it may be killed."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pocketmq import Server
+from pocketmq.errors import InvalidMessage, TopicNotFound, UsageError, WrongState
+from pocketmq.spark import writer
+from pocketmq.spark.batch_reader import TopicReader
+from pocketmq.spark.libraries import pa
+from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.schema import Name
+from pocketmq.spark.write_options import WriteOptions, parse_write_options
+from pocketmq.spark.writer import TopicStreamWriter, TopicWriter, write_rows
+from tests.spark.broker_kit import new_topic, options
+
+QUERY = "7c1f7f5e-query"
+
+
+class Killed(Exception):
+    """Something outside ended the task."""
+
+
+@pytest.fixture(autouse=True)
+def a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_task", lambda: SimpleNamespace(partitionId=lambda: 0))
+
+
+def sink(broker: Server, *, streaming: bool = True, **given: str | int) -> WriteOptions:
+    return parse_write_options(options(broker, **given), streaming=streaming, environ={})
+
+
+def batches(values: Sequence[str], size: int = 2) -> Iterator[Any]:
+    for start in range(0, len(values), size):
+        yield pa.record_batch({"value": list(values[start : start + size])})
+
+
+def killed_after(values: Sequence[str]) -> Iterator[Any]:
+    yield from batches(values)
+    raise Killed
+
+
+def in_topic(broker: Server, topic: str) -> Counter[str]:
+    reader = TopicReader(
+        parse_read_options(options(broker, subscribe=topic), streaming=False, environ={}), (Name.VALUE,)
+    )
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return Counter(value.decode() for batch in found for value in batch.column(0).to_pylist())
+
+
+def test_rows_are_in_the_topic_when_the_task_is_done(broker: Server) -> None:
+    topic = new_topic(broker)
+
+    written = write_rows(batches(["a", "b", "c"]), sink(broker, topic=topic), QUERY, 0)
+
+    assert written.topics == (topic,)
+    assert in_topic(broker, topic) == Counter("abc")
+
+
+def test_a_task_that_was_killed_and_runs_again_writes_the_rest(broker: Server) -> None:
+    topic = new_topic(broker)
+    once = sink(broker, topic=topic, sendBatchBytes=1024)
+    rows = [letter * 700 for letter in "abcdefgh"]
+    with pytest.raises(Killed):
+        write_rows(killed_after(rows[:6]), once, QUERY, 0)
+
+    write_rows(batches(list(reversed(rows))), once, QUERY, 0)
+
+    assert in_topic(broker, topic) == Counter(rows)
+
+
+def test_a_batch_that_was_written_but_not_committed_is_not_written_again(broker: Server) -> None:
+    topic = new_topic(broker)
+    once = sink(broker, topic=topic)
+    write_rows(batches(["a", "a", "b"]), once, QUERY, 0)
+
+    write_rows(batches(["a", "a", "b"]), once, QUERY, 0)
+
+    assert in_topic(broker, topic) == Counter("aab")
+
+
+@pytest.mark.parametrize("batch_id", [0, 1, 2, 3])
+def test_a_batch_that_the_sink_committed_and_spark_did_not_is_not_written_again(broker: Server, batch_id: int) -> None:
+    topic = new_topic(broker)
+    once = sink(broker, topic=topic)
+    for number in range(batch_id + 1):
+        written = write_rows(batches([f"row {number}"]), once, QUERY, number)
+        TopicStreamWriter(once).commit([written, None], number)
+
+    written = write_rows(batches([f"row {batch_id}"]), once, QUERY, batch_id)
+    TopicStreamWriter(once).commit([written], batch_id)
+    write_rows(batches(["next"]), once, QUERY, batch_id + 1)
+
+    assert in_topic(broker, topic) == Counter([*(f"row {number}" for number in range(batch_id + 1)), "next"])
+
+
+def test_the_same_rows_in_another_batch_or_query_are_other_rows(broker: Server) -> None:
+    topic = new_topic(broker)
+    once = sink(broker, topic=topic)
+
+    for query_id, batch_id in ((QUERY, 0), (QUERY, 1), ("other", 0)):
+        write_rows(batches(["a"]), once, query_id, batch_id)
+
+    assert in_topic(broker, topic) == Counter("aaa")
+
+
+def test_rows_that_changed_since_the_last_attempt_fail_the_task(broker: Server) -> None:
+    topic = new_topic(broker)
+    once = sink(broker, topic=topic)
+    write_rows(batches(["a", "b"]), once, QUERY, 0)
+
+    with pytest.raises(WrongState, match=r"1 rows of this batch"):
+        write_rows(batches(["a", "c"]), once, QUERY, 0)
+
+
+def test_at_least_once_writes_a_replay_again(broker: Server) -> None:
+    topic = new_topic(broker)
+    twice = sink(broker, topic=topic, deliveryGuarantee="at-least-once")
+
+    for _ in range(2):
+        write_rows(batches(["a"]), twice, QUERY, 0)
+    TopicStreamWriter(twice).commit([None], 0)
+
+    assert in_topic(broker, topic) == Counter("aa")
+
+
+def test_a_batch_write_with_a_name_is_written_once(broker: Server) -> None:
+    topic = new_topic(broker)
+    named = TopicWriter(sink(broker, streaming=False, topic=topic, writeId="of today"), overwrite=False)
+
+    for _ in range(2):
+        named.commit([named.write(batches(["a", "b"]))])
+
+    assert in_topic(broker, topic) == Counter("ab")
+
+
+def test_rows_go_to_the_topics_of_their_column_and_sharded_ones_keep_their_order(broker: Server) -> None:
+    first, second = new_topic(broker, queues=4), new_topic(broker)
+    rows = pa.record_batch(
+        {
+            "value": [f"{number:02} ".ljust(300, "x") for number in range(20)] + ["elsewhere"],
+            "topic": [first] * 20 + [second],
+            "shardingKey": ["one customer"] * 20 + [None],
+        }
+    )
+
+    write_rows(iter([rows]), sink(broker, sendBatchBytes=1024), QUERY, 0)
+
+    read = parse_read_options(options(broker, subscribe=first), streaming=False, environ={})
+    reader = TopicReader(read, (Name.QUEUE_ID, Name.VALUE))
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert len({row["queueId"] for row in found}) == 1
+    assert [int(row["value"][:2]) for row in found] == list(range(20))
+    assert in_topic(broker, second) == Counter(["elsewhere"])
+
+
+def test_delayed_rows_need_the_weaker_guarantee(broker: Server) -> None:
+    topic = new_topic(broker)
+    rows = pa.record_batch({"value": ["a"], "delayLevel": [1]})
+
+    with pytest.raises(InvalidMessage, match=r"at-least-once"):
+        write_rows(iter([rows]), sink(broker, topic=topic), QUERY, 0)
+
+
+def test_a_topic_that_is_not_there_cannot_be_looked_through(broker: Server) -> None:
+    with pytest.raises(TopicNotFound, match=r"create it, or set deliveryGuarantee"):
+        write_rows(batches(["a"]), sink(broker, topic="nobody-made-it"), QUERY, 0)
+
+
+def test_a_topic_cannot_be_overwritten(broker: Server) -> None:
+    with pytest.raises(UsageError, match=r"mode append"):
+        TopicWriter(sink(broker, streaming=False, topic="any"), overwrite=True)
