@@ -94,6 +94,10 @@ class ProgramFailed(PocketMQError):
     """A program that this one started did not become ready, or ended by itself; what it said stands above."""
 
 
+class TurnUnderWay(WrongState):
+    """What was asked for needs a turn of the store by itself: end the one under way, then ask again."""
+
+
 class MissingLibrary(PocketMQError, ImportError):
     """What was asked for needs a library that is not installed; the text names the extra that brings it."""
 

@@ -11,15 +11,15 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
+from pyspark.sql import functions
 from pyspark.sql.datasource import EqualTo
+from tests.spark.broker_kit import fill, new_topic, options, queue
 
 from pocketmq import Admin, Server
 from pocketmq.errors import InvalidSetting
 from pocketmq.spark.batch_reader import FilteringTopicReader
 from pocketmq.spark.schema import Name, ddl
 from pocketmq.spark.source import RocketMQSource
-from tests.spark.broker_kit import fill, new_topic, options, queue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,18 +137,18 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker:
         admin.groups.create("stands-at-3")
         admin.offsets.reset("stands-at-3", topic, {queue(broker, topic, 0): 3})
 
-    def at(**places: int) -> str:
-        return json.dumps({topic: {broker_name: {"0": place} for place in places.values()}})
+    def at(place: int) -> str:
+        return json.dumps({topic: {broker_name: {"0": place}}})
 
     cases: dict[str, dict[str, str | int]] = {
         "abcd": {"startingOffsets": "earliest", "endingOffsets": "latest"},
-        "bc": {"startingOffsets": at(start=1), "endingOffsets": at(end=3)},
+        "bc": {"startingOffsets": at(1), "endingOffsets": at(3)},
         "d": {"startingOffsets": "committed", "groupId": "stands-at-3"},
-        "": {"startingOffsetsByTimestamp": at(ms=times[0] + 60_000), "startingOffsetsByTimestampStrategy": "latest"},
+        "": {"startingOffsetsByTimestamp": at(times[0] + 60_000), "startingOffsetsByTimestampStrategy": "latest"},
     }
     frames = {wanted: read(spark, broker, subscribe=topic, **given) for wanted, given in cases.items()}
     whole = read(spark, broker, subscribe=topic, startingTimestamp=1, endingTimestamp=times[0] + 1)
-    tagged = [frame.withColumn("case", F.lit(case)) for case, frame in [*frames.items(), ("whole", whole)]]
+    tagged = [frame.withColumn("case", functions.lit(case)) for case, frame in [*frames.items(), ("whole", whole)]]
     union = tagged[0]
     for frame in tagged[1:]:
         union = union.union(frame)
@@ -173,6 +173,23 @@ def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession"
     alone = read(spark, broker, assign=assigned)
 
     assert values(tags.union(sql).union(alone)) == ["b", "c", "c"]
+
+
+def test_filters_are_pushed_down_and_explained(
+    spark: "SparkSession", broker: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b", "c"])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        schema = "value binary, queueOffset bigint"
+        frame = read(spark, broker, schema, subscribe=topic, pushFilters="true").where("queueOffset >= 1")
+
+        assert values(frame) == ["b", "c"]
+        frame.explain()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert "GreaterThanOrEqual(queueOffset,1)" in capsys.readouterr().out
 
 
 def test_mistakes_are_told_in_words(spark: "SparkSession", broker: Server) -> None:
@@ -205,7 +222,7 @@ def test_a_batch_write_takes_all_columns(spark: "SparkSession", broker: Server) 
         "value", "topic", "keys", "tags", "properties", "shardingKey", "delayLevel"
     )
 
-    rows.withColumn("deliverAt", F.lit(None).cast("timestamp")).write.format("rocketmq").options(
+    rows.withColumn("deliverAt", functions.lit(None).cast("timestamp")).write.format("rocketmq").options(
         **options(broker)
     ).mode("append").save()
 

@@ -1,6 +1,7 @@
 """A streaming read against a real broker, asked as Spark asks it, without Spark: offsets, limits, changes and losses."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+from tests.spark.broker_kit import fill, new_topic, options, queue
 
 from pocketmq import Admin, Server
 from pocketmq.errors import DataLost
@@ -15,7 +17,6 @@ from pocketmq.spark.offsets import UNRESOLVED, parse_offset
 from pocketmq.spark.read_options import parse_read_options
 from pocketmq.spark.schema import Name
 from pocketmq.spark.stream_reader import TopicStreamReader
-from tests.spark.broker_kit import fill, new_topic, options, queue
 
 Offset = dict[str, Any]
 Open = Callable[..., TopicStreamReader]
@@ -85,7 +86,7 @@ def test_limits_of_rows_make_several_batches(broker: Server, open_reader: Open) 
     while len(ends) < 2 or ends[-1] is not ends[-2]:
         ends.append(ask(reader, ends[-1]))
 
-    sizes = [len(rows(reader, start, end)) for start, end in zip(ends, ends[1:], strict=False)]
+    sizes = [len(rows(reader, start, end)) for start, end in pairwise(ends)]
 
     assert reader.getDefaultReadLimit() == ReadMaxRows(3)
     assert sizes == [3, 3, 1, 0]

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from tests.spark.broker_kit import new_topic, options
+
 from pocketmq import Server
 from pocketmq.errors import InvalidMessage, TopicNotFound, UsageError, WrongState
 from pocketmq.spark import writer
@@ -18,7 +20,6 @@ from pocketmq.spark.read_options import parse_read_options
 from pocketmq.spark.schema import Name
 from pocketmq.spark.write_options import WriteOptions, parse_write_options
 from pocketmq.spark.writer import TopicStreamWriter, TopicWriter, write_rows
-from tests.spark.broker_kit import new_topic, options
 
 QUERY = "7c1f7f5e-query"
 

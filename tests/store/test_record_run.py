@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.errors import InvalidMessage, PocketMQError, StoreError, StoreFull
+from pocketmq.errors import InvalidMessage, PocketMQError, StoreError, StoreFull, TurnUnderWay
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.protocol.batch import BatchItem
@@ -64,7 +64,12 @@ class Twins:
         stage = self.one_by_one.store.stage
 
         def many() -> object:
-            return self.at_once.store.stage_many(queues[0], items, suffix, sys_flag, born_ms, born_host)
+            stage_many = self.at_once.store.stage_many
+            try:
+                return stage_many(queues[0], items, suffix, sys_flag, born_ms, born_host)
+            except TurnUnderWay:
+                self.end()
+            return stage_many(queues[0], items, suffix, sys_flag, born_ms, born_host)
 
         def each() -> object:
             places = [
@@ -202,6 +207,23 @@ def test_batches_and_single_messages_share_a_turn() -> None:
 
     assert opened.bodies() == [b"0", b"1", b"2", b"3"]
     assert opened.bodies("U") == [b"u"]
+
+
+def test_a_batch_that_does_not_fit_in_one_piece_asks_for_a_turn_of_its_own_and_leaves_no_trace() -> None:
+    opened = OpenStore.small()
+    opened.stage(b"before")
+    large = [(0, bytes(700), b"") for _ in range(9)]
+
+    with pytest.raises(TurnUnderWay, match="end the one that is under way"):
+        opened.store.stage_many(opened.queue(), large, b"", 0, 0, HOST)
+    opened.store.end_turn()
+    assert opened.bodies() == [b"before"]
+
+    first, _ = opened.store.stage_many(opened.queue(), large, b"", 0, 0, HOST)
+    opened.store.end_turn()
+    opened.run_workers()
+    assert first == 1
+    assert len(opened.bodies()) == 10
 
 
 def test_a_batch_of_nothing_begins_no_turn() -> None:

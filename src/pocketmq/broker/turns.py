@@ -25,7 +25,7 @@ from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.stats.durations import Durations
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy
+from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy, TurnUnderWay
 from pocketmq.net.line import Line
 from pocketmq.net.peer import Peer
 from pocketmq.net.request import Check
@@ -227,12 +227,18 @@ class Turns:
             (answers.synced if waits else answers.at_once).append(send)
 
     def _stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
-        """All messages of a batch or none: it begins a turn of the store, which can be abandoned as a whole."""
-        self.end()
+        """All messages of a batch or none: one that cannot be staged in one piece gets a turn of the store for itself."""
+        try:
+            return self._sends.stage_batch(peer, head, body)
+        except TurnUnderWay:
+            self.end()
+        except BaseException:
+            self._give_back()
+            raise
         try:
             return self._sends.stage_batch(peer, head, body)
         except BaseException:
-            self._store.abandon_turn()
+            self._give_back()
             raise
 
     def _other(self, peer: Peer, frame: Frame) -> Head | Command | None:

@@ -25,6 +25,7 @@ from pocketmq.errors import (
     StoreBusy,
     StoreDamaged,
     StoreFull,
+    TurnUnderWay,
     WrongState,
 )
 from pocketmq.files import DiskFiles, Files
@@ -257,7 +258,9 @@ class MessageStore:
     ) -> tuple[int, list[int]]:
         """Put messages into this turn, `suffix` behind the properties of each; the first queue offset, and the log offsets.
 
-        The same as `stage` for each of them. What was staged before an error is for the caller to abandon.
+        The same as `stage` for each of them, and usually all or none. Where they cannot be laid out in one piece, what was
+        staged before an error is for the caller to abandon with its turn, so that turn must have nothing else in it:
+        TurnUnderWay when it has.
         """
         if not items:
             return queue.next_offset, []
@@ -268,6 +271,8 @@ class MessageStore:
             common = sys_flag, born_ms, born_host, store_ms, store_host
             run = lay_out(queue, items, suffix, common, self._log.end, self._max_body_bytes)
         if run is None or not self._log.put_run(run.parts, run.end):
+            if self._last_staged >= 0:
+                raise TurnUnderWay("this batch needs a turn of its own: end the one that is under way")
             stage = self.stage
             places = [
                 stage(queue, body, with_suffix(properties, suffix), flag, sys_flag, born_ms, born_host)
