@@ -23,7 +23,7 @@ from pocketmq.spark.source import RocketMQSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 VALUE = "value binary"
 
@@ -146,7 +146,7 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker:
         "d": {"startingOffsets": "committed", "groupId": "stands-at-3"},
         "": {"startingOffsetsByTimestamp": at(times[0] + 60_000), "startingOffsetsByTimestampStrategy": "latest"},
     }
-    frames = {wanted: read(spark, broker, subscribe=topic, **given) for wanted, given in cases.items()}
+    frames = {wanted: read(spark, broker, VALUE, subscribe=topic, **given) for wanted, given in cases.items()}
     whole = read(spark, broker, subscribe=topic, startingTimestamp=1, endingTimestamp=times[0] + 1)
     tagged = [frame.withColumn("case", functions.lit(case)) for case, frame in [*frames.items(), ("whole", whole)]]
     union = tagged[0]

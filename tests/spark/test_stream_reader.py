@@ -27,7 +27,11 @@ def open_reader(broker: Server) -> Iterator[Open]:
     opened: list[TopicStreamReader] = []
 
     def make(**given: str | int) -> TopicStreamReader:
-        quick = {"latestOffset_minIntervalMs": 0, "partition_metadata_cache_ttl_ms": 0, "startingOffsets": "earliest"}
+        quick: dict[str, str | int] = {
+            "latestOffset_minIntervalMs": 0,
+            "partition_metadata_cache_ttl_ms": 0,
+            "startingOffsets": "earliest",
+        }
         read = parse_read_options(options(broker, **{**quick, **given}), streaming=True, environ={})
         opened.append(TopicStreamReader(read, (Name.VALUE,)))
         return opened[-1]

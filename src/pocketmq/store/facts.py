@@ -30,6 +30,11 @@ class StoreFacts:
         return self._parts.log.end
 
     @property
+    def indexed_to(self) -> int:
+        """The keys of all messages before this log offset can be looked up."""
+        return self._parts.index_builder.indexed_to
+
+    @property
     def earliest_ms(self) -> int | None:
         """When the oldest message of the log was stored; None when there is none."""
         log = self._parts.log

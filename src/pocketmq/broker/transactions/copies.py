@@ -42,11 +42,16 @@ class Copies:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._past_end = 0
+
+    def load(self) -> None:
+        """Note where the log ended when the broker started: what is looked up lies before it."""
+        self._past_end = self._store.facts.log_end
 
     @property
     def are_all_known(self) -> bool:
-        """Whether the index has caught up with the log, after a look-up gave it time to: it may be rebuilding."""
-        return not self._store.settings.index_enabled or self._store.index_backlog_bytes == 0
+        """Whether all from before the start is in the index, which may be rebuilding."""
+        return not self._store.settings.index_enabled or self._store.facts.indexed_to >= self._past_end
 
     def of(self, half: StoredMessage) -> list[StoredMessage]:
         """All copies of the transaction that are still there, this one among them, newest first."""

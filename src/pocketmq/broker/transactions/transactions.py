@@ -46,7 +46,7 @@ class Transactions:
         self._store = store
         self._appender = appender
         self._ledger = Ledger(store, appender, offsets, settings, clock)
-        copies = Copies(store)
+        self._copies = copies = Copies(store)
         self.decisions = Decisions(store, appender, topics, self._ledger, copies, settings, clock)
         self.checks = Checks(
             store, topics, self._ledger, copies, self.decisions, find_producer, settings, clock, announce
@@ -54,6 +54,7 @@ class Transactions:
 
     def load(self) -> None:
         """Find out what is open."""
+        self._copies.load()
         self._ledger.load()
         self.decisions.load()
 
