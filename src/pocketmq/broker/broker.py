@@ -200,6 +200,7 @@ class Broker:
             self._stop_serving,
             parts.registration.stop,
             parts.transactions.stop,
+            parts.transactions.settle,
             parts.delays.settle,
             parts.timers.settle,
             parts.snapshots.stop,

@@ -771,6 +771,21 @@ async def test_deleting_a_topic_wakes_who_waits_for_it() -> None:
 
 
 @in_virtual_time
+async def test_a_held_pull_does_not_bring_its_deleted_group_back() -> None:
+    async with running() as broker:
+        client, admin = await filled(broker, 1), await broker.connect()
+        pull = asyncio.ensure_future(client.pull(1, wait_ms=15_000))
+        await asyncio.sleep(2)
+
+        await admin.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G")
+        await client.sent()
+
+        answer = await pull
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert "G" not in broker.parts.groups
+
+
+@in_virtual_time
 async def test_what_was_forbidden_meanwhile_is_told_when_the_pull_wakes() -> None:
     async with running() as broker:
         client = await filled(broker, 1)

@@ -383,7 +383,7 @@ def test_while_the_index_is_behind_nothing_from_before_the_start_is_asked_about(
     again = lab.crash()
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(again.store), "index_backlog_bytes", 1)
+        patch.setattr(type(again.store.facts), "indexed_to", 0)
         assert again.check() == []
 
     assert len(again.check()) == 1

@@ -27,6 +27,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import (
     FilterUnknown,
+    GroupNotFound,
     ImpossibleRequest,
     InvalidExpression,
     InvalidParameter,
@@ -136,7 +137,7 @@ class Pulling:
     def _pull(self, peer: Peer, head: PullHead | LitePullHead, *, may_wait: bool) -> bytes | None:
         ext = head.ext
         try:
-            group = self._allowed(head)
+            group = self._allowed(head, is_new=may_wait)
             wanted = self._wanted(ext, group)
         except Forbidden as refusal:
             return _forbidden(head.opaque, refusal)
@@ -173,14 +174,21 @@ class Pulling:
 
     # may it?
 
-    def _allowed(self, head: PullHead | LitePullHead) -> SubscriptionGroupConfig:
-        """The group, if it may pull from the queue; checks in RocketMQ's order."""
+    def _allowed(self, head: PullHead | LitePullHead, *, is_new: bool) -> SubscriptionGroupConfig:
+        """The group, if it may pull from the queue; checks in RocketMQ's order.
+
+        A pull that was held is not new: it must not make a group that was deleted meanwhile.
+        """
         ext, settings = head.ext, self._settings.now
         if not settings.permission & Perm.READ:
             raise Forbidden(Forbidden.BROKER, f"the broker[{settings.broker_name}] pulling message is forbidden")
         if isinstance(head, LitePullHead) and not settings.lite_pull:
             raise NoPermission(f"the broker[{settings.broker_name}] for lite pull consumer is forbidden")
-        group = self._groups.ensure(ext.consumer_group, self._clock.now_ms())
+        group = self._groups.get(ext.consumer_group)
+        if group is None:
+            if not is_new:
+                raise GroupNotFound(f"group {ext.consumer_group} was deleted while its pull was held")
+            group = self._groups.ensure(ext.consumer_group, self._clock.now_ms())
         if not group.consume_enable:
             raise Forbidden(Forbidden.GROUP, f"subscription group no permission, {ext.consumer_group}")
         topic = self._topics.get(ext.topic)

@@ -14,6 +14,7 @@ are saved only when the log is synced as far as it was: the offsets must not out
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from pocketmq.broker.appending import Appender
 from pocketmq.broker.drafts import Draft, Place
@@ -47,6 +48,7 @@ class Ledger:
         self._unnoted: list[int] = []
         self._unnoted_bytes = 0
         self._ops: deque[tuple[int, int]] = deque()  # an op message's own offset, and the largest that it closes
+        self._unsafe = 0
         self._saved = 0, 0
         self.start = 0
 
@@ -163,7 +165,18 @@ class Ledger:
             self._ops.popleft()
         reached = first, self._ops[0][0] if self._ops else self._store.max_offset(OP_HALF_TOPIC, 0)
         if reached != self._saved:
-            self._store.when_synced(self._store.end, lambda safe: self._save(*reached) if safe else None)
+            self._unsafe += 1
+            self._store.when_synced(self._store.end, partial(self._synced, reached))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the offsets say all that they may: none waits for the log to be safe."""
+        return not self._unsafe
+
+    def _synced(self, reached: tuple[int, int], safe: bool) -> None:
+        self._unsafe -= 1
+        if safe:
+            self._save(*reached)
 
     def _save(self, half_offset: int, op_offset: int) -> None:
         self._saved = half_offset, op_offset

@@ -79,6 +79,11 @@ class Transactions:
         """The last note, before the store is closed. When the disk does not take it, the next start finds out by itself."""
         self._ledger.note_if_possible()
 
+    async def settle(self) -> None:
+        """Wait until all progress may be saved; to be called before saving."""
+        if not self._ledger.is_settled:
+            await self._appender.synced()
+
     def undecided(self, limit: int) -> list[Undecided]:
         """The transactions that wait for a decision, oldest first, at most `limit`."""
         found: list[Undecided] = []
