@@ -123,7 +123,8 @@ def test_a_wheel_holds_the_package_its_types_its_licence_and_nothing_else(tmp_pa
     assert wheel.name == f"pocketmq-{pocketmq.__version__}-py3-none-any.whl"
     assert {"pocketmq/__init__.py", "pocketmq/py.typed", "pocketmq/model/message.py"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert {name.partition("/")[0] for name in names} == {"pocketmq", f"pocketmq-{pocketmq.__version__}.dist-info"}
+    top = {"pocketmq", "pyspark_rocketmq", f"pocketmq-{pocketmq.__version__}.dist-info"}
+    assert {name.partition("/")[0] for name in names} == top
 
 
 def test_constraints_are_plain_pins() -> None:
