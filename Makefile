@@ -7,7 +7,7 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help check test bench bench-store bench-broker bench-client soak-client crash conformance clean
+.PHONY: help check test bench bench-store bench-broker bench-spark bench-client soak-client crash conformance clean
 .SILENT:
 
 help: ## list these commands
@@ -26,6 +26,10 @@ bench: $(INSTALLED) ## micro benchmarks beside json, orjson and a struct loop
 
 bench-store: $(INSTALLED) ## the store beside SQLite and a plain file: two minutes, 3 GiB of disk
 	$(BIN)/python -m bench.store
+
+bench-spark: $(INSTALLED) ## the Spark connector beside Parquet; needs Java 17: some minutes
+	$(BIN)/python -m bench.spark
+	$(BIN)/python -m bench.spark.end_to_end
 
 bench-broker: $(INSTALLED) ## the broker beside the Apache broker where Java is: ten minutes, 14 GiB of disk
 	$(BIN)/python -m bench.broker

@@ -57,6 +57,12 @@ PURPOSES: Final = (
         "signed requests",
         "no signature: no failure|not expected: sent SendResult .*AclTopic",
     ),
+    Purpose(
+        "nobody is asked about a transaction that is decided; Apache notes decisions late",
+        "transactions",
+        r"missing: checked .*KEYS=(commit|rollback)[,}]",
+        "5.3.3",
+    ),
     Purpose("what is wrong with a request is 29, as in 5.3, and not 1", "refused|pull", r"CODE: (1|29) ", "4.9.7"),
     Purpose(
         "what is given up is a dead letter at once, as in 5.3; 4.9 delivers it once more",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.broker_kit import Broker
 
 from pocketmq import Server
 
@@ -50,6 +51,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One of PocketMQ, unless `SPARK_TEST_BROKER=127.0.0.1:9876/broker-a` names another, which must filter by properties."""
+    if other := os.environ.get("SPARK_TEST_BROKER"):
+        name_server, _, name = other.partition("/")
+        yield Broker(name_server, name)
+        return
     with Server(data=tmp_path_factory.mktemp("broker"), settings={"enablePropertyFilter": True}) as server:
-        yield server
+        yield Broker.of(server)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.test_examples import promised_output
 
 if TYPE_CHECKING:

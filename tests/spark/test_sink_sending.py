@@ -1,6 +1,7 @@
 """Rows are sent in batches, side by side, and sent again in place only where that is right."""
 
 import asyncio
+import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -148,3 +149,37 @@ def test_batches_of_one_queue_wait_for_one_another() -> None:
     run(both())
 
     assert order == ["begin", "end", "begin", "end"]
+
+
+def test_a_task_that_failed_waits_for_what_is_on_its_way() -> None:
+    under_way: list[Future[None]] = []
+
+    def start(work: Coroutine[Any, Any, None]) -> "Future[None]":
+        work.close()
+        under_way.append(Future())
+        return under_way[-1]
+
+    sends = Sends(cast("AsyncProducer", FakeProducer()), sink(sendTimeoutMs="60000"), start, lambda _topic: QUEUES)
+    sends.add([Message("orders", b"x" * 5000)])
+    answer = threading.Timer(0.05, under_way[0].set_result, (None,))
+    answer.start()
+
+    sends.abandon()
+
+    assert under_way[0].done()
+    assert not under_way[0].cancelled()
+
+
+def test_a_task_that_failed_waits_for_an_answer_no_longer_than_a_send_may_take() -> None:
+    future: Future[None] = Future()
+
+    def start(work: Coroutine[Any, Any, None]) -> "Future[None]":
+        work.close()
+        return future
+
+    sends = Sends(cast("AsyncProducer", FakeProducer()), sink(sendTimeoutMs="1"), start, lambda _topic: QUEUES)
+    sends.add([Message("orders", b"x" * 5000)])
+
+    sends.abandon()
+
+    assert future.cancelled()

@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 from pyspark.sql.datasource import EqualTo
-from tests.spark.broker_kit import fill, new_topic, options, queue
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
-from pocketmq import Admin, Server
+from pocketmq import Admin
 from pocketmq.errors import InvalidSetting
 from pocketmq.spark.batch_reader import FilteringTopicReader
 from pocketmq.spark.schema import Name, ddl
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 VALUE = "value binary"
 
 
-def read(spark: "SparkSession", broker: Server, schema: str | None = VALUE, **given: str | int) -> "DataFrame":
+def read(spark: "SparkSession", broker: Broker, schema: str | None = VALUE, **given: str | int) -> "DataFrame":
     reader = spark.read.format("rocketmq").options(**options(broker, **given))
     return (reader if schema is None else reader.schema(schema)).load()
 
 
-def stream(spark: "SparkSession", broker: Server, **given: str | int) -> "DataFrame":
+def stream(spark: "SparkSession", broker: Broker, **given: str | int) -> "DataFrame":
     return spark.readStream.format("rocketmq").schema(VALUE).options(**options(broker, **given)).load()
 
 
@@ -41,7 +41,7 @@ def values(frame: "DataFrame") -> list[str]:
     return sorted(row[0].decode() for row in frame.select("value").collect())
 
 
-def run_to_the_end(frame: "DataFrame", broker: Server, checkpoint: Path, **given: str | int) -> "StreamingQuery":
+def run_to_the_end(frame: "DataFrame", broker: Broker, checkpoint: Path, **given: str | int) -> "StreamingQuery":
     query = (
         frame.writeStream.format("rocketmq")
         .options(**options(broker, **given))
@@ -71,7 +71,7 @@ def test_all_columns_are_the_schema_unless_properties_are_left_out() -> None:
     assert "properties" not in RocketMQSource({"includeheaders": "False"}).schema()
 
 
-def test_only_a_read_that_pushes_filters_has_a_reader_that_takes_them(broker: Server) -> None:
+def test_only_a_read_that_pushes_filters_has_a_reader_that_takes_them(broker: Broker) -> None:
     class Field:
         name, nullable = "tags", True
 
@@ -98,7 +98,7 @@ def test_only_a_read_that_pushes_filters_has_a_reader_that_takes_them(broker: Se
     assert read_rows == [[{"tags": "wanted"}]]
 
 
-def test_an_option_that_does_not_exist_is_refused_with_the_nearest_one(broker: Server) -> None:
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest_one(broker: Broker) -> None:
     source = RocketMQSource(options(broker, subscribe="any", startingOfsets="earliest"))
     schema: Any = None
 
@@ -109,7 +109,7 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest_one(broker: S
 # batch reads
 
 
-def test_a_batch_reads_all_columns(spark: "SparkSession", broker: Server) -> None:
+def test_a_batch_reads_all_columns(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"], number=1, tags="t")
 
@@ -127,15 +127,16 @@ def test_a_batch_reads_all_columns(spark: "SparkSession", broker: Server) -> Non
     assert all(row.storeTimestamp >= row.bornTimestamp and row.reconsumeTimes == 0 and row.msgId for row in rows)
 
 
-def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker: Server) -> None:
+def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c", "d"])
     broker_name = queue(broker, topic, 0).broker_name
     stored = read(spark, broker, "value binary, storeTimestamp timestamp", subscribe=topic)
     times = [int(row[0].timestamp() * 1000) for row in stored.selectExpr("max(storeTimestamp)").collect()]
+    group = f"stands-at-3-in-{topic}"
     with Admin(broker.name_server) as admin:
-        admin.groups.create("stands-at-3")
-        admin.offsets.reset("stands-at-3", topic, {queue(broker, topic, 0): 3})
+        admin.groups.create(group)
+        admin.offsets.reset(group, topic, {queue(broker, topic, 0): 3})
 
     def at(place: int) -> str:
         return json.dumps({topic: {broker_name: {"0": place}}})
@@ -143,7 +144,7 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker:
     cases: dict[str, dict[str, str | int]] = {
         "abcd": {"startingOffsets": "earliest", "endingOffsets": "latest"},
         "bc": {"startingOffsets": at(1), "endingOffsets": at(3)},
-        "d": {"startingOffsets": "committed", "groupId": "stands-at-3"},
+        "d": {"startingOffsets": "committed", "groupId": group},
         "": {"startingOffsetsByTimestamp": at(times[0] + 60_000), "startingOffsetsByTimestampStrategy": "latest"},
     }
     frames = {wanted: read(spark, broker, VALUE, subscribe=topic, **given) for wanted, given in cases.items()}
@@ -162,7 +163,7 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker:
     }
 
 
-def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession", broker: Server) -> None:
+def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"], tags="x")
     fill(broker, topic, ["c"], number=1, tags="y")
@@ -176,7 +177,7 @@ def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession"
 
 
 def test_filters_are_pushed_down_and_explained(
-    spark: "SparkSession", broker: Server, capsys: pytest.CaptureFixture[str]
+    spark: "SparkSession", broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b", "c"])
@@ -186,13 +187,13 @@ def test_filters_are_pushed_down_and_explained(
         frame = read(spark, broker, schema, subscribe=topic, pushFilters="true").where("queueOffset >= 1")
 
         assert values(frame) == ["b", "c"]
-        frame.explain()
+        frame.explain("formatted")
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    assert "GreaterThanOrEqual(queueOffset,1)" in capsys.readouterr().out
+    assert "PushedFilters: [IsNotNull(queueOffset), GreaterThanOrEqual(queueOffset,1)]" in capsys.readouterr().out
 
 
-def test_mistakes_are_told_in_words(spark: "SparkSession", broker: Server) -> None:
+def test_mistakes_are_told_in_words(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
 
     unknown = message_of(lambda: read(spark, broker, subscribe=topic, subscribeTo=topic).count())
@@ -203,7 +204,7 @@ def test_mistakes_are_told_in_words(spark: "SparkSession", broker: Server) -> No
     assert "did you mean value?" in column
 
 
-def test_views_of_sql_find_the_source_too(spark: "SparkSession", broker: Server) -> None:
+def test_views_of_sql_find_the_source_too(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"])
     given = ", ".join(f"`{name}` '{text}'" for name, text in options(broker, subscribe=topic).items())
@@ -216,7 +217,7 @@ def test_views_of_sql_find_the_source_too(spark: "SparkSession", broker: Server)
 # streams and writes
 
 
-def test_a_batch_write_takes_all_columns(spark: "SparkSession", broker: Server) -> None:
+def test_a_batch_write_takes_all_columns(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     rows = spark.createDataFrame([("a", topic, "k1 k2", "t", {"colour": "red"}, "shard", 0)]).toDF(
         "value", "topic", "keys", "tags", "properties", "shardingKey", "delayLevel"
@@ -231,7 +232,7 @@ def test_a_batch_write_takes_all_columns(spark: "SparkSession", broker: Server) 
 
 
 def test_a_stream_goes_through_in_limited_batches_and_goes_on_after_a_restart(
-    spark: "SparkSession", broker: Server, tmp_path: Path
+    spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     source, target = new_topic(broker), new_topic(broker)
     fill(broker, source, [f"{number}" for number in range(5)])
@@ -253,7 +254,7 @@ def test_a_stream_goes_through_in_limited_batches_and_goes_on_after_a_restart(
 
 
 def test_a_batch_that_spark_runs_again_is_in_the_topic_once(
-    spark: "SparkSession", broker: Server, tmp_path: Path
+    spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     source, target = new_topic(broker), new_topic(broker)
     fill(broker, source, ["a", "b", "b", "c"])

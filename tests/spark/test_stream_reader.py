@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
-from tests.spark.broker_kit import fill, new_topic, options, queue
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
-from pocketmq import Admin, Server
+from pocketmq import Admin
 from pocketmq.errors import DataLost
 from pocketmq.spark.offsets import UNRESOLVED, parse_offset
 from pocketmq.spark.read_options import parse_read_options
@@ -23,7 +23,7 @@ Open = Callable[..., TopicStreamReader]
 
 
 @pytest.fixture
-def open_reader(broker: Server) -> Iterator[Open]:
+def open_reader(broker: Broker) -> Iterator[Open]:
     opened: list[TopicStreamReader] = []
 
     def make(**given: str | int) -> TopicStreamReader:
@@ -50,14 +50,14 @@ def rows(reader: TopicStreamReader, start: Offset, end: Offset) -> list[str]:
     return sorted(value.decode() for batch in found for value in batch.column(0).to_pylist())
 
 
-def test_the_beginning_is_the_same_whenever_it_is_asked_for(broker: Server, open_reader: Open) -> None:
+def test_the_beginning_is_the_same_whenever_it_is_asked_for(broker: Broker, open_reader: Open) -> None:
     reader = open_reader(subscribe=new_topic(broker))
 
     assert reader.initialOffset() == reader.initialOffset() == dict(UNRESOLVED)
 
 
 def test_a_batch_that_is_run_again_reads_the_same_although_latest_has_moved_on(
-    broker: Server, open_reader: Open
+    broker: Broker, open_reader: Open
 ) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["old"])
@@ -72,7 +72,7 @@ def test_a_batch_that_is_run_again_reads_the_same_although_latest_has_moved_on(
     assert rows(again, first, second) == ["new"]
 
 
-def test_nothing_new_gives_the_very_same_offset(broker: Server, open_reader: Open) -> None:
+def test_nothing_new_gives_the_very_same_offset(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"])
     reader = open_reader(subscribe=topic)
@@ -82,7 +82,7 @@ def test_nothing_new_gives_the_very_same_offset(broker: Server, open_reader: Ope
     assert reader.partitions(end, end) == []
 
 
-def test_limits_of_rows_make_several_batches(broker: Server, open_reader: Open) -> None:
+def test_limits_of_rows_make_several_batches(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, [f"{number}" for number in range(7)])
     reader = open_reader(subscribe=topic, maxOffsetsPerTrigger=3)
@@ -96,7 +96,7 @@ def test_limits_of_rows_make_several_batches(broker: Server, open_reader: Open) 
     assert sizes == [3, 3, 1, 0]
 
 
-def test_limits_of_bytes_go_by_the_size_of_messages(broker: Server, open_reader: Open) -> None:
+def test_limits_of_bytes_go_by_the_size_of_messages(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, [f"{number}" * 1000 for number in range(10)])
     reader = open_reader(subscribe=topic, maxBytesPerTrigger=5000)
@@ -107,7 +107,7 @@ def test_limits_of_bytes_go_by_the_size_of_messages(broker: Server, open_reader:
     assert 1 <= len(rows(reader, reader.initialOffset(), end)) < 5
 
 
-def test_a_trigger_that_takes_all_at_once_knows_no_limits(broker: Server, open_reader: Open) -> None:
+def test_a_trigger_that_takes_all_at_once_knows_no_limits(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b", "c"])
     reader = open_reader(subscribe=topic, maxOffsetsPerTrigger=1)
@@ -117,7 +117,7 @@ def test_a_trigger_that_takes_all_at_once_knows_no_limits(broker: Server, open_r
     assert rows(reader, reader.initialOffset(), end) == ["a", "b", "c"]
 
 
-def test_too_few_messages_wait_for_others(broker: Server, open_reader: Open) -> None:
+def test_too_few_messages_wait_for_others(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     reader = open_reader(subscribe=topic, minOffsetsPerTrigger=3)
     start = ask(reader, reader.initialOffset())
@@ -130,7 +130,7 @@ def test_too_few_messages_wait_for_others(broker: Server, open_reader: Open) -> 
     assert rows(reader, start, ask(reader, start)) == ["a", "b", "c"]
 
 
-def test_available_now_ends_where_queues_ended_when_it_began(broker: Server, open_reader: Open) -> None:
+def test_available_now_ends_where_queues_ended_when_it_began(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"])
     reader = open_reader(subscribe=topic, minOffsetsPerTrigger=100)
@@ -143,7 +143,7 @@ def test_available_now_ends_where_queues_ended_when_it_began(broker: Server, ope
     assert ask(reader, end) is end
 
 
-def test_queues_that_are_added_are_read_from_their_beginning(broker: Server, open_reader: Open) -> None:
+def test_queues_that_are_added_are_read_from_their_beginning(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=1)
     reader = open_reader(subscribe=topic, startingOffsets="latest")
     start = ask(reader, reader.initialOffset())
@@ -156,7 +156,7 @@ def test_queues_that_are_added_are_read_from_their_beginning(broker: Server, ope
     assert rows(reader, start, end) == ["from a new queue"]
 
 
-def test_topics_that_match_later_are_found(broker: Server, open_reader: Open) -> None:
+def test_topics_that_match_later_are_found(broker: Broker, open_reader: Open) -> None:
     first = new_topic(broker)
     reader = open_reader(subscribePattern=f"{first}(-more)?", startingOffsets="latest")
     start = ask(reader, reader.initialOffset())
@@ -169,7 +169,7 @@ def test_topics_that_match_later_are_found(broker: Server, open_reader: Open) ->
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "earliest"])
 def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
-    broker: Server, open_reader: Open, policy: str
+    broker: Broker, open_reader: Open, policy: str
 ) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c"])
@@ -192,7 +192,7 @@ def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
     assert rows(reader, moved, ask(reader, moved)) == ["new"]
 
 
-def test_progress_is_published_as_soon_as_a_batch_is_done(broker: Server, open_reader: Open) -> None:
+def test_progress_is_published_as_soon_as_a_batch_is_done(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c"])
     reader = open_reader(subscribe=topic, groupId="watched", maxOffsetsPerTrigger=2)
@@ -208,7 +208,7 @@ def test_progress_is_published_as_soon_as_a_batch_is_done(broker: Server, open_r
         assert admin.offsets.lag("watched", topic).messages == 0
 
 
-def test_what_is_new_is_reported(broker: Server, open_reader: Open) -> None:
+def test_what_is_new_is_reported(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=1)
     reader = open_reader(subscribe=topic)
     assert reader.reportLatestOffset() is None

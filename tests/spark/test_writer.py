@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from tests.spark.broker_kit import new_topic, options
+from tests.spark.broker_kit import Broker, new_topic, options
 
-from pocketmq import Server
 from pocketmq.errors import InvalidMessage, TopicNotFound, UsageError, WrongState
 from pocketmq.spark import writer
 from pocketmq.spark.batch_reader import TopicReader
@@ -33,7 +32,7 @@ def a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_task", lambda: SimpleNamespace(partitionId=lambda: 0))
 
 
-def sink(broker: Server, *, streaming: bool = True, **given: str | int) -> WriteOptions:
+def sink(broker: Broker, *, streaming: bool = True, **given: str | int) -> WriteOptions:
     return parse_write_options(options(broker, **given), streaming=streaming, environ={})
 
 
@@ -47,7 +46,7 @@ def killed_after(values: Sequence[str]) -> Iterator[Any]:
     raise Killed
 
 
-def in_topic(broker: Server, topic: str) -> Counter[str]:
+def in_topic(broker: Broker, topic: str) -> Counter[str]:
     reader = TopicReader(
         parse_read_options(options(broker, subscribe=topic), streaming=False, environ={}), (Name.VALUE,)
     )
@@ -55,7 +54,7 @@ def in_topic(broker: Server, topic: str) -> Counter[str]:
     return Counter(value.decode() for batch in found for value in batch.column(0).to_pylist())
 
 
-def test_rows_are_in_the_topic_when_the_task_is_done(broker: Server) -> None:
+def test_rows_are_in_the_topic_when_the_task_is_done(broker: Broker) -> None:
     topic = new_topic(broker)
 
     written = write_rows(batches(["a", "b", "c"]), sink(broker, topic=topic), QUERY, 0)
@@ -64,7 +63,7 @@ def test_rows_are_in_the_topic_when_the_task_is_done(broker: Server) -> None:
     assert in_topic(broker, topic) == Counter("abc")
 
 
-def test_a_task_that_was_killed_and_runs_again_writes_the_rest(broker: Server) -> None:
+def test_a_task_that_was_killed_and_runs_again_writes_the_rest(broker: Broker) -> None:
     topic = new_topic(broker)
     once = sink(broker, topic=topic, sendBatchBytes=1024)
     rows = [letter * 700 for letter in "abcdefgh"]
@@ -76,7 +75,7 @@ def test_a_task_that_was_killed_and_runs_again_writes_the_rest(broker: Server) -
     assert in_topic(broker, topic) == Counter(rows)
 
 
-def test_a_batch_that_was_written_but_not_committed_is_not_written_again(broker: Server) -> None:
+def test_a_batch_that_was_written_but_not_committed_is_not_written_again(broker: Broker) -> None:
     topic = new_topic(broker)
     once = sink(broker, topic=topic)
     write_rows(batches(["a", "a", "b"]), once, QUERY, 0)
@@ -87,7 +86,7 @@ def test_a_batch_that_was_written_but_not_committed_is_not_written_again(broker:
 
 
 @pytest.mark.parametrize("batch_id", [0, 1, 2, 3])
-def test_a_batch_that_the_sink_committed_and_spark_did_not_is_not_written_again(broker: Server, batch_id: int) -> None:
+def test_a_batch_that_the_sink_committed_and_spark_did_not_is_not_written_again(broker: Broker, batch_id: int) -> None:
     topic = new_topic(broker)
     once = sink(broker, topic=topic)
     for number in range(batch_id + 1):
@@ -101,7 +100,7 @@ def test_a_batch_that_the_sink_committed_and_spark_did_not_is_not_written_again(
     assert in_topic(broker, topic) == Counter([*(f"row {number}" for number in range(batch_id + 1)), "next"])
 
 
-def test_the_same_rows_in_another_batch_or_query_are_other_rows(broker: Server) -> None:
+def test_the_same_rows_in_another_batch_or_query_are_other_rows(broker: Broker) -> None:
     topic = new_topic(broker)
     once = sink(broker, topic=topic)
 
@@ -111,7 +110,7 @@ def test_the_same_rows_in_another_batch_or_query_are_other_rows(broker: Server) 
     assert in_topic(broker, topic) == Counter("aaa")
 
 
-def test_rows_that_changed_since_the_last_attempt_fail_the_task(broker: Server) -> None:
+def test_rows_that_changed_since_the_last_attempt_fail_the_task(broker: Broker) -> None:
     topic = new_topic(broker)
     once = sink(broker, topic=topic)
     write_rows(batches(["a", "b"]), once, QUERY, 0)
@@ -120,7 +119,7 @@ def test_rows_that_changed_since_the_last_attempt_fail_the_task(broker: Server) 
         write_rows(batches(["a", "c"]), once, QUERY, 0)
 
 
-def test_at_least_once_writes_a_replay_again(broker: Server) -> None:
+def test_at_least_once_writes_a_replay_again(broker: Broker) -> None:
     topic = new_topic(broker)
     twice = sink(broker, topic=topic, deliveryGuarantee="at-least-once")
 
@@ -131,7 +130,7 @@ def test_at_least_once_writes_a_replay_again(broker: Server) -> None:
     assert in_topic(broker, topic) == Counter("aa")
 
 
-def test_a_batch_write_with_a_name_is_written_once(broker: Server) -> None:
+def test_a_batch_write_with_a_name_is_written_once(broker: Broker) -> None:
     topic = new_topic(broker)
     named = TopicWriter(sink(broker, streaming=False, topic=topic, writeId="of today"), overwrite=False)
 
@@ -141,7 +140,7 @@ def test_a_batch_write_with_a_name_is_written_once(broker: Server) -> None:
     assert in_topic(broker, topic) == Counter("ab")
 
 
-def test_rows_go_to_the_topics_of_their_column_and_sharded_ones_keep_their_order(broker: Server) -> None:
+def test_rows_go_to_the_topics_of_their_column_and_sharded_ones_keep_their_order(broker: Broker) -> None:
     first, second = new_topic(broker, queues=4), new_topic(broker)
     rows = pa.record_batch(
         {
@@ -161,7 +160,7 @@ def test_rows_go_to_the_topics_of_their_column_and_sharded_ones_keep_their_order
     assert in_topic(broker, second) == Counter(["elsewhere"])
 
 
-def test_delayed_rows_need_the_weaker_guarantee(broker: Server) -> None:
+def test_delayed_rows_need_the_weaker_guarantee(broker: Broker) -> None:
     topic = new_topic(broker)
     rows = pa.record_batch({"value": ["a"], "delayLevel": [1]})
 
@@ -169,11 +168,11 @@ def test_delayed_rows_need_the_weaker_guarantee(broker: Server) -> None:
         write_rows(iter([rows]), sink(broker, topic=topic), QUERY, 0)
 
 
-def test_a_topic_that_is_not_there_cannot_be_looked_through(broker: Server) -> None:
+def test_a_topic_that_is_not_there_cannot_be_looked_through(broker: Broker) -> None:
     with pytest.raises(TopicNotFound, match=r"create it, or set deliveryGuarantee"):
         write_rows(batches(["a"]), sink(broker, topic="nobody-made-it"), QUERY, 0)
 
 
-def test_a_topic_cannot_be_overwritten(broker: Server) -> None:
+def test_a_topic_cannot_be_overwritten(broker: Broker) -> None:
     with pytest.raises(UsageError, match=r"mode append"):
         TopicWriter(sink(broker, streaming=False, topic="any"), overwrite=True)

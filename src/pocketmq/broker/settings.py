@@ -4,18 +4,18 @@ from pathlib import Path
 
 import msgspec
 
+from pocketmq.access.door import check_door
 from pocketmq.access.refusals import AuthenticationSettings
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import Perm
 from pocketmq.model.names import parse_topic
-from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net.address import Address
 from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles
 from pocketmq.protocol.signing import Credentials
 from pocketmq.store.settings import MIB, StoreSettings
 
 DEFAULT_PORT = 10911
 DEFAULT_FOLDER = Path("pocketmq-data")
-OPEN_FLAG = "--open-to-the-network-without-authentication"
 
 
 def _require_positive(kind: str, settings: msgspec.Struct, may_be_zero: tuple[str, ...] = ()) -> None:
@@ -184,8 +184,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _require_positive("broker", self, may_be_zero=("port", "broker_id", "permission"))
-        if not 0 <= self.port <= LARGEST_PORT:
-            raise InvalidSetting(f"port {self.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}")
         for name in (self.cluster, self.broker_name):
             parse_topic(name)  # both are names of topics too
         if self.permission & ~Perm.READ_WRITE:
@@ -194,12 +192,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 10_000 <= self.register_interval_ms <= 60_000:
             raise InvalidSetting("register_interval_ms must be from 10000 to 60000; name servers forget after 120000")
-        if not self.address.is_loopback and not self.accounts and not self.open_to_the_network_without_authentication:
-            raise InvalidSetting(
-                f"{self.host} can be reached by other machines, and there is no authentication: whoever reaches this "
-                "broker may read, send and administrate. Name accounts with --accounts FILE (in code: accounts=…); or, "
-                f"if that is meant, say so with {OPEN_FLAG} (in code: open_to_the_network_without_authentication=True)"
-            )
+        check_door(
+            self.address,
+            has_accounts=bool(self.accounts),
+            is_open=self.open_to_the_network_without_authentication,
+            danger="broker may read, send and administrate",
+        )
 
     @property
     def address(self) -> Address:

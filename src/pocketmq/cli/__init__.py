@@ -1,9 +1,9 @@
-"""The command line: `pocketmq serve|nameserver|broker|store …`. Thin: it asks, shows and chooses the exit code; what it shows is made elsewhere.
+"""The command line: servers, stores, and what asks a running cluster. Thin: it asks, shows and chooses the exit code; what it shows is made elsewhere.
 
 0    done, and all is well
-1    store verify: derived files differ from the log; store rebuild: not confirmed
+1    not confirmed, nothing was changed; store verify: derived files differ from the log; msg send: stored less safely
 2    damage in the log or in tables
-3    cannot be done: no such store, no permission, in use, a program that was started has failed
+3    cannot be done: no such store, no such topic, nobody answers, no permission, in use, a program that was started has failed
 64   the command itself makes no sense: unknown option, impossible value
 130  interrupted
 """
@@ -14,10 +14,16 @@ import click
 
 from pocketmq import __version__
 from pocketmq.cli.broker import broker
+from pocketmq.cli.cluster import cluster_commands
 from pocketmq.cli.commands import ErrorTellingGroup
+from pocketmq.cli.dlq import dlq_commands
+from pocketmq.cli.group import group_commands
+from pocketmq.cli.msg import msg_commands
 from pocketmq.cli.nameserver import nameserver
 from pocketmq.cli.serve import serve
 from pocketmq.cli.store import store_commands
+from pocketmq.cli.topic import topic_commands
+from pocketmq.cli.tx import tx_commands
 
 __all__ = ["main"]
 
@@ -35,3 +41,9 @@ main.add_command(serve)
 main.add_command(nameserver)
 main.add_command(broker)
 main.add_command(store_commands)
+main.add_command(topic_commands)
+main.add_command(group_commands)
+main.add_command(msg_commands)
+main.add_command(dlq_commands)
+main.add_command(tx_commands)
+main.add_command(cluster_commands)

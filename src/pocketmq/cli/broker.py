@@ -8,9 +8,10 @@ import click
 from msgspec.structs import replace
 
 from pocketmq.access.accounts_file import read_accounts
+from pocketmq.access.door import OPEN_FLAG
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys, read_name_servers
-from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, OPEN_FLAG, BrokerSettings
+from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
 from pocketmq.cli.access_options import accounts_option, tls_options
 from pocketmq.cli.ready import access_facts, access_words, flush_words, show_banner, show_json
 from pocketmq.cli.running import end_of_input, log_to_stderr, run_until_stopped

@@ -131,7 +131,7 @@ class _Rows:
         fields = fields_of(message, self._body)
         if fields.get("body_error") and fields.get("body") is None:
             fields["body"] = f"({fields['body_error']})"
-        self._rows.append([_cell(fields.get(name)) for name in self._fields])
+        self._rows.append([cell(fields.get(name)) for name in self._fields])
         if len(self._rows) >= _ROWS:
             self.close()
 
@@ -149,7 +149,7 @@ class _Rows:
         self._rows.clear()
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     """A value in a table: short, on one line, and harmless for a terminal."""
     if value is None:
         return ""

@@ -6,6 +6,7 @@ from typing import Any
 import click
 import msgspec
 
+from pocketmq.access.door import OPEN_FLAG
 from pocketmq.cli.access_options import accounts_option, tls_options, with_tls
 from pocketmq.cli.ready import access_facts, access_words, show_banner, show_json
 from pocketmq.cli.running import log_to_stderr, run_until_stopped
@@ -13,7 +14,7 @@ from pocketmq.errors import BodyError, InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.setting_keys import read_keys
-from pocketmq.nameserver.settings import DEFAULT_PORT, OPEN_FLAG, NameServerSettings
+from pocketmq.nameserver.settings import DEFAULT_PORT, NameServerSettings
 from pocketmq.net.address import LARGEST_PORT
 from pocketmq.protocol.bodies.properties_text import read_properties
 

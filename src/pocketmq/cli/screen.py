@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Timer
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
+from rich.text import Text
 
 from pocketmq.clock import Clock
 
@@ -24,8 +26,9 @@ def screen() -> Console:
 class LateBar:
     """A progress bar that appears when the work turns out to take its time. On the error stream, and only on a terminal."""
 
-    def __init__(self, clock: Clock, label: str) -> None:
+    def __init__(self, clock: Clock, label: str, *, in_bytes: bool = True) -> None:
         self._clock = clock
+        self._in_bytes = in_bytes
         self._label = label
         self._show_at = clock.monotonic() + PATIENCE_S
         self._console = Console(stderr=True)
@@ -37,7 +40,7 @@ class LateBar:
             self._bar = ProgressBar(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                DownloadColumn(binary_units=True),
+                DownloadColumn(binary_units=True) if self._in_bytes else MofNCompleteColumn(),
                 TimeRemainingColumn(),
                 console=self._console,
                 transient=True,
@@ -54,12 +57,31 @@ class LateBar:
 
 
 @contextmanager
-def late_bar(clock: Clock, label: str) -> Iterator[LateBar]:
-    bar = LateBar(clock, label)
+def late_bar(clock: Clock, label: str, *, in_bytes: bool = True) -> Iterator[LateBar]:
+    bar = LateBar(clock, label, in_bytes=in_bytes)
     try:
         yield bar
     finally:
         bar.close()
+
+
+@contextmanager
+def late_line(text: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """A line that tells what is being waited for, when it takes its time. On the error stream, and only on a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    status = console.status(Text(f"{text} …"))
+    timer = Timer(patience_s, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
 
 
 def count(number: int, noun: str) -> str:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from pocketmq.broker.settings import DEFAULT_FOLDER, OPEN_FLAG, BrokerSettings
+from pocketmq.access.door import OPEN_FLAG
+from pocketmq.broker.settings import DEFAULT_FOLDER, BrokerSettings
 from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
 from pocketmq.cli.access_options import accounts_option, tls_options, with_tls
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, set_option, settings_given

@@ -119,6 +119,13 @@ class Brokers:
         peer = self._peers.get(address)
         return peer if peer is not None and peer.is_open else None
 
+    def live_master(self, name: str) -> Peer | None:
+        """The line to the master of this broker if it is known, there now, and can be written to."""
+        addresses = self._addresses.get(name)
+        address = None if addresses is None else addresses.get(MASTER_ID)
+        peer = None if address is None else self._peers.get(address)
+        return peer if peer is not None and peer.line.writable else None
+
     async def peer(self, address: Address) -> Peer:
         """The line to `address`, made and greeted if need be."""
         peer = self.live(address) or await self._links.peer(address)

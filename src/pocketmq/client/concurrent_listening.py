@@ -123,7 +123,7 @@ class ConcurrentListening:
             self._conclude(owned, [Call(messages, RetryLater("no listener of this member is for its topic"), 0.0)], 0.0)
             return
         size = listener.batch_size or 1
-        calls = [messages[at : at + size] for at in range(0, len(messages), size)]
+        calls = [[one] for one in messages] if size == 1 else _parts(messages, size)
         job = Job(owned, listener, calls, now, stops_at_failure=False)
         if self._events.are_watched:
             job.notes = self._events.before(owned.queue, messages)
@@ -165,7 +165,8 @@ class ConcurrentListening:
         done: list[StoredMessage] = []
         failed = 0
         for call in calls:
-            if is_plain_success(call.result):
+            result = call.result
+            if result is None or is_plain_success(result):
                 done.extend(call.messages)
                 continue
             for message, verdict in zip(call.messages, self._verdicts(owned, call), strict=True):
@@ -248,3 +249,7 @@ class ConcurrentListening:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _parts(messages: Sequence[StoredMessage], size: int) -> list[Sequence[StoredMessage]]:
+    return [messages[at : at + size] for at in range(0, len(messages), size)]

@@ -120,7 +120,9 @@ class QueueChooser:
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._first()
-        at = self._place(queues, turn, now, last_broker)
+        at = turn
+        if last_broker is not None or self._health is not None:
+            at = self._place(queues, turn, now, last_broker)
         self._turns[topic] = at + 1
         return queues[at % len(queues)]
 

@@ -13,7 +13,9 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from pocketmq.client.consume_result import SUCCESS
 from pocketmq.client.listener import Listener
@@ -30,7 +32,7 @@ MAX_CALLS: Final = 32
 Messages = Sequence[StoredMessage]
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True):
     """A call that was made: of which messages, what the listener returned or raised, and how long it took."""
 
     messages: Messages
@@ -57,19 +59,31 @@ class Job:
 
     def run(self, monotonic: Callable[[], float]) -> None:
         """Make the calls, in the worker's thread."""
+        listener, todo, ended, stops_at_failure = self.listener, self.todo, self.done.append, self.stops_at_failure
         began = monotonic()
-        while (messages := self._next()) is not None:
-            result = call_plainly(self.listener, messages)
+        while todo:
+            try:
+                messages = todo.popleft()
+            except IndexError:
+                return  # the loop was faster, and took it back
+            result = call_plainly(listener, messages)
             began, took_s = (now := monotonic()), now - began
-            if not self._ended(messages, result, took_s):
+            ended(Call(messages, result, took_s))
+            if stops_at_failure and not is_plain_success(result):
                 return
 
     async def run_async(self, monotonic: Callable[[], float]) -> None:
         """The same for an `async def` listener, on its loop."""
+        function, arguments = self.listener.function, self.listener.arguments
+        todo, ended, stops_at_failure = self.todo, self.done.append, self.stops_at_failure
         began = monotonic()
-        while (messages := self._next()) is not None:
+        while todo:
             try:
-                result: Any = await self.listener.function(*self.listener.arguments(messages))
+                messages = todo.popleft()
+            except IndexError:
+                return  # the loop was faster, and took it back
+            try:
+                result: Any = await function(*arguments(messages))
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -78,7 +92,8 @@ class Job:
             except Exception as error:
                 result = error
             began, took_s = (now := monotonic()), now - began
-            if not self._ended(messages, result, took_s):
+            ended(Call(messages, result, took_s))
+            if stops_at_failure and not is_plain_success(result):
                 return
 
     def take_back(self) -> list[StoredMessage]:
@@ -96,17 +111,6 @@ class Job:
         while self.done:
             found.append(self.done.popleft())
         return found
-
-    def _next(self) -> Messages | None:
-        try:
-            return self.todo.popleft()
-        except IndexError:
-            return None
-
-    def _ended(self, messages: Messages, result: Any, took_s: float) -> bool:
-        """Whether to go on."""
-        self.done.append(Call(messages, result, took_s))
-        return not self.stops_at_failure or is_plain_success(result)
 
 
 def is_plain_success(result: Any) -> bool:

@@ -60,12 +60,14 @@ class Outgoing:
     __slots__ = (
         "attempts",
         "body",
+        "count",
         "flag",
         "is_reply",
         "members",
         "message",
         "message_id",
         "properties",
+        "size",
         "sys_flag",
         "topic",
     )
@@ -93,22 +95,16 @@ class Outgoing:
         self.members = members
         self.is_reply = is_reply
         self.attempts = attempts
-
-    @property
-    def size(self) -> int:
+        self.count = 1 if members is None else len(members)
+        """Messages in it."""
+        self.size = len(body) + len(properties)
         """Bytes that count while it is on its way."""
-        return len(self.body) + len(self.properties)
 
     @property
     def is_timed(self) -> bool:
         """Whether it is due at a time of its own, which brokers before 5.0 know nothing of."""
         properties = self.message.properties
         return bool(properties) and any(name in properties for name in _TIMED)
-
-    @property
-    def count(self) -> int:
-        """Messages in it."""
-        return 1 if self.members is None else len(self.members)
 
     @property
     def messages(self) -> list[Message]:

@@ -118,8 +118,9 @@ class ProcessQueue:
         largest, added, size = self._max_offset, 0, 0
         flight, waiting = self._flight, self._waiting
         for message in messages:
-            if message.queue_offset > largest:
-                largest = message.queue_offset
+            offset = message.queue_offset
+            if offset > largest:
+                largest = offset
                 flight.append(message)
                 waiting.append(message)
                 size += len(message.body)
@@ -145,16 +146,17 @@ class ProcessQueue:
         What is not being consumed is passed over: a clean-up was faster.
         """
         self._last_consume = now
-        flight, taken = self._flight, self._taken
+        flight, taken, size = self._flight, self._taken, 0
         for message in messages:
             offset = message.queue_offset
             if taken.pop(offset, None) is None:
                 continue
-            self._body_bytes -= len(message.body)
+            size += len(message.body)
             if flight[0].queue_offset == offset:
                 flight.popleft()
             else:
                 self._done.add(offset)
+        self._body_bytes -= size
         if self._done:
             self._trim()
         return None if self._is_dropped else self.commit_offset

@@ -208,7 +208,8 @@ class AsyncProducer:
         TooManyCalls when there is no room for it; `await producer.wait_room()` helps. A broker's refusal is not tried
         again on this road, only lost lines and time-outs are.
         """
-        self._require_running()
+        if self._state is not _State.RUNNING:
+            self._require_running()
         made = message_of(message, body, options)
         wish = wish_for(made, queue, selector, selector_key)
         if not self._batching.takes(made) or wish.selector is not None:

@@ -62,6 +62,7 @@ class QueueChoice:
         self._settings = settings
         self._names = QueueNames(settings.namespace)
         self._chooser = QueueChooser(lambda: instance.dice.randrange(2**31), health)
+        self._looks_at_time = health is not None
         self.shown = self._names.shown
 
     def at_once(self, topic: str, message: Message, wish: Wish) -> MessageQueue | None:
@@ -100,7 +101,8 @@ class QueueChoice:
         if wish.selector is not None:
             queues = [self.shown(queue) for queue in route.writable]
             return self._names.on_the_wire(wish.selector(queues, message, wish.key), route.topic)
-        return self._chooser.choose(route.topic, route.writable, self._clock.monotonic(), last_broker)
+        now = self._clock.monotonic() if self._looks_at_time else 0.0
+        return self._chooser.choose(route.topic, route.writable, now, last_broker)
 
     async def _ask(self, topic: str, deadline: float) -> TopicRoute:
         settings = self._settings

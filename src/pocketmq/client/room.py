@@ -39,10 +39,10 @@ class Room:
 
     def try_take(self, count: int, size: int) -> bool:
         """Take room if there is some and nobody waits for it."""
-        if self._waiters or not self._fits(count, size):
+        all_count, all_bytes = self._count + count, self._bytes + size
+        if self._waiters or ((all_count > self._max_count or all_bytes > self._max_bytes) and self._count):
             return False
-        self._count += count
-        self._bytes += size
+        self._count, self._bytes = all_count, all_bytes
         return True
 
     def take_now(self, count: int, size: int) -> None:

@@ -10,7 +10,6 @@ are there and nobody watches, the first attempt is written at once, without a st
 
 import asyncio
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any
 
 from pocketmq.client.fault_strategy import BrokerHealth
@@ -36,7 +35,7 @@ from pocketmq.errors import (
 )
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer
+from pocketmq.net.peer import Peer, Waiting
 from pocketmq.protocol.command import Command, encode_command
 
 _REFUSALS = RETRIED_CODES | FLOW_CONTROL_CODES
@@ -121,15 +120,15 @@ class Sender:
         deadline = loop.time() + seconds
         self._room.take_now(out.count, out.size)
         try:
-            queue, answer = self._begin(out, wish, seconds)
+            queue = self.choice.at_once(out.topic, out.message, wish)
+            if queue is not None and self._is_plain and not out.is_timed:
+                future: asyncio.Future[SendResult] = loop.create_future()
+                if self._submit_now(_Submitted(self, future, out, wish, queue, seconds, deadline)):
+                    return future
         except BaseException:
             self._room.give(out.count, out.size)
             raise
-        if queue is None or answer is None:
-            return self._start(out, self._attempts(out, wish, deadline, SendKind.CALLBACK, queue=queue))
-        future: asyncio.Future[SendResult] = loop.create_future()
-        answer.add_done_callback(partial(self._settle, future, out, wish, queue, deadline))
-        return future
+        return self._start(out, self._attempts(out, wish, deadline, SendKind.CALLBACK, queue=queue))
 
     async def tell(self, out: Outgoing, wish: Wish = ANY_QUEUE) -> None:
         """Send one-way: once, and nobody knows what becomes of it."""
@@ -154,7 +153,7 @@ class Sender:
     def frame(self, out: Outgoing, queue: MessageQueue, number: int) -> bytes:
         """The request as bytes."""
         born_ms = self._clock.now_ms()
-        if not self._links.adds_fields:
+        if out.attempts is None and not self._links.adds_fields:
             return self._frames.encode(out, queue, born_ms, number)
         command = self._links.signed(self._frames.command(out, queue, born_ms))
         command.opaque = number
@@ -257,40 +256,46 @@ class Sender:
         if queue is None or not self._is_plain or out.is_timed:
             return queue, None
         try:
-            peer = self._brokers.live(self._brokers.master(queue.broker_name))
-            if peer is None or not peer.line.writable:
-                return queue, None
-            return queue, self._ask(peer, out, queue, timeout_s)
+            peer = self._brokers.live_master(queue.broker_name)
+            return queue, None if peer is None else self._ask(peer, out, queue, timeout_s)
         except NetworkError:
             return queue, None
 
-    def _settle(
-        self,
-        future: asyncio.Future[SendResult],
-        out: Outgoing,
-        wish: Wish,
-        queue: MessageQueue,
-        deadline: float,
-        answer: asyncio.Future[Command],
-    ) -> None:
-        """The first attempt of a submitted message has its answer, or will have none."""
+    def _submit_now(self, submitted: "_Submitted") -> bool:
+        """The first attempt of a submitted message, if it can be written at once."""
+        queue = submitted.queue
+        peer = self._brokers.live_master(queue.broker_name)
+        if peer is None:
+            return False
         try:
-            result = result_of(answer.result(), out.message_id, self.choice.shown(queue))
+            peer.ask_for(submitted, submitted.deadline, self.frame, submitted.out, queue)
+        except NetworkError:
+            return False
+        return True
+
+    def settle(self, submitted: "_Submitted", answer: Command) -> None:
+        """The first attempt of a submitted message has its answer."""
+        out, future = submitted.out, submitted.future
+        try:
+            result = result_of(answer, out.message_id, self.choice.shown(submitted.queue))
         except PocketMQError as failure:
-            wait_ms = None if future.done() else self._wait_ms(failure, 1, deadline, SendKind.CALLBACK, wish)
-            if wait_ms is not None:
-                _hand_over(
-                    self._start(out, self._later(wait_ms, out, wish, deadline, SendKind.CALLBACK, queue.broker_name)),
-                    future,
-                )
-                return
-            self._room.give(out.count, out.size)
-            if not future.done():
-                future.set_exception(failure)
-        else:
-            self._room.give(out.count, out.size)
-            if not future.done():  # else whoever submitted it gave up
-                future.set_result(result)
+            self.settle_failure(submitted, failure)
+            return
+        self._room.give(out.count, out.size)
+        if not future.done():  # else whoever submitted it gave up
+            future.set_result(result)
+
+    def settle_failure(self, submitted: "_Submitted", failure: PocketMQError) -> None:
+        """… or it failed, which may be worth another one."""
+        out, wish, future, deadline = submitted.out, submitted.wish, submitted.future, submitted.deadline
+        wait_ms = None if future.done() else self._wait_ms(failure, 1, deadline, SendKind.CALLBACK, wish)
+        if wait_ms is not None:
+            again = self._later(wait_ms, out, wish, deadline, SendKind.CALLBACK, submitted.queue.broker_name)
+            _hand_over(self._start(out, again), future)
+            return
+        self._room.give(out.count, out.size)
+        if not future.done():
+            future.set_exception(failure)
 
     def _start(self, out: Outgoing, attempts: Coroutine[Any, Any, SendResult]) -> asyncio.Task[SendResult]:
         """The attempts of a submitted message that could not be made at once; it has its room already."""
@@ -310,7 +315,7 @@ class Sender:
         born_ms = self._clock.now_ms()
         if self._links.adds_fields or out.attempts is not None:
             return peer.ask(self._links.signed(self._frames.command(out, queue, born_ms)), left_s)
-        return peer.ask_encoded(code_of(out), partial(self._frames.encode, out, queue, born_ms), left_s)
+        return peer.ask_encoded(code_of(out), self._frames.encode, left_s, out, queue, born_ms)
 
     async def _usable_peer(self, address: Address, deadline: float) -> Peer:
         """A line that can be written to now."""
@@ -347,6 +352,37 @@ class Sender:
         if self._health is not None:
             _note(self._health, event, now)
         self._hooks.after_send(event)
+
+
+class _Submitted(Waiting):
+    """A submitted message whose first attempt is on its way: all that is needed when its answer comes, or none."""
+
+    __slots__ = ("_sender", "deadline", "future", "out", "queue", "wish")
+
+    def __init__(
+        self,
+        sender: Sender,
+        future: asyncio.Future[SendResult],
+        out: Outgoing,
+        wish: Wish,
+        queue: MessageQueue,
+        timeout_s: float,
+        deadline: float,
+    ) -> None:
+        self._sender = sender
+        self.future = future
+        self.out = out
+        self.wish = wish
+        self.queue = queue
+        self.timeout_s = timeout_s
+        self.deadline = deadline
+        self.code = code_of(out)
+
+    def answered(self, response: Command) -> None:
+        self._sender.settle(self, response)
+
+    def failed(self, error: PocketMQError) -> None:
+        self._sender.settle_failure(self, error)
 
 
 def _note(health: BrokerHealth, event: SendEvent, now: float) -> None:

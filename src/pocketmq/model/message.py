@@ -48,12 +48,13 @@ class Message:
         self.body = body
         self.flag = flag
         self.properties = all_properties = {}
-        for name, value in (properties or {}).items():
-            check_user_property(name, value)
-            all_properties[name] = value
+        if properties:
+            for name, value in properties.items():
+                check_user_property(name, value)
+                all_properties[name] = value
         if tags is not None:
             all_properties[names.TAGS] = _checked_tag(tags)
-        if joined := keys if isinstance(keys, str) else names.KEY_SEPARATOR.join(keys):
+        if keys != () and (joined := keys if isinstance(keys, str) else names.KEY_SEPARATOR.join(keys)):
             all_properties[names.KEYS] = joined
         if sharding_key is not None:
             all_properties[names.SHARDING_KEY] = sharding_key

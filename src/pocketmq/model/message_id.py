@@ -97,7 +97,7 @@ class UniqueIds:
     """
 
     def __init__(self, ip: bytes, pid: int, salt: int) -> None:
-        self._head = ip + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)
+        self._head = (ip + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
         self._lock = threading.Lock()
         self._counter = 0
         self._month_start_ms = 0
@@ -110,7 +110,7 @@ class UniqueIds:
             if not self._month_start_ms <= now_ms < self._month_end_ms:
                 self._month_start_ms, self._month_end_ms = month_of(now_ms)
             since = now_ms - self._month_start_ms
-        return (self._head + struct.pack(">IH", since, counter)).hex().upper()
+        return f"{self._head}{since:08X}{counter:04X}"
 
 
 class UniqueId(NamedTuple):

@@ -8,6 +8,7 @@ A name that passed here holds only letters, digits, `%`, `|`, `_` and `-`: it ca
 """
 
 import re
+from functools import lru_cache
 from typing import NewType
 
 from pocketmq.errors import InvalidName
@@ -79,9 +80,12 @@ MAX_TOPIC_CHARS = 127
 MAX_LONG_TOPIC_CHARS = 255
 """Retry, dead-letter and light topics carry a group's name and may be longer."""
 MAX_GROUP_CHARS = 120
+REMEMBERED_TOPICS = 4096
+"""Names that were found to be right and are not looked at again: every message names its topic, and there are few."""
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
+@lru_cache(maxsize=REMEMBERED_TOPICS)
 def parse_topic(text: str) -> TopicName:
     """`text` as a topic name, or InvalidName saying what is wrong with it."""
     longest = MAX_LONG_TOPIC_CHARS if text.startswith((RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX)) else MAX_TOPIC_CHARS

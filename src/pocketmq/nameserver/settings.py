@@ -4,15 +4,15 @@ from pathlib import Path
 
 import msgspec
 
+from pocketmq.access.door import check_door
 from pocketmq.access.refusals import AuthenticationSettings
 from pocketmq.errors import InvalidSetting
 from pocketmq.nameserver.limits import RouteLimits
 from pocketmq.nameserver.routes import BROKER_TIMEOUT_S
-from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles
 
 DEFAULT_PORT = 9876
-OPEN_FLAG = "--open-to-the-network-without-authentication"
 
 
 class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,14 +82,12 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if name != "port" and isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise InvalidSetting(f"name server setting {name} = {value} must be above 0")
-        if not 0 <= self.port <= LARGEST_PORT:
-            raise InvalidSetting(f"port {self.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}")
-        if not self.address.is_loopback and not self.accounts and not self.open_to_the_network_without_authentication:
-            raise InvalidSetting(
-                f"{self.host} can be reached by other machines, and there is no authentication: whoever reaches this name "
-                "server may register brokers and change routes. Name accounts with --accounts FILE (in code: accounts=…); or, "
-                f"if that is meant, say so with {OPEN_FLAG} (in code: open_to_the_network_without_authentication=True)"
-            )
+        check_door(
+            self.address,
+            has_accounts=bool(self.accounts),
+            is_open=self.open_to_the_network_without_authentication,
+            danger="name server may register brokers and change routes",
+        )
 
     @property
     def address(self) -> Address:

@@ -18,7 +18,7 @@ A server may take the turn itself (`on_turn`). The contract of a turn:
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVarTuple
 
 import msgspec
 
@@ -46,6 +46,9 @@ log = logging.getLogger("pocketmq.net")
 Serve = Callable[["Peer", Command], Command | Coroutine[Any, Any, Command | None] | None]
 """Answers a request, at once or as a coroutine; None sends no answer. An error that it raises is answered with its code."""
 
+Ts = TypeVarTuple("Ts")
+"""What a caller of `ask_encoded` or `ask_for` wants to have given back when the frame is written."""
+
 OnTurn = Callable[["Peer", list[Frame]], None]
 
 
@@ -67,15 +70,42 @@ class PeerSettings(msgspec.Struct, frozen=True):
             raise InvalidSetting("call_s, silence_s, max_in_flight and max_serving of a peer must be above 0")
 
 
-class _Waiting:
-    """Who waits for an answer, and what to say when none comes."""
+class Waiting:
+    """Who waits for an answer: is told exactly one of the two, in the turn that brings it, and must neither wait nor raise."""
 
-    __slots__ = ("code", "future", "timeout_s")
+    __slots__ = ("code", "timeout_s")
 
-    def __init__(self, future: asyncio.Future[Command], code: int, timeout_s: float) -> None:
-        self.future = future
+    def __init__(self, code: int, timeout_s: float) -> None:
+        """The request and its time, for what is said when no answer comes."""
         self.code = code
         self.timeout_s = timeout_s
+
+    def answered(self, response: Command) -> None:
+        """The response came, whatever its code."""
+        raise NotImplementedError
+
+    def failed(self, error: PocketMQError) -> None:
+        """None came in time, or the line is gone."""
+        raise NotImplementedError
+
+
+class _Awaited(Waiting):
+    """A future, which may have been given up meanwhile."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: asyncio.Future[Command], code: int, timeout_s: float) -> None:
+        self._future = future
+        self.code = code
+        self.timeout_s = timeout_s
+
+    def answered(self, response: Command) -> None:
+        if not self._future.done():
+            self._future.set_result(response)
+
+    def failed(self, error: PocketMQError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
 
 
 class Peer:
@@ -111,7 +141,7 @@ class Peer:
         self._on_turn = on_turn or Peer.take_turn
         self._on_made = on_made
         self._on_lost = on_lost
-        self._connection: Connection[_Waiting] = Connection(
+        self._connection: Connection[Waiting] = Connection(
             max_in_flight=settings.max_in_flight, frame_bytes=settings.line.limits.frame_bytes
         )
         self._serving: set[asyncio.Task[None]] = set()
@@ -167,20 +197,28 @@ class Peer:
         self._require_writable()
         return self._ask(command, seconds, asyncio.get_running_loop().time() + seconds)
 
-    def ask_encoded(self, code: int, encode: Callable[[int], bytes], timeout: float) -> asyncio.Future[Command]:
-        """Like `ask` for a caller that writes the frame itself: `encode(number)` gives its bytes."""
-        self._require_writable()
+    def ask_encoded(
+        self, code: int, encode: Callable[[*Ts, int], bytes], timeout: float, *arguments: *Ts
+    ) -> asyncio.Future[Command]:
+        """Like `ask` for a caller that writes the frame itself: `encode(*arguments, number)` gives its bytes."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
         future: asyncio.Future[Command] = loop.create_future()
-        number = self._connection.begin(deadline, _Waiting(future, code, timeout))
+        self.ask_for(_Awaited(future, code, timeout), loop.time() + timeout, encode, *arguments)
+        return future
+
+    def ask_for(self, waiting: Waiting, deadline: float, encode: Callable[[*Ts, int], bytes], *arguments: *Ts) -> None:
+        """The same, and `waiting` is told of the answer. `deadline` is a time of the loop."""
+        line = self.line
+        if not line.writable:  # one that is not open is not writable either
+            self._require_writable()
+        number = self._connection.begin(deadline, waiting)
         try:
-            self.line.write(encode(number))
+            line.write(encode(*arguments, number))
         except BaseException:
             self._connection.forget(number)
             raise
-        self._await_answer(deadline)
-        return future
+        if self._asked_at <= line.heard_at or self._timer is None or deadline < self._timer_at:
+            self._await_answer(deadline)
 
     def oneway(self, command: Command) -> None:
         """Send and expect nothing back. TooManyCalls when the line is not writable."""
@@ -254,15 +292,14 @@ class Peer:
         for task in self._serving:
             task.cancel()
         for waiting in self._connection.close(reason):
-            if not waiting.future.done():
-                waiting.future.set_exception(ConnectionLost(f"{self.address}: {reason}"))
+            waiting.failed(ConnectionLost(f"{self.address}: {reason}"))
         if self._on_lost is not None:
             self._on_lost(self, reason)
 
     def _ask(self, command: Command, timeout_s: float, deadline: float) -> asyncio.Future[Command]:
         self._require_open()
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        self.line.write(self._connection.call(command, deadline, _Waiting(future, command.code, timeout_s)))
+        self.line.write(self._connection.call(command, deadline, _Awaited(future, command.code, timeout_s)))
         self._await_answer(deadline)
         return future
 
@@ -283,8 +320,7 @@ class Peer:
         now = asyncio.get_running_loop().time()
         expired = self._connection.expire(now)
         for waiting in expired:
-            if not waiting.future.done():
-                waiting.future.set_exception(_timed_out(waiting.code, self.address, waiting.timeout_s))
+            waiting.failed(_timed_out(waiting.code, self.address, waiting.timeout_s))
         if expired and self._asked_at > self.line.heard_at and now - self._asked_at >= self._settings.silence_s:
             self.line.abort(ConnectionLost(f"no sign of life since it was asked {now - self._asked_at:.1f} s ago"))
         deadline = self._connection.next_deadline()
@@ -311,11 +347,11 @@ class Peer:
         if not self.line.writable:
             raise TooManyCalls(f"{self.address}: {self.line.unsent_bytes} bytes wait to be sent; try again later")
 
-    def _act(self, event: Command | Answer[_Waiting]) -> None:
+    def _act(self, event: Command | Answer[Waiting]) -> None:
         if isinstance(event, Command):
             self._serve_request(event)
-        elif not event.waiter.future.done():
-            event.waiter.future.set_result(event.response)
+        else:
+            event.waiter.answered(event.response)
 
     def _serve_request(self, request: Command) -> None:
         try:

@@ -70,7 +70,11 @@ class Connection(Generic[W]):
         in_flight = self._in_flight
         if len(in_flight) >= self._max_in_flight:
             raise TooManyCalls(f"{len(in_flight)} calls wait for their answer, the limit of this line; try again later")
-        number = self._take_number()
+        number = self._next
+        if number in in_flight or number == _LARGEST_NUMBER:
+            number = self._take_number()
+        else:
+            self._next = number + 1
         in_flight[number] = (deadline, waiter)
         heappush(self._deadlines, (deadline, number))
         if len(self._deadlines) > 2 * len(in_flight) + _SPARE_DEADLINES:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Final
 
 from pocketmq.client import AsyncProducer, SendStatus
@@ -79,8 +79,9 @@ class Sends:
             self._under_way.popleft().result()
 
     def abandon(self) -> None:
-        """Nobody waits for the rest any more."""
-        for future in self._under_way:
+        """The task has failed. What is on its way may still be stored, and the next attempt must find it: so it is waited for."""
+        _, late = wait(self._under_way, self._options.send_timeout_ms / 1000)
+        for future in late:
             future.cancel()
 
     def _lane(self, message: Message) -> Lane:

@@ -1,0 +1,139 @@
+"""What all commands share that ask a running cluster: where it is, how it is asked, and what to do when it does not answer.
+
+--namesrv ──► Cluster ── admin(), producer() ──► the client
+                          │ slow: a line on the error stream says what is being waited for
+                          └ failed: one sentence, with what to do
+
+The client itself is imported by the first question, so that help and the other commands need not wait for it.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import pocketmq
+from pocketmq.cli.screen import late_line
+from pocketmq.errors import (
+    GroupNotFound,
+    InvalidSetting,
+    NetworkError,
+    NoPermission,
+    PocketMQError,
+    RemoteError,
+    TopicNotFound,
+)
+from pocketmq.protocol.signing import Credentials
+
+if TYPE_CHECKING:
+    from pocketmq.client.settings import ClientOptions
+
+DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+SECRET_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"  # noqa: S105 the name of it
+_ADVICE: Final[dict[type[PocketMQError], str]] = {
+    TopicNotFound: "`pocketmq topic ls` shows which topics there are",
+    GroupNotFound: "`pocketmq group ls` shows which groups there are",
+    NoPermission: f"give an account that may do it by --access-key and the variable {SECRET_VARIABLE}",
+    NetworkError: "see that name server and brokers run, and that --namesrv or NAMESRV_ADDR is right",
+}
+
+
+class Cluster:
+    """Where a cluster is, and who asks."""
+
+    def __init__(self, name_servers: str, options: "ClientOptions") -> None:
+        self.name_servers = name_servers
+        self._options = options
+
+    @contextmanager
+    def admin(self) -> Iterator["pocketmq.Admin"]:
+        """An administrator's client for one question. When it takes its time, that is told: show nothing meanwhile."""
+        with late_line(f"asking {self.name_servers}"), self.long_admin() as admin:
+            yield admin
+
+    @contextmanager
+    def long_admin(self) -> Iterator["pocketmq.Admin"]:
+        """One for many questions, by somebody who shows how far they are."""
+        with advised(), pocketmq.Admin(self.name_servers, **self._options) as admin:
+            yield admin
+
+    @contextmanager
+    def producer(self) -> Iterator["pocketmq.Producer"]:
+        with advised(), pocketmq.Producer(self.name_servers, **self._options) as producer:
+            yield producer
+
+
+def on_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--namesrv` and its relatives; the command gets a `Cluster` for them, as its first argument."""
+
+    @wraps(command)
+    def with_cluster(*args: Any, namesrv: str, access_key: str | None, tls: bool, **rest: Any) -> Any:
+        options: ClientOptions = {"tls": tls, "credentials": _credentials(access_key)}
+        return command(Cluster(namesrv, options), *args, **rest)
+
+    options = (
+        click.option(
+            "--namesrv",
+            "-n",
+            envvar="NAMESRV_ADDR",
+            default=DEFAULT_NAME_SERVER,
+            show_default=True,
+            show_envvar=True,
+            metavar="HOST:PORT[;…]",
+            help="The name servers of the cluster.",
+        ),
+        click.option(
+            "--access-key",
+            envvar="ROCKETMQ_ACCESS_KEY",
+            show_envvar=True,
+            metavar="NAME",
+            help=f"Sign requests as this account; its secret is in the variable {SECRET_VARIABLE}.",
+        ),
+        click.option("--tls", is_flag=True, help="Talk TLS, with servers whose certificates this system trusts."),
+    )
+    made: Callable[..., Any] = with_cluster
+    for option in reversed(options):
+        made = option(made)
+    return made
+
+
+@contextmanager
+def advised() -> Iterator[None]:
+    """What a failure says, followed by what to do about it."""
+    try:
+        yield
+    except PocketMQError as error:
+        advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+        if advice is None:
+            raise
+        told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
+        raise PocketMQError(f"{told.rstrip('.')}; {advice}") from error
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Ask, unless the answer was given by `--yes`. Where nobody can answer, the answer is no."""
+    if yes:
+        return True
+    try:
+        if click.confirm(question):
+            return True
+    except click.Abort:
+        click.echo(err=True)
+    click.echo("Nothing was changed. With --yes it does not ask.", err=True)
+    return False
+
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
+
+
+def _credentials(access_key: str | None) -> Credentials | None:
+    if access_key is None:
+        return None
+    secret = os.environ.get(SECRET_VARIABLE)
+    if not secret:
+        raise InvalidSetting(f"--access-key needs the secret of {access_key!r} in the variable {SECRET_VARIABLE}")
+    return Credentials(access_key, secret)

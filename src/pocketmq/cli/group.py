@@ -1,0 +1,342 @@
+"""`pocketmq group`: consumer groups, who is in them, how far behind they are; move, copy and delete their offsets."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
+from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
+from pocketmq.cli.screen import count, late_bar
+from pocketmq.cli.words import moment_ms, number, place_word, queue_word, span
+from pocketmq.clock import SystemClock
+from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from pocketmq.client.administration.groups import Member, Owners
+    from pocketmq.client.administration.lag import GroupLag, QueueLag
+    from pocketmq.client.administration.resets import QueueReset, ResetTo
+    from pocketmq.client.blocking_admin import Admin
+
+_LONG: Sequence[Column] = (
+    Column("group"),
+    Column("members", told=number),
+    Column("lag", told=number),
+    Column("lag_ms", "behind", told=span),
+    Column("problem"),
+)
+_PLACE = (Column("topic"), Column("broker"), Column("queue", told=number))
+_LAG = (
+    *_PLACE,
+    Column("committed", told=number),
+    Column("max_offset", "end", told=number),
+    Column("lag", told=number),
+    Column("lag_ms", "behind", told=span),
+    Column("lost", told=number),
+    Column("problem"),
+)
+_MEMBERS = (
+    Column("client_id", "client"),
+    Column("address"),
+    Column("language"),
+    Column("brokers"),
+    Column("queues"),
+)
+_RESET = (
+    *_PLACE,
+    Column("before", told=lambda offset: "never there" if offset is None else number(offset)),
+    Column("after", told=number),
+    Column("again", "come again", told=number),
+    Column("skipped", told=number),
+)
+
+
+@click.group("group", cls=ErrorTellingGroup)
+def group_commands() -> None:
+    """Consumer groups of a running cluster."""
+
+
+@group_commands.command("ls")
+@on_a_cluster
+@click.option("--all", "everything", is_flag=True, help="Also RocketMQ's own.")
+@click.option("--long", "-l", "is_long", is_flag=True, help="With members and lag: asks about each of them.")
+@json_option
+def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:
+    """List groups."""
+    if is_long:
+        rows, columns = _described(cluster, everything), _LONG
+    else:
+        with cluster.admin() as admin:
+            rows, columns = [{"group": name} for name in admin.groups.names(everything=everything)], _LONG[:1]
+    show_rows(rows, columns, as_json=as_json, empty="There is no group. A consumer makes one when it starts.")
+
+
+@group_commands.command("show")
+@on_a_cluster
+@click.argument("group")
+@json_option
+def show(cluster: Cluster, group: str, as_json: bool) -> None:
+    """Show how a group is set up, what it reads, and how far behind it is."""
+    with cluster.admin() as admin:
+        state, lag = admin.groups.describe(group), admin.offsets.lag(group)
+    reads = {topic: one.sub_string for topic, one in state.subscriptions.items()}
+    configs = {
+        broker: {
+            "may_consume": config.consume_enable,
+            "may_broadcast": config.consume_broadcast_enable,
+            "ordered": config.consume_message_orderly,
+            "max_reconsume_times": config.retry_max_times,
+            "retry_queues": config.retry_queue_nums,
+        }
+        for broker, config in state.configs.items()
+    }
+    if as_json:
+        model = state.message_model and state.message_model.value
+        show_json(
+            [{**_lag_total(lag), "members": len(state.members), "model": model, "reads": reads, "brokers": configs}]
+        )
+        return
+    facts = {
+        "group": group,
+        "members": number(len(state.members)) if state.members else "none is online",
+        "model": state.message_model.value if state.message_model else "unknown while nobody is online",
+        "reads": ", ".join(f"{topic} ({text})" for topic, text in reads.items()) or "unknown while nobody is online",
+        "lag": f"{number(lag.messages)} messages, {span(lag.time_ms)}" if lag.queues else "it has read nothing yet",
+    }
+    for broker, config in configs.items():
+        facts[f"on {broker}"] = (
+            f"{config['max_reconsume_times']} retries in {count(int(config['retry_queues']), 'queue')}"
+            f"{'' if config['may_consume'] else ', may not consume'}{', ordered' if config['ordered'] else ''}"
+        )
+    show_facts(facts)
+
+
+@group_commands.command("lag")
+@on_a_cluster
+@click.argument("group")
+@click.option("--topic", metavar="NAME", help="Only in this topic.")
+@json_option
+def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) -> None:
+    """Show how far behind a group is in each queue, in messages and in time.
+
+    The time is the age of the oldest message that it has not read. What nobody can tell is `unknown`, in JSON null,
+    and the last column says why. JSON: a line for each queue, then one for the group.
+    """
+    with cluster.admin() as admin:
+        lag = admin.offsets.lag(group, topic)
+    rows = [_lag_row(each) for each in lag.queues]
+    if as_json:
+        show_json([*rows, _lag_total(lag)])
+        return
+    show_rows(rows, _LAG, as_json=False, empty=f"Group {group} has read nothing yet.")
+    if rows:
+        tell(f"\nGroup {group} is behind by: {number(lag.messages)} messages, {span(lag.time_ms)}.")
+
+
+@group_commands.command("members")
+@on_a_cluster
+@click.argument("group")
+@json_option
+def members(cluster: Cluster, group: str, as_json: bool) -> None:
+    """Show who is in a group now, and which queues each says that it reads."""
+    with cluster.admin() as admin:
+        found = admin.groups.describe(group).members
+        owners = admin.groups.owners(group)
+    rows = [_member_row(member, owners) for member in found]
+    show_rows(rows, _MEMBERS, as_json=as_json, empty=f"Nobody is in group {group} now.")
+
+
+@group_commands.command("reset")
+@on_a_cluster
+@click.argument("group")
+@click.argument("topic")
+@click.option(
+    "--to",
+    "moment",
+    type=place_word,
+    metavar="WHERE",
+    help="earliest, latest, a time such as 2026-03-01T12:00, or a span before now such as 2h.",
+)
+@click.option(
+    "--offset",
+    "offsets",
+    type=(queue_word, click.IntRange(0)),
+    multiple=True,
+    metavar="BROKER:QUEUE N",
+    help="One queue to this offset; may be repeated.",
+)
+@dry_run_option
+@yes_option
+@json_option
+def reset(
+    cluster: Cluster,
+    group: str,
+    topic: str,
+    moment: Any,
+    offsets: Iterable[tuple[tuple[str, int], int]],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Let a group go on elsewhere in a topic: messages come again, or are skipped."""
+    to = _reset_to(topic, moment, dict(offsets))
+    with cluster.admin() as admin:
+        plan = admin.offsets.reset(group, topic, to, dry_run=True)
+    rows = [_reset_row(each) for each in plan.queues]
+    if not as_json:
+        show_rows(rows, _RESET, as_json=False, empty=f"Topic {topic} has no queue that can be read.")
+        again, skipped = sum(each.again for each in plan.queues), sum(each.skipped for each in plan.queues)
+        tell(f"\nGroup {group}: {count(again, 'message')} to come again, {skipped:,} to be skipped.")
+    if not dry_run:
+        if not agreed(f"Reset group {group} in topic {topic}?", yes=yes):
+            return ExitCode.REPAIRABLE
+        with cluster.admin() as admin:
+            done = admin.offsets.reset(group, topic, to)
+        rows = [_reset_row(each) for each in done.queues]
+    if as_json:
+        show_json({**row, "is_done": not dry_run} for row in rows)
+    else:
+        tell("Nothing was changed." if dry_run else "Done.")
+    return ExitCode.OK
+
+
+@group_commands.command("clone")
+@on_a_cluster
+@click.argument("source")
+@click.argument("target")
+@click.argument("topic")
+@dry_run_option
+@yes_option
+@json_option
+def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Let group TARGET stand in a topic where group SOURCE stands."""
+    with cluster.admin() as admin:
+        offsets = admin.offsets.clone(source, target, topic, dry_run=True)
+        before = admin.offsets.committed(target, topic)
+    rows = [{**_place(queue), "before": before.get(queue), "after": offset} for queue, offset in offsets.items()]
+    if not as_json:
+        show_rows(rows, _RESET[:5], as_json=False, empty="")
+    if not dry_run:
+        if not agreed(f"Move group {target} there?", yes=yes):
+            return ExitCode.REPAIRABLE
+        with cluster.admin() as admin:
+            admin.offsets.clone(source, target, topic)
+    if as_json:
+        show_json({**row, "is_done": not dry_run} for row in rows)
+    else:
+        tell("Nothing was changed." if dry_run else f"Group {target} stands where {source} stands.")
+    return ExitCode.OK
+
+
+@group_commands.command("rm")
+@on_a_cluster
+@click.argument("group")
+@click.option("--keep-topics", is_flag=True, help="Keep its retries and dead letters.")
+@yes_option
+def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> int:
+    """Forget a group and how far it was, with its retries and dead letters. Refused while it has members."""
+    with cluster.admin() as admin:
+        state, letters = admin.groups.describe(group), admin.dead_letters.count(group)
+    kept = "are kept" if keep_topics else "go"
+    tell(
+        f"Group {group} on {', '.join(state.configs)}: where it is in its topics goes; "
+        f"its retries and {count(letters, 'dead letter')} {kept}."
+    )
+    if not agreed(f"Delete group {group}?", yes=yes):
+        return ExitCode.REPAIRABLE
+    with cluster.admin() as admin:
+        admin.groups.delete(group, with_topics=not keep_topics)
+    tell(f"Deleted group {group}.")
+    return ExitCode.OK
+
+
+def _described(cluster: Cluster, everything: bool) -> list[dict[str, Any]]:
+    """Each group with members and lag. That many questions may take their time."""
+    rows: list[dict[str, Any]] = []
+    with cluster.long_admin() as admin, late_bar(SystemClock(), "groups", in_bytes=False) as bar:
+        names = admin.groups.names(everything=everything)
+        for at, name in enumerate(names, 1):
+            rows.append(_long_row(admin, name))
+            bar.update(at, len(names))
+    return rows
+
+
+def _long_row(admin: "Admin", group: str) -> dict[str, Any]:
+    """A group that cannot be asked about does not keep back the others."""
+    row: dict[str, Any] = {"group": group, "members": None, "lag": None, "lag_ms": None, "problem": ""}
+    try:
+        row["members"] = len(admin.groups.members(group))
+        lag = admin.offsets.lag(group)
+    except PocketMQError as error:
+        return {**row, "problem": str(error)}
+    problem = next(
+        (each.problem for each in lag.queues if each.problem), "" if lag.queues else "it has read nothing yet"
+    )
+    return {**row, "lag": lag.messages, "lag_ms": lag.time_ms, "problem": problem}
+
+
+def _reset_to(topic: str, moment: str | datetime | timedelta | None, offsets: dict[tuple[str, int], int]) -> "ResetTo":
+    if (moment is None) == (not offsets):
+        raise UsageError("say where to: either --to earliest, latest or a time, or --offset BROKER:QUEUE N")
+    if offsets:
+        return {MessageQueue(topic, broker, queue_id): offset for (broker, queue_id), offset in offsets.items()}
+    match moment:
+        case "earliest" | "latest" | datetime():
+            return moment
+        case timedelta():  # before the now of the plan that is shown
+            return moment_ms(moment, SystemClock().now_ms())
+    raise UsageError(f"cannot reset to {moment!r}")
+
+
+def _place(queue: MessageQueue) -> dict[str, Any]:
+    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
+
+
+def _lag_row(lag: "QueueLag") -> dict[str, Any]:
+    return {
+        **_place(lag.queue),
+        "committed": lag.committed,
+        "min_offset": lag.min_offset,
+        "max_offset": lag.max_offset,
+        "lag": lag.messages,
+        "lag_ms": lag.time_ms,
+        "lost": lag.lost,
+        "problem": lag.problem,
+    }
+
+
+def _lag_total(lag: "GroupLag") -> dict[str, Any]:
+    return {
+        "group": lag.group,
+        "at_ms": lag.at_ms,
+        "lag": lag.messages,
+        "lag_ms": lag.time_ms,
+        "lost": sum(each.lost for each in lag.queues),
+        "read_per_s": lag.per_s,
+    }
+
+
+def _member_row(member: "Member", owners: "Owners") -> dict[str, Any]:
+    queues = [str(queue) for queue, clients in owners.queues.items() if member.client_id in clients]
+    return {
+        "client_id": member.client_id,
+        "address": member.address,
+        "language": member.language,
+        "version": member.version,
+        "brokers": list(member.brokers),
+        "queues": None if member.client_id in owners.silent else queues,
+        "problem": owners.silent.get(member.client_id, ""),
+    }
+
+
+def _reset_row(row: "QueueReset") -> dict[str, Any]:
+    return {
+        **_place(row.queue),
+        "before": row.before,
+        "after": row.after,
+        "again": row.again,
+        "skipped": row.skipped,
+    }

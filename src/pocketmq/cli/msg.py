@@ -1,0 +1,282 @@
+"""`pocketmq msg`: send messages, follow a topic, find them again."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pocketmq.cli.asking import Cluster, on_a_cluster
+from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.dump_screen import show_messages
+from pocketmq.cli.rows_screen import Column, json_option, show_rows
+from pocketmq.cli.screen import late_bar
+from pocketmq.cli.tail_screen import show_tail
+from pocketmq.cli.tailing import Tail, wanted_tags
+from pocketmq.cli.words import moment_ms, moment_word, number, pair_word, queue_word, span_word
+from pocketmq.clock import SystemClock
+from pocketmq.errors import NotFound, UsageError
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.message_id import OffsetId
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.address import Address
+from pocketmq.store.message_fields import BodyForm
+
+if TYPE_CHECKING:
+    from pocketmq.client.blocking_admin import Admin
+    from pocketmq.client.results import SendResult
+
+TABLE_FIELDS: Final = ("topic", "queue", "queue_offset", "stored", "message_id", "tags", "keys", "body")
+JSON_FIELDS: Final = (
+    *TABLE_FIELDS,
+    *("store_ms", "store_host", "born_ms", "born_host", "offset_id", "size", "reconsume_times", "properties"),
+)
+_END_OF_TIME_MS: Final = 2**63 - 1
+POLL_S: Final = 0.5
+"""How long a tail rests when nothing has come."""
+_SENT: Final = (
+    Column("status"),
+    Column("message_id"),
+    Column("broker"),
+    Column("queue", told=number),
+    Column("queue_offset", "offset", told=number),
+)
+
+body_option = click.option(
+    "--body",
+    "form",
+    type=click.Choice([form.value for form in BodyForm]),
+    default=BodyForm.TEXT.value,
+    show_default=True,
+    help="How bodies are shown.",
+)
+
+
+def rest() -> None:
+    """Between two looks of a tail. An interrupt ends it."""
+    Event().wait(POLL_S)
+
+
+@click.group("msg", cls=ErrorTellingGroup)
+def msg_commands() -> None:
+    """Messages of a running cluster."""
+
+
+@msg_commands.command("send")
+@on_a_cluster
+@click.argument("topic")
+@click.argument("body")
+@click.option("--lines", is_flag=True, help="With BODY -: every line is a message.")
+@click.option("--tag", "tags", metavar="TAG", help="The tag that consumers choose by.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key to find it by; may be repeated.")
+@click.option(
+    "--property",
+    "properties",
+    type=pair_word,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of its own; may be repeated.",
+)
+@click.option("--sharding-key", metavar="TEXT", help="Messages with the same one go to the same queue, in order.")
+@click.option("--delay-level", type=click.IntRange(1), metavar="N", help="Deliver it later, by the broker's levels.")
+@click.option("--delay", "delay_ms", type=span_word, metavar="SPAN", help="Deliver it later, such as 30s or 2h.")
+@json_option
+def send(
+    cluster: Cluster,
+    topic: str,
+    body: str,
+    lines: bool,
+    properties: Iterable[tuple[str, str]],
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Send BODY, or what the standard input holds when BODY is -.
+
+    \b
+    Exit code: 0  stored
+               1  stored, but not as safely as the broker promises: the status says what is missing
+               3  could not be sent
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    bodies = _bodies(body, lines=lines)
+    messages = [Message(topic, each, properties=dict(properties), **given) for each in bodies]
+    if not messages:
+        raise UsageError("there is nothing to send: the standard input is empty")
+    results: list[SendResult] = []
+    with cluster.producer() as producer, late_bar(SystemClock(), "sending", in_bytes=False) as bar:
+        for message in messages:
+            results.append(producer.send(message))
+            bar.update(len(results), len(messages))
+    show_rows(map(_sent_row, results), _SENT, as_json=as_json, empty="")
+    return ExitCode.OK if all(result.is_ok for result in results) else ExitCode.REPAIRABLE
+
+
+@msg_commands.command("tail")
+@on_a_cluster
+@click.argument("topic")
+@click.option(
+    "--last", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="Begin with the N newest."
+)
+@click.option("--from-start", is_flag=True, help="Begin with the oldest that is still there.")
+@click.option("--no-follow", is_flag=True, help="End when all that is there was shown.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many.")
+@click.option("--tag", metavar="A||B", help="Only messages with one of these tags.")
+@click.option("--key", metavar="KEY", help="Only messages with this key.")
+@click.option("--contains", metavar="TEXT", help="Only messages whose body holds this text.")
+@json_option
+def tail(
+    cluster: Cluster,
+    topic: str,
+    last: int,
+    from_start: bool,
+    no_follow: bool,
+    limit: int | None,
+    tag: str | None,
+    key: str | None,
+    contains: str | None,
+    as_json: bool,
+) -> None:
+    """Show the newest messages of a topic, and those that come, until ctrl-C.
+
+    It is nobody's member: groups and their offsets do not change.
+    """
+    needle = None if contains is None else contains.encode()
+    tags = wanted_tags(tag)
+
+    def wanted(message: StoredMessage) -> bool:
+        return (
+            (tags is None or message.tags in tags)
+            and (key is None or key in message.keys)
+            and (needle is None or needle in message.body)
+        )
+
+    with cluster.long_admin() as admin:
+        following = Tail(admin, topic, wanted)
+        found = following.what_came() if from_start else following.newest(last)
+        left = show_tail(found, limit, as_json=as_json)
+        while left != 0:
+            if following.is_at_end:
+                if no_follow:
+                    return
+                rest()
+            left = show_tail(following.what_came(), left, as_json=as_json)
+
+
+@msg_commands.command("get")
+@on_a_cluster
+@click.argument("topic")
+@click.argument("message_id", metavar="ID")
+@body_option
+@json_option
+def get(cluster: Cluster, topic: str, message_id: str, form: str, as_json: bool) -> int:
+    """Show the message with an ID: the one that its producer gave, or the broker's own (offset id).
+
+    There may be several with the same ID of a producer: one that was sent again after a failure.
+    """
+    with cluster.admin() as admin:
+        found = admin.messages.by_id(topic, message_id) or _by_offset_id(admin, topic, message_id)
+    if not found:
+        raise NotFound(
+            f"topic {topic} has no message {message_id}; `pocketmq msg find {topic} --key KEY` looks for keys"
+        )
+    return _show(found, form, as_json=as_json)
+
+
+@msg_commands.command("find")
+@on_a_cluster
+@click.argument("topic")
+@click.option("--key", metavar="KEY", help="Messages with this key.")
+@click.option("--since", type=moment_word, metavar="WHEN", help="Stored then or later: 2026-03-01T12:00, or 2h ago.")
+@click.option("--until", type=moment_word, metavar="WHEN", help="Stored before.")
+@click.option("--queue", type=queue_word, metavar="BROKER:QUEUE", help="In this queue, from --offset on.")
+@click.option("--offset", type=click.IntRange(0), metavar="N", help="The first offset, with --queue.")
+@click.option("--limit", type=click.IntRange(1), default=64, show_default=True, metavar="N", help="At most so many.")
+@body_option
+@json_option
+def find(
+    cluster: Cluster,
+    topic: str,
+    key: str | None,
+    since: datetime | timedelta | None,
+    until: datetime | timedelta | None,
+    queue: tuple[str, int] | None,
+    offset: int | None,
+    limit: int,
+    form: str,
+    as_json: bool,
+) -> int:
+    """Find messages by key, by time, or by place, oldest first."""
+    has_time = since is not None or until is not None
+    if (queue is None) != (offset is None) or (queue is not None and (key is not None or has_time)):
+        raise UsageError("--queue and --offset go together, and with neither --key nor times")
+    if queue is None and key is None and not has_time:
+        raise UsageError("say what to look for: --key, --since and --until, or --queue and --offset")
+    begin_ms, end_ms = _times(since, until)
+    with cluster.admin() as admin:
+        if queue is not None:
+            place = MessageQueue(topic, *queue)
+            if place not in [each.queue for each in admin.topics.describe(topic).queues]:
+                raise UsageError(f"{place} is no queue of the topic; `pocketmq topic show {topic}` shows them")
+            found = admin.messages.in_queue(place, offset or 0, limit=limit)
+        elif key is not None:
+            found = admin.messages.by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
+        else:
+            found = admin.messages.in_time(topic, begin_ms, end_ms, limit=limit)
+    if not found:
+        click.echo("No such message.", err=True)
+    elif len(found) == limit:
+        click.echo(f"There may be more than {limit}: --limit says how many are shown.", err=True)
+    return _show(found, form, as_json=as_json)
+
+
+def _bodies(body: str, *, lines: bool) -> list[bytes]:
+    if body != "-":
+        if lines:
+            raise UsageError("--lines reads the standard input: give - as BODY")
+        return [body.encode()]
+    data = click.get_binary_stream("stdin").read()
+    return [part for part in (data.splitlines() if lines else [data]) if part]
+
+
+def _sent_row(result: "SendResult") -> dict[str, Any]:
+    return {
+        "status": result.status.value,
+        "message_id": result.message_id,
+        "offset_id": result.offset_id,
+        "broker": result.queue.broker_name,
+        "queue": result.queue.queue_id,
+        "queue_offset": result.queue_offset,
+        "recall_handle": result.recall_handle,
+    }
+
+
+def _by_offset_id(admin: "Admin", topic: str, text: str) -> list[StoredMessage]:
+    """Only of brokers of this cluster: an id names an address, and any text may look like an id."""
+    try:
+        host = OffsetId.parse(text).host
+        address = Address(host.ip_text, host.port)
+    except (UsageError, ValueError):
+        return []
+    if address not in [place.address for place in admin.cluster.brokers()]:
+        return []
+    try:
+        return [admin.messages.by_offset_id(text, topic)]
+    except NotFound:
+        return []
+
+
+def _times(since: datetime | timedelta | None, until: datetime | timedelta | None) -> tuple[int, int]:
+    now_ms = SystemClock().now_ms()
+    begin_ms = 0 if since is None else moment_ms(since, now_ms)
+    end_ms = _END_OF_TIME_MS if until is None else moment_ms(until, now_ms)
+    if begin_ms >= end_ms:
+        raise UsageError("--since must be before --until")
+    return begin_ms, end_ms
+
+
+def _show(found: Iterable[StoredMessage], form: str, *, as_json: bool) -> int:
+    messages: Iterator[StoredMessage] = iter(found)
+    return show_messages(
+        messages, JSON_FIELDS if as_json else TABLE_FIELDS, BodyForm(form), limit=None, as_json=as_json
+    )

@@ -1,0 +1,245 @@
+"""`pocketmq topic`: which topics there are, what lies in them; make, change and delete them."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pocketmq.cli.asking import Cluster, agreed, on_a_cluster, yes_option
+from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
+from pocketmq.cli.screen import count, late_bar
+from pocketmq.cli.words import clock_time, number, pair_word, perm_text, perm_word
+from pocketmq.clock import SystemClock
+from pocketmq.errors import UsageError
+from pocketmq.model.flags import Perm
+
+if TYPE_CHECKING:
+    from pocketmq.client.administration.topics import QueueState, TopicState
+    from pocketmq.protocol.bodies.topics import TopicConfig
+
+DEFAULT_QUEUES = 8
+"""On each broker, as `mqadmin updateTopic` makes them."""
+_LONG: Sequence[Column] = (
+    Column("topic"),
+    Column("brokers"),
+    Column("queues", told=number),
+    Column("perm"),
+    Column("messages", told=number),
+)
+_QUEUES = (
+    Column("broker"),
+    Column("queue", told=number),
+    Column("min_offset", "min", told=number),
+    Column("max_offset", "max", told=number),
+    Column("messages", told=number),
+    Column("last_stored"),
+)
+
+perm_option = click.option("--perm", type=perm_word, metavar="rw|r|w", help="What may be done with it.")
+
+
+@click.group("topic", cls=ErrorTellingGroup)
+def topic_commands() -> None:
+    """Topics of a running cluster."""
+
+
+@topic_commands.command("ls")
+@on_a_cluster
+@click.option("--all", "everything", is_flag=True, help="Also retries, dead letters and the brokers' own.")
+@click.option("--long", "-l", "is_long", is_flag=True, help="With queues and messages: asks about each of them.")
+@json_option
+def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:
+    """List topics."""
+    if is_long:
+        rows, columns = _described(cluster, everything), _LONG
+    else:
+        with cluster.admin() as admin:
+            rows, columns = [{"topic": name} for name in admin.topics.names(everything=everything)], _LONG[:1]
+    show_rows(rows, columns, as_json=as_json, empty="There is no topic. `pocketmq topic create NAME` makes one.")
+
+
+@topic_commands.command("show")
+@on_a_cluster
+@click.argument("topic")
+@json_option
+def show(cluster: Cluster, topic: str, as_json: bool) -> None:
+    """Show how a topic is set up, who reads it, and what its queues hold."""
+    with cluster.admin() as admin:
+        state, readers = admin.topics.describe(topic), admin.topics.readers(topic)
+    queues = [_queue_row(each) for each in state.queues]
+    if as_json:
+        configs = {name: _config_row(config) for name, config in state.configs.items()}
+        show_json([{**_row(state), "brokers": configs, "readers": readers, "queues": queues}])
+        return
+    facts = {"topic": topic, "messages": number(state.messages), "read by": ", ".join(readers) or "nobody"}
+    for name, config in state.configs.items():
+        row = _config_row(config)
+        order = ", ordered" if row["ordered"] else ""
+        extra = "".join(f", {key}={value}" for key, value in row["attributes"].items())
+        facts[f"on {name}"] = (
+            f"{count(row['read_queues'], 'queue')} to read, {row['write_queues']} to write, {row['perm']}{order}{extra}"
+        )
+    show_facts(facts)
+    tell("")
+    show_rows(queues, _QUEUES, as_json=False, empty="It has no queue.")
+
+
+@topic_commands.command("create")
+@on_a_cluster
+@click.argument("topic")
+@click.option(
+    "--queues",
+    type=click.IntRange(1),
+    default=DEFAULT_QUEUES,
+    show_default=True,
+    metavar="N",
+    help="To read and to write, on each broker.",
+)
+@perm_option
+@click.option("--ordered", is_flag=True, help="Mark it as one whose order matters.")
+@click.option("--attribute", type=pair_word, multiple=True, metavar="NAME=VALUE", help="Such as message.type=FIFO.")
+@click.option("--cluster", "cluster_name", metavar="NAME", help="Only on the brokers of this cluster.")
+@click.option("--broker", "brokers", multiple=True, metavar="NAME", help="Only on this broker; may be repeated.")
+def create(
+    cluster: Cluster,
+    topic: str,
+    queues: int,
+    perm: int | None,
+    ordered: bool,
+    attribute: Iterable[tuple[str, str]],
+    cluster_name: str | None,
+    brokers: tuple[str, ...],
+) -> None:
+    """Make a topic, and end when producers can find it."""
+    with cluster.admin() as admin:
+        admin.topics.create(
+            topic,
+            queues=queues,
+            perm=Perm.READ_WRITE if perm is None else perm,
+            ordered=ordered,
+            attributes=dict(attribute),
+            cluster=cluster_name,
+            brokers=brokers or None,
+        )
+        state = admin.topics.describe(topic)
+    tell(f"Made topic {topic} with {count(queues, 'queue')} on {', '.join(state.configs)}.")
+
+
+@topic_commands.command("alter")
+@on_a_cluster
+@click.argument("topic")
+@click.option("--queues", type=click.IntRange(1), metavar="N", help="To read and to write, on each broker.")
+@click.option("--read-queues", type=click.IntRange(1), metavar="N", help="To read; lower it when all is read.")
+@click.option("--write-queues", type=click.IntRange(1), metavar="N", help="To write; lower it first.")
+@perm_option
+@click.option("--ordered/--not-ordered", default=None, help="Whether its order matters.")
+@click.option(
+    "--attribute", type=pair_word, multiple=True, metavar="NAME=VALUE", help="Set it; an empty value removes."
+)
+@click.option("--broker", "brokers", multiple=True, metavar="NAME", help="Only on this broker; may be repeated.")
+@yes_option
+def alter(
+    cluster: Cluster,
+    topic: str,
+    attribute: Iterable[tuple[str, str]],
+    brokers: tuple[str, ...],
+    yes: bool,
+    **wanted: Any,
+) -> int:
+    """Change what is named, on all brokers that have the topic.
+
+    It asks first when fewer queues can be read than before: nobody reads what is left in the others.
+    """
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    attributes = {name: value or None for name, value in attribute}
+    if not changes and not attributes:
+        raise UsageError("nothing is to be changed: give --queues, --perm, or another option of `topic alter --help`")
+    with cluster.admin() as admin:
+        before = admin.topics.describe(topic)
+    hidden = _hidden(before, changes.get("read_queues", changes.get("queues")), brokers)
+    if hidden:
+        tell(
+            f"Nobody could read {count(sum(each.messages for each in hidden), 'message')} of {count(len(hidden), 'queue')}."
+        )
+        if not agreed(f"Change topic {topic}?", yes=yes):
+            return ExitCode.REPAIRABLE
+    with cluster.admin() as admin:
+        admin.topics.alter(topic, attributes=attributes, brokers=brokers or None, **changes)
+    tell(f"Changed topic {topic} on {', '.join(brokers or before.configs)}.")
+    return ExitCode.OK
+
+
+@topic_commands.command("rm")
+@on_a_cluster
+@click.argument("topic")
+@yes_option
+def rm(cluster: Cluster, topic: str, yes: bool) -> int:
+    """Delete a topic with all its messages, on all brokers and name servers."""
+    with cluster.admin() as admin:
+        state, readers = admin.topics.describe(topic), admin.topics.readers(topic)
+    tell(
+        f"Topic {topic} on {', '.join(state.configs)}: {count(state.messages, 'message')} of "
+        f"{count(len(state.queues), 'queue')} go, and where its readers are: {', '.join(readers) or 'nobody reads it'}."
+    )
+    if not agreed(f"Delete topic {topic}?", yes=yes):
+        return ExitCode.REPAIRABLE
+    with cluster.admin() as admin:
+        admin.topics.delete(topic)
+    tell(f"Deleted topic {topic}.")
+    return ExitCode.OK
+
+
+def _described(cluster: Cluster, everything: bool) -> list[dict[str, Any]]:
+    """Each topic with what it holds. That many questions may take their time."""
+    rows: list[dict[str, Any]] = []
+    with cluster.long_admin() as admin, late_bar(SystemClock(), "topics", in_bytes=False) as bar:
+        names = admin.topics.names(everything=everything)
+        for at, name in enumerate(names, 1):
+            rows.append(_row(admin.topics.describe(name)))
+            bar.update(at, len(names))
+    return rows
+
+
+def _row(state: "TopicState") -> dict[str, Any]:
+    perms = sorted({perm_text(config.perm) for config in state.configs.values()})
+    return {
+        "topic": state.topic,
+        "brokers": sorted(state.configs),
+        "queues": len(state.queues),
+        "perm": " ".join(perms),
+        "messages": state.messages,
+    }
+
+
+def _config_row(config: "TopicConfig") -> dict[str, Any]:
+    return {
+        "read_queues": config.read_queue_nums,
+        "write_queues": config.write_queue_nums,
+        "perm": perm_text(config.perm),
+        "ordered": config.order,
+        "attributes": dict(config.attributes),
+    }
+
+
+def _queue_row(state: "QueueState") -> dict[str, Any]:
+    return {
+        "broker": state.queue.broker_name,
+        "queue": state.queue.queue_id,
+        "min_offset": state.min_offset,
+        "max_offset": state.max_offset,
+        "messages": state.messages,
+        "last_stored": "nothing yet" if state.last_store_ms is None else clock_time(state.last_store_ms),
+        "last_store_ms": state.last_store_ms,
+    }
+
+
+def _hidden(state: "TopicState", read_queues: int | None, brokers: tuple[str, ...]) -> "list[QueueState]":
+    """Queues with messages that nobody could read any more."""
+    if read_queues is None:
+        return []
+    return [
+        each
+        for each in state.queues
+        if each.messages and each.queue.queue_id >= read_queues and (not brokers or each.queue.broker_name in brokers)
+    ]

@@ -1,0 +1,45 @@
+"""What a broker cannot be set to."""
+
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.settings import BrokerSettings, FlowSettings, TimerSettings, TransactionSettings
+from pocketmq.errors import InvalidName, InvalidSetting
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"port": 70_000}, "port 70000 is none"),
+        ({"max_connections": 0}, "broker setting max_connections = 0 must be above 0"),
+        ({"save_interval_ms": -1}, "broker setting save_interval_ms = -1 must be above 0"),
+        ({"permission": 9}, "permission 9 is none"),
+        ({"register_interval_ms": 5_000}, "register_interval_ms must be from 10000 to 60000"),
+        ({"host": "0.0.0.0"}, "whoever reaches this broker may read, send and administrate"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_with_its_name(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidSetting, match=says):
+        BrokerSettings(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"cluster": "a b"}, {"broker_name": ""}, {"broker_name": "../up"}])
+def test_cluster_and_broker_are_names_that_topics_may_have(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidName):
+        BrokerSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(FlowSettings, "send_wait_ms"), (TransactionSettings, "max_checks"), (TimerSettings, "precision_ms")],
+)
+def test_limits_of_its_parts_must_be_above_zero(kind: Any, name: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"{name} = 0 must be above 0"):
+        kind(**{name: 0})
+
+
+def test_what_may_be_zero_may_be() -> None:
+    settings = BrokerSettings(port=0, broker_id=0, permission=0)
+
+    assert (settings.port, settings.broker_id, settings.permission) == (0, 0, 0)
