@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -74,11 +78,23 @@ def test_the_version_is_told() -> None:
     assert CliRunner().invoke(main, ["--version"]).stdout.startswith("pocketmq, version ")
 
 
-@pytest.mark.parametrize("name", ["verify", "dump", "rebuild"])
-def test_every_option_says_what_it_is_for(name: str) -> None:
-    store = main.commands["store"]
-    assert isinstance(store, click.Group)
+def all_commands(group: click.Group) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        yield from all_commands(command) if isinstance(command, click.Group) else [command]
 
-    options = [option for option in store.commands[name].params if isinstance(option, click.Option)]
 
-    assert [option.name for option in options if not option.help] == []
+def test_every_command_and_every_option_says_what_it_is_for() -> None:
+    commands = list(all_commands(main))
+    options = [
+        (command.name, each) for command in commands for each in command.params if isinstance(each, click.Option)
+    ]
+
+    assert len(commands) >= 26
+    assert [command.name for command in commands if not command.help] == []
+    assert [(name, option.name) for name, option in options if not option.help] == []
+
+
+def test_help_needs_no_client() -> None:
+    code = "import sys, pocketmq.cli; sys.exit('pocketmq.client' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,10 +1,12 @@
 import io
+import threading
 
 import pytest
 from rich.console import Console
+from rich.status import Status
 
 from pocketmq.cli import screen as screen_module
-from pocketmq.cli.screen import LateBar, count, late_bar, screen
+from pocketmq.cli.screen import LateBar, count, late_bar, late_line, screen
 from pocketmq.testing import FakeClock
 
 
@@ -54,6 +56,43 @@ def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) 
     bar.close()
 
     assert capsys.readouterr().err == ""
+
+
+def test_a_bar_may_count_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    clock = FakeClock()
+
+    with late_bar(clock, "sending", in_bytes=False) as bar:
+        clock.advance_ms(2_100)
+        bar.update(3, 4)
+
+    assert "3/4" in shown.getvalue()
+
+
+def test_a_long_wait_shows_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    started = threading.Event()
+    start = Status.start
+
+    def start_and_tell(status: Status) -> None:
+        start(status)
+        started.set()
+
+    monkeypatch.setattr(Status, "start", start_and_tell)
+
+    with late_line("asking [red]a", patience_s=0):
+        assert started.wait(30)
+
+    assert "asking [red]a …" in shown.getvalue()
+
+
+def test_a_short_wait_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+
+    with late_line("asking", patience_s=600):
+        pass
+
+    assert "asking" not in shown.getvalue()
 
 
 def test_numbers_have_their_nouns() -> None:

@@ -10,7 +10,9 @@ from pocketmq.codes import RequestCode, ResponseCode, Version
 from pocketmq.errors import (
     CallTimedOut,
     ConnectionLost,
+    InvalidMessage,
     InvalidSetting,
+    PocketMQError,
     ProtocolError,
     StoreFull,
     TooManyCalls,
@@ -18,7 +20,7 @@ from pocketmq.errors import (
     WrongState,
 )
 from pocketmq.net.line import Ending, LineSettings
-from pocketmq.net.peer import Peer, PeerSettings, Serve
+from pocketmq.net.peer import Peer, PeerSettings, Serve, Waiting
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame, join_frame
 from pocketmq.testing import run
@@ -507,6 +509,95 @@ def test_futures_of_many_calls_are_awaited_together() -> None:
         futures = [client.ask(ask(b"%d" % number)) for number in range(100)]
 
         assert [(await future).body for future in futures] == [b"%d" % number for number in range(100)]
+
+    run(main())
+
+
+class Told(Waiting):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__(310, 1.0)
+        self.bodies: list[bytes] = []
+        self.errors: list[PocketMQError] = []
+
+    def answered(self, response: Command) -> None:
+        self.bodies.append(response.body)
+
+    def failed(self, error: PocketMQError) -> None:
+        self.errors.append(error)
+
+
+def frame(body: bytes, number: int) -> bytes:
+    command = ask(body)
+    command.opaque = number
+    return encode_command(command)
+
+
+def test_whoever_waits_is_told_of_the_answer_in_the_turn_that_brings_it() -> None:
+    async def main() -> None:
+        client, told = Peer(), [Told() for _ in range(3)]
+        await connected(client, Peer(serve=echo))
+        deadline = asyncio.get_running_loop().time() + 1.0
+
+        for number, each in enumerate(told):
+            client.ask_for(each, deadline, frame, b"%d" % number)
+        awaited = client.ask_encoded(310, frame, 1.0, b"last")
+
+        assert (await awaited).body == b"last"
+        assert [each.bodies for each in told] == [[b"0"], [b"1"], [b"2"]]
+        assert not any(each.errors for each in told)
+        assert client.in_flight == 0
+
+    run(main())
+
+
+def test_whoever_waits_is_told_when_the_time_is_up() -> None:
+    async def main() -> None:
+        client, told = Peer(), Told()
+        await connected(client, Peer(serve=never))
+
+        client.ask_for(told, asyncio.get_running_loop().time() + 1.0, frame, b"")
+        await asyncio.sleep(1.1)
+
+        (error,) = told.errors
+        assert isinstance(error, CallTimedOut)
+        assert "no answer to request 310 within 1.0 s" in str(error)
+        assert (told.bodies, client.in_flight) == ([], 0)
+
+    run(main())
+
+
+def test_whoever_waits_is_told_when_the_line_is_lost() -> None:
+    async def main() -> None:
+        client, told = Peer(), Told()
+        network = await connected(client, Peer(serve=never))
+        client.ask_for(told, asyncio.get_running_loop().time() + 1.0, frame, b"")
+
+        network.cut(SERVER)
+        await client.wait_lost()
+
+        (error,) = told.errors
+        assert isinstance(error, ConnectionLost)
+        with pytest.raises(ConnectionLost):
+            client.ask_for(told, asyncio.get_running_loop().time() + 1.0, frame, b"")
+        assert len(told.errors) == 1
+
+    run(main())
+
+
+def test_a_frame_that_cannot_be_written_leaves_no_call_open() -> None:
+    def broken(number: int) -> bytes:
+        raise InvalidMessage("no such text")
+
+    async def main() -> None:
+        client, told = Peer(), Told()
+        await connected(client, Peer(serve=echo))
+
+        with pytest.raises(InvalidMessage):
+            client.ask_for(told, asyncio.get_running_loop().time() + 1.0, broken)
+
+        assert (told.bodies, told.errors, client.in_flight) == ([], [], 0)
 
     run(main())
 

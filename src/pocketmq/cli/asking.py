@@ -110,7 +110,8 @@ def advised() -> Iterator[None]:
         if advice is None:
             raise
         told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
-        raise PocketMQError(f"{told.rstrip('.')}; {advice}") from error
+        first_line = told.partition("\n")[0]  # RocketMQ's own advice stands below
+        raise PocketMQError(f"{first_line.rstrip('.')}; {advice}") from error
 
 
 def agreed(question: str, *, yes: bool) -> bool:

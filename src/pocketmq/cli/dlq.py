@@ -102,7 +102,9 @@ def replay(
         if as_json:
             show_json({**_row(letter, BodyForm.NONE), "sent_as": None, "problem": ""} for letter in letters)
         return ExitCode.OK
-    if letters and not agreed(f"Send {count(len(letters), 'message')}?", yes=yes):
+    if not letters:
+        return ExitCode.OK
+    if not agreed(f"Send {count(len(letters), 'message')}?", yes=yes):
         return ExitCode.REPAIRABLE
     outcomes = _send(cluster, letters, topic)
     return _show_outcome(outcomes, as_json=as_json)

@@ -10,9 +10,9 @@ from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, y
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
 from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
 from pocketmq.cli.screen import count, late_bar
-from pocketmq.cli.words import moment_ms, number, place_word, queue_word, span
+from pocketmq.cli.words import moment_ms, number, offset, place_word, queue_word, span
 from pocketmq.clock import SystemClock
-from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.errors import ImpossibleRequest, PocketMQError, UsageError
 from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _MEMBERS = (
 )
 _RESET = (
     *_PLACE,
-    Column("before", told=lambda offset: "never there" if offset is None else number(offset)),
+    Column("before", told=offset),
     Column("after", told=number),
     Column("again", "come again", told=number),
     Column("skipped", told=number),
@@ -214,9 +214,10 @@ def reset(
 def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Let group TARGET stand in a topic where group SOURCE stands."""
     with cluster.admin() as admin:
+        admin.groups.describe(target)
         offsets = admin.offsets.clone(source, target, topic, dry_run=True)
         before = admin.offsets.committed(target, topic)
-    rows = [{**_place(queue), "before": before.get(queue), "after": offset} for queue, offset in offsets.items()]
+    rows = [{**_place(queue), "before": before.get(queue), "after": after} for queue, after in offsets.items()]
     if not as_json:
         show_rows(rows, _RESET[:5], as_json=False, empty="")
     if not dry_run:
@@ -224,6 +225,12 @@ def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool,
             return ExitCode.REPAIRABLE
         with cluster.admin() as admin:
             admin.offsets.clone(source, target, topic)
+            after = admin.offsets.committed(target, topic)
+        if any(after[queue] != wanted for queue, wanted in offsets.items()):
+            raise ImpossibleRequest(
+                f"group {target} was reset before and no member has followed yet, which comes first: "
+                f"use `pocketmq group reset {target} {topic} --offset` instead"
+            )
     if as_json:
         show_json({**row, "is_done": not dry_run} for row in rows)
     else:
@@ -240,6 +247,8 @@ def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> int:
     """Forget a group and how far it was, with its retries and dead letters. Refused while it has members."""
     with cluster.admin() as admin:
         state, letters = admin.groups.describe(group), admin.dead_letters.count(group)
+    if state.members:
+        raise ImpossibleRequest(f"group {group} has {count(len(state.members), 'member')}: stop them first")
     kept = "are kept" if keep_topics else "go"
     tell(
         f"Group {group} on {', '.join(state.configs)}: where it is in its topics goes; "
@@ -282,7 +291,7 @@ def _reset_to(topic: str, moment: str | datetime | timedelta | None, offsets: di
     if (moment is None) == (not offsets):
         raise UsageError("say where to: either --to earliest, latest or a time, or --offset BROKER:QUEUE N")
     if offsets:
-        return {MessageQueue(topic, broker, queue_id): offset for (broker, queue_id), offset in offsets.items()}
+        return {MessageQueue(topic, broker, queue_id): after for (broker, queue_id), after in offsets.items()}
     match moment:
         case "earliest" | "latest" | datetime():
             return moment

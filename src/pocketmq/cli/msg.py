@@ -1,5 +1,6 @@
 """`pocketmq msg`: send messages, follow a topic, find them again."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from threading import Event
@@ -16,7 +17,7 @@ from pocketmq.cli.tail_screen import show_tail
 from pocketmq.cli.tailing import Tail, wanted_tags
 from pocketmq.cli.words import moment_ms, moment_word, number, pair_word, queue_word, span_word
 from pocketmq.clock import SystemClock
-from pocketmq.errors import NotFound, UsageError
+from pocketmq.errors import NotFound, ProtocolError, UsageError
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
@@ -235,7 +236,7 @@ def _bodies(body: str, *, lines: bool) -> list[bytes]:
         if lines:
             raise UsageError("--lines reads the standard input: give - as BODY")
         return [body.encode()]
-    data = click.get_binary_stream("stdin").read()
+    data = sys.stdin.buffer.read()
     return [part for part in (data.splitlines() if lines else [data]) if part]
 
 
@@ -256,7 +257,7 @@ def _by_offset_id(admin: "Admin", topic: str, text: str) -> list[StoredMessage]:
     try:
         host = OffsetId.parse(text).host
         address = Address(host.ip_text, host.port)
-    except (UsageError, ValueError):
+    except ProtocolError:
         return []
     if address not in [place.address for place in admin.cluster.brokers()]:
         return []

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pocketmq.cli.dump_screen import cell
 from pocketmq.cli.screen import screen
-from pocketmq.cli.words import UNKNOWN, number, share, span
+from pocketmq.cli.words import UNKNOWN, number, offset, share, span
 
 Row = Mapping[str, Any]
 
@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        return self.told in (number, span, share)
+        return self.told in (number, offset, span, share)
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool, empty: str) -> None:

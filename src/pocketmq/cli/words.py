@@ -23,6 +23,11 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
+def offset(value: int | None) -> str:
+    """Where a group is in a queue."""
+    return "never there" if value is None else f"{value:,}"
+
+
 def span(ms: int | None) -> str:
     """`850 ms`, `12 s`, `3 min 5 s`, `2 d 4 h`, `unknown`: the two largest units."""
     if ms is None:

@@ -6,7 +6,9 @@ Nothing of the user's message is changed: sending it twice is sending two messag
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from pocketmq.client.send_backs import Resend
 from pocketmq.client.settings import ProducerSettings
@@ -43,7 +45,7 @@ _POSTPONED: Final = (names.DELAY, *_TIMED)
 _MAX_CHARS_SURELY_SHORT = MAX_PROPERTIES_BYTES // 4
 
 
-class BatchMember(NamedTuple):
+class BatchMember(msgspec.Struct, frozen=True, gc=False):
     """A message that travels in a batch: its id, and what `protocol.batch` wants of it."""
 
     message: Message
@@ -128,6 +130,9 @@ class Packer:
         self._level = settings.compression_level
         self._compressed_flag = with_compression(0, settings.compression)
         self._group = wrap(settings.namespace, settings.group)
+        instance = "" if self._namespace is None else f"INSTANCE_ID\x01{self._namespace}\x02"
+        self._after_id = f"\x02{instance}"
+        self._after_id_and_wait = f"\x02WAIT\x01true\x02{instance}"
 
     def pack(self, message: Message) -> Outgoing:
         """Ready to be sent; InvalidMessage says why it never can be."""
@@ -202,11 +207,7 @@ class Packer:
 
     def _properties(self, own: dict[str, str]) -> tuple[str, str]:
         message_id = self._ids.next(self._clock.now_ms())
-        text = f"UNIQ_KEY\x01{message_id}\x02"
-        if names.WAIT not in own:
-            text += "WAIT\x01true\x02"
-        if self._namespace is not None:
-            text += f"INSTANCE_ID\x01{self._namespace}\x02"
+        text = f"UNIQ_KEY\x01{message_id}{self._after_id if names.WAIT in own else self._after_id_and_wait}"
         if own:
             text += format_properties(own)
             if len(text) > _MAX_CHARS_SURELY_SHORT and len(text.encode()) > MAX_PROPERTIES_BYTES:

@@ -78,15 +78,10 @@ def split_result(result: SendResult, message_ids: Sequence[str]) -> list[SendRes
     offset_ids = result.offset_id.split(",")
     if len(offset_ids) != len(message_ids):  # a topic whose queues keep batches whole
         offset_ids = [result.offset_id] * len(message_ids)
+    status, queue, region, trace_on = result.status, result.queue, result.region, result.trace_on
     return [
-        SendResult(
-            result.status,
-            message_id,
-            offset_id,
-            result.queue,
-            result.queue_offset + at,
-            region=result.region,
-            trace_on=result.trace_on,
+        SendResult(status, message_id, offset_id, queue, queue_offset, None, None, region, trace_on)
+        for queue_offset, message_id, offset_id in zip(
+            range(result.queue_offset, result.queue_offset + len(offset_ids)), message_ids, offset_ids, strict=True
         )
-        for at, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))
     ]

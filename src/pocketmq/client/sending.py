@@ -369,14 +369,13 @@ class _Submitted(Waiting):
         timeout_s: float,
         deadline: float,
     ) -> None:
+        super().__init__(code_of(out), timeout_s)
         self._sender = sender
         self.future = future
         self.out = out
         self.wish = wish
         self.queue = queue
-        self.timeout_s = timeout_s
         self.deadline = deadline
-        self.code = code_of(out)
 
     def answered(self, response: Command) -> None:
         self._sender.settle(self, response)

@@ -100,6 +100,9 @@ class UniqueIds:
         self._head = (ip + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
         self._lock = threading.Lock()
         self._counter = 0
+        self._text = ""
+        self._text_ms = -1
+        """What ids of this millisecond begin with: many are given in each while it matters what one costs."""
         self._month_start_ms = 0
         self._month_end_ms = 0
 
@@ -107,10 +110,13 @@ class UniqueIds:
         """An id that this process gives once; 65,536 of them fit into one millisecond."""
         with self._lock:
             self._counter = counter = self._counter + 1 & 0xFFFF
-            if not self._month_start_ms <= now_ms < self._month_end_ms:
-                self._month_start_ms, self._month_end_ms = month_of(now_ms)
-            since = now_ms - self._month_start_ms
-        return f"{self._head}{since:08X}{counter:04X}"
+            if now_ms != self._text_ms:
+                if not self._month_start_ms <= now_ms < self._month_end_ms:
+                    self._month_start_ms, self._month_end_ms = month_of(now_ms)
+                self._text = f"{self._head}{now_ms - self._month_start_ms:08X}"
+                self._text_ms = now_ms
+            text = self._text
+        return f"{text}{counter:04X}"
 
 
 class UniqueId(NamedTuple):

@@ -37,6 +37,7 @@ class BlockingLine:
             cause = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             raise ConnectFailed(f"{address}: {cause}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._limit_s = connect_s
         self._used_at = clock.monotonic()
 
     @property
@@ -53,13 +54,13 @@ class BlockingLine:
         """The answer to the request with this number, whatever its code. After an error the line is closed."""
         deadline = self._clock.monotonic() + timeout_s
         try:
-            self._socket.settimeout(timeout_s)
+            self._limit(timeout_s)
             self._socket.sendall(frame)
             answer = None
             while answer is None:
                 answer = self._receive(number)
                 if answer is None:
-                    self._socket.settimeout(max(deadline - self._clock.monotonic(), 0.001))
+                    self._limit(max(deadline - self._clock.monotonic(), 0.001))
         except TimeoutError:
             self.close()
             raise CallTimedOut(
@@ -83,7 +84,7 @@ class BlockingLine:
             return False
         if self._clock.monotonic() - self._used_at < FRESH_S:
             return True
-        self._socket.setblocking(False)
+        self._limit(0.0)
         try:
             return bool(self._socket.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
@@ -94,6 +95,12 @@ class BlockingLine:
     def close(self) -> None:
         """Harmless when done twice."""
         self._socket.close()
+
+    def _limit(self, seconds: float) -> None:
+        """How long each step may take from now on. To say it again costs a call to the system, and it rarely changes."""
+        if seconds != self._limit_s:
+            self._socket.settimeout(seconds)
+            self._limit_s = seconds
 
     def _receive(self, number: int) -> Command | None:
         data = self._socket.recv(RECEIVE_BYTES)

@@ -17,6 +17,7 @@ A server may take the turn itself (`on_turn`). The contract of a turn:
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVarTuple
 
@@ -38,7 +39,7 @@ from pocketmq.errors import (
 from pocketmq.net.address import Address
 from pocketmq.net.line import Line, LineSettings
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.connection import MAX_IN_FLIGHT, Answer, Connection, failure_reply
+from pocketmq.protocol.connection import MAX_IN_FLIGHT, Connection, failure_reply
 from pocketmq.protocol.frames import Frame
 
 log = logging.getLogger("pocketmq.net")
@@ -70,7 +71,7 @@ class PeerSettings(msgspec.Struct, frozen=True):
             raise InvalidSetting("call_s, silence_s, max_in_flight and max_serving of a peer must be above 0")
 
 
-class Waiting:
+class Waiting(ABC):
     """Who waits for an answer: is told exactly one of the two, in the turn that brings it, and must neither wait nor raise."""
 
     __slots__ = ("code", "timeout_s")
@@ -80,13 +81,13 @@ class Waiting:
         self.code = code
         self.timeout_s = timeout_s
 
+    @abstractmethod
     def answered(self, response: Command) -> None:
         """The response came, whatever its code."""
-        raise NotImplementedError
 
+    @abstractmethod
     def failed(self, error: PocketMQError) -> None:
         """None came in time, or the line is gone."""
-        raise NotImplementedError
 
 
 class _Awaited(Waiting):
@@ -95,9 +96,8 @@ class _Awaited(Waiting):
     __slots__ = ("_future",)
 
     def __init__(self, future: asyncio.Future[Command], code: int, timeout_s: float) -> None:
+        super().__init__(code, timeout_s)
         self._future = future
-        self.code = code
-        self.timeout_s = timeout_s
 
     def answered(self, response: Command) -> None:
         if not self._future.done():
@@ -228,17 +228,23 @@ class Peer:
     def take_turn(self, frames: list[Frame]) -> None:
         """The turn of a peer that was given no other: responses to their calls, requests to `serve`."""
         rest = iter(frames)
+        may_pause = self._settings.line.pause_reading
         for event in self._connection.receive(rest):
-            self._act(event)
-            if self.line.should_pause:
+            if isinstance(event, Command):
+                self._serve_request(event)
+            else:
+                event.waiter.answered(event.response)
+            if may_pause and self.line.should_pause:
                 self.line.put_back(list(rest))
                 return
 
     def handle(self, command: Command) -> None:
         """One command of this line, from a turn that does not want it."""
         event = self._connection.take(command)
-        if event is not None:
-            self._act(event)
+        if isinstance(event, Command):
+            self._serve_request(event)
+        elif event is not None:
+            event.waiter.answered(event.response)
 
     def answer(self, request: Command, response: Command) -> None:
         """Send the answer of a request; that of a one-way request is dropped."""
@@ -346,12 +352,6 @@ class Peer:
         self._require_open()
         if not self.line.writable:
             raise TooManyCalls(f"{self.address}: {self.line.unsent_bytes} bytes wait to be sent; try again later")
-
-    def _act(self, event: Command | Answer[Waiting]) -> None:
-        if isinstance(event, Command):
-            self._serve_request(event)
-        else:
-            event.waiter.answered(event.response)
 
     def _serve_request(self, request: Command) -> None:
         try:

@@ -13,7 +13,9 @@ Deadlines lie in a heap that is cleaned lazily: most calls are answered long bef
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectionLost, PocketMQError, RemoteError, TooManyCalls, UsageError, WrongState
@@ -31,7 +33,7 @@ _SMALLEST_NUMBER = -(2**31)
 _SPARE_DEADLINES = 1024
 
 
-class Answer(NamedTuple, Generic[W]):
+class Answer(msgspec.Struct, Generic[W], frozen=True):
     """The answer to a call of ours, and who waits for it."""
 
     waiter: W
@@ -123,7 +125,7 @@ class Connection(Generic[W]):
 
     def take(self, command: Command) -> Command | Answer[W] | None:
         """A request as it is, a response with its waiter; None for a response that nobody waits for."""
-        if not command.is_response:
+        if not command.flag & RESPONSE:
             return command
         found = self._in_flight.pop(command.opaque, None)
         if found is None:

@@ -9,6 +9,7 @@ import re
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from pocketmq.errors import HeaderError
 
@@ -60,10 +61,11 @@ def _with_plain_numbers(header: type[Fields], ext: dict[str, str]) -> dict[str, 
 def write_fields(header: Fields) -> dict[str, str]:
     """The ext fields of `header`, as texts."""
     ext: dict[str, str] = {}
-    for name, wire_name in zip(header.__struct_fields__, header.__struct_encode_fields__, strict=True):
-        value = getattr(header, name)
+    for wire_name, value in zip(header.__struct_encode_fields__, astuple(header), strict=True):
+        if value is None:
+            continue
         if isinstance(value, bool):
             ext[wire_name] = "true" if value else "false"
-        elif value is not None:
+        else:
             ext[wire_name] = str(value)
     return ext

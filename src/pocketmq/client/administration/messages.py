@@ -165,7 +165,9 @@ class MessageAdmin:
 
 
 def _oldest_first(parts: Iterable[Iterable[StoredMessage]]) -> list[StoredMessage]:
-    return sorted((message for part in parts for message in part), key=lambda message: message.store_ms)
+    """Those of one millisecond as they lie in the log."""
+    found = (message for part in parts for message in part)
+    return sorted(found, key=lambda message: (message.store_ms, message.log_offset))
 
 
 def _home(message: StoredMessage) -> Address:

@@ -1,0 +1,66 @@
+"""Where a cluster is, who asks, and what is told when it does not answer."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.cli.program import ACCOUNTS, SECRET
+from tests.cli.running_cluster import RunningCluster
+
+import pocketmq
+from pocketmq.cli import main
+from pocketmq.cli.asking import advised
+from pocketmq.errors import ConnectFailed, NoPermission, PocketMQError, UsageError
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_one_sentence_with_what_to_do() -> None:
+    result = CliRunner().invoke(main, ["topic", "ls", "--namesrv", "127.0.0.1:1"])
+
+    assert result.exit_code == 3
+    assert result.stderr.count("\n") == 1
+    assert "127.0.0.1:1" in result.stderr
+    assert result.stderr.endswith("that --namesrv or NAMESRV_ADDR is right\n")
+
+
+def test_an_address_that_is_none_is_wrong_usage() -> None:
+    result = CliRunner().invoke(main, ["topic", "ls", "--namesrv", "here:there"])
+
+    assert result.exit_code == 64
+    assert "here:there" in result.stderr
+
+
+def test_the_environment_may_say_where_the_cluster_is(cluster: RunningCluster) -> None:
+    result = CliRunner().invoke(main, ["cluster", "show"], env={"NAMESRV_ADDR": cluster.name_server})
+
+    assert result.exit_code == 0
+    assert "broker-a" in result.stdout
+
+
+def test_requests_are_signed_by_the_account_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPERATOR_SECRET", SECRET)
+    accounts = tmp_path / "accounts.toml"
+    accounts.write_text(ACCOUNTS)
+    with pocketmq.Server(accounts=accounts) as server:
+        words = ["cluster", "show", "--namesrv", server.name_server]
+
+        stranger = CliRunner().invoke(main, words)
+        operator = CliRunner().invoke(main, [*words, "--access-key", "operator"], env={"ROCKETMQ_SECRET_KEY": SECRET})
+
+    assert (stranger.exit_code, "ROCKETMQ_SECRET_KEY" in stranger.stderr) == (3, True), stranger.stderr
+    assert (operator.exit_code, "broker-a" in operator.stdout) == (0, True), operator.stderr
+
+
+def test_an_account_without_its_secret_is_wrong_usage() -> None:
+    result = CliRunner().invoke(main, ["topic", "ls", "--access-key", "me"], env={"ROCKETMQ_SECRET_KEY": ""})
+
+    assert result.exit_code == 64
+    assert "needs the secret of 'me' in the variable ROCKETMQ_SECRET_KEY" in result.stderr
+
+
+def test_advice_follows_what_went_wrong() -> None:
+    with pytest.raises(PocketMQError, match=r"^no line; see that name server and brokers run"), advised():
+        raise ConnectFailed("no line.")
+    with pytest.raises(PocketMQError, match=r"^not you; give an account"), advised():
+        raise NoPermission("not you\nand so on")
+    with pytest.raises(UsageError, match=r"^as it was$"), advised():
+        raise UsageError("as it was")

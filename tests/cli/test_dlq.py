@@ -1,0 +1,95 @@
+"""`pocketmq dlq` as a user meets it, on a real server."""
+
+from threading import Event
+
+import pytest
+from tests.cli.running_cluster import RunningCluster
+
+import pocketmq
+from pocketmq.cli import dlq
+
+DEADLINE_S = 30
+
+
+@pytest.fixture
+def buried(own_cluster: RunningCluster) -> RunningCluster:
+    """A cluster with two dead letters of the group `billing`."""
+    own_cluster.create("orders")
+    own_cluster.send("orders", b"1", b"2", keys="k")
+    seen: list[bytes] = []
+    all_seen = Event()
+
+    def give_up(message: pocketmq.StoredMessage) -> None:
+        seen.append(message.body)
+        if len(seen) == 2:
+            all_seen.set()
+        raise pocketmq.DeadLetter("no such customer")
+
+    consumer = pocketmq.PushConsumer(own_cluster.name_server, group="billing", start_at="first")
+    consumer.on("orders")(give_up)
+    with consumer:
+        assert all_seen.wait(DEADLINE_S)
+    return own_cluster
+
+
+def orders(cluster: RunningCluster, topic: str = "orders") -> list[str]:
+    return [row["body"] for row in cluster.ask("msg", "tail", topic, "--no-follow")]
+
+
+def test_without_dead_letters_that_is_told(cluster: RunningCluster) -> None:
+    assert "There are no dead letters." in cluster.run("dlq", "ls").stderr
+    assert "Group calm has no dead letters." in cluster.run("dlq", "show", "calm").stderr
+    assert cluster.run("dlq", "replay", "calm", "--yes").stdout == "Group calm has no dead letters.\n"
+
+
+def test_letters_are_counted_and_shown_with_their_reason(buried: RunningCluster) -> None:
+    letters = buried.ask("dlq", "show", "billing")
+    short = buried.run("dlq", "show", "billing", "--limit", 1, "--newest")
+
+    assert buried.ask("dlq", "ls") == [{"group": "billing", "letters": 2}]
+    assert sorted(letter["body"] for letter in letters) == ["1", "2"]
+    assert {(letter["topic"], letter["reason"]) for letter in letters} == {("orders", "no such customer")}
+    assert "no such customer" in short.stdout
+    assert "1 of 2 letters: --limit says how many are shown." in short.stderr
+
+
+def test_a_replay_shows_its_plan_and_asks(buried: RunningCluster) -> None:
+    dry = buried.run("dlq", "replay", "billing", "--dry-run")
+    refused = buried.run("dlq", "replay", "billing", text_in="n\n")
+
+    assert dry.stdout == "2 dead letters of group billing to topic orders.\n"
+    assert len(buried.ask("dlq", "replay", "billing", "--dry-run")) == 2
+    assert refused.exit_code == 1
+    assert orders(buried) == ["1", "2"]
+
+
+def test_a_replay_sends_letters_once_more(buried: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlq, "MAX_AT_ONCE", 1)
+
+    done = buried.run("dlq", "replay", "billing", "--yes")
+
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "Sent 2 messages.")
+    assert sorted(orders(buried)) == ["1", "1", "2", "2"]
+
+
+def test_letters_are_chosen_by_id_and_by_number(buried: RunningCluster) -> None:
+    first, second = buried.ask("dlq", "show", "billing")
+
+    by_id = buried.ask("dlq", "replay", "billing", "--id", second["id"], "--topic", "repaired", "--yes")
+    by_number = buried.ask("dlq", "replay", "billing", "--limit", 1, "--topic", "repaired", "--yes")
+    missing = buried.run("dlq", "replay", "billing", "--id", "X", "--yes")
+
+    assert [row["id"] for row in by_id] == [second["id"]]
+    assert [row["id"] for row in by_number] == [first["id"]]
+    assert sorted(orders(buried, "repaired")) == ["1", "2"]
+    assert (missing.exit_code, "has no dead letter X" in missing.stderr) == (3, True)
+
+
+def test_letters_that_cannot_be_sent_are_told(buried: RunningCluster) -> None:
+    buried.run("topic", "alter", "orders", "--perm", "r")
+
+    result = buried.run("dlq", "replay", "billing", "--limit", 1, "--yes")
+
+    assert result.exit_code == 3
+    assert "Sent 0 messages." in result.stdout
+    assert "Not sent: " in result.stdout

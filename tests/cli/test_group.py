@@ -1,0 +1,208 @@
+"""`pocketmq group` as a user meets it, on a real server."""
+
+import pytest
+from tests.cli.running_cluster import RunningCluster
+
+import pocketmq
+
+
+def place(cluster: RunningCluster, group: str, topic: str) -> list[int | None]:
+    """Where a group is in each queue."""
+    with pocketmq.Admin(cluster.name_server) as admin:
+        return list(admin.offsets.committed(group, topic).values())
+
+
+def test_groups_are_listed_with_members_and_lag(own_cluster: RunningCluster) -> None:
+    assert "A consumer makes one when it starts" in own_cluster.run("group", "ls").stderr
+    own_cluster.create("T")
+    own_cluster.send("T", b"1", b"2")
+    own_cluster.stand("G", "T", 2)
+    with pocketmq.Admin(own_cluster.name_server) as admin:
+        admin.groups.create("new")
+
+    rows = own_cluster.ask("group", "ls", "--long")
+
+    assert own_cluster.ask("group", "ls") == [{"group": "G"}, {"group": "new"}]
+    assert rows[0] == {"group": "G", "members": 0, "lag": 0, "lag_ms": 0, "problem": ""}
+    assert (rows[1]["lag"], rows[1]["problem"]) == (None, "it has read nothing yet")
+    assert "unknown" in own_cluster.run("group", "ls", "-l").stdout.splitlines()[2]
+
+
+def test_lag_is_told_in_messages_and_time(cluster: RunningCluster) -> None:
+    cluster.create("behind")
+    cluster.send("behind", b"1", b"2", b"3")
+    cluster.stand("slow", "behind", 1)
+
+    row, total = cluster.ask("group", "lag", "slow")
+    text = cluster.run("group", "lag", "slow", "--topic", "behind").stdout
+
+    assert (row["committed"], row["max_offset"], row["lag"], total["lag"]) == (1, 3, 2, 2)
+    assert row["lag_ms"] == total["lag_ms"] >= 0
+    assert "Group slow is behind by: 2 messages, " in text
+
+
+def test_lag_that_nobody_knows_is_called_unknown(cluster: RunningCluster) -> None:
+    cluster.create("half-known", queues=2)
+    cluster.send("half-known", b"1", queue=1)
+    cluster.stand("partly", "half-known", 0)
+
+    first, second, total = cluster.ask("group", "lag", "partly")
+    text = cluster.run("group", "lag", "partly").stdout
+
+    assert (first["lag"], second["lag"], total["lag"], total["lag_ms"]) == (0, None, None, None)
+    assert second["problem"] == "the group has no offset in this queue"
+    assert "Group partly is behind by: unknown messages, unknown." in text
+
+
+def test_show_tells_how_a_group_is_set_up(cluster: RunningCluster) -> None:
+    cluster.create("set-up")
+    cluster.stand("shown", "set-up", 0)
+
+    [told] = cluster.ask("group", "show", "shown")
+    text = cluster.run("group", "show", "shown").stdout
+
+    assert (told["members"], told["model"], told["lag"]) == (0, None, 0)
+    assert told["brokers"]["broker-a"]["max_reconsume_times"] == 16
+    assert "none is online" in text
+    assert "16 retries in 1 queue" in text
+
+
+@pytest.mark.parametrize("command", ["show", "lag", "members", "rm"])
+def test_a_group_that_is_missing_is_told_in_one_sentence(cluster: RunningCluster, command: str) -> None:
+    result = cluster.run("group", command, "nobody")
+
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "pocketmq: no broker knows the group 'nobody'; `pocketmq group ls` shows which groups there are\n"
+    )
+
+
+def test_members_are_told_with_their_queues_and_keep_a_group_alive(cluster: RunningCluster) -> None:
+    cluster.create("watched", queues=2)
+    with pocketmq.LitePullConsumer(cluster.name_server, group="alive") as consumer:
+        consumer.subscribe("watched")
+        while len(consumer.queues()) < 2:
+            consumer.poll(0.1)
+
+        [member] = cluster.ask("group", "members", "alive")
+        text = cluster.run("group", "members", "alive").stdout
+        refused = cluster.run("group", "rm", "alive", "--yes")
+
+    assert member["queues"] == ["watched@broker-a:0", "watched@broker-a:1"]
+    assert member["client_id"] in text
+    assert (refused.exit_code, refused.stderr) == (64, "pocketmq: group alive has 1 member: stop them first\n")
+    assert "Nobody is in group alive now." in cluster.run("group", "members", "alive").stderr
+
+
+def test_a_dry_run_of_a_reset_changes_nothing(cluster: RunningCluster) -> None:
+    cluster.create("kept")
+    cluster.send("kept", b"1", b"2", b"3")
+    cluster.stand("keeper", "kept", 2)
+
+    text = cluster.run("group", "reset", "keeper", "kept", "--to", "earliest", "--dry-run").stdout
+    [row] = cluster.ask("group", "reset", "keeper", "kept", "--to", "latest", "--dry-run")
+
+    assert "2 messages to come again, 0 to be skipped" in text
+    assert "Nothing was changed." in text
+    assert (row["before"], row["after"], row["skipped"], row["is_done"]) == (2, 3, 1, False)
+    assert place(cluster, "keeper", "kept") == [2]
+
+
+def test_a_reset_shows_its_plan_and_asks(cluster: RunningCluster) -> None:
+    cluster.create("moved")
+    cluster.send("moved", b"1", b"2", b"3")
+    cluster.stand("mover", "moved", 2)
+
+    refused = cluster.run("group", "reset", "mover", "moved", "--to", "earliest", text_in="n\n")
+    after_refusal = place(cluster, "mover", "moved")
+    done = cluster.run("group", "reset", "mover", "moved", "--to", "earliest", text_in="y\n")
+
+    assert (refused.exit_code, after_refusal) == (1, [2])
+    assert (done.exit_code, place(cluster, "mover", "moved")) == (0, [0])
+
+
+@pytest.mark.parametrize(
+    ("where", "offset"),
+    [
+        (["--to", "2h"], 0),
+        (["--to", "2020-01-01T00:00:00+00:00"], 0),
+        (["--to", "latest"], 3),
+        (["--offset", "broker-a:0", "1"], 1),
+    ],
+)
+def test_a_reset_goes_to_times_and_offsets(cluster: RunningCluster, where: list[str], offset: int) -> None:
+    topic = f"to-{where[1].replace(':', '-').replace('+', '-')}"
+    cluster.create(topic)
+    cluster.send(topic, b"1", b"2", b"3")
+    cluster.stand("traveller", topic, 2)
+
+    [row] = cluster.ask("group", "reset", "traveller", topic, *where, "--yes")
+
+    assert (row["after"], row["is_done"]) == (offset, True)
+    assert place(cluster, "traveller", topic) == [offset]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ([], "say where to"),
+        (["--to", "earliest", "--offset", "broker-a:0", "1"], "say where to"),
+        (["--to", "yesterday"], "'yesterday' is no moment"),
+        (["--offset", "0", "1"], "'0' is no queue"),
+        (["--offset", "broker-a:0", "9"], "has no offset 9"),
+    ],
+)
+def test_a_reset_to_nowhere_is_wrong_usage(cluster: RunningCluster, where: list[str], words: str) -> None:
+    if {"topic": "somewhere"} not in cluster.ask("topic", "ls"):
+        cluster.create("somewhere")
+
+    result = cluster.run("group", "reset", "lost", "somewhere", *where, "--yes")
+
+    assert result.exit_code == 64
+    assert words in result.stderr
+
+
+def test_a_clone_stands_where_its_source_stands(cluster: RunningCluster) -> None:
+    cluster.create("shared")
+    cluster.send("shared", b"1", b"2", b"3")
+    cluster.stand("source", "shared", 2)
+    missing = cluster.run("group", "clone", "source", "target", "shared", "--yes")
+    with pocketmq.Admin(cluster.name_server) as admin:
+        admin.groups.create("target")
+
+    [dry] = cluster.ask("group", "clone", "source", "target", "shared", "--dry-run")
+    refused = cluster.run("group", "clone", "source", "target", "shared", text_in="n\n")
+    after_refusal = place(cluster, "target", "shared")
+    done = cluster.run("group", "clone", "source", "target", "shared", "--yes")
+
+    assert missing.exit_code == 3
+    assert (dry["before"], dry["after"], dry["is_done"]) == (None, 2, False)
+    assert (refused.exit_code, after_refusal) == (1, [None])
+    assert done.stdout.endswith("Group target stands where source stands.\n")
+    assert place(cluster, "target", "shared") == [2]
+
+
+def test_a_clone_that_a_waiting_reset_overrules_is_told(cluster: RunningCluster) -> None:
+    cluster.create("overruled")
+    cluster.send("overruled", b"1", b"2", b"3")
+    cluster.stand("model", "overruled", 2)
+    cluster.stand("waiting", "overruled", 0)
+
+    result = cluster.run("group", "clone", "model", "waiting", "overruled", "--yes")
+
+    assert result.exit_code == 64
+    assert "`pocketmq group reset waiting overruled --offset`" in result.stderr
+
+
+def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
+    cluster.create("left")
+    cluster.stand("doomed", "left", 0)
+
+    refused = cluster.run("group", "rm", "doomed", text_in="n\n")
+    still_there = {"group": "doomed"} in cluster.ask("group", "ls")
+    done = cluster.run("group", "rm", "doomed", "--yes")
+
+    assert (refused.exit_code, still_there) == (1, True)
+    assert "its retries and 0 dead letters go" in refused.stdout
+    assert done.exit_code == 0
+    assert {"group": "doomed"} not in cluster.ask("group", "ls")

@@ -1,0 +1,211 @@
+"""`pocketmq msg` as a user meets it, on a real server."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from tests.cli.running_cluster import RunningCluster
+
+from pocketmq.cli import msg
+
+
+def test_a_message_is_sent_with_all_that_is_said_about_it(cluster: RunningCluster) -> None:
+    [sent] = cluster.ask(
+        *("msg", "send", "sent", "hello", "--tag", "A", "--key", "k1", "--key", "k2", "--property", "colour=red")
+    )
+
+    [found] = cluster.ask("msg", "get", "sent", sent["message_id"])
+    assert (sent["status"], sent["broker"]) == ("SEND_OK", "broker-a")
+    assert (found["body"], found["tags"], found["keys"]) == ("hello", "A", ["k1", "k2"])
+    assert found["properties"]["colour"] == "red"
+
+
+def test_the_standard_input_is_one_message_or_one_for_each_line(cluster: RunningCluster) -> None:
+    whole = cluster.run("msg", "send", "piped", "-", "--json", text_in="a\nb\n")
+    lines = cluster.run("msg", "send", "piped", "-", "--lines", "--json", text_in="c\n\nd\n")
+    nothing = cluster.run("msg", "send", "piped", "-", text_in="")
+
+    assert (len(whole.stdout.splitlines()), len(lines.stdout.splitlines())) == (1, 2)
+    assert (nothing.exit_code, "the standard input is empty" in nothing.stderr) == (64, True)
+    bodies = [row["body"] for row in cluster.ask("msg", "tail", "piped", "--no-follow")]
+    assert bodies == ["a\nb\n", "c", "d"]
+
+
+def test_what_makes_no_message_is_wrong_usage(cluster: RunningCluster) -> None:
+    for args, words in [
+        (["x", "--lines"], "give - as BODY"),
+        (["x", "--property", "colour"], "NAME=VALUE"),
+        (["x", "--delay", "soon"], "'soon' is no span of time"),
+        (["x", "--delay", "1s", "--delay-level", "1"], "give only one of"),
+    ]:
+        result = cluster.run("msg", "send", "wrong", *args)
+
+        assert (result.exit_code, words in result.stderr) == (64, True), result.stderr
+
+
+def test_a_delayed_message_is_not_there_yet(cluster: RunningCluster) -> None:
+    cluster.create("later")
+
+    [sent] = cluster.ask("msg", "send", "later", "x", "--delay", "1h")
+
+    assert sent["status"] == "SEND_OK"
+    assert cluster.ask("msg", "tail", "later", "--no-follow") == []
+
+
+def test_a_message_is_got_by_the_broker_s_id_too(cluster: RunningCluster) -> None:
+    [result] = cluster.send("by-id", b"1")
+
+    by_offset = cluster.ask("msg", "get", "by-id", result.offset_id)
+    text = cluster.run("msg", "get", "by-id", result.message_id, "--body", "hex").stdout
+
+    assert [row["message_id"] for row in by_offset] == [result.message_id]
+    assert text.split()[-1] == "31"
+
+
+@pytest.mark.parametrize("strange", ["0", "7F0000010000000100000000000000EB", "F" * 32, "it's me"])
+def test_an_id_that_nobody_has_is_told_in_one_sentence(cluster: RunningCluster, strange: str) -> None:
+    cluster.send("by-id", b"1")
+
+    result = cluster.run("msg", "get", "by-id", strange)
+
+    assert result.exit_code == 3
+    assert f"topic by-id has no message {strange}" in result.stderr
+
+
+def test_messages_are_found_by_key_time_and_place(cluster: RunningCluster) -> None:
+    cluster.create("searched")
+    cluster.send("searched", b"1", b"2", keys="k")
+    cluster.send("searched", b"3")
+
+    def bodies(*args: object) -> list[str]:
+        return [row["body"] for row in cluster.ask("msg", "find", "searched", *args)]
+
+    assert bodies("--key", "k") == ["1", "2"]
+    assert bodies("--key", "k", "--until", "1h") == []
+    assert bodies("--since", "1h") == ["1", "2", "3"]
+    assert bodies("--until", "2020-01-01") == []
+    assert bodies("--queue", "broker-a:0", "--offset", "1") == ["2", "3"]
+
+
+def test_a_search_tells_when_there_is_nothing_and_when_there_may_be_more(cluster: RunningCluster) -> None:
+    cluster.send("many", b"1", b"2", keys="k")
+
+    nothing = cluster.run("msg", "find", "many", "--key", "other")
+    more = cluster.run("msg", "find", "many", "--key", "k", "--limit", 1)
+
+    assert (nothing.exit_code, nothing.stderr) == (0, "No such message.\n")
+    assert "There may be more than 1" in more.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "say what to look for"),
+        (["--queue", "broker-a:0"], "go together"),
+        (["--queue", "broker-a:0", "--offset", "0", "--key", "k"], "go together"),
+        (["--since", "1h", "--until", "2h"], "--since must be before --until"),
+        (["--queue", "broker-z:0", "--offset", "0"], "is no queue of the topic"),
+    ],
+)
+def test_a_search_for_nothing_is_wrong_usage(cluster: RunningCluster, args: list[str], words: str) -> None:
+    cluster.send("searched-wrongly", b"1")
+
+    result = cluster.run("msg", "find", "searched-wrongly", *args)
+
+    assert (result.exit_code, words in result.stderr) == (64, True), result.stderr
+
+
+def test_a_tail_begins_with_the_newest(cluster: RunningCluster) -> None:
+    cluster.create("tailed", queues=2)
+    for number in range(4):
+        cluster.send("tailed", b"%d" % number, queue=number % 2)
+
+    newest = cluster.ask("msg", "tail", "tailed", "--last", 3, "--no-follow")
+    all_of_them = cluster.ask("msg", "tail", "tailed", "--last", 0, "--from-start", "--no-follow")
+
+    assert sorted(row["body"] for row in newest) == ["1", "2", "3"]
+    assert sorted(row["body"] for row in all_of_them) == ["0", "1", "2", "3"]
+    assert cluster.ask("msg", "tail", "tailed", "--last", 0, "--no-follow") == []
+
+
+def test_a_tail_shows_what_is_wanted_only(cluster: RunningCluster) -> None:
+    cluster.create("filtered")
+    cluster.send("filtered", b"red apple", tags="A", keys="k")
+    cluster.send("filtered", b"red brick", tags="B")
+    cluster.send("filtered", b"cloud", tags="C")
+
+    def bodies(*args: object) -> list[str]:
+        return [row["body"] for row in cluster.ask("msg", "tail", "filtered", "--no-follow", *args)]
+
+    assert bodies("--tag", "A || C") == ["red apple", "cloud"]
+    assert bodies("--key", "k") == ["red apple"]
+    assert bodies("--contains", "red", "--tag", "*") == ["red apple", "red brick"]
+    text = cluster.run("msg", "tail", "filtered", "--no-follow", "--limit", 1).stdout
+    assert text.endswith("0@0  [A k]  red apple\n")
+
+
+def each_rest(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
+    """What happens while a tail rests, one after the other; then ctrl-C."""
+    waiting = iter(steps)
+
+    def rest() -> None:
+        step = next(waiting, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr(msg, "rest", rest)
+
+
+def test_a_tail_follows_until_it_is_interrupted(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create("followed")
+    cluster.send("followed", b"0")
+    each_rest(
+        monkeypatch,
+        lambda: cluster.send("followed", b"1", b"2"),
+        lambda: None,
+        lambda: cluster.run("topic", "alter", "followed", "--queues", 2),
+        lambda: cluster.send("followed", b"3", queue=1),
+    )
+
+    result = cluster.run("msg", "tail", "followed", "--json")
+
+    assert [json.loads(line)["body"] for line in result.stdout.splitlines()] == ["0", "1", "2", "3"]
+    assert result.exit_code == 130
+
+
+def test_a_tail_ends_at_its_limit(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create("limited")
+    each_rest(monkeypatch, lambda: cluster.send("limited", b"1", b"2", b"3"))
+
+    result = cluster.run("msg", "tail", "limited", "--limit", 2)
+
+    assert result.exit_code == 0
+    assert [line.split()[-1] for line in result.stdout.splitlines()] == ["1", "2"]
+
+
+def test_a_tail_reads_more_than_one_look_gives(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create("long")
+    cluster.send("long", *(b"%d" % number for number in range(5)))
+    monkeypatch.setattr("pocketmq.cli.tailing.MAX_AT_ONCE", 2)
+
+    rows = cluster.ask("msg", "tail", "long", "--from-start", "--no-follow")
+
+    assert [row["body"] for row in rows] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_tail_leaves_no_group_behind(own_cluster: RunningCluster) -> None:
+    own_cluster.send("watched", b"1")
+
+    own_cluster.run("msg", "tail", "watched", "--no-follow")
+
+    assert own_cluster.ask("group", "ls") == []
+
+
+def test_what_a_body_holds_cannot_command_the_terminal(cluster: RunningCluster) -> None:
+    cluster.create("hostile")
+    cluster.send("hostile", b"\x1b[2J[red]\xff")
+
+    text = cluster.run("msg", "tail", "hostile", "--no-follow").stdout
+
+    assert text.rstrip().endswith(r"\x1b[2J[red]\xff")
