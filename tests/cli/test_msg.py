@@ -69,7 +69,7 @@ def test_an_id_that_nobody_has_is_told_in_one_sentence(cluster: RunningCluster, 
     result = cluster.run("msg", "get", "by-id", strange)
 
     assert result.exit_code == 3
-    assert f"topic by-id has no message {strange}" in result.stderr
+    assert result.stderr.startswith(f"pocketmq: topic by-id has no message {strange}; ")
 
 
 def test_messages_are_found_by_key_time_and_place(cluster: RunningCluster) -> None:

@@ -248,7 +248,8 @@ def test_a_consumer_whose_loop_is_gone_leaves_its_group(server: Server) -> None:
         consumer = AsyncPushConsumer(server.name_server, group="forgotten", start_at="first")
 
         @consumer.on("Forgotten")
-        async def handle(message: StoredMessage) -> None: ...
+        async def handle(message: StoredMessage) -> None:
+            await asyncio.Event().wait()
 
         await consumer.start()
         kept.append(consumer)

@@ -11,7 +11,7 @@ from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, 
 from pocketmq.cli.screen import count, late_bar
 from pocketmq.cli.words import clock_time, number
 from pocketmq.clock import SystemClock
-from pocketmq.errors import NotFound
+from pocketmq.errors import PocketMQError
 from pocketmq.store.message_fields import BodyForm, fields_of
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _chosen(cluster: Cluster, group: str, ids: tuple[str, ...], limit: int | Non
     chosen = [letter for letter in letters if {letter.original_id, letter.message.message_id} & set(ids)]
     known = {one for letter in chosen for one in (letter.original_id, letter.message.message_id)}
     if missing := [one for one in ids if one not in known]:
-        raise NotFound(f"group {group} has no dead letter {missing[0]}; `pocketmq dlq show {group}` shows them")
+        raise PocketMQError(f"group {group} has no dead letter {missing[0]}; `pocketmq dlq show {group}` shows them")
     return chosen
 
 

@@ -17,7 +17,7 @@ from pocketmq.cli.tail_screen import show_tail
 from pocketmq.cli.tailing import Tail, wanted_tags
 from pocketmq.cli.words import moment_ms, moment_word, number, pair_word, queue_word, span_word
 from pocketmq.clock import SystemClock
-from pocketmq.errors import NotFound, ProtocolError, UsageError
+from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
@@ -178,7 +178,7 @@ def get(cluster: Cluster, topic: str, message_id: str, form: str, as_json: bool)
     with cluster.admin() as admin:
         found = admin.messages.by_id(topic, message_id) or _by_offset_id(admin, topic, message_id)
     if not found:
-        raise NotFound(
+        raise PocketMQError(
             f"topic {topic} has no message {message_id}; `pocketmq msg find {topic} --key KEY` looks for keys"
         )
     return _show(found, form, as_json=as_json)
