@@ -1,7 +1,7 @@
 """Clients as programs, for tests in which processes are killed. Each tells on its output, a line at a time, what is done.
 
 python -m tests.client.client_programs member NAME_SERVER GROUP TOPIC    "ready CLIENT_ID", then each body that was handled
-python -m tests.client.client_programs sender NAME_SERVER TOPIC          each body that is stored; reads how many to send
+python -m tests.client.client_programs sender NAME_SERVER TOPIC          each body that is stored; reads "COUNT" or "COUNT TOPIC"
 python -m tests.client.client_programs prefork NAME_SERVER TOPIC         the same, from a process and its children by fork
 
 A member leaves and a sender ends when its input ends, so none of them outlives who started it.
@@ -39,7 +39,13 @@ def main() -> None:
 @click.option("--spin-s", default=0.0, help="How long a message keeps a listener computing.")
 def member(name_server: str, group: str, topic: str, work_ms: int, spin_s: float) -> None:
     consumer = PushConsumer(
-        name_server, group=group, start_at="first", heartbeat_ms=1_000, rebalance_ms=1_000, persist_ms=1_000
+        name_server,
+        group=group,
+        start_at="first",
+        route_poll_ms=1_000,
+        heartbeat_ms=1_000,
+        rebalance_ms=1_000,
+        persist_ms=1_000,
     )
 
     @consumer.on(topic)
@@ -65,10 +71,11 @@ def sender(name_server: str, topic: str) -> None:
         say("ready")
         first = 0
         for line in sys.stdin:
-            numbers = range(first, first + int(line))
-            first = numbers.stop
-            for start in range(0, len(numbers), WINDOW):
-                _send_until_stored(producer, topic, [str(number) for number in numbers[start : start + WINDOW]])
+            count, *other_topic = line.split()
+            bodies = [str(number) for number in range(first, first + int(count))]
+            first += len(bodies)
+            for start in range(0, len(bodies), WINDOW):
+                _send_until_stored(producer, (other_topic or [topic])[0], bodies[start : start + WINDOW])
 
 
 def _send_until_stored(producer: Producer, topic: str, bodies: list[str]) -> None:

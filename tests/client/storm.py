@@ -106,7 +106,12 @@ class Storm:
         return self._calls() >= len(sent) and sent <= self._handled().keys()
 
     def _handled(self) -> Counter[str]:
-        return Counter(body for member in self._everybody for body in member.said[1:])
+        return Counter(line for member in self._everybody for line in member.said if is_body(line))
+
+
+def is_body(line: str) -> bool:
+    """Whether a member says that it has handled a message; it may do so before it says that it is ready."""
+    return line.isdigit()
 
 
 def _waves(messages: int) -> list[int]:

@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from tests.client.processes import Child, Children, processes
-from tests.client.storm import storm
+from tests.client.storm import is_body, storm
 
-from pocketmq import Admin, PullConsumer
+from pocketmq import Admin, MessageQueue
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.nameserver.server import NameServer
@@ -43,9 +44,7 @@ def test_nothing_is_lost_while_members_join_leave_and_are_killed(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_producer_that_was_started_before_forks_sends_from_parent_and_children(children: Children) -> None:
-    _, told = children.server(
-        "serve", "--namesrv-port", 0, "--broker-port", 0, "--data", children.folder / "data"
-    )
+    _, told = children.server("serve", "--namesrv-port", 0, "--broker-port", 0, "--data", children.folder / "data")
 
     program = children.client("prefork", told["name_server"], "Prefork")
     children.until(lambda: program.code is not None, "the end of the program and its children")
@@ -62,5 +61,169 @@ def stored(name_server: str, topic: str) -> list[str]:
     with Admin(name_server) as admin:
         queues = [queue.queue for queue in admin.topics.describe(topic).queues]
         for queue in queues:
-            found += [message.body.decode() for message in admin.messages.in_queue(queue)]
+            found += [message.body.decode() for message in admin.messages.in_queue(queue, 0, limit=1_000)]
     return found
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[str]:
+    """The name server of a broker that forgets clients of which it has not heard for `LEASE_MS`."""
+    running = AsyncExitStack()
+
+    async def start() -> str:
+        name_server = await running.enter_async_context(NameServer(NameServerSettings(port=0)))
+        settings = BrokerSettings(
+            port=0,
+            name_servers=(name_server.address,),
+            store=StoreSettings(folder=tmp_path / "impatient", log_file_bytes=4 << 20),
+            client_expiry_ms=LEASE_MS,
+            expiry_scan_ms=100,
+        )
+        await running.enter_async_context(Broker(settings))
+        return str(name_server.address)
+
+    with Portal("impatient") as portal:
+        yield portal.run(start())
+        portal.run(running.aclose())
+
+
+def test_a_listener_that_computes_for_three_leases_keeps_its_membership_and_its_queues(
+    children: Children, impatient: str
+) -> None:
+    with Admin(impatient, heartbeat_ms=1_000) as admin:
+        admin.topics.create("Spin", queues=1)
+        member = children.client("member", impatient, "spinners", "Spin", "--spin-s", SPIN_S)
+        sender = children.client("sender", impatient, "Spin")
+        children.until_ready(member, sender)
+        client_id = member.said[0].removeprefix("ready ")
+
+        sender.tell(1)
+        children.until(lambda: "spins 0" in member.said, "the message")
+        looks = 0
+        while "0" not in member.said:
+            assert [one.client_id for one in admin.groups.members("spinners")] == [client_id]
+            owners = admin.groups.owners("spinners")
+            assert not owners.silent
+            assert [who for queue, who in owners.queues.items() if queue.topic == "Spin"] == [(client_id,)]
+            looks += 1
+        children.until(lambda: admin.offsets.lag("spinners").messages == 0, "the commit")
+
+    assert looks > 5
+    assert member.leave() == 0
+    assert member.said[1:] == ["spins 0", "0"]
+
+
+class Cluster:
+    """A name server and a broker, each a process that can be killed and started again where it was."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._name_server, told = self._start_name_server(0)
+        self.address: str = told["address"]
+        self._name_server_port: int = told["port"]
+        self._broker, told = self._start_broker(0)
+        self._broker_port: int = told["port"]
+
+    def kill_name_server(self) -> None:
+        self._name_server.kill()
+
+    def restart_name_server(self) -> None:
+        self._name_server, _ = self._start_name_server(self._name_server_port)
+
+    def kill_broker(self) -> None:
+        self._broker.kill()
+
+    def restart_broker(self) -> None:
+        self._broker, _ = self._start_broker(self._broker_port)
+
+    def _start_name_server(self, port: int) -> tuple[Child, dict[str, Any]]:
+        folder = self._children.folder / "name-server"
+        return self._children.server("nameserver", "--port", port, "--data", folder)
+
+    def _start_broker(self, port: int) -> tuple[Child, dict[str, Any]]:
+        folder = self._children.folder / "broker"
+        settings = ("--set", f"mappedFileSizeCommitLog={4 << 20}", "--set", "autoCreateTopicEnable=true")
+        return self._children.server("broker", "--port", port, "-n", self.address, "--data", folder, *settings)
+
+
+class Traffic:
+    """A sender and a member that nobody restarts."""
+
+    def __init__(self, children: Children, name_server: str) -> None:
+        self._children = children
+        self._ordered = 0
+        with Admin(name_server) as admin:
+            admin.topics.create("Traffic", queues=4)
+        self.sender = children.client("sender", name_server, "Traffic")
+        self.member = children.client("member", name_server, "readers", "Traffic")
+        children.until_ready(self.sender, self.member)
+
+    def order(self, messages: int) -> None:
+        self.sender.tell(messages)
+        self._ordered += messages
+
+    @property
+    def sent(self) -> set[str]:
+        """What a broker has confirmed."""
+        return set(self.sender.said[1:])
+
+    @property
+    def handled(self) -> set[str]:
+        return set(filter(is_body, self.member.said))
+
+    def until_sent(self, count: int) -> None:
+        self._children.until(lambda: len(self.sent) >= count, f"the confirmation of {count} messages")
+
+    def until_all_is_handled(self) -> None:
+        self.until_sent(self._ordered)
+        self._children.until(lambda: self.handled == self.sent, "every message that was confirmed")
+
+    def end(self) -> None:
+        assert [self.sender.leave(), self.member.leave()] == [0, 0]
+
+
+def test_clients_go_on_when_their_broker_was_killed_and_is_back(children: Children) -> None:
+    cluster = Cluster(children)
+    traffic = Traffic(children, cluster.address)
+
+    for _ in range(2):
+        confirmed = len(traffic.sent)
+        traffic.order(1_000)
+        traffic.until_sent(confirmed + 200)
+        cluster.kill_broker()
+        traffic.order(100)
+        cluster.restart_broker()
+
+    traffic.until_all_is_handled()
+    traffic.end()
+
+
+def test_clients_go_on_while_their_name_server_is_gone_and_use_it_when_it_is_back(children: Children) -> None:
+    cluster = Cluster(children)
+    traffic = Traffic(children, cluster.address)
+    traffic.order(1_000)
+    traffic.until_sent(200)
+
+    cluster.kill_name_server()
+    traffic.order(500)
+    traffic.until_all_is_handled()
+    cluster.restart_name_server()
+    traffic.order(100)
+    traffic.until_all_is_handled()
+
+    # What they do now they know from the new one.
+    with Admin(cluster.address) as admin:
+        children.until(lambda: admin.topics.exists("Traffic"), "the broker at the new name server")
+        admin.topics.alter("Traffic", queues=6)
+        children.until(lambda: len(queues_read(admin, "Traffic")) == 6, "the member at the new queues")
+    known = traffic.sent
+    traffic.sender.tell("10 Late")
+    traffic.until_sent(len(known) + 10)
+    assert sorted(stored(cluster.address, "Late")) == sorted(traffic.sent - known)
+    traffic.end()
+
+
+def queues_read(admin: Admin, topic: str) -> list[MessageQueue]:
+    return [
+        queue for queue, readers in admin.groups.owners("readers").queues.items() if readers and queue.topic == topic
+    ]

@@ -104,7 +104,7 @@ def show(cluster: Cluster, group: str, as_json: bool) -> None:
         "members": number(len(state.members)) if state.members else "none is online",
         "model": state.message_model.value if state.message_model else "unknown while nobody is online",
         "reads": ", ".join(f"{topic} ({text})" for topic, text in reads.items()) or "unknown while nobody is online",
-        "lag": f"{number(lag.messages)} messages, {span(lag.time_ms)}" if lag.queues else "it has read nothing yet",
+        "lag": _behind(lag) if lag.queues else "it has read nothing yet",
     }
     for broker, config in configs.items():
         facts[f"on {broker}"] = (
@@ -133,7 +133,7 @@ def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) 
         return
     show_rows(rows, _LAG, as_json=False, empty=f"Group {group} has read nothing yet.")
     if rows:
-        tell(f"\nGroup {group} is behind by: {number(lag.messages)} messages, {span(lag.time_ms)}.")
+        tell(f"\nGroup {group} is behind by: {_behind(lag)}.")
 
 
 @group_commands.command("members")
@@ -326,6 +326,11 @@ def _lag_total(lag: "GroupLag") -> dict[str, Any]:
         "lost": sum(each.lost for each in lag.queues),
         "read_per_s": lag.per_s,
     }
+
+
+def _behind(lag: "GroupLag") -> str:
+    messages = "unknown messages" if lag.messages is None else count(lag.messages, "message")
+    return f"{messages}, {span(lag.time_ms)}"
 
 
 def _member_row(member: "Member", owners: "Owners") -> dict[str, Any]:
