@@ -195,17 +195,7 @@ class Replay:
             ext["tranStateTableOffset"] = str(agreement.own[HALF].ours(int(ext["tranStateTableOffset"])))
         if command.code == RequestCode.RECALL_MESSAGE:
             ext["recallHandle"] = self._handles.get(ext["recallHandle"], ext["recallHandle"])
-        return Command(
-            command.code,
-            ext if command.ext is not None else None,
-            command.body,
-            command.remark,
-            command.flag,
-            command.opaque,
-            command.version,
-            command.language,
-            command.encoding,
-        )
+        return replace(command, ext=None if command.ext is None else ext)
 
     async def _caller(self, frame: Captured) -> Caller:
         if frame.conn not in self._callers:

@@ -19,6 +19,8 @@ from pocketmq import Producer, PushConsumer, SendResult, StoredMessage
 
 WINDOW = 20
 """Messages of a sender that are on their way at the same time."""
+PAUSE_S = 0.05
+"""Before what failed is sent again."""
 
 
 def say(*lines: str) -> None:
@@ -67,7 +69,7 @@ def member(name_server: str, group: str, topic: str, work_ms: int, spin_s: float
 @click.argument("name_server")
 @click.argument("topic")
 def sender(name_server: str, topic: str) -> None:
-    with Producer(name_server, group="PG_sender", route_poll_ms=1_000) as producer:
+    with Producer(name_server, group="PG_sender", route_poll_ms=1_000, heartbeat_ms=1_000) as producer:
         say("ready")
         first = 0
         for line in sys.stdin:
@@ -87,6 +89,8 @@ def _send_until_stored(producer: Producer, topic: str, bodies: list[str]) -> Non
         stored = [body for body, future in sent.items() if future.exception() is None]
         say(*stored)
         left = [body for body in left if body not in stored]
+        if left:
+            sleep(PAUSE_S)
 
 
 @main.command()

@@ -2,10 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic
@@ -33,6 +34,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                process_group=0,
             )
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -54,15 +56,17 @@ class Child:
         return self._ended()
 
     def kill(self) -> int:
-        """By SIGKILL. Everything that it said before is in `said` afterwards."""
-        self._process.kill()
+        """By SIGKILL, with its forks. Everything that it said before is in `said` afterwards."""
+        if self.code is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
         return self._ended()
 
     def close(self) -> None:
-        self.kill()
+        """After its end."""
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
-            stream.close()
+            with suppress(BrokenPipeError):  # it was told something that it did not live to hear
+                stream.close()
 
     def _ended(self) -> int:
         code = self._process.wait(PATIENCE_S)
@@ -127,5 +131,7 @@ def processes(folder: Path) -> Iterator[Children]:
     try:
         yield children
     finally:
+        for child in children.all:
+            child.kill()
         for child in children.all:
             child.close()

@@ -1,6 +1,6 @@
 """A storm of processes: members of a group join, leave and are killed by SIGKILL while another process sends.
 
-python -m tests.client.storm --messages 100000        about two minutes
+python -m tests.client.storm --messages 100000        about a minute
 
 Every message that a broker confirmed is handled. Some are handled twice: those that a member had done when it was killed, but
 had not told the broker of, and those that were on their way to a queue's old owner when it got a new one.
