@@ -2,7 +2,7 @@
 
 python -m tests.client.storm --messages 100000        about a minute
 
-Every message that a broker confirmed is handled. Some are handled twice: those that a member had done when it was killed, but
+Every message that a broker confirmed is handled. Some may be handled twice: those that a member had done when it was killed, but
 had not told the broker of, and those that were on their way to a queue's old owner when it got a new one.
 """
 
@@ -69,8 +69,7 @@ class Storm:
             self._join()
         self._children.until_ready(sender, *self._members)
         for wave in _waves(messages):
-            sender.tell(wave)
-            self._rage(wave)
+            self._rage(sender, wave)
         self._children.until(lambda: len(sender.said) == messages + 1, "the confirmation of every message")
         assert sender.leave() == 0
         sent = set(sender.said[1:])
@@ -79,11 +78,16 @@ class Storm:
             assert member.leave() == 0
         return Outcome(sent, self._handled(), self._killed, self._left)
 
-    def _rage(self, wave: int) -> None:
-        """Somebody ends when a part of this wave is handled, at a moment that nobody chose."""
-        before = self._calls()
-        part = self._dice.randint(1, max(wave // 3, 1))
-        self._children.until(lambda: self._calls() >= before + part, "a part of a wave")
+    def _rage(self, sender: Child, wave: int) -> None:
+        """Somebody ends when a part of this wave is handled, and somebody else joins."""
+        part = self._calls() + self._dice.randint(1, max(wave // 3, 1))
+        sender.tell(wave)
+        self._children.until(lambda: self._calls() >= part, "a part of a wave")
+        self._end_somebody()
+        self._children.until_ready(self._join())
+
+    def _end_somebody(self) -> None:
+        """In the middle of its work."""
         victim = self._members.pop(self._dice.randrange(len(self._members)))
         if self._dice.random() < 0.6:
             victim.kill()
@@ -91,7 +95,6 @@ class Storm:
         else:
             assert victim.leave() == 0, victim.log.read_text()
             self._left += 1
-        self._children.until_ready(self._join())
 
     def _join(self) -> Child:
         member = self._children.client("member", self._name_server, GROUP, TOPIC)
