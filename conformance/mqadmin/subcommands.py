@@ -25,7 +25,11 @@ ONCE: Final = ("queryCq",)
 
 _NEW_TOPICS: Final = "rmq_sys_|RMQ_SYS_TRANS_OP_HALF_TOPIC"
 PURPOSES: Final = (
-    Purpose("there are no users and no access rules", "(User|Acl|AclConfig)( |$)", "CODE: [13] |RemotingTimeout"),
+    Purpose(
+        "accounts are in a file that is read at the start: requests that manage users and rules are not served",
+        "(User|Acl|AclConfig)( |$)",
+        "CODE: [13] |RemotingTimeout",
+    ),
     Purpose("settings that mean nothing here are not told", "get(Broker|Namesrv)Config", "."),
     Purpose("brokers have no epochs: they are not elected", "getBrokerEpoch", "CODE: [13] "),
     Purpose("reading old messages is not throttled", "ColdData", "."),
