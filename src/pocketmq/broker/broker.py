@@ -17,7 +17,6 @@ from typing import Self
 from msgspec.structs import replace
 
 from pocketmq.broker.parts import BrokerParts
-from pocketmq.broker.repeating import Repeating
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.stats import SAMPLE_SECONDS
 from pocketmq.clock import Clock, SystemClock
@@ -28,6 +27,7 @@ from pocketmq.net.address import Address
 from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network, TcpNetwork
 from pocketmq.net.peer import PeerSettings
+from pocketmq.net.repeating import Repeating
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
 from pocketmq.net.tls import ServerTls
 
@@ -155,16 +155,21 @@ class Broker:
     def _works(self) -> list[Repeating]:
         parts, settings = self.parts, self.settings
         return [
-            Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all),
-            Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all),
-            Repeating("saving progress", settings.progress_save_interval_ms / 1000, self._save_progress),
-            Repeating("saving offsets", settings.save_interval_ms / 1000, parts.snapshots.save_changed),
-            Repeating("looking for silent clients", settings.expiry_scan_ms / 1000, parts.clients.expire),
+            Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all, log),
+            Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all, log),
+            Repeating("saving progress", settings.progress_save_interval_ms / 1000, self._save_progress, log),
+            Repeating("saving offsets", settings.save_interval_ms / 1000, parts.snapshots.save_changed, log),
+            Repeating("looking for silent clients", settings.expiry_scan_ms / 1000, parts.clients.expire, log),
             Repeating(
-                "asking about transactions", settings.transaction.check_interval_ms / 1000, parts.transactions.check
+                "asking about transactions",
+                settings.transaction.check_interval_ms / 1000,
+                parts.transactions.check,
+                log,
             ),
-            Repeating("noting decided transactions", settings.transaction.op_batch_ms / 1000, parts.transactions.note),
-            Repeating("sampling statistics", SAMPLE_SECONDS, self._sample),
+            Repeating(
+                "noting decided transactions", settings.transaction.op_batch_ms / 1000, parts.transactions.note, log
+            ),
+            Repeating("sampling statistics", SAMPLE_SECONDS, self._sample, log),
         ]
 
     def _sample(self) -> None:

@@ -25,12 +25,12 @@ from pocketmq.client.listener import Listener
 from pocketmq.client.listeners import Listeners, Submit
 from pocketmq.client.offsets import Offsets
 from pocketmq.client.owned_queue import OwnedQueue
-from pocketmq.client.rounds import Round
 from pocketmq.client.send_backs import LOCAL_RETRY_SECONDS, OVERDUE_LEVEL
 from pocketmq.client.sending_back import SendBacks
 from pocketmq.clock import Clock
 from pocketmq.errors import UsageError
 from pocketmq.model.message import StoredMessage
+from pocketmq.net.repeating import Repeating
 
 log = logging.getLogger("pocketmq.client")
 
@@ -74,8 +74,8 @@ class ConcurrentListening:
         self._tasks: set[asyncio.Task[None]] = set()
         self._mean_s: float | None = None
         self._rounds = (
-            Round("looking after listeners", LOOK_S, self._look),
-            Round("clean-up of overdue messages", min(CLEAN_UP_S, timeout_s), self._clean_up),
+            Repeating("looking after listeners", LOOK_S, self._look, log),
+            Repeating("clean-up of overdue messages", min(CLEAN_UP_S, timeout_s), self._clean_up, log),
         )
 
     # its life

@@ -8,6 +8,7 @@ It lives on one loop: the one on which it is started. What brokers ask of its gr
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 from pocketmq.client.assignment import Assignment
@@ -23,7 +24,6 @@ from pocketmq.client.pull_loop import PullLoops, PullWishes
 from pocketmq.client.pulling import Pulling
 from pocketmq.client.queue_locks import QueueLocks
 from pocketmq.client.rebalance import OnShared, Rebalance
-from pocketmq.client.rounds import Round
 from pocketmq.client.running_info import running_info
 from pocketmq.client.shares import All, ByStrategy, Shares
 from pocketmq.client.subscriptions import SubscriptionTable
@@ -32,6 +32,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName, parse_topic, wrap
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
+from pocketmq.net.repeating import Repeating
 from pocketmq.protocol.bodies.groups import CheckClientConfig
 from pocketmq.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from pocketmq.protocol.bodies.offsets import ResetOffsets
@@ -42,7 +43,7 @@ log = logging.getLogger("pocketmq.client")
 FIRST_PERSIST_S = 10.0
 
 
-class GroupMember:
+class GroupMember(ABC):
     """Base of the members that push and lite pull consumers are made of."""
 
     consume_type: ConsumeType
@@ -67,7 +68,7 @@ class GroupMember:
         self._started_ms = 0
         self._is_running = False
         self._on_shared: OnShared | None = None
-        self._rounds: list[Round] = []
+        self._rounds: list[Repeating] = []
         self._instance: Instance
         self._offsets: Offsets
         self._assignment: Assignment
@@ -76,17 +77,17 @@ class GroupMember:
 
     # what the kinds of members do differently
 
-    def _pulling(self) -> Pulling:
-        raise NotImplementedError
+    @abstractmethod
+    def _pulling(self) -> Pulling: ...
 
-    def _pull_wishes(self) -> PullWishes:
-        raise NotImplementedError
+    @abstractmethod
+    def _pull_wishes(self) -> PullWishes: ...
 
+    @abstractmethod
     def _arrived(self, owned: OwnedQueue) -> None:
         """Messages wait in `owned`."""
-        raise NotImplementedError
 
-    def _leaving(self, owned: OwnedQueue) -> None:
+    def _leaving(self, owned: OwnedQueue) -> None:  # noqa: B027 not every kind has something to note
         """A queue is lost, and its offset is about to be kept: the last chance to note it."""
 
     def _locks(self) -> QueueLocks | None:
@@ -97,7 +98,7 @@ class GroupMember:
             return All()
         return ByStrategy(self._instance, self._group, self._settings.strategy)
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> None:  # noqa: B027 not every kind has other parts
         """The parts above are there; make the others."""
 
     # its life
@@ -119,10 +120,14 @@ class GroupMember:
         self._started_ms = self._clock.now_ms()
         await self._instance.heartbeats.say_to_all(self._instance.brokers)
         self._rounds += [
-            Round(
-                "keeping offsets", self._settings.persist_ms / 1000, self._assignment.persist, first_s=FIRST_PERSIST_S
+            Repeating(
+                "keeping offsets",
+                self._settings.persist_ms / 1000,
+                self._assignment.persist,
+                log,
+                first_s=FIRST_PERSIST_S,
             ),
-            Round("sampling of consumption", SAMPLE_S, self._sample),
+            Repeating("sampling of consumption", SAMPLE_S, self._sample, log),
         ]
         for each in self._rounds:
             each.start()

@@ -28,7 +28,6 @@ from pocketmq.client.links import STREAM_MARKS, Links
 from pocketmq.client.members import ConsumerMember, Members, ProducerMember
 from pocketmq.client.name_servers import NameServers, parse_name_servers
 from pocketmq.client.replies import WaitingReplies
-from pocketmq.client.rounds import Round
 from pocketmq.client.routes import Routes, TopicRoute
 from pocketmq.client.serving import BrokerRequests
 from pocketmq.client.settings import ClientSettings
@@ -40,6 +39,7 @@ from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network, TcpNetwork
 from pocketmq.net.peer import PeerSettings
 from pocketmq.net.pool import Pool, PoolSettings
+from pocketmq.net.repeating import Repeating
 from pocketmq.net.tls import client_context
 
 log = logging.getLogger("pocketmq.client")
@@ -93,8 +93,8 @@ class Instance:
             idle_polls=settings.idle_route_polls,
         )
         self._rounds = (
-            Round("route polling", settings.route_poll_ms / 1000, self.routes.poll),
-            Round("heartbeats", settings.heartbeat_ms / 1000, self._say_heartbeats, first_s=FIRST_HEARTBEAT_S),
+            Repeating("route polling", settings.route_poll_ms / 1000, self.routes.poll, log),
+            Repeating("heartbeats", settings.heartbeat_ms / 1000, self._say_heartbeats, log, first_s=FIRST_HEARTBEAT_S),
         )
 
     @classmethod

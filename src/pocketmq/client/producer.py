@@ -26,7 +26,6 @@ from pocketmq.client.queue_choice import Wish, wish_for
 from pocketmq.client.requests import Requests
 from pocketmq.client.results import SendResult
 from pocketmq.client.room import Room
-from pocketmq.client.rounds import Round
 from pocketmq.client.selectors import QueueSelector
 from pocketmq.client.sending import Sender
 from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP, ProducerOptions, ProducerSettings, settings_of
@@ -39,6 +38,7 @@ from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.peer import Peer
+from pocketmq.net.repeating import Repeating
 from pocketmq.protocol.api.sending import RecallMessage
 from pocketmq.protocol.api.transactions import CheckTransactionState
 from pocketmq.protocol.recall_handle import RecallHandle
@@ -91,7 +91,7 @@ class AsyncProducer:
         self._bulk: Bulk
         self._requests: Requests
         self._transactions: Transactions
-        self._probing: Round
+        self._probing: Repeating
 
     # its life
 
@@ -108,7 +108,7 @@ class AsyncProducer:
         self._bulk = Bulk(settings, self.packer, sender)
         self._requests = Requests(instance, sender, self.packer, settings)
         self._transactions = Transactions(instance, sender, self.packer, settings, self._hooks, self._check)
-        self._probing = Round("probing of brokers", PROBE_SECONDS, sender.probe)
+        self._probing = Repeating("probing of brokers", PROBE_SECONDS, sender.probe, log)
         if settings.avoid_slow_brokers:
             self._probing.start()
         if self._tracer is not None:

@@ -27,13 +27,13 @@ from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_loop import PullWishes
 from pocketmq.client.pulling import Pulling
 from pocketmq.client.queue_locks import FIRST_RENEWAL_S, RENEW_S, QueueLocks
-from pocketmq.client.rounds import Round
 from pocketmq.client.sending_back import SendBacks
 from pocketmq.client.tracing import Traced, Tracer
 from pocketmq.errors import ServerFailed, UsageError
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
+from pocketmq.net.repeating import Repeating
 from pocketmq.protocol.bodies.heartbeat import ConsumeType
 from pocketmq.protocol.bodies.running_info import ConsumeOutcome, DirectConsumption
 
@@ -121,7 +121,9 @@ class PushMember(GroupMember):
                 suspend_ms=settings.suspend_ms,
             )
             if self._queue_locks is not None:
-                self._rounds.append(Round("renewing of locks", RENEW_S, self._renew_locks, first_s=FIRST_RENEWAL_S))
+                self._rounds.append(
+                    Repeating("renewing of locks", RENEW_S, self._renew_locks, log, first_s=FIRST_RENEWAL_S)
+                )
         else:
             self._listening = ConcurrentListening(
                 self._clock,

@@ -16,7 +16,6 @@ from pocketmq.client.instance import Instance, Surroundings
 from pocketmq.client.outgoing import Packer
 from pocketmq.client.results import SendResult, split_result
 from pocketmq.client.room import Room
-from pocketmq.client.rounds import Round
 from pocketmq.client.sending import Sender
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.trace_batches import TraceBatches, TraceContext
@@ -28,6 +27,7 @@ from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import UniqueIds
 from pocketmq.model.names import MAX_GROUP_CHARS
 from pocketmq.net.peer import Peer
+from pocketmq.net.repeating import Repeating
 from pocketmq.protocol.api.transactions import CheckTransactionState
 from pocketmq.protocol.trace_text import (
     Decision,
@@ -86,7 +86,7 @@ class Tracer(Hooks):
         self._batches = TraceBatches(self._clock.monotonic(), max_waiting=settings.max_waiting_traces)
         self._instance: Instance | None = None
         self._ids: UniqueIds | None = None
-        self._round = Round("tracing", LOOK_S, self._send_due)
+        self._round = Repeating("tracing", LOOK_S, self._send_due, log)
         self._complaint = ""
 
     @property

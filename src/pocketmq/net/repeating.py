@@ -7,15 +7,26 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-log = logging.getLogger("pocketmq.broker")
-
 
 class Repeating:
-    """`work` is a plain function or a coroutine function; its next run begins `interval_s` after the last one ended."""
+    """`work` is a plain function or a coroutine function; its next run begins `interval_s` after the last one ended.
 
-    def __init__(self, what: str, interval_s: float, work: Callable[[], Awaitable[None] | None]) -> None:
+    The first one begins `first_s` after the start, `interval_s` unless told otherwise. Failures are told to `log`.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        interval_s: float,
+        work: Callable[[], Awaitable[None] | None],
+        log: logging.Logger,
+        *,
+        first_s: float | None = None,
+    ) -> None:
         self._what = what
         self._work = work
+        self._log = log
+        self._first_s = interval_s if first_s is None else first_s
         self._complaint = ""
         self._task: asyncio.Task[None] | None = None
         self.interval_s = interval_s
@@ -41,13 +52,14 @@ class Repeating:
             complaint = f"{type(error).__name__}: {error}"
             if complaint != self._complaint:
                 self._complaint = complaint
-                log.error("%s failed, and is tried again every %s s", self._what, self.interval_s, exc_info=error)
+                self._log.error("%s failed, and is tried again every %s s", self._what, self.interval_s, exc_info=error)
         else:
             if self._complaint:
                 self._complaint = ""
-                log.info("%s works again", self._what)
+                self._log.info("%s works again", self._what)
 
     async def _repeat(self) -> None:
+        await asyncio.sleep(self._first_s)
         while True:
-            await asyncio.sleep(self.interval_s)
             await self.run_once()
+            await asyncio.sleep(self.interval_s)

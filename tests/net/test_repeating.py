@@ -5,11 +5,12 @@ import logging
 
 import pytest
 
-from pocketmq.broker.repeating import Repeating
 from pocketmq.errors import StoreFull
+from pocketmq.net.repeating import Repeating
 from pocketmq.testing import run
 
 BROKER_LOG = "pocketmq.broker"
+log = logging.getLogger(BROKER_LOG)
 
 
 class Work:
@@ -33,7 +34,7 @@ class Work:
 def test_the_first_run_comes_after_an_interval_and_the_next_an_interval_after_its_end() -> None:
     async def main() -> None:
         work = Work(takes_s=2)
-        repeating = Repeating("working", 5, work.run)
+        repeating = Repeating("working", 5, work.run, log)
 
         repeating.start()
         await asyncio.sleep(20)
@@ -48,7 +49,7 @@ def test_the_first_run_comes_after_an_interval_and_the_next_an_interval_after_it
 def test_plain_functions_come_round_as_well() -> None:
     async def main() -> None:
         times: list[float] = []
-        repeating = Repeating("working", 1, lambda: times.append(asyncio.get_running_loop().time()))
+        repeating = Repeating("working", 1, lambda: times.append(asyncio.get_running_loop().time()), log)
 
         repeating.start()
         await asyncio.sleep(3.5)
@@ -63,7 +64,7 @@ def test_a_run_that_fails_is_told_once_and_the_next_comes_at_its_time(caplog: py
     async def main() -> None:
         work = Work()
         work.failures = [StoreFull("no space"), StoreFull("no space"), StoreFull("no space at all")]
-        repeating = Repeating("saving offsets", 1, work.run)
+        repeating = Repeating("saving offsets", 1, work.run, log)
 
         repeating.start()
         await asyncio.sleep(5.5)
@@ -85,7 +86,7 @@ def test_a_run_that_fails_is_told_once_and_the_next_comes_at_its_time(caplog: py
 def test_a_run_that_is_under_way_ends_with_the_stop() -> None:
     async def main() -> None:
         work = Work(takes_s=100)
-        repeating = Repeating("working", 1, work.run)
+        repeating = Repeating("working", 1, work.run, log)
         repeating.start()
         await asyncio.sleep(10)
 
@@ -109,7 +110,7 @@ def test_stopping_waits_for_what_a_run_still_has_to_do() -> None:
                 await asyncio.sleep(1)
                 tidied.append("done")
 
-        repeating = Repeating("working", 1, work)
+        repeating = Repeating("working", 1, work, log)
         repeating.start()
         await asyncio.sleep(2)
 
@@ -122,7 +123,7 @@ def test_stopping_waits_for_what_a_run_still_has_to_do() -> None:
 
 def test_stopping_is_harmless_before_the_start_and_when_done_twice() -> None:
     async def main() -> None:
-        repeating = Repeating("working", 1, lambda: None)
+        repeating = Repeating("working", 1, lambda: None, log)
 
         await repeating.stop()
         repeating.start()
@@ -142,7 +143,7 @@ def test_who_gives_up_waiting_for_the_stop_hears_of_it() -> None:
             finally:
                 await asyncio.sleep(50)
 
-        repeating = Repeating("working", 1, work)
+        repeating = Repeating("working", 1, work, log)
         repeating.start()
         await asyncio.sleep(2)
 
