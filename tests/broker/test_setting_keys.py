@@ -132,7 +132,7 @@ def test_no_key_is_in_two_groups() -> None:
 
 WITHOUT_A_KEY = """
 open_to_the_network_without_authentication drain_s linger_s delay_poll_ms expiry_scan_ms hold_check_ms tick_ms
-flow.sweep_interval_ms flow.turn_budget_ms transaction.max_run_ms store.checkpoint_interval_ms store.close_timeout_ms
+metrics.max_connections metrics.request_s flow.sweep_interval_ms flow.turn_budget_ms transaction.max_run_ms store.checkpoint_interval_ms store.close_timeout_ms
 store.index_backlog_bytes store.memory_bytes store.resume_interval_ms store.retry_ms
 """
 

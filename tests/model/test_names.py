@@ -14,6 +14,7 @@ from pocketmq.model.names import (
     is_retry,
     is_system_group,
     is_system_topic,
+    parse_broker,
     parse_group,
     parse_topic,
     reply_topic,
@@ -56,6 +57,14 @@ def test_a_topic_that_carries_a_groups_name_may_be_longer(prefix: str) -> None:
     longest = prefix + "x" * (255 - len(prefix))
 
     assert parse_topic(longest) == longest
+
+
+def test_a_broker_may_be_named_after_its_machine_room() -> None:
+    assert parse_broker("broker-a") == "broker-a"
+    assert parse_broker("room@broker-a") == "room@broker-a"
+    for wrong in ("@broker-a", "room@", "a@b@c", "a/b@c"):
+        with pytest.raises(InvalidName, match="broker name"):
+            parse_broker(wrong)
 
 
 def test_a_group_name_has_at_most_120_characters() -> None:

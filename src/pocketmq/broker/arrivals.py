@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from pocketmq.broker.filters import EVERYTHING, Filter
+from pocketmq.model.durations import Durations
 from pocketmq.protocol.record import properties_start
-from pocketmq.store.message_store import Arrival
+from pocketmq.store.entered import Arrival
 
 QueueKey = tuple[str, int]
 """Topic and queue id."""
@@ -66,6 +67,8 @@ class Arrivals:
         self.count = 0
         self.calls = 0
         """How often readers were woken by something else than a message."""
+        self.times = Durations()
+        """How long each pull was held."""
 
     def __len__(self) -> int:
         """How many pulls wait."""
@@ -79,6 +82,7 @@ class Arrivals:
     async def wait(self, topic: str, queue_id: int, wanted: Filter, seconds: float) -> None:
         """Return when there may be something to read, or when the time is over. What is there already wakes nobody."""
         held = _Held(wanted, seconds)
+        began = held.deadline - seconds
         key = topic, queue_id
         self._held.setdefault(key, set()).add(held)
         self.count += 1
@@ -86,6 +90,7 @@ class Arrivals:
             await held.woken
         finally:
             held.timer.cancel()
+            self.times.note(held.woken.get_loop().time() - began)
             self.count -= 1
             waiting = self._held[key]
             waiting.discard(held)

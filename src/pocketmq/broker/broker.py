@@ -16,12 +16,15 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from pocketmq.broker.metrics.broker_metrics import BrokerMetrics
 from pocketmq.broker.parts import BrokerParts
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.stats import SAMPLE_SECONDS
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import ListenFailed, WrongState
 from pocketmq.files import DiskFiles, Files
+from pocketmq.metrics.families import Family
+from pocketmq.metrics.page import Look, MetricsPage
 from pocketmq.net.accepting import AcceptSettings
 from pocketmq.net.address import Address
 from pocketmq.net.line import LineSettings
@@ -48,7 +51,9 @@ class Broker:
         clock: Clock | None = None,
         network: Network | None = None,
         files: Files | None = None,
+        metrics_beside: Look | None = None,
     ) -> None:
+        """`metrics_beside` are those of somebody else that are told on the same page."""
         self.settings = settings or BrokerSettings()
         self._clock = clock or SystemClock()
         self._network = network
@@ -57,6 +62,8 @@ class Broker:
         self._parts: BrokerParts | None = None
         self._server: Server | None = None
         self._vip_server: Server | None = None
+        self._metrics_beside = metrics_beside
+        self._metrics_page: MetricsPage | None = None
         self._repeating: list[Repeating] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._changing = asyncio.Lock()
@@ -71,6 +78,11 @@ class Broker:
     def advertised_address(self) -> Address:
         """Where clients are told to find it."""
         return self.parts.registration.address
+
+    @property
+    def metrics_address(self) -> Address | None:
+        """Where its metrics are; None when nobody asked for them."""
+        return None if self._metrics_page is None else self._metrics_page.address
 
     @property
     def counters(self) -> ServerCounters:
@@ -101,6 +113,7 @@ class Broker:
             try:
                 self._tick()
                 await self._listen(parts)
+                await self._open_metrics_page(parts)
                 await parts.registration.start(self.address)
                 self._repeating = self._works()
                 for work in self._repeating:
@@ -144,6 +157,23 @@ class Broker:
             log.info("clients that use the VIP channel cannot send: %s", error)
             return
         self._vip_server = server
+
+    async def _open_metrics_page(self, parts: BrokerParts) -> None:
+        if not self.settings.metrics.enabled:
+            return
+        looks: list[Look] = [BrokerMetrics(parts, self._files, lambda: self.counters).look]
+        looks += [self._metrics_beside] if self._metrics_beside else []
+
+        async def look() -> list[Family]:
+            return [family for one in looks for family in await one()]
+
+        page = MetricsPage(self.settings.metrics, look, network=self._network)
+        await page.start()
+        self._metrics_page = page
+
+    async def _close_metrics_page(self) -> None:
+        if self._metrics_page is not None:
+            await self._metrics_page.stop()
 
     async def _save_progress(self) -> None:
         """Progress is saved as far as the log is synced, so it is synced first."""
@@ -202,6 +232,7 @@ class Broker:
     async def _end(self, parts: BrokerParts) -> None:
         steps: tuple[Callable[[], Awaitable[None] | None], ...] = (
             self._stop_works,
+            self._close_metrics_page,
             self._stop_serving,
             parts.registration.stop,
             parts.transactions.stop,

@@ -144,10 +144,9 @@ _BY_REASON: Final[dict[str, str]] = {
         estimateAccumulation maxStatsIdleTimeInMinutes sampleCountThreshold sampleSteps transactionMetricFlushInterval
         commercialBaseCount commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount
         commercialTransCount""",
-    "the broker exports no metrics by itself": """
+    "metrics are on a page for Prometheus, and are pushed nowhere": """
         metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
-        metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-        metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort""",
+        metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit""",
     "the log is written to the error stream": "isolateLogEnable printChannelGroups printChannelGroupsMinNum",
 }
 

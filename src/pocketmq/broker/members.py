@@ -12,7 +12,7 @@ Consumers and producers expire alike. A connection is closed when nothing that i
 soon as one of its groups has expired: a client may have given up that one only.
 """
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from pocketmq.broker.client_info import ClientInfo
@@ -165,6 +165,10 @@ class Members:
     def __len__(self) -> int:
         """How many consumer groups have members."""
         return len(self._groups)
+
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        """The groups that have members."""
+        return iter(self._groups.values())
 
     def group(self, name: str) -> ConsumerGroup | None:
         """The group as its members made it; None when it has none."""

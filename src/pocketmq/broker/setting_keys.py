@@ -15,6 +15,7 @@ from pocketmq.access import setting_keys as access
 from pocketmq.broker.keys_without_effect import WITHOUT_EFFECT
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.errors import InvalidSetting
+from pocketmq.metrics import settings as metrics
 from pocketmq.model.delay import DelayLevels
 from pocketmq.model.setting_keys import (
     NUMBER,
@@ -120,6 +121,7 @@ _AT_START: Final[dict[str, Key]] = {
     "registerBrokerTimeoutMills": Key("register_timeout_ms", NUMBER),
     # who may talk to it, and as whom it talks to name servers
     **access.KEYS,
+    **metrics.KEYS,
     "innerClientAuthenticationCredentials": Key("credentials", _CREDENTIALS),
     "useTLS": Key("name_server_tls.enabled", SWITCH),
     "tls.client.trustCertPath": Key("name_server_tls.ca", PATH),

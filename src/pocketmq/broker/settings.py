@@ -7,8 +7,9 @@ import msgspec
 from pocketmq.access.door import check_door
 from pocketmq.access.refusals import AuthenticationSettings
 from pocketmq.errors import InvalidSetting
+from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.model.flags import Perm
-from pocketmq.model.names import parse_topic
+from pocketmq.model.names import parse_broker, parse_topic
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles
 from pocketmq.protocol.signing import Credentials
@@ -164,6 +165,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tick_ms: int = 10
     """How often the store gets its turn for what is due."""
 
+    metrics: MetricsSettings = MetricsSettings()
     flow: FlowSettings = FlowSettings()
     transaction: TransactionSettings = TransactionSettings()
     timer: TimerSettings = TimerSettings()
@@ -184,8 +186,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _require_positive("broker", self, may_be_zero=("port", "broker_id", "permission"))
-        for name in (self.cluster, self.broker_name):
-            parse_topic(name)  # both are names of topics too
+        parse_topic(self.cluster)  # both are names of topics too
+        parse_broker(self.broker_name)
         if self.permission & ~Perm.READ_WRITE:
             raise InvalidSetting(
                 f"permission {self.permission} is none; 2 is write, 4 is read, 6 is both, 0 is neither"
@@ -198,6 +200,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             is_open=self.open_to_the_network_without_authentication,
             danger="broker may read, send and administrate",
         )
+        if self.metrics.enabled:
+            check_door(
+                self.metrics.address,
+                has_accounts=bool(self.accounts),
+                is_open=self.open_to_the_network_without_authentication,
+                danger="broker's metrics may read the names of all topics and groups",
+            )
 
     @property
     def address(self) -> Address:

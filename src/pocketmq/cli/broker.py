@@ -13,11 +13,23 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
 from pocketmq.cli.access_options import accounts_option, tls_options
-from pocketmq.cli.ready import access_facts, access_words, flush_words, show_banner, show_json
-from pocketmq.cli.running import end_of_input, log_to_stderr, run_until_stopped
+from pocketmq.cli.log_lines import log_format_option
+from pocketmq.cli.metrics_options import metrics_port_option
+from pocketmq.cli.ready import (
+    access_facts,
+    access_words,
+    flush_words,
+    metrics_facts,
+    metrics_words,
+    show_banner,
+    show_json,
+)
+from pocketmq.cli.running import log_to_stderr, run_until_stopped
 from pocketmq.errors import BodyError, InvalidSetting, UsageError
 from pocketmq.files import DiskFiles
 from pocketmq.net.address import LARGEST_PORT
+from pocketmq.net.end_of_input import end_of_input
+from pocketmq.net.end_of_input import end_of_input
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import FlushMode, StoreSettings
@@ -101,7 +113,9 @@ advertise_option = click.option(
     metavar="FILE",
     help="Reach name servers by TLS, with certificates that this one signed.",
 )
+@metrics_port_option
 @click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
+@log_format_option
 @click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
 @click.option(
     "--until-end-of-input",
@@ -127,7 +141,9 @@ def broker(
     tls_mode: str | None,
     namesrv_tls: bool,
     namesrv_ca: Path | None,
+    metrics_port: int | None,
     is_open: bool,
+    log_format: str,
     as_json: bool,
     until_end_of_input: bool,
 ) -> None:
@@ -152,10 +168,13 @@ def broker(
         "tls.server.mode": tls_mode,
         "useTLS": "true" if namesrv_tls or namesrv_ca else None,
         "tls.client.trustCertPath": _text(namesrv_ca),
+        "metricsExporterType": None if metrics_port is None else "PROM",
+        "metricsPromExporterPort": None if metrics_port is None else str(metrics_port),
+        "metricsPromExporterHost": None if metrics_port is None else host,
     }
     told = settings_given(given) | {key: text for key, text in options.items() if text is not None}
     settings = _registering_as(register_as, _settings(config, told, is_open=is_open))
-    log_to_stderr(settings.broker_name)
+    log_to_stderr(log_format, settings.broker_name)
     run_until_stopped(
         Broker(settings),
         _show_json if as_json else _show_banner,
@@ -234,6 +253,7 @@ def _show_banner(broker: Broker) -> None:
             "data": str(settings.store.folder),
             "flush": flush_words(settings.store.flush),
             "topics": "created by sending to them" if settings.auto_create_topic else "have to be created first",
+            **metrics_words(broker.metrics_address),
             **access_words(broker.address, settings.accounts, settings.tls),
         },
     )
@@ -258,6 +278,7 @@ def _show_json(broker: Broker) -> None:
             "name_servers": [str(address) for address in settings.name_servers],
             "data": str(settings.store.folder),
             "flush": settings.store.flush,
+            **metrics_facts(broker.metrics_address),
             **access_facts(broker.address, settings.accounts, settings.tls),
         },
     )

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pocketmq import __version__
 from pocketmq.cli.screen import screen
+from pocketmq.metrics.page import PATH as METRICS_PATH
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles, TlsMode
 from pocketmq.store.settings import FlushMode
@@ -48,6 +49,16 @@ def access_facts(address: Address, accounts: Path | None, tls: ServerTlsFiles) -
         "accounts": accounts and str(accounts),
         "tls": tls.in_use.value,
     }
+
+
+def metrics_words(address: Address | str | None) -> dict[str, str]:
+    """Where the metrics are, if anybody asked for them."""
+    return {} if address is None else {"metrics": f"http://{address}{METRICS_PATH}"}
+
+
+def metrics_facts(address: Address | str | None) -> dict[str, Any]:
+    """The same for scripts."""
+    return {"metrics": metrics_words(address).get("metrics")}
 
 
 def _tls_words(tls: ServerTlsFiles) -> str:

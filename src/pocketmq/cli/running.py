@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
+from pocketmq.cli.log_lines import log_formatter
 from pocketmq.net.loops import new_loop
 
 P = TypeVar("P")
@@ -15,10 +15,11 @@ P = TypeVar("P")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def log_to_stderr(who: str = "") -> None:
+def log_to_stderr(form: str = "text", who: str = "") -> None:
     """Say on the error stream what happens, and who says it; the output stream is for results."""
-    name = who and f"{who} "
-    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)-7s {name}%(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_formatter(form, who))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def run_until_stopped(
@@ -29,21 +30,6 @@ def run_until_stopped(
     """Start `program`, tell `on_ready`, and stop it when a signal asks for it, or when `until` returns or fails."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_run(program, on_ready, until))
-
-
-async def end_of_input() -> None:
-    """Returns when the input stream ends: whoever started this program has gone, or has closed it."""
-    ended = asyncio.Event()
-
-    class Input(asyncio.Protocol):
-        def connection_lost(self, reason: Exception | None) -> None:
-            ended.set()
-
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(Input, sys.stdin)
-    try:
-        await ended.wait()
-    finally:
-        transport.close()
 
 
 async def _run(

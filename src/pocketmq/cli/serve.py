@@ -11,11 +11,15 @@ from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
 from pocketmq.cli.access_options import accounts_option, tls_options, with_tls
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, set_option, settings_given
 from pocketmq.cli.broker_processes import MOST_BROKERS, BrokerPlan, BrokerProcesses, broker_name
-from pocketmq.cli.ready import access_facts, access_words, flush_words, show_banner, show_json
+from pocketmq.cli.console import WithConsole, console_options, console_wishes
+from pocketmq.cli.log_lines import log_format_option
+from pocketmq.cli.metrics_options import metrics_port_option
+from pocketmq.cli.ready import access_facts, access_words, flush_words, metrics_facts, show_banner, show_json
 from pocketmq.cli.running import log_to_stderr, run_until_stopped
 from pocketmq.embedded.server import KV_CONFIG_PATH, LOG_SIZE_KEY, Server, check_keys, name_server_tls, registrar
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
+from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.nameserver.settings import DEFAULT_PORT as NAME_SERVER_PORT
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import LARGEST_PORT, Address
@@ -39,7 +43,9 @@ class Wishes(NamedTuple):
     settings: dict[str, str]
     accounts: Path | None
     tls: ServerTlsFiles
+    metrics_port: int | None
     is_open: bool
+    log_format: str
 
 
 @click.command()
@@ -89,7 +95,10 @@ class Wishes(NamedTuple):
 @set_option
 @accounts_option
 @tls_options
+@metrics_port_option
+@console_options
 @click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
+@log_format_option
 @click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
 def serve(
     host: str,
@@ -105,7 +114,13 @@ def serve(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     tls_mode: str | None,
+    metrics_port: int | None,
+    with_console: bool,
+    console_host: str,
+    console_port: int,
+    console_users: Path | None,
     is_open: bool,
+    log_format: str,
     as_json: bool,
 ) -> None:
     """Run a name server and a broker until ctrl-C or SIGTERM.
@@ -115,16 +130,24 @@ def serve(
     """
     settings = settings_given(given) | ({"brokerIP1": advertise} if advertise else {})
     tls = with_tls(ServerTlsFiles(), tls_cert, tls_key, tls_client_ca, tls_mode)
-    wishes = Wishes(host, namesrv_port, broker_port, folder, flush, settings, accounts, tls, is_open)
+    wishes = Wishes(
+        host, namesrv_port, broker_port, folder, flush, settings, accounts, tls, metrics_port, is_open, log_format
+    )
     show = _show_json if as_json else _show_banner
-    log_to_stderr()
+    beside = console_wishes(console_host, console_port, console_users, accounts, tls) if with_console else None
+    log_to_stderr(log_format)
     if count == 1:
-        run_until_stopped(_in_one_process(wishes), lambda server: show(wishes, server.name_server, _brokers_of(server)))
+        run_until_stopped(
+            WithConsole(_in_one_process(wishes), beside),
+            lambda both: show(wishes, both.running.name_server, _brokers_of(both.running), both.url),
+        )
     else:
         run_until_stopped(
-            _in_processes(wishes, count),
-            lambda processes: show(wishes, processes.name_server, [broker.ready for broker in processes.brokers]),
-            BrokerProcesses.until_one_ends,
+            WithConsole(_in_processes(wishes, count), beside),
+            lambda both: show(
+                wishes, both.running.name_server, [broker.ready for broker in both.running.brokers], both.url
+            ),
+            lambda both: both.running.until_one_ends(),
         )
 
 
@@ -138,6 +161,7 @@ def _in_one_process(wishes: Wishes) -> Server:
         settings=wishes.settings,
         accounts=wishes.accounts,
         tls=wishes.tls,
+        metrics_port=wishes.metrics_port,
         open_to_the_network_without_authentication=wishes.is_open,
     )
 
@@ -152,9 +176,17 @@ def _in_processes(wishes: Wishes, count: int) -> BrokerProcesses:
         kv_config_path=wishes.folder / KV_CONFIG_PATH,
         accounts=wishes.accounts,
         tls=wishes.tls,
+        metrics=_metrics(wishes),
         open_to_the_network_without_authentication=wishes.is_open,
     )
     return BrokerProcesses(name_server, [_plan(wishes, number) for number in range(count)])
+
+
+def _metrics(wishes: Wishes) -> MetricsSettings:
+    """Those of the name server; each broker has the next port."""
+    if wishes.metrics_port is None:
+        return MetricsSettings()
+    return MetricsSettings(enabled=True, host=wishes.host, port=wishes.metrics_port)
 
 
 def _plan(wishes: Wishes, number: int) -> BrokerPlan:
@@ -164,7 +196,9 @@ def _plan(wishes: Wishes, number: int) -> BrokerPlan:
     settings = {"autoCreateTopicEnable": "true"} | wishes.settings
     if find_log_file_bytes(DiskFiles(), folder) is None:
         settings.setdefault(LOG_SIZE_KEY, str(EMBEDDED_LOG_FILE_BYTES))
-    options = ["--host", wishes.host, "--port", str(port), "--flush", wishes.flush]
+    options = ["--host", wishes.host, "--port", str(port), "--flush", wishes.flush, "--log-format", wishes.log_format]
+    if wishes.metrics_port is not None:
+        options += ["--metrics-port", str(wishes.metrics_port and wishes.metrics_port + 1 + number)]
     options += [OPEN_FLAG] if wishes.is_open else []
     options += _access_options(wishes)
     for key, text in settings.items():
@@ -193,10 +227,17 @@ def _access_options(wishes: Wishes) -> list[str]:
 
 def _brokers_of(server: Server) -> list[dict[str, Any]]:
     settings = server.broker_settings
-    return [{"name": settings.broker_name, "address": server.broker_address, "data": str(settings.store.folder)}]
+    return [
+        {
+            "name": settings.broker_name,
+            "address": server.broker_address,
+            "data": str(settings.store.folder),
+            **metrics_facts(server.metrics_address),
+        }
+    ]
 
 
-def _show_banner(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]]) -> None:
+def _show_banner(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:
     show_banner(
         "PocketMQ",
         {
@@ -204,19 +245,27 @@ def _show_banner(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]]
             **{broker["name"]: broker["address"] for broker in brokers},
             "data": str(wishes.folder),
             "flush": flush_words(FlushMode(wishes.flush)),
+            **_metrics_rows(brokers),
+            **({"console": console} if console else {}),
             **access_words(Address(wishes.host, 0), wishes.accounts, wishes.tls),
         },
     )
 
 
-def _show_json(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]]) -> None:
+def _metrics_rows(brokers: list[dict[str, Any]]) -> dict[str, str]:
+    told = [broker["metrics"] for broker in brokers if broker["metrics"]]
+    return {"metrics": ", ".join(told)} if told else {}
+
+
+def _show_json(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:
     show_json(
         "serve",
         {
             "name_server": name_server,
-            "brokers": [{fact: broker[fact] for fact in ("name", "address", "data")} for broker in brokers],
+            "brokers": [{fact: broker[fact] for fact in ("name", "address", "data", "metrics")} for broker in brokers],
             "data": str(wishes.folder),
             "flush": wishes.flush,
+            "console": console,
             **access_facts(Address(wishes.host, 0), wishes.accounts, wishes.tls),
         },
     )

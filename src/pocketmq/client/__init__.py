@@ -41,6 +41,7 @@ from pocketmq.client.instance import Instance, Surroundings
 from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.metrics import ClientMetrics, MetricsInMemory
 from pocketmq.client.otel_metrics import OpenTelemetryMetrics
+from pocketmq.client.otel_tracing import OpenTelemetryTracing, context_of
 from pocketmq.client.producer import AsyncProducer
 from pocketmq.client.prometheus_metrics import PrometheusMetrics
 from pocketmq.client.pull_consumer import AsyncPullConsumer
@@ -80,6 +81,7 @@ __all__ = [
     "LitePullSettings",
     "MetricsInMemory",
     "OpenTelemetryMetrics",
+    "OpenTelemetryTracing",
     "PauseEvent",
     "Producer",
     "ProducerSettings",
@@ -102,4 +104,5 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "client_context",
+    "context_of",
 ]

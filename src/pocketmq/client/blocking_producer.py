@@ -17,7 +17,7 @@ from pocketmq.client.blocking import BlockingClient, refuse_in_a_loop
 from pocketmq.client.blocking_room import BlockingRoom
 from pocketmq.client.calling import is_async
 from pocketmq.client.direct_sends import DirectSends, Failed
-from pocketmq.client.hooks import Hooks
+from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.mailbox import Mailbox
 from pocketmq.client.message_options import MessageOptions, message_of
 from pocketmq.client.outgoing import Outgoing
@@ -62,6 +62,7 @@ class Producer(BlockingClient[AsyncProducer]):
         super().__init__(
             lambda: AsyncProducer(name_servers, check=check, listener=listener, hooks=hooks, **options), "producer"
         )
+        self.hooks = HookList(hooks)
         self._listener = listener
         self._room = BlockingRoom(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
         self._mailbox: Mailbox[_Handed]
@@ -97,7 +98,7 @@ class Producer(BlockingClient[AsyncProducer]):
         **options: Unpack[MessageOptions],
     ) -> SendResult:
         """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`."""
-        made = message_of(message, body, options)
+        made = self.hooks.carrying(message_of(message, body, options))
         core = self.core()
         if self._is_direct:
             refuse_in_a_loop()
@@ -122,7 +123,7 @@ class Producer(BlockingClient[AsyncProducer]):
 
         The future's callbacks run on the client's own thread and must not block it.
         """
-        made = message_of(message, body, options)
+        made = self.hooks.carrying(message_of(message, body, options))
         self.core()
         size = len(made.body)
         self._room.take(size)
@@ -142,7 +143,7 @@ class Producer(BlockingClient[AsyncProducer]):
         **options: Unpack[MessageOptions],
     ) -> None:
         """Send a message that nobody confirms. It may be lost, and nobody will know."""
-        made = message_of(message, body, options)
+        made = self.hooks.carrying(message_of(message, body, options))
         core = self.core()
         self.run(core.send_one_way(made, queue=queue, selector=selector, selector_key=selector_key))
 
@@ -151,7 +152,7 @@ class Producer(BlockingClient[AsyncProducer]):
     ) -> list[SendResult]:
         """Send messages in batches; their results in the same order. PartlySent when some were stored and others not."""
         core = self.core()
-        return self.run(core.send_many(list(messages), queue=queue, timeout_s=timeout_s))
+        return self.run(core.send_many(list(map(self.hooks.carrying, messages)), queue=queue, timeout_s=timeout_s))
 
     def flush(self) -> None:
         """Send what waits for others to share a batch, and return when it is done."""
@@ -182,7 +183,7 @@ class Producer(BlockingClient[AsyncProducer]):
         **options: Unpack[MessageOptions],
     ) -> StoredMessage:
         """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
-        made = message_of(message, body, options)
+        made = self.hooks.carrying(message_of(message, body, options))
         core = self.core()
         return self.run(
             core.request(made, timeout_s=timeout_s, queue=queue, selector=selector, selector_key=selector_key)
@@ -208,7 +209,7 @@ class Producer(BlockingClient[AsyncProducer]):
         """
         core, listener = self.core(), self._listener
         if listener is None or is_async(listener.execute):
-            return self.run(core.send_in_transaction(message, argument, timeout_s=timeout_s))
+            return self.run(core.send_in_transaction(self.hooks.carrying(message), argument, timeout_s=timeout_s))
         transaction = self.transaction(message.topic)
         sent = transaction.send(message, timeout_s=timeout_s)
         try:
@@ -287,12 +288,11 @@ class BlockingTransaction:
         """Store a message that nobody sees until the block has ended well."""
         return self._producer.run(
             self._transaction.send(
-                message,
+                self._producer.hooks.carrying(self._transaction.message_of(message, options)),
                 queue=queue,
                 selector=selector,
                 selector_key=selector_key,
                 timeout_s=timeout_s,
-                **options,
             )
         )
 

@@ -1,5 +1,6 @@
 """Hooks: what happens to messages, told to whoever wants to know. Traces, metrics and users all use the same.
 
+    carry                                                properties that a message takes along, asked where it is handed over
     before_send ──► an attempt ──► after_send            once for each attempt, so a retried message is told of twice
     before_consume ──► a listener ──► after_consume      once for each call of a listener
     after_decision                                       a transaction was committed, rolled back, or left open
@@ -10,7 +11,7 @@ raises is logged and does no harm to the message: watching must never change wha
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -105,6 +106,11 @@ class LeaveEvent(msgspec.Struct, kw_only=True):
 class Hooks:
     """All hooks by name; each does nothing. Inherit, and override those you want."""
 
+    def carry(self, message: Message) -> Mapping[str, str] | None:
+        """Properties that `message` shall carry besides its own. Called once or twice by whoever sends it, in their thread
+        and context, before anything else happens to it.
+        """
+
     def before_send(self, event: SendEvent) -> None:
         """An attempt is about to be made."""
 
@@ -135,6 +141,7 @@ class HookList:
 
     def __init__(self, hooks: Iterable[Hooks] = ()) -> None:
         hooks = tuple(hooks)
+        self._carry = _overridden(hooks, "carry")
         self._before_send = _overridden(hooks, "before_send")
         self._after_send = _overridden(hooks, "after_send")
         self._before_consume = _overridden(hooks, "before_consume")
@@ -147,6 +154,18 @@ class HookList:
         self.watch_consumption = bool(self._before_consume or self._after_consume)
         self.watch_decisions = bool(self._after_decision)
         self.watch_pulls = bool(self._after_pull or self._after_pause or self._after_leave)
+
+    def carrying(self, message: Message) -> Message:
+        """The message with what hooks want it to carry; the user's own stays as it is."""
+        if not self._carry:
+            return message
+        carried: dict[str, str] = {}
+        for function in self._carry:
+            try:
+                carried |= function(message) or {}
+            except Exception:
+                log.exception("the hook %r failed; the message goes its way", function)
+        return message.with_properties(carried) if carried else message
 
     def before_send(self, event: SendEvent) -> None:
         _call(self._before_send, event)
@@ -173,7 +192,7 @@ class HookList:
         _call(self._after_leave, event)
 
 
-def _overridden(hooks: Sequence[Hooks], name: str) -> tuple[Callable[[Any], None], ...]:
+def _overridden(hooks: Sequence[Hooks], name: str) -> tuple[Callable[[Any], Any], ...]:
     return tuple(getattr(hook, name) for hook in hooks if getattr(type(hook), name) is not getattr(Hooks, name))
 
 

@@ -177,7 +177,7 @@ class AsyncProducer:
         """
         if self._state is not _State.RUNNING:
             self._require_running()
-        made = message_of(message, body, options)
+        made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
         if self._batching.takes(made):
             return await self._send_with_others(made, wish)
@@ -210,7 +210,7 @@ class AsyncProducer:
         """
         if self._state is not _State.RUNNING:
             self._require_running()
-        made = message_of(message, body, options)
+        made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
         if not self._batching.takes(made) or wish.selector is not None:
             return self.sender.submit(self.packer.pack(made), wish, timeout_s)
@@ -242,7 +242,7 @@ class AsyncProducer:
     ) -> None:
         """Send a message that nobody confirms. It may be lost, and nobody will know."""
         self._require_running()
-        made = message_of(message, body, options)
+        made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
         await self.sender.tell(self.packer.pack(made), wish)
 
@@ -255,7 +255,7 @@ class AsyncProducer:
         `timeout_s` is for each batch.
         """
         self._require_running()
-        return await self._bulk.send(messages, Wish(queue), timeout_s)
+        return await self._bulk.send(map(self._hooks.carrying, messages), Wish(queue), timeout_s)
 
     async def flush(self) -> None:
         """Send what waits for others to share a batch, and return when it is done."""
@@ -291,7 +291,7 @@ class AsyncProducer:
     ) -> StoredMessage:
         """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
         self._require_running()
-        made = message_of(message, body, options)
+        made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
         return await self._requests.request(made, wish, timeout_s)
 
@@ -309,7 +309,7 @@ class AsyncProducer:
             raise WrongState(
                 "transactions need check=…: a function that looks up how one ended, for when a broker has to ask"
             )
-        return Transaction(topic, self._transactions)
+        return Transaction(topic, self._transactions, self._hooks)
 
     async def send_in_transaction(
         self, message: Message, argument: object = None, *, timeout_s: float | None = None
@@ -321,7 +321,8 @@ class AsyncProducer:
         self._require_running()
         if self._listener is None:
             raise WrongState("send_in_transaction needs listener=…, an object with `execute` and `check`")
-        half = await self._transactions.send_half(message, wish_for(message, None, None, None), timeout_s)
+        carrying = self._hooks.carrying(message)
+        half = await self._transactions.send_half(carrying, wish_for(message, None, None, None), timeout_s)
         try:
             state = state_of(await call(self._listener.execute, message, argument))
         except BaseException:

@@ -3,6 +3,7 @@
 from types import TracebackType
 from typing import Self, Unpack
 
+from pocketmq.client.hooks import HookList
 from pocketmq.client.message_options import MessageOptions, message_of
 from pocketmq.client.queue_choice import wish_for
 from pocketmq.client.results import SendResult
@@ -20,9 +21,10 @@ class Transaction:
     Each is decided by itself: a crash between two decisions is made good by `check`, for each of them.
     """
 
-    def __init__(self, topic: str, transactions: Transactions) -> None:
+    def __init__(self, topic: str, transactions: Transactions, hooks: HookList) -> None:
         self._topic = topic
         self._transactions = transactions
+        self._hooks = hooks
         self._halves: list[Half] = []
         self.state: TransactionState | None = None
         """How it was decided; None while it is open."""
@@ -40,11 +42,15 @@ class Transaction:
         """Store a message that nobody sees until the block has ended well."""
         if self.state is not None:
             raise WrongState(f"this transaction has ended with {self.state.name}; begin another one")
-        made = message if isinstance(message, Message) else message_of(self._topic, message, options)
+        made = self._hooks.carrying(self.message_of(message, options))
         wish = wish_for(made, queue, selector, selector_key)
         half = await self._transactions.send_half(made, wish, timeout_s)
         self._halves.append(half)
         return half.sent
+
+    def message_of(self, message: Message | bytes, options: MessageOptions) -> Message:
+        """The message that is meant: the one that was given, or a new one to the topic of this transaction."""
+        return message if isinstance(message, Message) else message_of(self._topic, message, options)
 
     async def commit(self) -> None:
         """Show its messages now. The end of the block does it otherwise."""

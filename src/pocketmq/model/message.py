@@ -5,6 +5,8 @@ hot path, so both are slotted, and a stored message parses its properties only w
 """
 
 from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Self
 
 import msgspec
 
@@ -80,6 +82,14 @@ class Message:
     @property
     def delay_level(self) -> int:
         return _delay_level(self.properties)
+
+    def with_properties(self, more: Mapping[str, str]) -> Self:
+        """Another message with further properties of the user."""
+        for name, value in more.items():
+            check_user_property(name, value)
+        other = copy(self)
+        other.properties = self.properties | more
+        return other
 
     def __repr__(self) -> str:
         return f"Message(topic={self.topic!r}, {len(self.body)} bytes, {self.properties!r})"

@@ -80,6 +80,8 @@ MAX_TOPIC_CHARS = 127
 MAX_LONG_TOPIC_CHARS = 255
 """Retry, dead-letter and light topics carry a group's name and may be longer."""
 MAX_GROUP_CHARS = 120
+ROOM_MARK = "@"
+"""Between a machine room and a broker's name."""
 REMEMBERED_TOPICS = 4096
 """Names that were found to be right and are not looked at again: every message names its topic, and there are few."""
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -90,6 +92,14 @@ def parse_topic(text: str) -> TopicName:
     """`text` as a topic name, or InvalidName saying what is wrong with it."""
     longest = MAX_LONG_TOPIC_CHARS if text.startswith((RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX)) else MAX_TOPIC_CHARS
     return TopicName(_checked("topic", text, longest))
+
+
+def parse_broker(text: str) -> str:
+    """`text` as the name of a broker, or InvalidName: as of a topic, which it is too, with the room before it: `room@name`."""
+    room, mark, name = text.rpartition(ROOM_MARK)
+    for part in (room, name) if mark else (name,):
+        _checked("broker", part, MAX_TOPIC_CHARS)
+    return text
 
 
 def parse_group(text: str) -> GroupName:

@@ -152,6 +152,10 @@ class RouteTable:
     def members(self, cluster: str, broker_name: str) -> BrokerMembers:
         return self._brokers.members(cluster, broker_name)
 
+    @property
+    def topic_count(self) -> int:
+        return len(self.topics)
+
     def topics_of_cluster(self, cluster: str) -> list[str]:
         return self.topics.of_brokers(self._brokers.names_of(cluster))
 

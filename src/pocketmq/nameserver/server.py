@@ -14,12 +14,14 @@ from pocketmq.access.authentication import Authentication, authentication_by
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.files import DiskFiles, Files
+from pocketmq.metrics.page import MetricsPage
 from pocketmq.nameserver.access import ACCESS
 from pocketmq.nameserver.handlers.brokers import BrokerHandlers
 from pocketmq.nameserver.handlers.kv_config import KvConfigHandlers
 from pocketmq.nameserver.handlers.settings import SettingHandlers
 from pocketmq.nameserver.handlers.topics import TopicHandlers
 from pocketmq.nameserver.kv_config import KvConfig, KvLimits
+from pocketmq.nameserver.metrics import NameServerMetrics
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import NameServerSettings, SettingsInUse
 from pocketmq.net.accepting import AcceptSettings
@@ -65,6 +67,15 @@ class NameServer:
             network=network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
             settings=_server_settings(settings),
         )
+        self.metrics = NameServerMetrics(
+            self._routes, lambda: self.counters, lambda: self.address, files, is_alone=settings.metrics.enabled
+        )
+        self._metrics_page = MetricsPage(settings.metrics, self.metrics.look, network=network)
+
+    @property
+    def metrics_address(self) -> Address | None:
+        """Where its metrics are; None when nobody asked for them."""
+        return self._metrics_page.address if self._settings.now.metrics.enabled else None
 
     @property
     def address(self) -> Address:
@@ -80,7 +91,10 @@ class NameServer:
         self._kv_config.open()
         try:
             await self._server.start()
+            if self._settings.now.metrics.enabled:
+                await self._metrics_page.start()
         except BaseException:
+            await self._server.stop()
             await self._kv_config.close()
             raise
         # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
@@ -91,6 +105,7 @@ class NameServer:
         """Harmless when done twice."""
         if self._scan is not None:
             self._scan.cancel()
+        await self._metrics_page.stop()
         await self._server.stop()
         await self._kv_config.close()
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pocketmq.access import setting_keys as access
+from pocketmq.metrics import settings as metrics
 from pocketmq.model.setting_keys import NUMBER, PATH, REFUSED, SWITCH, TEXT, Key, ReadKeys, SettingKeys
 from pocketmq.nameserver.settings import NameServerSettings
 
@@ -30,6 +31,7 @@ KEYS: Final[dict[str, Key]] = {
     # who may talk to it
     **access.KEYS,
     # PocketMQ's
+    **metrics.KEYS,
     "brokerTimeoutMillis": Key("broker_timeout_ms", NUMBER),
     "maxConnections": Key("max_connections", NUMBER),
     "maxConnectionsPerHost": Key("max_connections_per_host", NUMBER),

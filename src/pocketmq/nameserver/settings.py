@@ -7,6 +7,7 @@ import msgspec
 from pocketmq.access.door import check_door
 from pocketmq.access.refusals import AuthenticationSettings
 from pocketmq.errors import InvalidSetting
+from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.nameserver.limits import RouteLimits
 from pocketmq.nameserver.routes import BROKER_TIMEOUT_S
 from pocketmq.net.address import Address
@@ -55,6 +56,8 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds_for_service: int = 45
     """With the former, no route is told for so long after the start: brokers have that time to register."""
 
+    metrics: MetricsSettings = MetricsSettings()
+
     # bounds
     limits: RouteLimits = RouteLimits()
     max_connections: int = 10_000
@@ -88,6 +91,13 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             is_open=self.open_to_the_network_without_authentication,
             danger="name server may register brokers and change routes",
         )
+        if self.metrics.enabled:
+            check_door(
+                self.metrics.address,
+                has_accounts=bool(self.accounts),
+                is_open=self.open_to_the_network_without_authentication,
+                danger="name server's metrics may read the names of all topics and groups",
+            )
 
     @property
     def address(self) -> Address:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pocketmq.files import DiskUsage
+from pocketmq.model.durations import Durations
 from pocketmq.store.commit_log import LOG_FOLDER
 from pocketmq.store.parts import StoreParts
 
@@ -45,6 +46,15 @@ class StoreFacts:
         """Acknowledged, and not safe on the disk yet."""
         return self._parts.log.end - self._parts.log.synced
 
+    @property
+    def log_files(self) -> int:
+        return len(self._parts.log.segments.files)
+
+    @property
+    def sync_times(self) -> Durations:
+        """How long it took to make the log safe, each time."""
+        return self._parts.flusher.sync_times
+
     # what came since it was opened
 
     @property
@@ -72,6 +82,21 @@ class StoreFacts:
         """Store time and log offset of the message that was indexed last; zeros when there is none."""
         log, offset = self._parts.log, self._parts.index.indexed_to
         return (log.store_ms_at(offset), offset) if log.start <= offset < log.written else (0, 0)
+
+    @property
+    def unindexed_bytes(self) -> int:
+        """How far the key index is behind what is written."""
+        parts = self._parts
+        return max(0, parts.log.written - max(parts.index_builder.indexed_to, parts.log.start))
+
+    @property
+    def queues(self) -> int:
+        return len(self._parts.queues)
+
+    @property
+    def unsaved_queues(self) -> int:
+        """Queues with entries that are in memory only; they can be made from the log again."""
+        return self._parts.queues.dirty_count
 
     # the disk
 

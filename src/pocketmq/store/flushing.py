@@ -24,6 +24,7 @@ from typing import NamedTuple
 from pocketmq.clock import Clock
 from pocketmq.errors import SyncFailed
 from pocketmq.files import File, Files, zero_from
+from pocketmq.model.durations import Durations
 from pocketmq.store.commit_log import CommitLog, Stretch
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 from pocketmq.store.worker import Post, Worker
@@ -84,6 +85,8 @@ class Flusher:
         self.failed: SyncFailed | None = None
         self.syncs = 0
         """Log syncs that were done."""
+        self.sync_times = Durations()
+        """How long each of them took, with the way to the thread and back."""
 
     @property
     def synced(self) -> int:
@@ -214,6 +217,7 @@ class Flusher:
         self._log.synced = upto
         self.synced_ms = store_ms
         self.syncs += 1
+        self.sync_times.note(self._clock.monotonic() - self._clean_at)
         while self._waiters and self._waiters[0].upto <= upto:
             self._waiters.popleft().callback(True)
         self._go_on()

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from pocketmq.broker.stats.durations import Durations
 from pocketmq.broker.stats.history import DAY, HOUR, MINUTE, Growth, Timeline
 from pocketmq.broker.stats.rates import Counts, DailyTotals, Rates
 from pocketmq.broker.stats.rows import Key, Rows, Total
 from pocketmq.broker.stats.tally import Tally
+from pocketmq.model.durations import Durations
 from pocketmq.model.names import is_system_group, is_system_topic
 from pocketmq.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
 
@@ -158,6 +158,18 @@ class BrokerStats:
     def get_total(self) -> int:
         """Messages pulled since the start, without topics and groups of the broker itself."""
         return self._pulled.total().messages
+
+    def sent_rows(self) -> list[tuple[Key, Tally]]:
+        """What was sent, by topic."""
+        return self._sent.tallies() + self._sent_inside.tallies()
+
+    def pulled_rows(self) -> list[tuple[Key, Tally]]:
+        """What was pulled, by topic and group."""
+        return self._pulled.tallies() + self._pulled_inside.tallies()
+
+    def sent_back_rows(self) -> list[tuple[Key, Tally]]:
+        """What came back, by topic and group."""
+        return self._sent_back.tallies()
 
     def _all_names(self) -> dict[str, _Named]:
         sent, pulled = (self._sent, self._sent_inside), (self._pulled, self._pulled_inside)

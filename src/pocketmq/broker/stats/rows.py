@@ -64,6 +64,10 @@ class Rows:
             self._told_full = True
             log.warning("%s: there are %d statistics; further ones count in the totals only", self._what, self._most)
 
+    def tallies(self) -> list[tuple[Key, Tally]]:
+        """What each row has counted so far."""
+        return [(key, tally) for key, (tally, _) in self._rows.items()]
+
     def growth(self, key: Key, span: Span) -> Growth | None:
         """What was added in the span; None when there is no such row."""
         found = self._rows.get(key)

@@ -46,7 +46,6 @@ class RuntimeInfo:
         self._stats = stats
         self._clock = clock
         self._additions = tuple(additions)
-        self._started = clock.monotonic()
         self._started_ms = clock.now_ms()
 
     def table(self) -> dict[str, str]:
@@ -63,7 +62,8 @@ class RuntimeInfo:
             "brokerActive": "true",
             "brokerVersion": str(int(VERSION)),
             "brokerVersionDesc": VERSION.name,
-            "runtime": _run_time(int(self._clock.monotonic() - self._started)),
+            # By the wall clock, as RocketMQ has it: with bootTimestamp it tells what time it is here.
+            "runtime": _run_time(max(0, self._clock.now_ms() - self._started_ms) // 1000),
         }
 
     def _store(self) -> dict[str, str]:
@@ -127,7 +127,7 @@ class RuntimeInfo:
 
 
 def flow_info(waiting: WaitingRequests, gate: LogGate, settings: FlowSettings, now: float) -> dict[str, str]:
-    """The keys of flow control: how many requests wait, and for how long the first of them has."""
+    """The keys of flow control: how many requests wait, for how long the first of them has, and how many were refused why."""
     table = {"pageCacheLockTimeMills": str(gate.busy_ms(now))}
     for pool, kind, most in (
         ("sendThreadPoolQueue", Kind.SEND, settings.max_waiting_sends),
@@ -139,6 +139,8 @@ def flow_info(waiting: WaitingRequests, gate: LogGate, settings: FlowSettings, n
         table[f"{pool}HeadWaitTimeMills"] = str(waiting.head_wait_ms(kind, now))
     table["EndTransactionQueueSize"] = str(waiting.count(Kind.TRANSACTION))
     table["EndTransactionThreadPoolQueueCapacity"] = str(settings.max_waiting_transactions)
+    for (kind, cause), count in waiting.refused.items():
+        table[f"refused{kind.name.title()}{cause.name.title().replace('_', '')}"] = str(count)
     return table
 
 

@@ -1,7 +1,7 @@
-"""How long something took: counts by size, of the last minute or two, and the longest ever."""
+"""How long something took: counts by size, of the last minute or two and of all time, and the longest ever."""
 
 from bisect import bisect_right
-from typing import Final
+from typing import Final, NamedTuple
 
 _BOUNDS_MS: Final = (
     *(0.05, 0.1, 0.2, 0.5, 1, 2, 5),
@@ -27,23 +27,40 @@ _SHOWN: Final = (
 """The classes that RocketMQ's tools show, with their upper ends. It counts whole milliseconds, so its first is below one."""
 
 
+class Sizes(NamedTuple):
+    """Counts by size: how many below each bound, one more count for what is above all of them, and the sum of all sizes."""
+
+    bounds: tuple[float, ...]
+    counts: list[int]
+    sum: float
+
+
 class Durations:
     """Notes one duration at a time; `turn_over` begins another minute."""
 
     def __init__(self) -> None:
         self._now = [0] * (len(_BOUNDS_MS) + 1)
         self._before = list(self._now)
+        self._earlier = list(self._now)
+        self._sum_ms = 0.0
         self.longest_ms = 0.0
 
     def note(self, seconds: float) -> None:
         ms = seconds * 1000
         self._now[bisect_right(_BOUNDS_MS, ms)] += 1
+        self._sum_ms += ms
         if ms > self.longest_ms:
             self.longest_ms = ms
 
     def turn_over(self) -> None:
-        """Forget all that is older than the minute that ends now."""
+        """What is older than the minute that ends now counts in `all_time` only."""
+        self._earlier = [earlier + before for earlier, before in zip(self._earlier, self._before, strict=True)]
         self._before, self._now = self._now, [0] * len(self._now)
+
+    def all_time(self) -> Sizes:
+        """All that was ever noted, in milliseconds."""
+        counts = [earlier + recent for earlier, recent in zip(self._earlier, self._counts(), strict=True)]
+        return Sizes(_BOUNDS_MS, counts, self._sum_ms)
 
     def percentile_ms(self, part: float) -> float:
         """Below how many milliseconds this part of all lies, 0 to 1; rounded up to the end of a class."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.stats.durations import Durations
+from pocketmq.model.durations import Durations
 
 NOTHING = (
     "[<=0ms]:0 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 "
@@ -64,3 +64,16 @@ def test_percentiles_are_the_end_of_a_class(durations: Durations) -> None:
     assert durations.percentile_ms(0.5) == 0.2
     assert durations.percentile_ms(0.99) == 0.2
     assert durations.percentile_ms(0.999) == 30.0
+
+
+def test_of_all_time_nothing_is_forgotten(durations: Durations) -> None:
+    for ms in (0.3, 7, 20_000):
+        durations.note(ms / 1000)
+        durations.turn_over()
+
+    bounds, counts, total = durations.all_time()
+
+    assert len(counts) == len(bounds) + 1
+    assert [bounds[i] if i < len(bounds) else None for i, count in enumerate(counts) if count] == [0.5, 10, None]
+    assert sum(counts) == 3
+    assert total == pytest.approx(20_007.3)

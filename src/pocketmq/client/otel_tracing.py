@@ -1,0 +1,132 @@
+"""Traces for OpenTelemetry: `pip install pocketmq[otel]`. Where spans go is what the program has set up there.
+
+    caller's span ─► create ─┬─► send        each attempt
+                             │   properties traceparent, tracestate ── broker ──► consumer
+                             └─► process     each delivery, whichever program and language consumes
+
+    tracing = OpenTelemetryTracing()
+    Producer(…, hooks=[tracing])    PushConsumer(…, hooks=[tracing])
+
+Names and attributes are those of OpenTelemetry's conventions for messaging. Spans that a listener makes itself become part of
+the trace with `context_of(message)`: listeners run in threads and loops of their own, where no context is current.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pocketmq.client.hooks import ConsumeEvent, Hooks, SendEvent
+from pocketmq.errors import MissingLibrary
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.protocol.trace_text import Outcome
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Tracer
+
+TRACER: Final = "pocketmq.client"
+_PARENT: Final = "traceparent"
+_SPANS: Final = "otel spans"
+
+
+class OpenTelemetryTracing(Hooks):
+    """Makes spans of what hooks hear, with the program's own tracer or `tracer`. One serves all clients of a process."""
+
+    def __init__(self, tracer: "Tracer | None" = None) -> None:
+        self._api, self._propagator = _libraries()
+        self._tracer = self._api.get_tracer(TRACER) if tracer is None else tracer
+
+    def carry(self, message: Message) -> Mapping[str, str] | None:
+        """A message gets a span of its own, and its context; one that has a context already keeps it."""
+        if _PARENT in message.properties:
+            return None
+        attributes = _attributes("create", message.topic) | _names(message)
+        kind = self._api.SpanKind.PRODUCER
+        with self._tracer.start_as_current_span(f"create {message.topic}", kind=kind, attributes=attributes):
+            carrier: dict[str, str] = {}
+            self._propagator.inject(carrier)
+        return carrier
+
+    def before_send(self, event: SendEvent) -> None:
+        spans = []
+        for message, message_id in zip(event.messages, event.message_ids, strict=True):
+            span = self._tracer.start_span(
+                f"send {event.queue.topic}",
+                context=self._propagator.extract(message.properties),
+                kind=self._api.SpanKind.CLIENT,
+                attributes=_attributes("send", event.queue.topic)
+                | _names(message)
+                | {
+                    "messaging.message.id": message_id,
+                    "messaging.message.body.size": len(message.body),
+                    "messaging.rocketmq.client_group": event.group,
+                    "messaging.destination.partition.id": str(event.queue.queue_id),
+                    "server.address": event.address,
+                    "messaging.pocketmq.attempt": event.attempt,
+                },
+            )
+            spans.append(span)
+        event.notes[_SPANS] = spans
+
+    def after_send(self, event: SendEvent) -> None:
+        self._end(event.notes, event.error, "")
+
+    def before_consume(self, event: ConsumeEvent) -> None:
+        event.notes[_SPANS] = [
+            self._tracer.start_span(
+                f"process {event.queue.topic}",
+                context=self._propagator.extract(message.properties),
+                kind=self._api.SpanKind.CONSUMER,
+                attributes=_attributes("process", event.queue.topic)
+                | _names(message)
+                | {
+                    "messaging.message.id": message.message_id,
+                    "messaging.message.body.size": len(message.body),
+                    "messaging.consumer.group.name": event.group,
+                    "messaging.destination.partition.id": str(event.queue.queue_id),
+                    "messaging.pocketmq.reconsume_times": message.reconsume_times,
+                },
+            )
+            for message in event.messages
+        ]
+
+    def after_consume(self, event: ConsumeEvent) -> None:
+        is_well = event.outcome in (None, Outcome.SUCCESS)
+        self._end(event.notes, event.error, "" if is_well else f"the listener's outcome: {event.outcome}")
+
+    def _end(self, notes: dict[str, Any], error: BaseException | None, failure: str) -> None:
+        for span in notes.pop(_SPANS, ()):
+            if error is not None:
+                span.record_exception(error)
+                span.set_attribute("error.type", type(error).__name__)
+            if error is not None or failure:
+                span.set_status(self._api.Status(self._api.StatusCode.ERROR, failure or str(error)))
+            span.end()
+
+
+def context_of(message: StoredMessage) -> "Context":
+    """What a message carries, as the `context` of a span: `tracer.start_as_current_span("…", context=context_of(message))`."""
+    context: Context = _libraries()[1].extract(message.properties)
+    return context
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    except ImportError:
+        raise MissingLibrary("traces for OpenTelemetry need its library: pip install pocketmq[otel]") from None
+    return trace, TraceContextTextMapPropagator()
+
+
+def _attributes(operation: str, topic: str) -> dict[str, str]:
+    return {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": topic,
+    }
+
+
+def _names(message: Message | StoredMessage) -> dict[str, str]:
+    told = {"messaging.rocketmq.message.tag": message.tags, "messaging.rocketmq.message.keys": " ".join(message.keys)}
+    return {name: text for name, text in told.items() if text}

@@ -1,0 +1,50 @@
+"""Where the page with a server's metrics is, and RocketMQ's names for that."""
+
+from typing import Final
+
+import msgspec
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.model.setting_keys import NUMBER, TEXT, Form, Key
+from pocketmq.net.address import LARGEST_PORT, Address
+
+DEFAULT_PORT: Final = 5557
+"""RocketMQ's."""
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Off unless asked for. Where other machines reach it, whoever does may read the names of topics and groups."""
+
+    enabled: bool = False
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 means any free one."""
+    max_connections: int = 16
+    """One more is closed at once."""
+    request_s: float = 10.0
+    """How long a request may take to come, and how long a connection stays open without another."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= LARGEST_PORT:
+            raise InvalidSetting(
+                f"metrics port {self.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}"
+            )
+        if self.max_connections <= 0 or self.request_s <= 0:
+            raise InvalidSetting("max_connections and request_s of the metrics page must be above 0")
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host, self.port)
+
+
+def _exporter(text: str) -> bool:
+    if text.upper() not in ("PROM", "DISABLE"):
+        raise ValueError("PROM or DISABLE; nothing is pushed to a collector")
+    return text.upper() == "PROM"
+
+
+KEYS: Final[dict[str, Key]] = {
+    "metricsExporterType": Key("metrics.enabled", Form(_exporter, lambda on: "PROM" if on else "DISABLE")),
+    "metricsPromExporterHost": Key("metrics.host", TEXT),
+    "metricsPromExporterPort": Key("metrics.port", NUMBER),
+}

@@ -1,0 +1,191 @@
+"""The page that Prometheus asks for, over the network inside the virtual loop."""
+
+import asyncio
+
+import pytest
+
+from pocketmq.errors import InvalidSetting, ListenFailed
+from pocketmq.metrics.families import Family, gauge
+from pocketmq.metrics.page import MAX_REQUEST_BYTES, MetricsPage
+from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.net.address import Address
+from pocketmq.testing.memory_net import MemoryNetwork
+from pocketmq.testing.virtual_loop import run
+
+SETTINGS = MetricsSettings(enabled=True, port=5557, max_connections=2)
+
+
+class Visitor(asyncio.Protocol):
+    """Somebody who asks, and keeps what is said."""
+
+    def __init__(self) -> None:
+        self.heard = bytearray()
+        self.told = asyncio.Event()
+        self.gone = asyncio.Event()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+        self.told.set()
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        self.gone.set()
+
+    def ask(self, text: str) -> None:
+        assert self.transport is not None
+        self.transport.write(text.encode())
+
+    async def hears(self, what: str) -> str:
+        async with asyncio.timeout(5):
+            while what.encode() not in self.heard:
+                self.told.clear()
+                await self.told.wait()
+        return self.heard.decode()
+
+
+class Stage:
+    """A page on a network of its own, and how often it was made."""
+
+    def __init__(self) -> None:
+        self.network = MemoryNetwork(seed=1)
+        self.looks = 0
+        self.looking = asyncio.Event()
+        self.is_broken = False
+
+    async def look(self) -> list[Family]:
+        self.looks += 1
+        self.looking.set()
+        await asyncio.sleep(0.1)
+        if self.is_broken:
+            raise RuntimeError("the disk is gone")
+        return [gauge("looks", "How often somebody looked", self.looks)]
+
+    async def visitor(self) -> Visitor:
+        return await self.network.connect(Visitor, Address("127.0.0.1", 5557))
+
+
+def test_the_metrics_are_told_again_and_again_over_one_connection() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+            visitor = await stage.visitor()
+
+            visitor.ask("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\nGET /metrics?x=1 HTTP/1.1\r\n\r\n")
+
+            heard = await visitor.hears("looks 2")
+            assert heard.count("HTTP/1.1 200 OK") == 2
+            assert "text/plain; version=0.0.4" in heard
+
+    run(story())
+
+
+def test_many_who_ask_at_once_get_the_same_text() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+            visitors = [await stage.visitor(), await stage.visitor()]
+
+            for visitor in visitors:
+                visitor.ask("GET /metrics HTTP/1.1\r\n\r\n")
+            for visitor in visitors:
+                await visitor.hears("looks 1")
+
+            assert stage.looks == 1
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("request_text", "answer"),
+    [
+        ("GET / HTTP/1.1\r\n\r\n", "200 OK"),
+        ("GET /other HTTP/1.1\r\n\r\n", "404 Not Found"),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+        ("hello\r\n\r\n", "400 Bad Request"),
+        ("GET /metrics HTTP/1.1\r\nX: " + "x" * MAX_REQUEST_BYTES, "431 Request Header Fields Too Large"),
+    ],
+)
+def test_anything_else_gets_a_short_answer(request_text: str, answer: str) -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+            visitor = await stage.visitor()
+
+            visitor.ask(request_text)
+
+            await visitor.hears(f"HTTP/1.1 {answer}")
+            assert stage.looks == 0
+
+    run(story())
+
+
+def test_metrics_that_cannot_be_made_are_an_error_of_the_server() -> None:
+    async def story() -> None:
+        stage = Stage()
+        stage.is_broken = True
+        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+            visitor = await stage.visitor()
+
+            visitor.ask("GET /metrics HTTP/1.1\r\n\r\n")
+            await visitor.hears("500 Internal Server Error")
+            await visitor.gone.wait()
+
+            stage.is_broken = False
+            visitor = await stage.visitor()
+            visitor.ask("GET /metrics HTTP/1.0\r\n\r\n")
+            await visitor.hears("looks 2")
+            await visitor.gone.wait()
+
+    run(story())
+
+
+def test_who_says_nothing_is_sent_away_and_so_is_one_too_many() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+            first, second = await stage.visitor(), await stage.visitor()
+            second.ask("GET /metr")
+
+            third = await stage.visitor()
+
+            await third.gone.wait()
+            assert not first.gone.is_set()
+            async with asyncio.timeout(SETTINGS.request_s + 1):
+                await first.gone.wait()
+                await second.gone.wait()
+
+    run(story())
+
+
+def test_a_page_that_stops_lets_nobody_wait() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+            visitor = await stage.visitor()
+            visitor.ask("GET /metrics HTTP/1.1\r\n\r\n")
+            await stage.looking.wait()
+
+        await visitor.gone.wait()
+        assert not visitor.heard
+
+    run(story())
+
+
+def test_a_taken_port_is_told() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+            with pytest.raises(ListenFailed, match="5557"):
+                await MetricsPage(SETTINGS, stage.look, network=stage.network).start()
+
+    run(story())
+
+
+@pytest.mark.parametrize("wrong", [{"port": 70_000}, {"max_connections": 0}, {"request_s": 0}])
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidSetting):
+        MetricsSettings(**wrong)  # type: ignore[arg-type]
