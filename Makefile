@@ -7,11 +7,14 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help check test bench bench-store bench-broker bench-spark bench-client soak-client crash conformance clean
+.PHONY: help demo check test demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client crash conformance cli-apache fuzz sanitize clean
 .SILENT:
 
 help: ## list these commands
-	sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+demo: $(INSTALLED) ## a shop's day on a broker and a Spark of its own, every message accounted for: two minutes
+	$(BIN)/pocketmq demo
 
 check: $(INSTALLED) ## lint, format and types, without running anything
 	echo "ruff check" && $(BIN)/ruff check --quiet .
@@ -20,6 +23,9 @@ check: $(INSTALLED) ## lint, format and types, without running anything
 
 test: check ## check, then every test, with warnings as errors
 	echo "pytest" && $(BIN)/python -m pytest --quiet
+
+demo-kills: $(INSTALLED) ## demos killed at chance moments and gone on with: some minutes
+	$(BIN)/python -m tests.demo.kills --kills 4
 
 bench: $(INSTALLED) ## micro benchmarks beside json, orjson and a struct loop
 	$(BIN)/python -m bench
@@ -31,11 +37,33 @@ bench-spark: $(INSTALLED) ## the Spark connector beside Parquet; needs Java 17: 
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.spark.end_to_end
 
+spark-kills: $(INSTALLED) ## drivers and workers of Spark killed at every moment, then at chance moments: ten minutes
+	$(BIN)/python -m tests.spark.restarts
+	$(BIN)/python -m tests.spark.driver_kills
+
+spark-cluster: $(INSTALLED) ## the connector on a cluster of master, two workers and driver, an executor killed: two minutes
+	$(BIN)/python -m tests.spark.cluster
+
+spark-places: $(INSTALLED) ## the connector over Spark Connect, in a Declarative Pipeline and in a notebook, where installed
+	$(BIN)/python -m tests.spark.places
+
+spark-apache: $(INSTALLED) ## the tests of the connector with the real Apache RocketMQ; needs Java 17 and Maven
+	$(BIN)/python -m conformance --part spark
+
 bench-broker: $(INSTALLED) ## the broker beside the Apache broker where Java is: ten minutes, 14 GiB of disk
 	$(BIN)/python -m bench.broker
 
 bench-client: $(INSTALLED) ## the client beside redis-py, nats-py and the Java client where they are: five minutes alone
 	$(BIN)/python -m bench.client
+
+bench-console: $(INSTALLED) ## the console beside 5,000 topics, 1,000 groups and 100,000 dead letters: three minutes
+	$(BIN)/python -m bench.console
+
+console-browser: $(INSTALLED) ## the console in a real Chromium, pictures of every page, axe on all of them: two minutes
+	$(BIN)/python -m tests.console.browser
+
+pipelines-scale: $(INSTALLED) ## archive, backfill, replay and mirror with a million messages each; needs Java 17: some minutes
+	$(BIN)/python -m bench.pipelines
 
 soak-client: $(INSTALLED) ## whether the client's memory stays flat: half an hour
 	$(BIN)/python -m bench.client.soak
@@ -44,14 +72,23 @@ N ?= 50000
 crash: $(INSTALLED) ## N power losses of the store at random moments, 50,000 unless told otherwise
 	$(BIN)/python -m tests.store.crash --states $(N)
 
+cli-apache: $(INSTALLED) ## every command of the command line with the real Apache RocketMQ; needs Java 17 and Maven, some minutes
+	$(BIN)/python -m conformance --part cli
+
 conformance: $(INSTALLED) ## store, clients, mqadmin and clusters with the real Apache RocketMQ; needs Java 17 and Maven, an hour
 	$(BIN)/python -m conformance
+
+fuzz: $(INSTALLED) ## malformed frames at servers and client for ten minutes
+	$(BIN)/python -m conformance.fuzz
+
+sanitize: $(INSTALLED) ## the compiled hot path beside its twin in Python, every access to memory checked: some minutes
+	$(BIN)/python -m tests.compiled.sanitize
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 
 # The stamp is made last, so an install that broke off is done again.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt hatch_build.py $(wildcard src/pocketmq/compiled/*.[ch])
 	found=; for python in $(SUPPORTED); do \
 	  if $$python -c '$(NEW_ENOUGH)' 2>/dev/null; then found=$$python; break; fi; \
 	done; \

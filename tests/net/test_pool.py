@@ -3,20 +3,28 @@
 import asyncio
 import itertools
 import random
+import ssl
 from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 from tests.net.talk import BRISK, SERVER, ask, echo
 
 from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, InvalidSetting, NetworkError, WrongState
+from pocketmq.net.accepting import TurnedAway
 from pocketmq.net.address import Address
 from pocketmq.net.line import Ending
+from pocketmq.net.network import Listener
 from pocketmq.net.peer import Peer
 from pocketmq.net.pool import Pool, PoolSettings
 from pocketmq.net.server import Server
+from pocketmq.net.tls import ServerTls
 from pocketmq.protocol.command import Command
 from pocketmq.testing import run
 from pocketmq.testing.memory_net import MemoryNetwork
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 NOBODY = Address("10.0.0.9", 10911)
 
@@ -385,3 +393,50 @@ def test_bounds_of_a_pool_must_make_sense() -> None:
     ):
         with pytest.raises(InvalidSetting):
             PoolSettings(**settings)  # type: ignore[arg-type]
+
+
+class ForgetfulNetwork:
+    """Makes connections and never says so: whoever gives up waiting is not told either that they are gone, as with uvloop."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self._network = network
+        self.made = asyncio.Event()
+
+    async def connect(self, factory: Callable[[], P], address: Address, *, tls: ssl.SSLContext | None = None) -> P:
+        await self._network.connect(factory, address, tls=tls)
+        self.made.set()
+        never: asyncio.Future[P] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        address: Address,
+        *,
+        tls: ServerTls | None = None,
+        turned_away: TurnedAway | None = None,
+    ) -> Listener:
+        return await self._network.listen(factory, address, tls=tls, turned_away=turned_away)
+
+
+@pytest.mark.parametrize("way", ["closed", "out of time"])
+def test_a_connection_that_is_given_up_while_it_is_made_keeps_nobody_waiting(way: str) -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Server(SERVER, serve=echo, network=network):
+            forgetful = ForgetfulNetwork(network)
+            pool = Pool(network=forgetful, settings=PoolSettings(connect_s=1.0))
+            asking = asyncio.create_task(pool.peer(SERVER))
+            await forgetful.made.wait()
+            if way == "out of time":
+                with pytest.raises(ConnectFailed, match="no connection within"):
+                    await asking
+
+            async with asyncio.timeout(0.5):
+                await pool.close()
+
+            if way == "closed":
+                with pytest.raises(WrongState, match="closed while connecting"):
+                    await asking
+
+    run(main())

@@ -14,6 +14,7 @@ A route that nobody asked for during some polls is forgotten, unless a member of
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
@@ -101,10 +102,15 @@ class Routes:
         asking = self._asking.get(topic)
         if asking is None:
             asking = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
-            asking.add_done_callback(lambda _: self._asking.pop(topic, None))
+            asking.add_done_callback(partial(self._asked, topic))
         # Not awaited itself: one who gives up must not take the answer away from the others.
         await asyncio.wait((asking,))
         return asking.result()
+
+    def _asked(self, topic: str, asking: asyncio.Task[TopicRoute]) -> None:
+        self._asking.pop(topic, None)
+        if not asking.cancelled():
+            asking.exception()  # nobody may be left to hear of it
 
     async def poll(self) -> None:
         """Ask for all topics in use again."""

@@ -206,6 +206,12 @@ class Line(asyncio.BufferedProtocol):
         """End at once; what was not sent is dropped."""
         self._end(Ending.CLOSED, reason or ConnectionLost("closed here"), at_once=True)
 
+    def give_up(self, reason: PocketMQError) -> None:
+        """The connect that made this line was given up. uvloop drops such a connection and tells nobody, so the line ends here."""
+        if self._gone is not None and not self._gone.done():
+            self.abort(reason)
+            self.connection_lost(None)
+
     async def wait_lost(self) -> None:
         """Return when the line is gone, and `on_lost` has been called."""
         if self._gone is not None:
@@ -258,6 +264,8 @@ class Line(asyncio.BufferedProtocol):
         self._end(Ending.PEER, ConnectionLost("closed by the peer"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._gone is not None and self._gone.done():
+            return  # it was given up before
         if self.ending is None:
             self.ending = Ending.PEER
             self.reason = ConnectionLost(f"connection lost: {exc or 'closed'}")

@@ -18,7 +18,7 @@ from typing import Self
 
 import msgspec
 
-from pocketmq.errors import ConnectFailed, InvalidSetting, PocketMQError, WrongState
+from pocketmq.errors import ConnectFailed, ConnectionLost, InvalidSetting, PocketMQError, WrongState
 from pocketmq.net.address import Address
 from pocketmq.net.line import Ending, LineSettings
 from pocketmq.net.network import Network, TcpNetwork
@@ -137,7 +137,7 @@ class Pool:
         )
         try:
             async with asyncio.timeout(settings.connect_s):
-                await self._network.connect(lambda: peer.line, address, tls=self._tls)
+                await self._reach(peer, address)
         except TimeoutError:
             return self._failed(place, f"{address}: no connection within {settings.connect_s} s")
         except ConnectFailed as error:
@@ -148,6 +148,13 @@ class Pool:
             return self._failed(place, f"{address}: {peer.line.reason}")
         place.peer, place.made_at = peer, asyncio.get_running_loop().time()
         return peer
+
+    async def _reach(self, peer: Peer, address: Address) -> None:
+        try:
+            await self._network.connect(lambda: peer.line, address, tls=self._tls)
+        except BaseException:
+            peer.line.give_up(ConnectionLost("given up while connecting"))
+            raise
 
     def _failed(self, place: _Place, why: str) -> ConnectFailed:
         settings = self._settings

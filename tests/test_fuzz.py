@@ -1,0 +1,45 @@
+"""Half a minute of frames that nobody should send; ten minutes are `make fuzz`."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from conformance.fuzz.__main__ import TRIALS
+from conformance.fuzz.frames import Mutations, requests, with_opaque
+
+from pocketmq.protocol.command import decode_command
+from pocketmq.protocol.frames import split_frames
+
+SECONDS = 9.0
+SEED = 20
+
+
+@pytest.mark.parametrize("trial", TRIALS.values(), ids=TRIALS)
+def test_whoever_sends_what_nobody_should_send_breaks_nothing(trial: object, tmp_path: Path) -> None:
+    assert callable(trial)
+
+    told = asyncio.run(trial(tmp_path / "trial", SECONDS, SEED))
+
+    assert told.partition(" ")[0].replace(",", "").isdigit()
+
+
+def test_there_is_a_frame_to_begin_with_for_every_request() -> None:
+    frames = [decode_command(frame) for whole in requests() for frame in split_frames(whole)]
+
+    assert len({command.code for command in frames}) > 100
+
+
+def test_the_same_dice_do_the_same_to_a_frame() -> None:
+    def changed(seed: int) -> list[bytes]:
+        mutations = Mutations(random.Random(seed))
+        return [mutations.of(frame) for frame in requests()[:200]]
+
+    assert changed(1) == changed(1) != changed(2)
+    assert sum(one != frame for one, frame in zip(changed(1), requests()[:200], strict=True)) > 100
+
+
+def test_an_answer_is_made_to_fit_another_request() -> None:
+    (frame,) = split_frames(with_opaque(requests()[-1], 77))
+
+    assert decode_command(frame).opaque == 77
