@@ -39,6 +39,8 @@ from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.heads import QueryOffsetHead
 from pocketmq.protocol.java_json import write_body
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 BUSY, DONE = ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS
 SEND = RequestCode.SEND_MESSAGE_V2
 PATIENT = FlowSettings(turn_budget_ms=20, send_wait_ms=60_000, pull_wait_ms=60_000)

@@ -17,6 +17,8 @@ from pocketmq.protocol.frames import (
     split_frames,
 )
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 SMALL = FrameLimits(frame_bytes=64, header_bytes=16)
 FRAMES = st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(max_size=40), st.binary(max_size=200)), max_size=8)
 

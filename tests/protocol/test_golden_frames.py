@@ -21,7 +21,7 @@ from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields
 from pocketmq.protocol.frames import Frame, FrameSplitter, split_frames
 from pocketmq.protocol.heads import HeartbeatHead, decode_head
-from pocketmq.protocol.replies import HEARD, OFFSET_UPDATED, PullReplies, SendReplies, offset_reply
+from pocketmq.protocol.replies import HEARD, OFFSET_UPDATED, PullReplies, SendReplies, offset_reply, with_code
 
 pytestmark = needs_golden
 
@@ -224,15 +224,15 @@ def composed(frame: Captured, answer: Command) -> bytes | None:
     ext = answer.ext or {}
     match frame.answers:
         case 10 | 310 | 320 | 325 if "msgId" in ext:
-            return SendReplies(ext["MSG_REGION"], ext["TRACE_ON"] == "true").encode(
+            stored = SendReplies(ext["MSG_REGION"], ext["TRACE_ON"] == "true").encode(
                 answer.opaque,
                 ext["msgId"].encode(),
                 int(ext["queueId"]),
                 int(ext["queueOffset"]),
                 ext.get("transactionId"),
                 ext.get("recallHandle"),
-                code=answer.code,
             )
+            return with_code(stored, answer.code) if answer.code else stored
         case 11 | 361 if answer.code in WITH_RESPONSE_HEADER:
             replies = PullReplies(answer.code, answer.remark or "", int(ext["suggestWhichBrokerId"]))
             reply = read_fields(PullReply, ext)

@@ -11,6 +11,7 @@ from pocketmq.protocol.api.pulling import PullReply
 from pocketmq.protocol.api.sending import SendReply
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.frames import join_frame
 from pocketmq.protocol.replies import (
     HEARD,
     HEARD_UNCHANGED,
@@ -19,6 +20,8 @@ from pocketmq.protocol.replies import (
     PullReplies,
     SendReplies,
     offset_reply,
+    opaques_of,
+    with_code,
 )
 
 OPAQUES = st.integers(-(2**31), 2**31 - 1)
@@ -40,7 +43,6 @@ def general(opaque: int, header: Fields, code: int = 0, remark: str | None = Non
     queue_id=QUEUE_IDS,
     queue_offset=OFFSETS,
     transaction_id=st.none() | TEXTS | st.from_regex(r"[0-9A-F]{32}", fullmatch=True),
-    code=st.sampled_from([0, 10, 11, 12]),
 )
 def test_a_send_reply_is_what_the_general_encoder_writes(
     region: str,
@@ -50,15 +52,36 @@ def test_a_send_reply_is_what_the_general_encoder_writes(
     queue_id: int,
     queue_offset: int,
     transaction_id: str | None,
-    code: int,
 ) -> None:
     replies = SendReplies(region, trace_on)
     header = SendReply(msg_id, queue_id, queue_offset, transaction_id, region=region, trace_on=trace_on)
 
-    frame = replies.encode(opaque, msg_id.encode(), queue_id, queue_offset, transaction_id, code=code)
+    frame = replies.encode(opaque, msg_id.encode(), queue_id, queue_offset, transaction_id)
 
-    assert frame == general(opaque, header, code)
-    assert replies.encode(opaque, msg_id.encode(), queue_id, queue_offset, transaction_id, code=code) == frame
+    assert frame == general(opaque, header)
+    assert replies.encode(opaque, msg_id.encode(), queue_id, queue_offset, transaction_id) == frame
+
+
+@given(region=TEXTS, opaques=st.lists(OPAQUES, max_size=4), code=st.sampled_from([10, 11, 12]), transaction_id=TEXTS)
+def test_answers_that_were_made_for_success_can_be_given_another_code(
+    region: str, opaques: list[int], code: int, transaction_id: str
+) -> None:
+    replies = SendReplies(region, True)
+    header = SendReply("AB", 2, 3, transaction_id, region=region, trace_on=True)
+    made = b"".join(replies.encode(opaque, b"AB", 2, 3, transaction_id) for opaque in opaques)
+
+    assert with_code(made, code) == b"".join(general(opaque, header, code) for opaque in opaques)
+    assert opaques_of(made) == opaques
+
+
+@given(region=TEXTS, trace_on=st.booleans())
+def test_the_parts_of_an_answer_are_the_answer_without_its_values(region: str, trace_on: bool) -> None:
+    replies = SendReplies(region, trace_on)
+    values = (b"AB", b"2", b"3", b"CD", b"1")
+
+    header = b"".join(part + value for part, value in zip(replies.parts, (*values, b""), strict=True))
+
+    assert join_frame(0, header) == replies.encode(1, b"AB", 2, 3, "CD")
 
 
 @pytest.mark.parametrize("transaction_id", ['"', "\\", "\n", "\x7f", "é", "中", '","msgId":"forged', "", "null", "a b"])

@@ -11,7 +11,8 @@ from tests.store.kit import HOST, ROOT, HandWorker
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.record import decode_records
 from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.message_store import Arrival, MessageStore
+from pocketmq.store.entered import Arrival
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.disk.power_loss import Survives

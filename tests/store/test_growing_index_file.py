@@ -12,6 +12,8 @@ from pocketmq.store.growing_index_file import GrowingIndexFile, put_slots_right
 from pocketmq.store.index_file import ENTRY, HEADER, IndexFile, IndexHeader, IndexShape, KeyQuery, PlacedKey
 from pocketmq.testing import FaultyFiles
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 PATH = Path("/index/20260101000000000")
 SHAPE = IndexShape(slots=10, entries=100)
 NOW_MS = 1_700_000_000_000

@@ -22,6 +22,8 @@ from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.fake_clock import START_MS
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 ROOT = Path("/store")
 FILE_BYTES = 4096
 FOREVER = 2**62

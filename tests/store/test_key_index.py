@@ -20,6 +20,8 @@ from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.fake_clock import START_MS
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 ROOT = Path("/store")
 FOREVER = 2**62
 SETTINGS = StoreSettings(folder=ROOT, index_slots=10, index_entries=11)

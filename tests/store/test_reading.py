@@ -20,6 +20,8 @@ from pocketmq.store.queues import Queues
 from pocketmq.store.reading import Matches, ReadLimits, ReadResult, ReadStatus, read_queue
 from pocketmq.store.settings import GIB, KIB, StoreSettings
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 LIMITS = ReadLimits.of(StoreSettings(folder=Path("/store")), GIB)
 HOST = bytes(8)
 

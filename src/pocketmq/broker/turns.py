@@ -22,10 +22,10 @@ from typing import Any, Protocol
 
 from pocketmq.broker.flow import STORING, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
 from pocketmq.broker.settings import FlowSettings
-from pocketmq.broker.stats.durations import Durations
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy, TurnUnderWay
+from pocketmq.model.durations import Durations
 from pocketmq.net.line import Line
 from pocketmq.net.peer import Peer
 from pocketmq.net.request import Check
@@ -45,6 +45,7 @@ from pocketmq.protocol.heads import (
     UpdateOffsetHead,
     decode_head,
 )
+from pocketmq.protocol.replies import opaques_of, with_code
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("pocketmq.broker")
@@ -60,6 +61,8 @@ _HEADS: dict[int, Any] = {
     head.code: head
     for head in (SendHead, SendV2Head, SendBatchHead, PullHead, LitePullHead, QueryOffsetHead, UpdateOffsetHead)
 }
+_USUAL_SEND = b'{"code":%d,' % RequestCode.SEND_MESSAGE_V2
+"""How the header of a send begins, with whatever library a client writes it."""
 _LOOK_EVERY = 16
 """Requests between two looks at the time."""
 _LOOK_EVERY_BYTES = 256 * 1024
@@ -69,13 +72,20 @@ _LOOK_EVERY_BYTES = 256 * 1024
 class Sends(Protocol):
     """What a turn needs of the send handler."""
 
+    takes_runs: bool
+    """Whether there is a compiled twin, so that `stage_run` is worth a call."""
+
     def stage(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
         """Put a send into the store's turn; its answer, and whether that waits for the disk."""
         ...
 
     def stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]: ...
 
-    def stored(self, send: StagedSend, code: int = ResponseCode.SUCCESS) -> bytes:
+    def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
+        """Put usual sends from `at` on into the store's turn: how many, their answers, and whether those wait for the disk."""
+        ...
+
+    def stored(self, send: StagedSend) -> bytes:
         """The answer to a send that is stored."""
         ...
 
@@ -99,8 +109,8 @@ class _Answers:
     def __init__(self, line: Line) -> None:
         self.line = line
         self.staged = False
-        self.at_once: list[StagedSend] = []
-        self.synced: list[StagedSend] = []
+        self.at_once: list[bytes] = []
+        self.synced: list[bytes] = []
 
     def take(self) -> "_Group":
         """What is to be answered; a turn of the socket may be several of the store, and begins anew."""
@@ -109,7 +119,7 @@ class _Answers:
         return taken
 
 
-_Group = tuple[Line, list[StagedSend], list[StagedSend]]
+_Group = tuple[Line, list[bytes], list[bytes]]
 
 
 class Turns:
@@ -127,6 +137,7 @@ class Turns:
     ) -> None:
         self._check = check
         self._decode_head = decode_head if check is None else _no_head
+        self._takes_runs = sends.takes_runs and check is None
         self._store = store
         self._sends = sends
         self._serve: dict[type[Any], Serve] = {**serve, Command: self._handle}
@@ -152,32 +163,37 @@ class Turns:
             for frame in frames:
                 peer.handle(decode_command(frame))
             return
-        started = self._clock.monotonic()
-        answers = _Answers(peer.line)
-        left = _LOOK_EVERY
-        decode_head = self._decode_head
         try:
-            for index, frame in enumerate(frames):
-                left -= 1
-                if not left:
-                    left = _LOOK_EVERY
-                    if self._clock.monotonic() - started > self._budget_s:
-                        self._put_off(peer, frames[index:], started)
-                        break
-                head = decode_head(frame) or self._other(peer, frame)
-                if head is None:
-                    continue
-                if type(head) not in self._stage and peer.line.should_pause:
-                    peer.line.put_back(frames[index:])
-                    break
-                if self._crowded and self._kept_waiting(peer, head, frame):
-                    continue
-                try:
-                    self._serve_one(peer, head, frame[2], answers)
-                except Exception as error:
-                    self._failed(Waiting(peer, head, frame, started), error)
+            self._take_all(peer, frames, _Answers(peer.line))
         finally:
             self.end()
+
+    def _take_all(self, peer: Peer, frames: list[Frame], answers: _Answers) -> None:
+        started = self._clock.monotonic()
+        index, look_at = 0, _LOOK_EVERY - 1
+        while index < len(frames):
+            if index >= look_at:
+                look_at = index + _LOOK_EVERY
+                if self._clock.monotonic() - started > self._budget_s:
+                    self._put_off(peer, frames[index:], started)
+                    return
+            if self._takes_runs and (taken := self._stage_run(peer, frames, index, answers)):
+                index += taken
+                continue
+            frame = frames[index]
+            index += 1
+            head = self._decode_head(frame) or self._other(peer, frame)
+            if head is None:
+                continue
+            if type(head) not in self._stage and peer.line.should_pause:
+                peer.line.put_back(frames[index - 1 :])
+                return
+            if self._crowded and self._kept_waiting(peer, head, frame):
+                continue
+            try:
+                self._serve_one(peer, head, frame[2], answers)
+            except Exception as error:
+                self._failed(Waiting(peer, head, frame, started), error)
 
     def end(self) -> None:
         """Write what is staged, and answer. Harmless when nothing is."""
@@ -191,24 +207,35 @@ class Turns:
             self._not_written(groups, error)
             return
         self._stats.put_times.note(self._clock.monotonic() - began)
-        stored = self._sends.stored
         for line, at_once, synced in groups:
             if at_once:
-                line.write(b"".join([stored(send) for send in at_once]))
+                line.write(b"".join(at_once))
             if synced:
-                self._store.when_synced(self._store.end, partial(self._synced, line, synced))
+                self._store.when_synced(self._store.end, partial(_synced, line, b"".join(synced)))
 
     def _not_written(self, groups: list[_Group], error: PocketMQError) -> None:
         log.error("a turn could not be written: %s", error)
         for line, at_once, synced in groups:
-            sends = at_once + synced
-            self._stats.failed_puts += len(sends)
-            if sends:
-                line.write(b"".join([self._sends.failed(send[0], error) for send in sends]))
+            opaques = opaques_of(b"".join(at_once + synced))
+            self._stats.failed_puts += len(opaques)
+            if opaques:
+                line.write(b"".join([self._sends.failed(opaque, error) for opaque in opaques]))
 
-    def _synced(self, line: Line, sends: list[StagedSend], is_safe: bool) -> None:
-        code = ResponseCode.SUCCESS if is_safe else ResponseCode.FLUSH_DISK_TIMEOUT
-        line.write(b"".join([self._sends.stored(send, code) for send in sends]))
+    # many requests
+
+    def _stage_run(self, peer: Peer, frames: list[Frame], at: int, answers: _Answers) -> int:
+        """Stage the usual sends that follow one another from `at` on, all at once; how many. None: look at this one by itself."""
+        if self._crowded or not frames[at][1].startswith(_USUAL_SEND):
+            return 0
+        try:
+            taken, replies, waits = self._sends.stage_run(peer, frames, at)
+        except PocketMQError:  # the store takes nothing now: each send is told so, or waits, by itself
+            taken, replies, waits = 0, b"", False
+        if taken:
+            self._answer_later(answers, replies, waits)
+        else:
+            self._give_back()
+        return taken
 
     # one request
 
@@ -220,11 +247,15 @@ class Turns:
                 answers.line.write(reply)
             return
         send, waits = stage(peer, head, body)
+        self._answer_later(answers, b"" if head.flag & ONEWAY else self._sends.stored(send), waits)
+
+    def _answer_later(self, answers: _Answers, reply: bytes, waits: bool) -> None:
+        """Something is staged, and this is said when it is stored."""
         if not answers.staged:
             answers.staged = True
             self._answers.append(answers)
-        if not head.flag & ONEWAY:
-            (answers.synced if waits else answers.at_once).append(send)
+        if reply:
+            (answers.synced if waits else answers.at_once).append(reply)
 
     def _stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
         """All messages of a batch or none: one that cannot be staged in one piece gets a turn of the store for itself."""
@@ -445,6 +476,10 @@ class Turns:
 def _may_pass(error: StoreBusy) -> bool:
     """Whether it helps to wait a moment. An empty pool fills up again at once with what has waited."""
     return not isinstance(error, PoolEmpty)
+
+
+def _synced(line: Line, replies: bytes, is_safe: bool) -> None:
+    line.write(replies if is_safe else with_code(replies, ResponseCode.FLUSH_DISK_TIMEOUT))
 
 
 def _no_head(frame: Frame) -> Head | None:

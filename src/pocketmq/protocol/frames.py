@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from pocketmq import compiled
 from pocketmq.codes import HeaderEncoding
 from pocketmq.errors import ProtocolError
 
@@ -21,7 +22,7 @@ Frame = tuple[int, bytes, bytes]
 _PREFIX = struct.Struct(">II")
 PREFIX_SIZE: Final = 8
 _unpack_prefix = _PREFIX.unpack_from
-_LARGEST_WORD = max(HeaderEncoding) << 24 | 0xFFFFFF
+_LARGEST_ENCODING: Final = int(max(HeaderEncoding))
 
 
 class FrameLimits(msgspec.Struct, frozen=True):
@@ -41,10 +42,12 @@ class FrameSplitter:
     what was wrong, and nothing more is read.
     """
 
-    __slots__ = ("_limits", "_needed", "_tail", "failure")
+    __slots__ = ("_limits", "_needed", "_split", "_tail", "failure")
 
     def __init__(self, limits: FrameLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
+        twin = compiled.twin()
+        self._split = split_whole if twin is None else twin.split_whole
         self._tail: bytes | bytearray = b""
         self._needed = 0
         self.failure: ProtocolError | None = None
@@ -56,30 +59,16 @@ class FrameSplitter:
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes."""
-        frames: list[Frame] = []
         if self.failure is not None:
-            return frames
+            return []
         if self._tail:
             if len(self._tail) + len(data) < self._needed:
                 self._hold(data)
-                return frames
+                return []
             data = b"".join((self._tail, data))
             self._tail = b""
-        at, end = 0, len(data)
-        largest_total, largest_header = self._limits.frame_bytes - 4, self._limits.header_bytes
-        while end - at >= PREFIX_SIZE:
-            total, word = _unpack_prefix(data, at)
-            header_at = at + PREFIX_SIZE
-            header_end = header_at + (word & 0xFFFFFF)
-            frame_end = at + 4 + total
-            if not header_end <= frame_end <= end or total > largest_total:
-                break
-            # The word of a JSON header is its size: one comparison for most frames.
-            if word > largest_header and (word > _LARGEST_WORD or header_end - header_at > largest_header):
-                break
-            frames.append((word >> 24, data[header_at:header_end], data[header_end:frame_end]))
-            at = frame_end
-        if at < end:
+        frames, at = self._split(data, self._limits.frame_bytes - 4, self._limits.header_bytes, _LARGEST_ENCODING)
+        if at < len(data):
             self._keep(data[at:])
         return frames
 
@@ -117,6 +106,28 @@ class FrameSplitter:
         if header > limits.header_bytes:
             return ProtocolError(f"header of {header} bytes exceeds the limit of {limits.header_bytes}")
         return None
+
+
+def split_whole(
+    data: bytes, largest_total: int, largest_header: int, largest_encoding: int, /
+) -> tuple[list[Frame], int]:
+    """The whole frames at the beginning of `data`, and how many bytes they take. What is wrong with the next is not said."""
+    frames: list[Frame] = []
+    at, end = 0, len(data)
+    largest_word = largest_encoding << 24 | 0xFFFFFF
+    while end - at >= PREFIX_SIZE:
+        total, word = _unpack_prefix(data, at)
+        header_at = at + PREFIX_SIZE
+        header_end = header_at + (word & 0xFFFFFF)
+        frame_end = at + 4 + total
+        if not header_end <= frame_end <= end or total > largest_total:
+            break
+        # The word of a JSON header is its size: one comparison for most frames.
+        if word > largest_header and (word > largest_word or header_end - header_at > largest_header):
+            break
+        frames.append((word >> 24, data[header_at:header_end], data[header_end:frame_end]))
+        at = frame_end
+    return frames, at
 
 
 def split_frames(data: bytes, limits: FrameLimits = DEFAULT_LIMITS) -> list[Frame]:

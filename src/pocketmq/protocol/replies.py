@@ -15,9 +15,9 @@ import msgspec
 from pocketmq.codes import VERSION, HeaderEncoding, Language, ResponseCode
 from pocketmq.protocol.api.clients import HeartbeatReply
 from pocketmq.protocol.api.sending import SendReply
-from pocketmq.protocol.command import RESPONSE, Command, encode_command
+from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command
 from pocketmq.protocol.fields import write_fields
-from pocketmq.protocol.frames import PREFIX_SIZE, join_frame
+from pocketmq.protocol.frames import PREFIX_SIZE, join_frame, split_frames
 
 _pack_prefix = struct.Struct(">II").pack
 _PREFIXES: Final = tuple(_pack_prefix(4 + size, size) for size in range(1024))
@@ -34,7 +34,7 @@ _as_json = msgspec.json.Encoder().encode
 class SendReplies:
     """Answers to sends: the message is stored, here is where. One per broker, for its region and trace switch."""
 
-    __slots__ = ("_region", "_template", "_trace_on")
+    __slots__ = ("_region", "_template", "_trace_on", "parts")
 
     def __init__(self, region: str, trace_on: bool) -> None:
         self._region = region
@@ -42,9 +42,18 @@ class SendReplies:
         rest = (
             f',"MSG_REGION":{_as_json(region).decode()},"TRACE_ON":"{"true" if trace_on else "false"}{_BEFORE_OPAQUE}'
         )
-        self._template = (
-            b'{"code":0,"extFields":{"msgId":"%b","queueId":"%d","queueOffset":"%d","transactionId":%b'
-            + (rest.replace("%", "%%") + "%d" + _END).encode()
+        self.parts = (
+            b'{"code":0,"extFields":{"msgId":"',
+            b'","queueId":"',
+            b'","queueOffset":"',
+            b'","transactionId":"',
+            b'"' + rest.encode(),
+            _END.encode(),
+        )
+        """What stands around message id, queue id, queue offset, unique key and opaque."""
+        before, queue_id, queue_offset, unique_key, opaque, end = (part.replace(b"%", b"%%") for part in self.parts)
+        self._template = b"".join(
+            (before, b"%b", queue_id, b"%d", queue_offset, b"%d", unique_key[:-1], b"%b", opaque[1:], b"%d", end)
         )
 
     def encode(
@@ -55,14 +64,9 @@ class SendReplies:
         queue_offset: int,
         transaction_id: str | None = None,
         recall_handle: str | None = None,
-        *,
-        code: int = _SUCCESS,
     ) -> bytes:
-        """`msg_id` is made by the broker and plain; `transaction_id` comes from a client and may be anything.
-
-        `code` is one of the four that mean stored: 0, 10, 11, 12.
-        """
-        if code or transaction_id is None or recall_handle is not None:
+        """`msg_id` is made by the broker and plain; `transaction_id` comes from a client and may be anything."""
+        if transaction_id is None or recall_handle is not None:
             reply = SendReply(
                 msg_id.decode(),
                 queue_id,
@@ -72,12 +76,25 @@ class SendReplies:
                 region=self._region,
                 trace_on=self._trace_on,
             )
-            return encode_command(Command(code, write_fields(reply), flag=RESPONSE, opaque=opaque))
+            return encode_command(Command(_SUCCESS, write_fields(reply), flag=RESPONSE, opaque=opaque))
         header = self._template % (msg_id, queue_id, queue_offset, _as_json(transaction_id), opaque)
         try:
             return _PREFIXES[len(header)] + header
         except IndexError:
             return join_frame(_JSON, header)
+
+
+def with_code(replies: bytes, code: int) -> bytes:
+    """Answers that were made for success, with another code that means stored as well: 10, 11 or 12."""
+    commands = [decode_command(frame) for frame in split_frames(replies)]
+    for command in commands:
+        command.code = code
+    return b"".join(map(encode_command, commands))
+
+
+def opaques_of(replies: bytes) -> list[int]:
+    """Which requests these answers belong to."""
+    return [decode_command(frame).opaque for frame in split_frames(replies)]
 
 
 class PullReplies:

@@ -80,7 +80,8 @@ class CommitLog:
         self._turn_start = self._staged_from = 0
         self._staged: list[bytes] = []
         self._rolled: list[_Piece] = []
-        self._limit = _CLOSED_LIMIT
+        self.limit = _CLOSED_LIMIT
+        """Up to which offset records are taken without a second look."""
         self.put = self._staged.extend
         """Takes the bytes of the record that was reserved last, in as many parts as they come."""
 
@@ -151,7 +152,7 @@ class CommitLog:
     def halt(self, error: PocketMQError) -> None:
         """Refuse every message with `error` from now on; what is written can still be read."""
         self._refusal = error
-        self._limit = _CLOSED_LIMIT
+        self.limit = _CLOSED_LIMIT
 
     def end_writing(self) -> None:
         """Take no more; write what the pool holds and end the threads. The flusher's last sync comes after it."""
@@ -182,7 +183,7 @@ class CommitLog:
         """The offset of a record of `size` bytes, which must be `put` next. Refuses when the log cannot take it."""
         at = self.end
         end = at + size
-        if end > self._limit:
+        if end > self.limit:
             return self._reserve_slowly(size)
         self.end = end
         return at
@@ -193,7 +194,7 @@ class CommitLog:
 
     def put_run(self, parts: Iterable[bytes], upto: int) -> bool:
         """Take the parts of records that were laid out from `end` up to `upto`; False when that is not possible here and now."""
-        if upto > self._limit:
+        if upto > self.limit:
             return False
         self.end = upto
         self._staged.extend(parts)
@@ -253,7 +254,7 @@ class CommitLog:
         segment = self._segment
         if segment is None or self.end + size + BLANK_SIZE > segment.end:
             self._roll(size)
-        elif self.end + size > self._limit:
+        elif self.end + size > self.limit:
             raise self._pool_is_empty(size)
         at = self.end
         self.end += size
@@ -292,11 +293,11 @@ class CommitLog:
     def _set_limit(self) -> None:
         """Up to which offset reservations are given out without a second look."""
         if self._segment is None or self._why_not() is not None:
-            self._limit = _CLOSED_LIMIT
+            self.limit = _CLOSED_LIMIT
             return
-        self._limit = self._segment.end - BLANK_SIZE
+        self.limit = self._segment.end - BLANK_SIZE
         if self._pool is not None:
-            self._limit = min(self._limit, self.end + self._pool.room - self._staged_bytes())
+            self.limit = min(self.limit, self.end + self._pool.room - self._staged_bytes())
 
     def _staged_bytes(self) -> int:
         return self.end - self._staged_from + sum(len(piece.data) for piece in self._rolled)
@@ -351,6 +352,13 @@ class CommitLog:
         if len(found) != size:
             raise self._not_here(offset, size)
         return found
+
+    def map_at(self, offset: int) -> tuple[memoryview | None, int]:
+        """All bytes of the file that holds `offset`, and where it begins; None when it is not in the log."""
+        if not self.start <= offset < self.written:
+            return None, 0
+        segment = self.segments.files[(offset - self.start) // self._file_bytes]
+        return segment.map, segment.first
 
     def record(self, offset: int) -> bytes | None:
         """The record that begins at `offset`; None when there is none: not in the log, filler, zeros or something else."""

@@ -157,6 +157,9 @@ class ConsumeQueue:
         return data
 
     def _read_files(self, offset: int, count: int) -> bytes:
+        name, index = self._place(offset)
+        if index + count <= self._file_entries:
+            return self._read_file(name, index * ENTRY_BYTES, count * ENTRY_BYTES)
         pieces = []
         while count > 0:
             name, index = self._place(offset)

@@ -18,6 +18,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
+from pocketmq import compiled
 from pocketmq.errors import StoreDamaged
 from pocketmq.files import Files
 from pocketmq.store.index_file import (
@@ -71,6 +72,7 @@ class GrowingIndexFile:
         self._pending = bytearray()
         self._pending_from = header.next_number
         self._begin_ms, self._end_ms, self._begin_offset, self._end_offset, self._used_slots, self._next = header
+        self._twin = compiled.twin()
         self._step = _Step.NOTHING
         self._snapshot: list[Piece] = []
         self._snapshot_header = header
@@ -95,6 +97,8 @@ class GrowingIndexFile:
             return 0
         if first == 1:
             _, self._begin_offset, self._begin_ms = keys[0]
+        if self._twin is not None:
+            return self._put_compiled(self._twin, list(keys))
         begin_ms, pending, used_slots = self._begin_ms, self._pending, self._used_slots
         pages, read_page, dirty, slots = self._slots.pages, self._slots.read_page, self._slots.dirty, self.shape.slots
         last_ms, seconds = begin_ms, 0
@@ -119,6 +123,24 @@ class GrowingIndexFile:
                 _, self._end_offset, self._end_ms = keys[number - first - 1]
                 self._next, self._used_slots = number, used_slots
         return number - first
+
+    def _put_compiled(self, twin: compiled.Twin, keys: list[PlacedKey]) -> int:
+        """The same by the compiled twin, which leaves the reading of pages to us."""
+        table, slots, begin_ms = self._slots, self.shape.slots, self._begin_ms
+        done = 0
+        while done < len(keys):
+            entered, unused, entries = twin.enter_keys(
+                keys, done, table.pages, table.dirty, slots, self._next, begin_ms
+            )
+            if entered:
+                done += entered
+                self._pending += entries
+                self._next += entered
+                self._used_slots += unused
+                _, self._end_offset, self._end_ms = keys[done - 1]
+            if done < len(keys):
+                table.read_page(keys[done][0] % slots >> PAGE_SHIFT)
+        return done
 
     def make_room(self) -> None:
         """Write new entries to the file when many have gathered."""

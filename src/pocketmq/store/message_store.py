@@ -11,11 +11,12 @@ Within a turn nothing is visible to readers; a turn whose write fails leaves no 
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Self
 from zlib import crc32
 
+from pocketmq import compiled
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.codes import BoundaryType
 from pocketmq.errors import (
@@ -43,8 +44,9 @@ from pocketmq.protocol.record import (
     pack_short,
     pack_usual_head,
 )
-from pocketmq.store.consume_queue import ENTRY, ConsumeQueue, is_message
+from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, is_message
 from pocketmq.store.dispatch import tags_code_of
+from pocketmq.store.entered import Arrival, Entered, arrivals_of, enter_all, give_back, last_log_offset
 from pocketmq.store.facts import StoreFacts
 from pocketmq.store.lost_sectors import looks_cut
 from pocketmq.store.parts import StoreParts
@@ -57,9 +59,6 @@ from pocketmq.store.tables import Tables
 from pocketmq.store.time_search import offset_at_time, store_ms_of
 from pocketmq.store.upkeep import Upkeep
 from pocketmq.store.worker import Post, Worker
-
-Arrival = tuple[ConsumeQueue, int, int, int]
-"""A message that became readable: its queue, log offset, size and tags code."""
 
 _WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PREPARED = SysFlag.TRANSACTION_PREPARED
@@ -89,7 +88,7 @@ class MessageStore:
         post: Post,
         files: Files | None = None,
         clock: Clock | None = None,
-        on_arrivals: Callable[[list[Arrival]], None] | None = None,
+        on_arrivals: Callable[[Iterator[Arrival]], None] | None = None,
         make_worker: Callable[[str, Post], Worker] = Worker,
     ) -> None:
         self.settings = settings
@@ -105,10 +104,11 @@ class MessageStore:
         self._on_arrivals = on_arrivals or _nobody_waits
         self._max_body_bytes, self._levels = settings.max_message_bytes, settings.delay_levels
         self._file_bytes = settings.log_file_bytes
+        self._twin = compiled.twin()
         self._reserve, self._put = self._log.reserve, self._log.put
-        self._staged: list[Arrival] = []
+        self._staged: list[Entered] = []
         self._last_staged = -1
-        self._behind: deque[tuple[int, int, list[Arrival]]] = deque()
+        self._behind: deque[tuple[int, int, list[Entered]]] = deque()
         self._turn_ms = 0
         self._state = _State.NEW
 
@@ -244,7 +244,7 @@ class MessageStore:
         if in_queue:
             queue.next_offset = queue_offset + 1
             code = tags_code_of(properties, queue.is_delay, store_ms, self._levels)
-            self._staged.append((queue, log_offset, size, code))
+            self._staged.append((queue, _pack_entry(log_offset, size, code)))
         return queue_offset, log_offset
 
     def stage_many(
@@ -281,9 +281,22 @@ class MessageStore:
             return places[0][0], [log_offset for _, log_offset in places]
         first = queue.next_offset
         queue.next_offset += len(items)
-        self._staged += run.placed
-        self._last_staged = run.placed[-1][1]
-        return first, [log_offset for _, log_offset, _, _ in run.placed]
+        self._staged.append((queue, run.entries))
+        self._last_staged = run.log_offsets[-1]
+        return first, run.log_offsets
+
+    def room(self) -> tuple[int, int, int]:
+        """For who lays out records: the store time of this turn, where the next record begins, and up to where records may go."""
+        return self._turn_ms or self._begin_turn(), self._log.end, self._log.limit
+
+    def stage_laid_out(self, records: bytes, end: int, entered: Iterable[Entered]) -> None:
+        """Put records into this turn that were laid out from the beginning of its `room` up to `end`, with their queue entries."""
+        taken = self._log.put_run((records,), end)
+        assert taken, "laid out within the room"
+        for queue, entries in entered:
+            queue.next_offset += len(entries) // ENTRY_BYTES
+            self._staged.append((queue, entries))
+            self._last_staged = max(self._last_staged, last_log_offset(entries))
 
     def _begin_turn(self) -> int:
         """The store time of this turn, which never goes back; refuses when the store cannot take more."""
@@ -308,8 +321,7 @@ class MessageStore:
         try:
             self._log.write()
         except PocketMQError:
-            for queue, *_ in staged:
-                queue.next_offset -= 1
+            give_back(staged)
             raise
         self._parts.last_record = last_staged
         if self._log.written < self._log.end:
@@ -320,8 +332,7 @@ class MessageStore:
 
     def abandon_turn(self) -> None:
         """Forget what was staged in this turn."""
-        for queue, *_ in self._staged:
-            queue.next_offset -= 1
+        give_back(self._staged)
         self._staged.clear()
         self._turn_ms, self._last_staged = 0, -1
         self._log.discard()
@@ -343,16 +354,11 @@ class MessageStore:
             self._flusher.note_written(end, store_ms)
             self._enter(staged, store_ms)
 
-    def _enter(self, staged: list[Arrival], store_ms: int) -> None:
-        touched: dict[ConsumeQueue, None] = {}  # in the order of the turn, which a set would not keep
-        for queue, log_offset, size, tags_code in staged:
-            # What `ConsumeQueue.append` does, without its call.
-            queue.pending += _pack_entry(log_offset, size, tags_code)
-            queue.max_offset += 1
-            touched[queue] = None
-        self._parts.messages_taken += len(staged)
-        self._upkeep.entered(touched, len(staged), store_ms)
-        self._on_arrivals(staged)
+    def _enter(self, staged: list[Entered], store_ms: int) -> None:
+        touched, count = enter_all(staged)
+        self._parts.messages_taken += count
+        self._upkeep.entered(touched, count, store_ms)
+        self._on_arrivals(arrivals_of(staged))
 
     def _too_large(self, body: bytes, properties: bytes) -> InvalidMessage:
         if len(properties) > MAX_PROPERTIES_BYTES:
@@ -395,7 +401,7 @@ class MessageStore:
     ) -> ReadResult:
         """Messages of a queue from `offset` on; see `reading`."""
         queue = self._queues.find(topic, queue_id)
-        return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches)
+        return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches, self._twin)
 
     def record(self, log_offset: int) -> bytes | None:
         """The record that begins at `log_offset`; None when there is none."""
@@ -498,5 +504,5 @@ class MessageStore:
         self._upkeep.delete_topic(topic)
 
 
-def _nobody_waits(_arrivals: list[Arrival]) -> None:
+def _nobody_waits(_arrivals: Iterator[Arrival]) -> None:
     """The default listener to arrivals."""

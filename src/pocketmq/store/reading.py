@@ -16,6 +16,7 @@ from itertools import accumulate, chain
 
 import msgspec
 
+from pocketmq import compiled
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, Entry
 from pocketmq.store.settings import StoreSettings
@@ -49,7 +50,7 @@ class ReadResult(msgspec.Struct):
     max_offset: int = 0
     count: int = 0
     size: int = 0
-    pieces: list[memoryview] = []
+    pieces: list[memoryview | bytes] = []
     far_behind: bool = False
 
     def body(self) -> bytes:
@@ -91,6 +92,7 @@ def read_queue(
     max_count: int,
     tag_codes: Collection[int] | None = None,
     matches: Matches | None = None,
+    twin: compiled.Twin | None = None,
 ) -> ReadResult:
     """Up to `max_count` messages of `queue` from `offset` on; a `max_count` below one means one."""
     if queue is None:
@@ -104,6 +106,8 @@ def read_queue(
         status = ReadStatus.OVERFLOW_ONE if offset == high else ReadStatus.OVERFLOW_BADLY
         return ReadResult(status, high, low, high)
     result = ReadResult(ReadStatus.NO_MATCH, offset, low, high, pieces=[])
+    if twin is not None and matches is None and _pick(twin, result, queue, log, limits, max(1, max_count), tag_codes):
+        return result
     if tag_codes is None and matches is None and _take_run(result, queue, log, limits, offset, max_count):
         return result
     _collect(result, queue, log, limits, offset, max(1, max_count), tag_codes, matches)
@@ -133,6 +137,38 @@ def _take_run(
         return False
     result.status, result.count, result.size, result.next_offset = ReadStatus.FOUND, count, total, offset + count
     result.pieces.append(log.view(start, total))
+    return True
+
+
+def _pick(
+    twin: compiled.Twin,
+    result: ReadResult,
+    queue: ConsumeQueue,
+    log: CommitLog,
+    limits: ReadLimits,
+    max_count: int,
+    tag_codes: Collection[int] | None,
+) -> bool:
+    """What `_collect` does, by the compiled twin. False: the entries at hand do not tell all, look at them one by one."""
+    offset = result.next_offset
+    hot_most, most = min(max_count, limits.hot_count), max(limits.entries, max_count)
+    first = min(most if tag_codes is not None else hot_most + 1, most)
+    entries = queue.read(offset, first)
+    if len(entries) < min(first, result.max_offset - offset) * ENTRY_BYTES:
+        return False
+    cold_below = log.written - limits.memory_bytes
+    cold_most = min(max_count, limits.cold_count)
+    bounds = (log.start, log.written, cold_below, hot_most, cold_most, limits.hot_bytes, limits.cold_bytes)
+    stopped, removed, looked, looked_at, count, size, found = twin.pick_entries(entries, bounds, tag_codes, log.map_at)
+    if not stopped and looked == first < most:
+        return False
+    if count:
+        result.status = ReadStatus.FOUND
+        result.pieces = [found] if isinstance(found, bytes) else [log.view(at, length) for at, length in found]
+    elif removed:
+        result.status = ReadStatus.REMOVED
+    result.count, result.size, result.next_offset = count, size, offset + looked
+    result.far_behind = looked_at < cold_below
     return True
 
 

@@ -18,28 +18,27 @@ from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
 from pocketmq.protocol.batch import BatchItem
 from pocketmq.protocol.record import CRC_MASK
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue import ENTRY, ConsumeQueue
 from pocketmq.store.dispatch import tags_code_of
 
 Common = tuple[int, int, bytes, int, bytes]
 """sysFlag, born ms, born host, store ms, store host."""
-
-PlacedRecord = tuple[ConsumeQueue, int, int, int]
-"""A record and its place: queue, log offset, size and tags code."""
 
 _pack_head = struct.Struct(">I4sI4siqq48si").pack
 _pack_common = struct.Struct(">iq8sq8siq").pack
 _pack_int = struct.Struct(">i").pack
 _pack_magic = struct.Struct(">I").pack
 _pack_short = struct.Struct(">H").pack
+_pack_entry = ENTRY.pack
 
 
 class RecordRun(NamedTuple):
-    """Records that follow one another: their bytes, in parts, and where these end in the log."""
+    """Records that follow one another: their bytes, in parts, where these end in the log, and the entries of their queue."""
 
     parts: list[bytes]
     end: int
-    placed: list[PlacedRecord]
+    entries: bytes
+    log_offsets: list[int]
 
 
 def with_suffix(properties: bytes, suffix: bytes) -> bytes:
@@ -60,7 +59,8 @@ def lay_out(
     None when one of them needs a closer look: it is too large, a number does not fit, or there are zeros in its properties.
     """
     parts: list[bytes] = []
-    placed: list[PlacedRecord] = []
+    entries: list[bytes] = []
+    log_offsets: list[int] = []
     overhead, queue_offset, suffix_bytes = queue.record_overhead, queue.next_offset, len(suffix)
     last_bytes, fields = -1, b""
     last_tag: bytes | None = None
@@ -92,9 +92,10 @@ def lay_out(
                 # `tag` is the tag and all that follows it: in a batch that is mostly the same.
                 code = tags_code_of(properties, False, 0, DELAY_LEVELS)
                 last_tag = tag if name and (not before or before[-1] == 2) else None
-            placed.append((queue, log_offset, size, code))
+            entries.append(_pack_entry(log_offset, size, code))
+            log_offsets.append(log_offset)
             queue_offset += 1
             log_offset += size
     except struct.error:
         return None
-    return RecordRun(parts, log_offset, placed)
+    return RecordRun(parts, log_offset, b"".join(entries), log_offsets)

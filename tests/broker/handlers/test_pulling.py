@@ -35,6 +35,8 @@ from pocketmq.protocol.command import Command
 from pocketmq.protocol.heads import PullHead
 from pocketmq.protocol.record import decode_records
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 FOUND, NOTHING, RETRY, MOVED = (
     ResponseCode.SUCCESS,
     ResponseCode.PULL_NOT_FOUND,

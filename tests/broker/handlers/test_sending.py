@@ -33,6 +33,8 @@ from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import FaultyFiles
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
 """Properties that every stored message has."""
 IN_EVERY_ANSWER = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

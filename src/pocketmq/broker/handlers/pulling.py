@@ -20,7 +20,6 @@ from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.members import Members
 from pocketmq.broker.offsets import OffsetTable, refuse_own_group
 from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.stats.durations import Durations
 from pocketmq.broker.stats.tally import Tally
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -35,6 +34,7 @@ from pocketmq.errors import (
     PocketMQError,
     TopicNotFound,
 )
+from pocketmq.model.durations import Durations
 from pocketmq.model.flags import Perm, PullFlag
 from pocketmq.model.names import is_retry
 from pocketmq.model.subscription import Subscription

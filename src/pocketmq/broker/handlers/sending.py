@@ -11,6 +11,7 @@ kept until a topic or a setting changes.
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from pocketmq import compiled
 from pocketmq.broker.appending import Appender
 from pocketmq.broker.destinations import Destinations
 from pocketmq.broker.detours import Detours
@@ -19,10 +20,10 @@ from pocketmq.broker.hosts import packed_host
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
-from pocketmq.codes import ResponseCode
 from pocketmq.errors import (
     ImpossibleRequest,
     InvalidMessage,
+    PocketMQError,
     ProtocolError,
 )
 from pocketmq.model import properties as names
@@ -33,22 +34,29 @@ from pocketmq.model.properties import parse_properties, raw_property
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.sending import SendMessage
-from pocketmq.protocol.batch import decode_batch
+from pocketmq.protocol.batch import MAX_ITEMS, decode_batch
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.connection import failure_reply
+from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.heads import SendBatchHead, SendHead, SendV2Head
 from pocketmq.protocol.replies import SendReplies
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import FlushMode
 
 StagedSend = tuple[int, bytes, int, int, str | None, str | None]
 """opaque, message id, queue id, queue offset, transaction id, recall handle."""
 
+MAX_RUN: Final = 64
+"""Sends that are staged at once: some fifty microseconds, after which a turn looks at the time again."""
+
 _UNIQ_KEY: Final = f"{names.UNIQ_KEY}\x01"
 _UNIQ_KEY_BYTES: Final = names.UNIQ_KEY.encode()
 _DO_NOT_WAIT: Final = f"{names.WAIT}\x01false"
 _TRANSACTION: Final = SysFlag.TRANSACTION_MASK
+_TAG: Final = f"{names.TAGS}\x01".encode()
+_V4_BYTES: Final = 8
+_NONE: Final = (0, b"", False)
 
 
 class Tally(Protocol):
@@ -60,13 +68,14 @@ class Tally(Protocol):
 
 
 class _Place:
-    """A queue that was sent to before."""
+    """A queue that was sent to before. `packed` is what the compiled twin is told of it."""
 
-    __slots__ = ("queue", "tally")
+    __slots__ = ("packed", "queue", "tally")
 
     def __init__(self, queue: ConsumeQueue, tally: Tally) -> None:
         self.queue = queue
         self.tally = tally
+        self.packed: compiled.Place = queue, tally, queue.record_magic, queue.topic_field
 
 
 class Sending:
@@ -96,6 +105,10 @@ class Sending:
         self._tally_of = tally_of
         self._hosts: dict[Peer, bytes] = {}
         self._places: dict[tuple[str, int], _Place] = {}
+        self._twin = compiled.twin()
+        self.takes_runs = self._twin is not None
+        self._usual: dict[bytes, compiled.Place] = {}
+        self._plan: compiled.SendPlan | None = None
         self._id_prefix = store.store_host.hex().upper().encode()
         self._waits_for_sync = store.settings.flush is FlushMode.SYNC
         self._read_settings()
@@ -110,6 +123,16 @@ class Sending:
         self._added = {names.REGION: settings.region, names.TRACE_ON: trace, names.CLUSTER: settings.cluster}
         self._suffix = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items()).encode()
         self._failure_ext = {names.REGION: settings.region, names.TRACE_ON: trace}
+        self._usual.clear()
+        self._make_plan()
+
+    def _make_plan(self) -> None:
+        """What the compiled twin is told of settings and address. None when they are such that it must not be asked."""
+        store_host, suffix = self._store.store_host, self._suffix
+        self._plan = None
+        if self._twin is not None and len(store_host) == _V4_BYTES and _TAG not in suffix and 0 not in suffix:
+            most = self._store.settings.max_message_bytes
+            self._plan = suffix, self._replies.parts, self._id_prefix, store_host, most, self._waits_for_sync
 
     def lost(self, peer: Peer) -> None:
         self._hosts.pop(peer, None)
@@ -118,6 +141,7 @@ class Sending:
         """Where clients find this broker: it is in every message id."""
         self._store.store_host = packed = packed_host(address)
         self._id_prefix = packed.hex().upper().encode()
+        self._make_plan()
 
     # the usual message
 
@@ -165,6 +189,32 @@ class Sending:
             self._waits_for_sync and _waits(properties),
         )
 
+    def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
+        """Put usual sends that follow one another from `at` on into the store's turn, by the compiled twin.
+
+        How many these are, their answers joined, and whether these wait for the disk.
+        """
+        plan, twin = self._plan, self._twin
+        if (
+            plan is None
+            or twin is None
+            or self._topics.version is not self._version_seen
+            or self._settings.now is not self._settings_seen
+        ):
+            return _NONE
+        born_host = self._hosts.get(peer) or self._host_of(peer)
+        if len(born_host) != _V4_BYTES:
+            return _NONE
+        run = twin.lay_out_sends(frames, at, MAX_RUN, self._usual, plan, born_host, *self._store.room())
+        if run is None:
+            return _NONE
+        count, records, end, placed, answers = run
+        self._store.stage_laid_out(records, end, [(place[0], entries) for place, entries, _ in placed])
+        for (_, tally, _, _), entries, size in placed:
+            tally.count += len(entries) // ENTRY_BYTES
+            tally.bytes += size
+        return count, answers, self._waits_for_sync
+
     def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[StagedSend, bool]:
         """Put all messages of a batch into the store's turn. What was staged before an error is for the caller to abandon."""
         ext = head.ext
@@ -186,6 +236,16 @@ class Sending:
 
     def _stage_items(self, place: _Place, ext: SendMessage, body: bytes, born_host: bytes) -> tuple[int, bytes]:
         """The queue offset of the first, and the message ids of all, joined by commas."""
+        count, first, ids = self._stage_at_once(place, ext, body, born_host) or self._stage_many(
+            place, ext, body, born_host
+        )
+        tally = place.tally
+        tally.count += count
+        tally.joined += count - 1
+        tally.bytes += len(body)
+        return first, ids
+
+    def _stage_many(self, place: _Place, ext: SendMessage, body: bytes, born_host: bytes) -> tuple[int, int, bytes]:
         try:
             items = decode_batch(body)
         except ProtocolError as error:
@@ -195,12 +255,30 @@ class Sending:
         first, log_offsets = self._store.stage_many(
             place.queue, items, self._suffix, ext.sys_flag & ~_TRANSACTION, ext.born_timestamp, born_host
         )
-        tally = place.tally
-        tally.count += len(items)
-        tally.joined += len(items) - 1
-        tally.bytes += len(body)
         prefix = self._id_prefix
-        return first, b",".join([b"%b%016X" % (prefix, log_offset) for log_offset in log_offsets])
+        ids = b",".join([b"%b%016X" % (prefix, log_offset) for log_offset in log_offsets])
+        return len(items), first, ids
+
+    def _stage_at_once(
+        self, place: _Place, ext: SendMessage, body: bytes, born_host: bytes
+    ) -> tuple[int, int, bytes] | None:
+        """The same by the compiled twin; None when it is not there, or does not want to."""
+        plan, twin, queue = self._plan, self._twin, place.queue
+        if twin is None or plan is None or queue.is_delay or len(born_host) != _V4_BYTES:
+            return None
+        try:
+            room = self._store.room()
+        except PocketMQError:  # told after what is wrong with the batch itself
+            return None
+        run = twin.lay_out_batch(
+            body, MAX_ITEMS, place.packed, plan, born_host, ext.sys_flag & ~_TRANSACTION, ext.born_timestamp, *room
+        )
+        if run is None:
+            return None
+        count, records, end, entries, ids = run
+        first = queue.next_offset
+        self._store.stage_laid_out(records, end, ((queue, entries),))
+        return count, first, ids
 
     # anything special
 
@@ -248,6 +326,10 @@ class Sending:
     def _new_place(self, topic: str, queue_id: int) -> _Place:
         place = _Place(self._store.queue(parse_topic(topic), queue_id), self._tally_of(topic))
         self._places[topic, queue_id] = place
+        queue = place.queue
+        if not queue.is_delay:
+            key = b"%b/%d" % (queue.topic_bytes, queue_id)
+            self._usual[key] = place.packed
         return place
 
     def _host_of(self, peer: Peer) -> bytes:
@@ -258,8 +340,8 @@ class Sending:
 
     # answers
 
-    def stored(self, send: StagedSend, code: int = ResponseCode.SUCCESS) -> bytes:
-        return self._replies.encode(*send, code=code)
+    def stored(self, send: StagedSend) -> bytes:
+        return self._replies.encode(*send)
 
     def failed(self, opaque: int, error: Exception) -> bytes:
         reply = failure_reply(Command(0, opaque=opaque), error)

@@ -1,0 +1,168 @@
+/* Spans, growing bytes, numbers in network order, checksums and hashes. */
+
+#include "turn.h"
+
+bool span_is(Span span, Span other) { return span.size == other.size && !memcmp(span.at, other.at, (size_t)other.size); }
+
+Py_ssize_t span_find(Span span, Span part) {
+    const byte *at = span.at, *end = span.at + span.size;
+    while (end - at >= part.size) {
+        const byte *found = memchr(at, part.at[0], (size_t)(end - at - part.size + 1));
+        if (!found) return -1;
+        if (!memcmp(found, part.at, (size_t)part.size)) return found - span.at;
+        at = found + 1;
+    }
+    return -1;
+}
+
+bool span_holds(Span span, Span part) { return span_find(span, part) >= 0; }
+
+/* The last place of a property's name, with the 0x01 behind it; the end of a longer name does not count. */
+Py_ssize_t span_find_last_name(Span properties, Span name) {
+    for (Py_ssize_t at = properties.size - name.size; at >= 0; at--)
+        if ((at == 0 || properties.at[at - 1] == 2) && !memcmp(properties.at + at, name.at, (size_t)name.size)) return at;
+    return -1;
+}
+
+bool span_of_bytes(PyObject *object, Span *span) {
+    char *data;
+    if (PyBytes_AsStringAndSize(object, &data, &span->size) < 0) return false;
+    span->at = (const byte *)data;
+    return true;
+}
+
+bool out_need(Out *out, Py_ssize_t more) {
+    if (out->failed) return false;
+    if (more <= out->room - out->used) return true;
+    Py_ssize_t room = out->room ? out->room : 1024;
+    while (room - out->used < more) {
+        if (room > PY_SSIZE_T_MAX / 2) goto failed;
+        room *= 2;
+    }
+    byte *data = PyMem_Realloc(out->data, (size_t)room);
+    if (!data) goto failed;
+    out->data = data;
+    out->room = room;
+    return true;
+failed:
+    out->failed = true;
+    PyErr_NoMemory();
+    return false;
+}
+
+void out_put(Out *out, const byte *data, Py_ssize_t size) {
+    if (!size || !out_need(out, size)) return;
+    memcpy(out->data + out->used, data, (size_t)size);
+    out->used += size;
+}
+
+void out_span(Out *out, Span span) { out_put(out, span.at, span.size); }
+
+void out_number(Out *out, int64_t number) {
+    byte digits[20];
+    int at = sizeof digits;
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do digits[--at] = (byte)('0' + rest % 10);
+    while (rest /= 10);
+    if (number < 0) digits[--at] = '-';
+    out_put(out, digits + at, (Py_ssize_t)sizeof digits - at);
+}
+
+void out_hex16(Out *out, uint64_t number) {
+    byte digits[16];
+    for (int at = 15; at >= 0; at--, number >>= 4) digits[at] = (byte) "0123456789ABCDEF"[number & 15];
+    out_put(out, digits, sizeof digits);
+}
+
+PyObject *out_bytes(const Out *out) { return PyBytes_FromStringAndSize((const char *)out->data, out->used); }
+
+void out_free(Out *out) {
+    PyMem_Free(out->data);
+    *out = (Out){0};
+}
+
+void put16(byte *at, uint32_t number) {
+    at[0] = (byte)(number >> 8);
+    at[1] = (byte)number;
+}
+
+void put32(byte *at, uint32_t number) {
+    put16(at, number >> 16);
+    put16(at + 2, number);
+}
+
+void put64(byte *at, uint64_t number) {
+    put32(at, (uint32_t)(number >> 32));
+    put32(at + 4, (uint32_t)number);
+}
+
+uint32_t get16(const byte *at) { return (uint32_t)at[0] << 8 | at[1]; }
+uint32_t get32(const byte *at) { return get16(at) << 16 | get16(at + 2); }
+uint64_t get64(const byte *at) { return (uint64_t)get32(at) << 32 | get32(at + 4); }
+
+/* Eight bytes a step: table n holds what a byte does that has n more bytes behind it in its step. */
+static uint32_t crc_tables[8][256];
+
+void prepare_crc(void) {
+    for (uint32_t value = 0; value < 256; value++) {
+        uint32_t crc = value;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+        crc_tables[0][value] = crc;
+    }
+    for (int step = 1; step < 8; step++)
+        for (uint32_t value = 0; value < 256; value++) {
+            uint32_t before = crc_tables[step - 1][value];
+            crc_tables[step][value] = before >> 8 ^ crc_tables[0][before & 255];
+        }
+}
+
+uint32_t crc_of(Span body) {
+    const byte *at = body.at, *end = body.at + body.size;
+    uint32_t crc = 0xFFFFFFFFu;
+    for (; end - at >= 8; at += 8) {
+        uint32_t low = crc ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+        crc = crc_tables[7][low & 255] ^ crc_tables[6][low >> 8 & 255] ^ crc_tables[5][low >> 16 & 255] ^
+              crc_tables[4][low >> 24] ^ crc_tables[3][at[4]] ^ crc_tables[2][at[5]] ^ crc_tables[1][at[6]] ^
+              crc_tables[0][at[7]];
+    }
+    for (; at < end; at++) crc = crc >> 8 ^ crc_tables[0][(crc ^ *at) & 255];
+    return ~crc;
+}
+
+/* How many bytes the character has that begins with this one; 1 for what cannot begin one. */
+static int utf8_length(byte first) { return first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
+
+uint32_t java_hash(uint32_t hash, Span text) {
+    const byte *at = text.at, *end = text.at + text.size;
+    while (at < end) {
+        int length = utf8_length(*at);
+        if (length == 1 || length > end - at) {
+            hash = hash * 31 + *at++;
+            continue;
+        }
+        uint32_t point = *at & (0x7Fu >> length);
+        for (int more = 1; more < length; more++) point = point << 6 | (at[more] & 0x3Fu);
+        at += length;
+        if (point < 0x10000) {
+            hash = hash * 31 + point;
+        } else { /* two units of UTF-16 */
+            hash = hash * 31 + (0xD7C0 + (point >> 10));
+            hash = hash * 31 + (0xDC00 | (point & 0x3FF));
+        }
+    }
+    return hash;
+}
+
+bool is_ascii(Span text) {
+    byte seen = 0;
+    for (Py_ssize_t at = 0; at < text.size; at++) seen |= text.at[at];
+    return seen < 0x80;
+}
+
+bool is_utf8(Span text) {
+    if (is_ascii(text)) return true;
+    PyObject *decoded = PyUnicode_DecodeUTF8((const char *)text.at, text.size, NULL);
+    if (!decoded) PyErr_Clear();
+    Py_XDECREF(decoded);
+    return decoded != NULL;
+}

@@ -1,0 +1,152 @@
+/* Which messages one pull gets: the loop of `store.reading`, over the entries of a queue.
+ *
+ *   | log offset 8 | size 4 | tags code 8 |   again and again ──► stretches of the log, neighbours joined
+ *
+ * When they are several and lie in one file of the log, their bytes are copied together here; Python would make a view of each.
+ */
+
+#include "turn.h"
+
+enum { NOTHING_HERE = 0x7FFFFFFF };
+
+typedef struct {
+    int64_t offset, size;
+} Stretch;
+
+typedef struct {
+    int64_t log_start, log_end, cold_below;
+    int64_t hot_most, cold_most, hot_bytes, cold_bytes;
+    PyObject *tag_codes; /* NULL when all are wanted */
+    Py_ssize_t looked, count;
+    int64_t looked_at, total;
+    bool stopped, removed;
+    Out stretches;
+    int64_t last_code;
+    int last_wanted; /* whether messages with `last_code` are; -1 before the first */
+} Pick;
+
+static int is_wanted(Pick *pick, int64_t code) {
+    if (!pick->tag_codes) return 1;
+    if (pick->last_wanted >= 0 && pick->last_code == code) return pick->last_wanted;
+    PyObject *number = PyLong_FromLongLong(code);
+    if (!number) return -1;
+    pick->last_wanted = PySequence_Contains(pick->tag_codes, number);
+    pick->last_code = code;
+    Py_DECREF(number);
+    return pick->last_wanted;
+}
+
+static bool is_enough(const Pick *pick, int64_t offset, int64_t size) {
+    if (!pick->count) return false;
+    if (offset >= pick->cold_below) return pick->count >= pick->hot_most || pick->total + size > pick->hot_bytes;
+    return pick->count >= pick->cold_most || pick->total + size > pick->cold_bytes;
+}
+
+static void add_stretch(Pick *pick, int64_t offset, int64_t size) {
+    Stretch *last = pick->stretches.used ? (Stretch *)(pick->stretches.data + pick->stretches.used) - 1 : NULL;
+    if (last && last->offset + last->size == offset) {
+        last->size += size;
+    } else {
+        const Stretch next = {offset, size};
+        out_put(&pick->stretches, (const byte *)&next, sizeof next);
+    }
+}
+
+/* Looks at one entry; false when it is the first of the next pull, or with an error set. */
+static bool look_at(Pick *pick, const byte *entry) {
+    const int64_t offset = (int64_t)get64(entry), code = (int64_t)get64(entry + 12);
+    const int32_t size = (int32_t)get32(entry + 8);
+    if (size <= 0 || size >= NOTHING_HERE || offset < pick->log_start || offset > pick->log_end - size) {
+        pick->removed = true;
+        pick->looked++;
+        return true;
+    }
+    if (is_enough(pick, offset, size)) {
+        pick->stopped = true;
+        return false;
+    }
+    const int wanted = is_wanted(pick, code);
+    if (wanted < 0) return false;
+    pick->looked++;
+    pick->looked_at = offset;
+    if (!wanted) return true;
+    pick->count++;
+    pick->total += size;
+    add_stretch(pick, offset, size);
+    return !pick->stretches.failed;
+}
+
+/* The bytes of all stretches, if they lie in this map, which begins at `first`; NULL without an error when they do not. */
+static PyObject *gathered(const Pick *pick, const Stretch *stretches, Py_ssize_t count, const Py_buffer *map, int64_t first) {
+    for (Py_ssize_t number = 0; number < count; number++) {
+        const int64_t at = stretches[number].offset - first;
+        if (at < 0 || at > map->len - stretches[number].size) return NULL;
+    }
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)pick->total);
+    if (!bytes) return NULL;
+    char *to = PyBytes_AsString(bytes);
+    for (Py_ssize_t number = 0; number < count; number++) {
+        memcpy(to, (const char *)map->buf + (stretches[number].offset - first), (size_t)stretches[number].size);
+        to += stretches[number].size;
+    }
+    return bytes;
+}
+
+static PyObject *stretch_list(const Stretch *stretches, Py_ssize_t count) {
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t number = 0; list && number < count; number++) {
+        PyObject *one = Py_BuildValue("(LL)", (long long)stretches[number].offset, (long long)stretches[number].size);
+        if (!one || PyList_Append(list, one) < 0) Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+/* The same, with the map that holds the first of them: `map_at(offset)` gives (map or None, where it begins). */
+static PyObject *gathered_from(const Pick *pick, const Stretch *stretches, Py_ssize_t count, PyObject *map_at) {
+    PyObject *place = PyObject_CallFunction(map_at, "L", (long long)stretches[0].offset);
+    PyObject *bytes = NULL, *map_object;
+    long long first;
+    Py_buffer map;
+    if (!place) return NULL;
+    if (!PyTuple_Check(place)) {
+        PyErr_SetString(PyExc_TypeError, "a map comes as a tuple with its offset");
+    } else if (PyArg_ParseTuple(place, "OL", &map_object, &first) && map_object != Py_None && first >= 0) {
+        if (PyObject_GetBuffer(map_object, &map, PyBUF_SIMPLE) == 0) {
+            bytes = gathered(pick, stretches, count, &map, first);
+            PyBuffer_Release(&map);
+        }
+    }
+    Py_DECREF(place);
+    return bytes;
+}
+
+static PyObject *found_bytes(const Pick *pick, PyObject *map_at) {
+    const Stretch *stretches = (const Stretch *)pick->stretches.data;
+    const Py_ssize_t count = pick->stretches.used / (Py_ssize_t)sizeof(Stretch);
+    PyObject *bytes = count > 1 ? gathered_from(pick, stretches, count, map_at) : NULL;
+    return bytes || PyErr_Occurred() ? bytes : stretch_list(stretches, count);
+}
+
+/* pick_entries(entries, (log_start, log_end, cold_below, hot_most, cold_most, hot_bytes, cold_bytes), tag_codes, map_at)
+ *     -> (stopped, some were removed, how many were looked at, log offset of the last of them, count, size, bytes or stretches) */
+PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "pick_entries takes 4 arguments, got %zd", count);
+    Span entries;
+    long long start, end, cold_below, hot_most, cold_most, hot_bytes, cold_bytes;
+    if (!span_of_bytes(arguments[0], &entries)) return NULL;
+    if (!PyTuple_Check(arguments[1])) return PyErr_Format(PyExc_TypeError, "limits are a tuple");
+    if (!PyArg_ParseTuple(arguments[1], "LLLLLLL", &start, &end, &cold_below, &hot_most, &cold_most, &hot_bytes, &cold_bytes)) return NULL;
+    if (start < 0 || end < start) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
+    Pick pick = {.log_start = start, .log_end = end, .cold_below = cold_below, .hot_most = hot_most, .cold_most = cold_most,
+                 .hot_bytes = hot_bytes, .cold_bytes = cold_bytes, .looked_at = -1, .last_wanted = -1,
+                 .tag_codes = arguments[2] == Py_None ? NULL : arguments[2]};
+    for (Py_ssize_t at = 0; entries.size - at >= ENTRY_BYTES && look_at(&pick, entries.at + at); at += ENTRY_BYTES) continue;
+    PyObject *found = NULL, *bytes = PyErr_Occurred() ? NULL : found_bytes(&pick, arguments[3]);
+    if (bytes)
+        found = Py_BuildValue("(OOnLnLN)", pick.stopped ? Py_True : Py_False, pick.removed ? Py_True : Py_False, pick.looked,
+                              (long long)pick.looked_at, pick.count, (long long)pick.total, bytes);
+    out_free(&pick.stretches);
+    return found;
+}

@@ -1,0 +1,29 @@
+/* The module `pocketmq.compiled._turn`: see `_turn.pyi` for what each function takes and gives. */
+
+#include "turn.h"
+
+#define FAST(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
+
+static PyMethodDef methods[] = {
+    FAST(split_whole),
+    FAST(lay_out_sends),
+    FAST(lay_out_batch),
+    FAST(pick_entries),
+    FAST(read_keys),
+    FAST(enter_keys),
+    {NULL, NULL, 0, NULL},
+};
+
+static int prepare(PyObject *module) {
+    (void)module;
+    prepare_crc();
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)prepare}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_turn", "The compiled twin of the broker's hot path.", 0, methods, slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__turn(void) { return PyModuleDef_Init(&definition); }

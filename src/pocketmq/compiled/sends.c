@@ -1,0 +1,216 @@
+/* All usual sends of a turn in one call: heads read, records laid out, queue entries and answers made.
+ *
+ *   frames from `at` on ── usual? ──► record │ entry │ answer     the first that is not ends the run; Python serves it
+ *
+ * Nothing is stored by this: Python takes the records into the store's turn, moves the queues on, counts, and sends the answers when
+ * the turn is written.
+ *
+ * A place is a queue that may be sent to: (queue, tally, magic, topic field), found by `topic/queue id`. Python keeps the table
+ * and forgets it when a topic or a setting changes.
+ */
+
+#include "turn.h"
+
+enum { MAX_TOUCHED = 64, ANSWER_PARTS = 6, LONGEST_KEY = 300 };
+
+/* A queue that this run sends to. */
+typedef struct {
+    Span topic, queue_text;
+    PyObject *place;
+    Record record; /* what all records of this queue have in common */
+    Out entries;
+    int64_t body_bytes;
+} Touched;
+
+typedef struct {
+    PyObject *places;
+    RecordPlan plan;
+    Span answer[ANSWER_PARTS], id_prefix;
+    bool waits; /* sends are answered after a sync, unless they say otherwise */
+    int64_t log_offset, limit;
+    Out records, answers, scratch;
+    Touched *touched;
+    int touched_count;
+} Run;
+
+/* Opens the place of a topic and queue for this run. False when it is not known, or with an error set. */
+static bool open_place(Run *run, const SendHead *head, Touched *touched) {
+    byte key[LONGEST_KEY];
+    if (head->topic.size + head->queue_text.size >= LONGEST_KEY) return false;
+    memcpy(key, head->topic.at, (size_t)head->topic.size);
+    key[head->topic.size] = '/';
+    memcpy(key + head->topic.size + 1, head->queue_text.at, (size_t)head->queue_text.size);
+    PyObject *name = PyBytes_FromStringAndSize((const char *)key, head->topic.size + 1 + head->queue_text.size);
+    if (!name) return false;
+    PyObject *place = PyDict_GetItemWithError(run->places, name);
+    Py_DECREF(name);
+    if (!place) return false;
+    if (!PyTuple_Check(place) || PyTuple_Size(place) != 4) {
+        PyErr_SetString(PyExc_TypeError, "a place is a tuple of queue, tally, magic and topic field");
+        return false;
+    }
+    PyObject *next = PyObject_GetAttrString(PyTuple_GetItem(place, 0), "next_offset");
+    if (!next) return false;
+    *touched = (Touched){.topic = head->topic, .queue_text = head->queue_text, .place = place};
+    touched->record.queue_offset = PyLong_AsLongLong(next);
+    Py_DECREF(next);
+    touched->record.magic = PyLong_AsLongLong(PyTuple_GetItem(place, 2));
+    touched->record.queue_id = head->queue_id;
+    if (PyErr_Occurred() || !span_of_bytes(PyTuple_GetItem(place, 3), &touched->record.topic_field)) return false;
+    Py_INCREF(place);
+    return true;
+}
+
+static Touched *touch(Run *run, const SendHead *head) {
+    for (int number = 0; number < run->touched_count; number++) {
+        Touched *touched = &run->touched[number];
+        if (span_is(touched->queue_text, head->queue_text) && span_is(touched->topic, head->topic)) return touched;
+    }
+    if (run->touched_count == MAX_TOUCHED || !open_place(run, head, &run->touched[run->touched_count])) return NULL;
+    return &run->touched[run->touched_count++];
+}
+
+/* The unique key, if it can stand in an answer as it is. The first that is called so must be one. */
+static bool find_unique_key(Span properties, Span *key) {
+    const Span name = TEXT("UNIQ_KEY\x01");
+    const Py_ssize_t found = span_find(properties, name);
+    if (found < 0 || (found && properties.at[found - 1] != 2)) return false;
+    const byte *start = properties.at + found + name.size, *limit = properties.at + properties.size, *end = start;
+    for (; end < limit && *end != 2; end++)
+        if (*end < 0x20 || *end > 0x7E || *end == '"' || *end == '\\') return false;
+    *key = (Span){start, end - start};
+    return key->size > 0;
+}
+
+/* Properties by which a message does not simply go to its queue: DELAY and TIMER_*, half messages, pop checkpoints. */
+static bool takes_detour(Span properties) {
+    return span_holds(properties, TEXT("DEL")) || span_holds(properties, TEXT("TRAN_MSG")) || span_holds(properties, TEXT("POP_CK"));
+}
+
+static void put_answer(Run *run, const SendHead *head, const Record *record, Span unique_key) {
+    Out *out = &run->answers;
+    if (!out_need(out, 8)) return;
+    const Py_ssize_t start = out->used;
+    out->used += 8;
+    out_span(out, run->answer[0]);
+    out_span(out, run->id_prefix);
+    out_hex16(out, (uint64_t)record->log_offset);
+    out_span(out, run->answer[1]);
+    out_number(out, record->queue_id);
+    out_span(out, run->answer[2]);
+    out_number(out, record->queue_offset);
+    out_span(out, run->answer[3]);
+    out_span(out, unique_key);
+    out_span(out, run->answer[4]);
+    out_number(out, head->opaque);
+    out_span(out, run->answer[5]);
+    if (out->failed) return;
+    const uint32_t header_bytes = (uint32_t)(out->used - start - 8); /* word 0 is JSON, and so is all of the answer */
+    put32(out->data + start, 4 + header_bytes);
+    put32(out->data + start + 4, header_bytes);
+}
+
+/* Takes one frame into the run; false when it is not usual, when the log has no room for it here, or with an error set. */
+static bool take_send(Run *run, PyObject *frame) {
+    Span header, body, unique_key;
+    SendHead head;
+    if (!PyTuple_Check(frame) || PyTuple_Size(frame) != 3) {
+        PyErr_SetString(PyExc_TypeError, "a frame is a tuple of encoding, header and body");
+        return false;
+    }
+    const long encoding = PyLong_AsLong(PyTuple_GetItem(frame, 0));
+    if (PyErr_Occurred() || encoding != 0 || !span_of_bytes(PyTuple_GetItem(frame, 1), &header)) return false;
+    if (!span_of_bytes(PyTuple_GetItem(frame, 2), &body) || !body.size) return false;
+    if (!read_send_head(header, &run->scratch, &head) || head.sys_flag & TRANSACTION_FLAGS) return false;
+    if (takes_detour(head.properties) || !find_unique_key(head.properties, &unique_key)) return false;
+    if (run->waits && span_holds(head.properties, TEXT("WAIT\x01" "false"))) return false;
+    Touched *touched = touch(run, &head);
+    if (!touched) return false;
+    Record record = touched->record;
+    record.body = body;
+    record.properties = head.properties;
+    record.flag = head.flag;
+    record.sys_flag = head.sys_flag & ~HOST_FLAGS;
+    record.born_ms = head.born_ms;
+    record.reconsume_times = head.reconsume_times;
+    record.log_offset = run->log_offset;
+    if (!measure_record(&record, &run->plan) || record.size > run->limit - run->log_offset) return false;
+    put_record(&record, &run->plan, &run->records, &touched->entries);
+    if (!head.oneway) put_answer(run, &head, &record, unique_key);
+    run->log_offset += record.size;
+    touched->record.queue_offset++;
+    touched->body_bytes += body.size;
+    return !run->records.failed && !touched->entries.failed && !run->answers.failed;
+}
+
+/* A place that was opened for a send that was declined after all has no entries, and is left out. */
+static PyObject *placed_list(Run *run) {
+    PyObject *placed = PyList_New(0);
+    for (int number = 0; placed && number < run->touched_count; number++) {
+        Touched *touched = &run->touched[number];
+        if (!touched->entries.used) continue;
+        PyObject *one = Py_BuildValue("(ONL)", touched->place, out_bytes(&touched->entries), (long long)touched->body_bytes);
+        if (!one || PyList_Append(placed, one) < 0) Py_CLEAR(placed);
+        Py_XDECREF(one);
+    }
+    return placed;
+}
+
+/* (how many frames, their records, where these end, [(place, queue entries, bytes of bodies)], answers) */
+static PyObject *outcome(Run *run, Py_ssize_t taken) {
+    PyObject *placed = placed_list(run);
+    if (!placed) return NULL;
+    return Py_BuildValue("(nNLNN)", taken, out_bytes(&run->records), (long long)run->log_offset, placed, out_bytes(&run->answers));
+}
+
+static bool read_plan(Run *run, PyObject *plan, PyObject *born_host) {
+    PyObject *answer;
+    PyObject *suffix, *id_prefix, *store_host;
+    long long max_body_bytes;
+    int waits;
+    if (!PyArg_ParseTuple(plan, "SO!SSLp", &suffix, &PyTuple_Type, &answer, &id_prefix, &store_host, &max_body_bytes, &waits)) return false;
+    if (!plan_records(&run->plan, suffix, born_host, store_host) || !span_of_bytes(id_prefix, &run->id_prefix)) return false;
+    if (PyTuple_Size(answer) != ANSWER_PARTS) {
+        PyErr_Format(PyExc_ValueError, "an answer has %d parts", ANSWER_PARTS);
+        return false;
+    }
+    for (int part = 0; part < ANSWER_PARTS; part++)
+        if (!span_of_bytes(PyTuple_GetItem(answer, part), &run->answer[part])) return false;
+    run->plan.max_body_bytes = max_body_bytes;
+    run->waits = waits;
+    return true;
+}
+
+static void close_run(Run *run) {
+    for (int number = 0; number < run->touched_count; number++) {
+        out_free(&run->touched[number].entries);
+        Py_DECREF(run->touched[number].place);
+    }
+    out_free(&run->records);
+    out_free(&run->answers);
+    out_free(&run->scratch);
+}
+
+/* lay_out_sends(frames, at, most, places, plan, born_host, store_ms, log_offset, limit) -> outcome, or None when the first is not usual */
+PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    if (count != 9) return PyErr_Format(PyExc_TypeError, "lay_out_sends takes 9 arguments, got %zd", count);
+    PyObject *frames = arguments[0];
+    if (!PyList_Check(frames) || !PyDict_Check(arguments[3]) || !PyTuple_Check(arguments[4]))
+        return PyErr_Format(PyExc_TypeError, "frames are a list, places a dict, the plan a tuple");
+    Touched touched[MAX_TOUCHED]; /* filled one by one, as queues come up */
+    Run run = {.places = arguments[3], .touched = touched};
+    Py_ssize_t at = PyLong_AsSsize_t(arguments[1]);
+    const Py_ssize_t most = PyLong_AsSsize_t(arguments[2]);
+    run.plan.store_ms = PyLong_AsLongLong(arguments[6]);
+    run.log_offset = PyLong_AsLongLong(arguments[7]);
+    run.limit = PyLong_AsLongLong(arguments[8]);
+    if (PyErr_Occurred() || !read_plan(&run, arguments[4], arguments[5])) return NULL;
+    if (at < 0 || most < 0 || run.log_offset < 0) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
+    const Py_ssize_t first = at, end = PyList_Size(frames);
+    while (at < end && at - first < most && take_send(&run, PyList_GetItem(frames, at))) at++;
+    PyObject *found = NULL;
+    if (!PyErr_Occurred()) found = at > first ? outcome(&run, at - first) : Py_NewRef(Py_None);
+    close_run(&run);
+    return found;
+}

@@ -1,0 +1,116 @@
+/* What the files of the compiled turn share: bytes that grow, numbers in network order, checks of texts.
+ *
+ * Rules of this module, for whoever changes it:
+ *   - Every function computes and changes nothing but its own memory. What it found is given to Python, which decides and commits.
+ *   - What is not the usual case is declined, never half done: Python serves it, with the exact error where there is one.
+ *   - Bytes come from strangers. Nothing is read before it was compared with an end; sizes are compared by subtraction, which
+ *     cannot overflow, and never by addition of what a stranger sent.
+ *   - No state is kept between calls, and the interpreter lock is held throughout.
+ */
+
+#ifndef POCKETMQ_TURN_H
+#define POCKETMQ_TURN_H
+
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef unsigned char byte;
+
+/* A stretch of bytes that somebody else owns. */
+typedef struct {
+    const byte *at;
+    Py_ssize_t size;
+} Span;
+
+#define TEXT(literal) ((Span){(const byte *)(literal), sizeof(literal) - 1})
+
+bool span_is(Span span, Span other);
+bool span_holds(Span span, Span part);
+/* Where `part` lies in `span`, first or last; -1 when it does not. */
+Py_ssize_t span_find(Span span, Span part);
+Py_ssize_t span_find_last_name(Span properties, Span name_and_end);
+bool span_of_bytes(PyObject *object, Span *span);
+
+/* Bytes that are being made. A failed growth sets MemoryError and is seen in `failed`; puts after it do nothing. */
+typedef struct {
+    byte *data;
+    Py_ssize_t used, room;
+    bool failed;
+} Out;
+
+bool out_need(Out *out, Py_ssize_t more);
+void out_put(Out *out, const byte *data, Py_ssize_t size);
+void out_span(Out *out, Span span);
+void out_number(Out *out, int64_t number);
+void out_hex16(Out *out, uint64_t number);
+PyObject *out_bytes(const Out *out);
+void out_free(Out *out);
+
+void put16(byte *at, uint32_t number);
+void put32(byte *at, uint32_t number);
+void put64(byte *at, uint64_t number);
+uint32_t get16(const byte *at);
+uint32_t get32(const byte *at);
+uint64_t get64(const byte *at);
+
+/* CRC-32 as zlib computes it. `prepare_crc` fills its tables once. */
+void prepare_crc(void);
+uint32_t crc_of(Span body);
+
+/* Java's String.hashCode of a text in UTF-8 that is known to be valid, beginning with the hash of what stands before it. */
+uint32_t java_hash(uint32_t before, Span text);
+bool is_ascii(Span text);
+/* Whether a text is UTF-8 as Python takes it. Raises nothing. */
+bool is_utf8(Span text);
+
+/* The usual head of a send: its numbers, and its texts where they stand. */
+typedef struct {
+    Span topic, queue_text, properties;
+    int64_t queue_id, sys_flag, born_ms, flag, reconsume_times;
+    int64_t opaque;
+    bool oneway;
+} SendHead;
+
+/* Reads the JSON header of a send with code 310. `scratch` holds its properties, which must not move before they are used.
+ * False when it is not a usual one. */
+bool read_send_head(Span header, Out *scratch, SendHead *head);
+
+/* What the records of one turn have in common. */
+typedef struct {
+    Span suffix, born_host, store_host;
+    int64_t store_ms, max_body_bytes;
+} RecordPlan;
+
+/* One message on its way to its record. The last two are found by `measure_record`. */
+typedef struct {
+    Span topic_field, body, properties;
+    int64_t magic, queue_id, queue_offset, log_offset, flag, sys_flag, born_ms, reconsume_times;
+    int64_t size, tags_code;
+} Record;
+
+enum { RECORD_HEAD = 88, ENTRY_BYTES = 20, MAX_PROPERTIES = 32767 };
+#define HOST_FLAGS ((1 << 4) | (1 << 5))
+#define TRANSACTION_FLAGS (3 << 2)
+
+/* False when Python has to look: something is too large, there are zeros in the properties, or the tag is not UTF-8. */
+bool measure_record(Record *record, const RecordPlan *plan);
+/* Puts a record that was measured, and its queue entry. */
+void put_record(const Record *record, const RecordPlan *plan, Out *records, Out *entries);
+/* Fills a plan; false, with an error set, when the arguments are not what they should be. */
+bool plan_records(RecordPlan *plan, PyObject *suffix, PyObject *born_host, PyObject *store_host);
+
+PyObject *split_whole(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *lay_out_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+
+#endif

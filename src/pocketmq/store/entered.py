@@ -1,0 +1,49 @@
+"""Queue entries between their turn and their queue: made when a message is staged, entered when it is written.
+
+    stage ──► (queue, entries) ─┬─ the turn is written ──► the end of the queue ──► arrivals
+                                └─ it is not ────────────► their offsets are given out again
+
+Entries travel as a queue keeps them: a batch, or what one turn brings to a queue, is one piece.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+
+Entered = tuple[ConsumeQueue, bytes]
+"""A queue, and entries that go to its end."""
+
+Arrival = tuple[ConsumeQueue, int, int, int]
+"""A message that became readable: its queue, log offset, size and tags code."""
+
+
+def enter_all(staged: Iterable[Entered]) -> tuple[Collection[ConsumeQueue], int]:
+    """Put entries to the ends of their queues; which queues these are, and how many entries."""
+    touched: dict[ConsumeQueue, None] = {}  # in the order of the turn, which a set would not keep
+    count = 0
+    for queue, entries in staged:
+        # What `ConsumeQueue.append` does, without its call.
+        added = len(entries) // ENTRY_BYTES
+        queue.pending += entries
+        queue.max_offset += added
+        count += added
+        touched[queue] = None
+    return touched, count
+
+
+def give_back(staged: Iterable[Entered]) -> None:
+    """The offsets that these entries had are free again."""
+    for queue, entries in staged:
+        queue.next_offset -= len(entries) // ENTRY_BYTES
+
+
+def last_log_offset(entries: bytes) -> int:
+    """Where the last of these messages lies in the log."""
+    return int.from_bytes(entries[-ENTRY_BYTES:][:8], "big")
+
+
+def arrivals_of(staged: Iterable[Entered]) -> Iterator[Arrival]:
+    """One by one, for who wants to know: mostly nobody does."""
+    for queue, entries in staged:
+        for log_offset, size, tags_code in ENTRY.iter_unpack(entries):
+            yield queue, log_offset, size, tags_code

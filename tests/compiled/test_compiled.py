@@ -1,0 +1,60 @@
+"""The door to the compiled twin: when it is there, when it is not, and why."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hatch_build import LIBRARY, SOURCES, compile_twin
+from tests.twins import compiled_or_skip
+
+from pocketmq import compiled
+
+ROOT = Path(__file__).parents[2]
+
+
+def twin_with(pure: str) -> str:
+    """What a new process uses when the variable is set so."""
+    code = "from pocketmq import compiled; print(type(compiled.twin()).__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {compiled.PURE: pure},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(("pure", "used"), [("1", "NoneType"), ("yes", "NoneType"), ("0", "module"), ("", "module")])
+def test_the_compiled_twin_is_used_unless_the_environment_says_pure(pure: str, used: str) -> None:
+    compiled_or_skip()
+
+    assert twin_with(pure) == used
+
+
+def test_a_build_that_shall_be_pure_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiled.PURE, "1")
+
+    assert compile_twin(ROOT / SOURCES, tmp_path / LIBRARY) == "POCKETMQ_PURE is set"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_build_without_a_compiler_says_so_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiled.PURE, "0")
+    monkeypatch.setenv("LDSHARED", "no-such-compiler -shared")
+
+    assert compile_twin(ROOT / SOURCES, tmp_path / LIBRARY) == "there is no C compiler called no-such-compiler"
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_or_skip()
+    monkeypatch.setenv(compiled.PURE, "0")
+    (tmp_path / "wrong.c").write_text("not C")
+
+    reason = compile_twin(tmp_path, tmp_path / LIBRARY)
+
+    assert "failed" in reason
+    assert "wrong.c" in reason

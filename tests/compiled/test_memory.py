@@ -1,0 +1,98 @@
+"""The compiled twin gives back all memory that it takes, whether a call ends well, is declined or is an error."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from tests.compiled.test_same_turns import usual_send
+from tests.compiled.test_turn import BORN_MS, HOST, PARTS, PREFIX, STORE_MS, SUFFIX, new_queue, place_of
+from tests.twins import compiled_or_skip
+
+from pocketmq import compiled
+from pocketmq.protocol.batch import encode_batch
+from pocketmq.protocol.frames import split_frames
+
+ROUNDS = 300
+SLACK_BYTES = 4096
+"""What tracemalloc itself and the interpreter's free lists may account for."""
+
+
+@pytest.fixture(scope="module")
+def turn() -> compiled.Twin:
+    return compiled_or_skip()
+
+
+def grown_bytes(work: Callable[[], object]) -> int:
+    """How much more memory is held after many rounds: the least of several times, as others may keep something once."""
+    tracemalloc.start()
+    try:
+        return min(_grown_once(work) for _ in range(4))
+    finally:
+        tracemalloc.stop()
+
+
+def _grown_once(work: Callable[[], object]) -> int:
+    work()
+    gc.collect()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(ROUNDS):
+        work()
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    return after - before
+
+
+def test_sends_leave_nothing_behind(turn: compiled.Twin) -> None:
+    queues = [new_queue() for _ in range(4)]
+    places = {b"T/%d" % number: place_of(queue) for number, queue in enumerate(queues)}
+    data = b"".join(usual_send(number, number % 5, bytes(100)) for number in range(20))
+    frames = split_frames(data)
+    plan = SUFFIX, PARTS, PREFIX, HOST, 1000, False
+
+    def work() -> None:
+        for at in (0, 4, 5):  # queue 4 is not known: declined after some, and at once
+            turn.lay_out_sends(frames, at, 64, places, plan, HOST, STORE_MS, 0, 1_000_000)
+        with suppress(TypeError):
+            turn.lay_out_sends([*frames[:2], None], 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000)  # type: ignore[list-item]
+
+    run = turn.lay_out_sends(frames, 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000)
+    assert run is not None
+    assert run[0] == 4
+    assert grown_bytes(work) < SLACK_BYTES
+
+
+def test_batches_leave_nothing_behind(turn: compiled.Twin) -> None:
+    place = place_of(new_queue())
+    whole = encode_batch((0, bytes(100), b"TAGS\x01A") for _ in range(32))
+    plan = SUFFIX, PARTS, PREFIX, HOST, 1000, False
+
+    def work() -> None:
+        for body in (whole, whole[:-1], b""):
+            turn.lay_out_batch(body, 64, place, plan, HOST, 0, BORN_MS, STORE_MS, 0, 1_000_000)
+
+    assert grown_bytes(work) < SLACK_BYTES
+
+
+def test_frames_and_keys_leave_nothing_behind(turn: compiled.Twin) -> None:
+    data = b"".join(usual_send(number, 0, bytes(100)) for number in range(20))
+    run = turn.lay_out_sends(
+        split_frames(data),
+        0,
+        64,
+        {b"T/0": place_of(new_queue())},
+        (SUFFIX, PARTS, PREFIX, HOST, 1000, False),
+        HOST,
+        STORE_MS,
+        0,
+        1_000_000,
+    )
+    assert run is not None
+
+    def work() -> None:
+        turn.split_whole(data, 1 << 20, 1 << 20, 1)
+        turn.read_keys(run[1], 0, 0, 64)
+
+    assert len(turn.read_keys(run[1], 0, 0, 64)[0]) == 20
+    assert grown_bytes(work) < SLACK_BYTES
