@@ -6,11 +6,13 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.program import ACCOUNTS, SECRET
 from tests.cli.running_cluster import RunningCluster
+from tests.net.certificates import make_authority, make_certificate
 
 import pocketmq
 from pocketmq.cli import main
 from pocketmq.cli.asking import advised
 from pocketmq.errors import ConnectFailed, NoPermission, PocketMQError, UsageError
+from pocketmq.net.tls import ServerTlsFiles
 
 
 def test_a_cluster_that_does_not_answer_is_told_in_one_sentence_with_what_to_do() -> None:
@@ -64,3 +66,32 @@ def test_advice_follows_what_went_wrong() -> None:
         raise NoPermission("not you\nand so on")
     with pytest.raises(UsageError, match=r"^as it was$"), advised():
         raise UsageError("as it was")
+
+
+def test_tls_is_talked_with_servers_that_an_authority_vouches_for(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    certificate = make_certificate(tmp_path, authority)
+    mine = make_certificate(tmp_path, authority, "client")
+    tls = ServerTlsFiles(cert=certificate.cert, key=certificate.key, client_ca=authority.cert)
+    shown = ("--tls-cert", str(mine.cert), "--tls-key", str(mine.key))
+    with pocketmq.Server(tls=tls) as server:
+        words = ["cluster", "show", "--namesrv", server.name_server]
+
+        plain = CliRunner().invoke(main, words)
+        untrusted = CliRunner().invoke(main, [*words, "--tls", *shown])
+        trusted = CliRunner().invoke(main, [*words, "--tls-ca", str(authority.cert), *shown])
+        anybody = CliRunner().invoke(main, [*words, "--tls-no-verify", *shown])
+        examined = CliRunner().invoke(main, ["doctor", *words[2:], "--tls-ca", str(authority.cert), *shown])
+
+    assert plain.exit_code == 3
+    assert (untrusted.exit_code, "certificate" in untrusted.stderr) == (3, True), untrusted.stderr
+    assert (trusted.exit_code, "broker-a" in trusted.stdout) == (0, True), trusted.stderr
+    assert anybody.exit_code == 0
+    assert "TLS, and certificates are checked" in examined.stdout
+
+
+def test_a_certificate_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["topic", "ls", "--tls-ca", str(tmp_path / "no.pem")])
+
+    assert result.exit_code == 64
+    assert "no.pem" in result.stderr

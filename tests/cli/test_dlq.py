@@ -1,12 +1,15 @@
 """`pocketmq dlq` as a user meets it, on a real server."""
 
+import base64
+import json
+from pathlib import Path
 from threading import Event
 
 import pytest
 from tests.cli.running_cluster import RunningCluster
 
 import pocketmq
-from pocketmq.cli import dlq
+from pocketmq.cli import dlq, dlq_export
 
 DEADLINE_S = 30
 
@@ -93,3 +96,34 @@ def test_letters_that_cannot_be_sent_are_told(buried: RunningCluster) -> None:
     assert result.exit_code == 3
     assert "Sent 0 messages." in result.stdout
     assert "Not sent: " in result.stdout
+
+
+def test_letters_are_exported_whole(buried: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlq_export, "PAGE", 1)
+    path = tmp_path / "letters.jsonl"
+
+    out = buried.run("dlq", "export", "billing")
+    buried.run("dlq", "export", "billing", "--to", path)
+    refused = buried.run("dlq", "export", "billing", "--to", path, text_in="n\n")
+    again = buried.run("dlq", "export", "billing", "--to", path, "--yes", "--body", "text")
+
+    letters = [json.loads(line) for line in out.stdout.splitlines()]
+    assert sorted(base64.b64decode(letter["body"]) for letter in letters) == [b"1", b"2"]
+    assert {(letter["topic"], letter["reason"]) for letter in letters} == {("orders", "no such customer")}
+    assert refused.exit_code == 1
+    assert again.stderr == f"2 dead letters of group billing in {path}.\n"
+    assert sorted(json.loads(line)["body"] for line in path.read_text().splitlines()) == ["1", "2"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_letters_are_dropped_all_at_once(buried: RunningCluster) -> None:
+    dry = buried.run("dlq", "drop", "billing", "--dry-run")
+    refused = buried.run("dlq", "drop", "billing", text_in="n\n")
+    before = buried.ask("dlq", "ls")
+    [done] = buried.ask("dlq", "drop", "billing", "--yes")
+
+    assert "2 dead letters of group billing go for ever" in dry.stdout
+    assert (refused.exit_code, before) == (1, [{"group": "billing", "letters": 2}])
+    assert done == {"group": "billing", "letters": 2, "is_done": True}
+    assert buried.ask("dlq", "ls") == []
+    assert buried.run("dlq", "drop", "billing", "--yes").stdout.endswith("Nothing was changed.\n")

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
-from pocketmq.cli.running import STOP_SIGNALS, end_of_input, run_until_stopped
+from pocketmq.cli.running import STOP_SIGNALS, run_until_stopped
 from pocketmq.errors import ProgramFailed
+from pocketmq.net.end_of_input import end_of_input
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,8 +1,35 @@
 """`pocketmq tx` as a user meets it, on a real server."""
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
 from tests.cli.running_cluster import RunningCluster
 
 import pocketmq
+
+DEADLINE_S = 30
+
+
+@contextmanager
+def left_open(cluster: RunningCluster, topic: str) -> Iterator[str]:
+    """A transaction whose producer does not know how it ends."""
+    check = lambda _: pocketmq.TransactionState.UNKNOWN  # noqa: E731
+    with pocketmq.Producer(cluster.name_server, group="payers", check=check) as producer:
+        transaction = producer.transaction(topic)
+        sent = transaction.send(b"1")
+        transaction.leave_open()
+        assert sent.transaction_id
+        yield sent.transaction_id
+
+
+def seen(look: Callable[[], bool]) -> bool:
+    """Whether it comes to be true in time: brokers write down decisions every few seconds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not look() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return look()
 
 
 def test_transactions_that_wait_are_listed(own_cluster: RunningCluster) -> None:
@@ -24,3 +51,48 @@ def test_transactions_that_wait_are_listed(own_cluster: RunningCluster) -> None:
     assert rows[0]["age_ms"] >= 0
     assert "payers" in few.stdout
     assert "There may be more" in few.stderr
+
+
+@pytest.mark.parametrize("word", ["--commit", "--rollback"])
+def test_a_transaction_is_decided_in_its_producers_place(cluster: RunningCluster, word: str) -> None:
+    topic = f"decided{word}"
+    with left_open(cluster, topic) as transaction_id:
+        resolve = ("tx", "resolve", transaction_id, word)
+
+        unanswered = cluster.run(*resolve)
+        [dry] = cluster.ask(*resolve, "--dry-run")
+        [done] = cluster.ask(*resolve, "--yes")
+
+        assert unanswered.exit_code == 1
+        assert (dry["is_done"], dry["decision"]) == (False, word.removeprefix("--"))
+        assert (done["is_done"], done["topic"]) == (True, topic)
+        assert seen(lambda: transaction_id not in cluster.run("tx", "ls").stdout)
+        there = [row["messages"] for row in cluster.ask("topic", "show", topic)]
+        assert there == [1 if word == "--commit" else 0]
+
+
+def test_what_cannot_be_decided_or_asked_about_is_told(cluster: RunningCluster) -> None:
+    with left_open(cluster, "undecided") as transaction_id:
+        unsaid = cluster.run("tx", "resolve", transaction_id)
+        hurried = cluster.run("tx", "check", transaction_id)
+    missing = cluster.run("tx", "resolve", "X", "--commit")
+    unknown = cluster.run("tx", "check", "X")
+
+    assert unsaid.exit_code == 64
+    assert (hurried.exit_code, "goes on by itself" in hurried.stderr) == (64, True)
+    assert (missing.exit_code, "no transaction X waits" in missing.stderr) == (3, True)
+    assert (unknown.exit_code, "no transaction X was given up" in unknown.stderr) == (3, True)
+
+
+def test_a_transaction_that_was_given_up_is_asked_about_again() -> None:
+    hasty = {"transactionTimeOut": 100, "transactionCheckInterval": 200, "transactionCheckMax": 1}
+    with pocketmq.Server(settings=hasty) as server:
+        cluster = RunningCluster(server)
+        with left_open(cluster, "given-up") as transaction_id:
+            is_listed = seen(lambda: transaction_id in cluster.run("tx", "ls", "--given-up").stdout)
+            unanswered = cluster.run("tx", "check", transaction_id)
+            [done] = cluster.ask("tx", "check", transaction_id, "--yes")
+
+    assert is_listed
+    assert unanswered.exit_code == 1
+    assert (done["transaction_id"], done["is_done"]) == (transaction_id, True)

@@ -99,7 +99,7 @@ def test_every_way_to_send_one_message_is_as_javas() -> None:
     assert [command.flag for command in ours].count(ONEWAY) == 1
 
 
-def test_batches_are_as_javas() -> None:
+def test_batches_are_as_javas_but_have_no_id_of_their_own() -> None:
     theirs = java("batch")
 
     async def main() -> list[Command]:
@@ -113,7 +113,9 @@ def test_batches_are_as_javas() -> None:
 
     (ours,) = run(main())
 
-    assert fields(ours) == fields(theirs[0])
+    expected = fields(theirs[0])
+    assert expected["properties"].pop("UNIQ_KEY"), "brokers before 5.5 give it to each message, which hides its own"
+    assert fields(ours) == expected
     for our_item, their_item in zip(decode_batch(ours.body), decode_batch(theirs[0].body), strict=True):
         assert our_item[:2] == their_item[:2]
         assert _item_properties(our_item[2]) == _item_properties(their_item[2])

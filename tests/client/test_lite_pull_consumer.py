@@ -197,6 +197,32 @@ def test_a_user_goes_where_he_wants() -> None:
     run(main())
 
 
+def test_assigned_queues_can_be_moved_in_and_paused_at_once() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c:
+            await c.send("T", b"0", b"1", queue=0)
+            await c.send("T", b"2", queue=1)
+            async with c.lite_consumer(start_at="first") as consumer:
+                first, second = await consumer.queues_of("T")
+                await consumer.assign([first, second])
+                await consumer.seek(first, 1)
+                await consumer.pause([second])
+                assert [message.body for message in await consumer.poll()] == [b"1"]
+                assert await consumer.poll(timeout_s=3) == []
+
+                await consumer.assign([second])
+                with pytest.raises(UsageError, match="not one of"):
+                    await asyncio.sleep(1)
+                    await consumer.seek_to_begin(first)
+            assigned_before = c.lite_consumer(start_at="first", group="H")
+            await assigned_before.assign([first])
+            async with assigned_before:
+                await assigned_before.seek_to_end(first)
+                assert await assigned_before.position(first) == 2
+
+    run(main())
+
+
 def test_what_was_polled_before_a_seek_is_not_committed_after_it() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:

@@ -55,7 +55,7 @@ def test_properties_have_a_limit_in_bytes(length: int, fits: bool) -> None:
             packer().pack(message)
 
 
-def test_a_batch_carries_its_messages_with_their_own_properties() -> None:
+def test_a_batch_carries_its_messages_with_their_own_properties_and_has_no_id_that_would_hide_theirs() -> None:
     made = packer()
     members = [made.pack_member(Message("T", b"%d" % n, keys=f"k{n}", flag=n)) for n in range(3)]
     out = made.pack_batch(members)
@@ -65,7 +65,7 @@ def test_a_batch_carries_its_messages_with_their_own_properties() -> None:
     assert [parse_properties(text.decode())["KEYS"] for _, _, text in items] == ["k0", "k1", "k2"]
     assert out.message_ids == [member.message_id for member in members]
     assert (out.count, out.flag) == (3, 0)
-    assert out.message_id not in out.message_ids
+    assert parse_properties(out.properties) == {"WAIT": "true"}
 
 
 def test_a_message_whose_consumption_failed_is_sent_as_it_was() -> None:

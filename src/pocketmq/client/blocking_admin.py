@@ -56,6 +56,7 @@ class Cluster(_Family[ClusterAdmin]):
     change_settings = _blocking(ClusterAdmin.change_settings)
     statistic = _blocking(ClusterAdmin.statistic)
     producers = _blocking(ClusterAdmin.producers)
+    all_producers = _blocking(ClusterAdmin.all_producers)
     stop_writes = _blocking(ClusterAdmin.stop_writes)
     allow_writes = _blocking(ClusterAdmin.allow_writes)
     clean_up = _blocking(ClusterAdmin.clean_up)
@@ -65,6 +66,9 @@ class Topics(_Family[TopicAdmin]):
     """See `TopicAdmin`."""
 
     names = _blocking(TopicAdmin.names)
+    configs = _blocking(TopicAdmin.configs)
+    queues = _blocking(TopicAdmin.queues)
+    queues_of_many = _blocking(TopicAdmin.queues_of_many)
     describe = _blocking(TopicAdmin.describe)
     exists = _blocking(TopicAdmin.exists)
     readers = _blocking(TopicAdmin.readers)
@@ -77,6 +81,7 @@ class Groups(_Family[GroupAdmin]):
     """See `GroupAdmin`."""
 
     names = _blocking(GroupAdmin.names)
+    configs = _blocking(GroupAdmin.configs)
     describe = _blocking(GroupAdmin.describe)
     members = _blocking(GroupAdmin.members)
     running_info = _blocking(GroupAdmin.running_info)
@@ -91,6 +96,7 @@ class Offsets(_Family[OffsetAdmin]):
 
     committed = _blocking(OffsetAdmin.committed)
     lag = _blocking(OffsetAdmin.lag)
+    all_lags = _blocking(OffsetAdmin.all_lags)
     reset = _blocking(OffsetAdmin.reset)
     clone = _blocking(OffsetAdmin.clone)
 
@@ -115,7 +121,10 @@ class DeadLetters(_Family[DeadLetterAdmin]):
     counts = _blocking(DeadLetterAdmin.counts)
     count = _blocking(DeadLetterAdmin.count)
     read = _blocking(DeadLetterAdmin.read)
+    ranges = _blocking(DeadLetterAdmin.ranges)
+    in_queue = _blocking(DeadLetterAdmin.in_queue)
     resend = _blocking(DeadLetterAdmin.resend)
+    drop = _blocking(DeadLetterAdmin.drop)
 
 
 class Transactions(_Family[TransactionAdmin]):
@@ -124,6 +133,7 @@ class Transactions(_Family[TransactionAdmin]):
     undecided = _blocking(TransactionAdmin.undecided)
     commit = _blocking(TransactionAdmin.commit)
     roll_back = _blocking(TransactionAdmin.roll_back)
+    given_up = _blocking(TransactionAdmin.given_up)
     check_again = _blocking(TransactionAdmin.check_again)
 
 
@@ -131,6 +141,8 @@ class Delays(_Family[DelayAdmin]):
     """See `DelayAdmin`."""
 
     waiting = _blocking(DelayAdmin.waiting)
+    cancel = _blocking(DelayAdmin.cancel)
+    cancel_by_handle = _blocking(DelayAdmin.cancel_by_handle)
 
 
 class NameServers(_Family[NameServerAdmin]):

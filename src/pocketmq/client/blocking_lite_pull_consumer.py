@@ -103,7 +103,7 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
     # where it is
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that will be handed out."""
+        """The offset of the first message that is not done with; those of the last poll are with the next one."""
         core = self.core()
         return self.run(core.position(queue))
 

@@ -139,7 +139,7 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
     # where it is
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that will be handed out."""
+        """The offset of the first message that is not done with; those of the last poll are with the next one."""
         return await self._run(self._member.position(self._wire(queue)))
 
     async def committed(self, queue: MessageQueue) -> int | None:

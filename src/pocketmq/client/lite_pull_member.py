@@ -221,8 +221,8 @@ class LitePullMember(GroupMember):
             self._offsets.move(queue, offset)
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that poll will hand out."""
-        return _position(self._owned(queue))
+        """The offset of the first message that is not done with."""
+        return _position(await self._owned(queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
         return await self._offsets.load(queue)
@@ -249,11 +249,11 @@ class LitePullMember(GroupMember):
 
     async def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Pull and hand out nothing of these queues until `resume`."""
-        for owned in [self._owned(queue) for queue in queues]:
+        for owned in [await self._owned(queue) for queue in queues]:
             owned.is_paused = True
 
     async def resume(self, queues: Iterable[MessageQueue]) -> None:
-        for owned in [self._owned(queue) for queue in queues]:
+        for owned in [await self._owned(queue) for queue in queues]:
             owned.is_paused = False
             if owned.flight.waiting:
                 self._arrived(owned)
@@ -263,12 +263,16 @@ class LitePullMember(GroupMember):
         return await calls.smallest(queue), await calls.largest(queue)
 
     async def _move(self, queue: MessageQueue, offset: int) -> None:
-        self._owned(queue)
+        await self._owned(queue)
         self._handed = [handed for handed in self._handed if handed.owned.queue != queue]
         await self._assignment.restart([(queue, offset)], for_group=False)
 
-    def _owned(self, queue: MessageQueue) -> OwnedQueue:
+    async def _owned(self, queue: MessageQueue) -> OwnedQueue:
+        """One that was assigned a moment ago is waited for."""
         owned = self._assignment.get(queue)
+        if owned is None and self._is_assigned and queue in self._chosen.queues:
+            await self._rebalance.done()
+            owned = self._assignment.get(queue)
         if owned is None:
             raise UsageError(f"{queue} is not one of this consumer's queues now")
         return owned

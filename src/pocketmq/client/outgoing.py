@@ -182,13 +182,17 @@ class Packer:
         return Outgoing(member.message, self._topic_of(member.message), member.message_id, body, properties.decode())
 
     def pack_batch(self, members: Sequence[BatchMember]) -> Outgoing:
-        """Messages of one topic as one. The batch has an id of its own, which nobody sees but the broker."""
+        """Messages of one topic as one.
+
+        The batch has no id of its own, other than Java's: brokers before 5.5 would give it to each of its messages.
+        """
         message = members[0].message
-        waits = {names.WAIT: message.properties[names.WAIT]} if names.WAIT in message.properties else {}
-        message_id, properties = self._properties(waits)
+        own = {names.WAIT: message.properties.get(names.WAIT, "true")}
+        if self._namespace is not None:
+            own[names.INSTANCE_ID] = self._namespace
         body = encode_batch([member.item for member in members])
-        batch = Message(message.topic, body)
-        return Outgoing(batch, self._topic_of(message), message_id, body, properties, members=members)
+        batch, message_id = Message(message.topic, body), members[0].message_id
+        return Outgoing(batch, self._topic_of(message), message_id, body, format_properties(own), members=members)
 
     def checked_body(self, message: Message) -> bytes:
         """The body, if a broker may take it."""

@@ -68,6 +68,7 @@ class Rebalance:
         self._task: asyncio.Task[None] | None = None
         self._missing_s = UNBALANCED_S
         self._complaints: dict[str, str] = {}
+        self._waiting: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._rounds(), name="pocketmq rebalance")
@@ -79,26 +80,43 @@ class Rebalance:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        self._tell(self._waiting)
 
     def soon(self) -> None:
         """As soon as the gap allows."""
         self._wake.set()
 
+    async def done(self) -> None:
+        """Share out as soon as the gap allows, and return when that is over."""
+        if self._task is not None:
+            over = asyncio.get_running_loop().create_future()
+            self._waiting.append(over)
+            self.soon()
+            await over
+
     async def _rounds(self) -> None:
         while True:
             self._wake.clear()
+            waiting, self._waiting = self._waiting, []
             began = asyncio.get_running_loop().time()
             try:
                 wait_s = await self._round()
             except Exception:  # such as a strategy of the user's that fails
                 log.exception("queues cannot be shared out, which is tried again")
                 wait_s = self._interval_s
+            finally:
+                self._tell(waiting)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
             gap_s = began + MIN_GAP_S - asyncio.get_running_loop().time()
             if gap_s > 0:
                 await asyncio.sleep(gap_s)
+
+    def _tell(self, waiting: Iterable[asyncio.Future[None]]) -> None:
+        for over in waiting:
+            if not over.done():
+                over.set_result(None)
 
     async def _round(self) -> float:
         """Every topic once; how long to wait before the next round, in seconds."""

@@ -128,3 +128,15 @@ def test_a_cluster_without_brokers_is_said_to_have_none() -> None:
                 await admin.groups.names()
 
     run(main())
+
+
+def test_all_producers_are_told_by_group() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            await c.send("T", b"1")
+
+            found = await admin.cluster.all_producers()
+
+            assert any(one.client_id for clients in found.values() for one in clients)
+
+    run(main())

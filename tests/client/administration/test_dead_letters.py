@@ -128,3 +128,34 @@ def test_a_letter_that_tells_no_topic_needs_one() -> None:
             assert again(lost, "T", {}).topic == "T"
 
     run(main())
+
+
+def test_letters_are_dropped_and_the_next_one_is_the_first_again() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            assert await admin.dead_letters.drop("G") == 0
+            await bury(c, b"1", b"2")
+
+            assert await admin.dead_letters.drop("G") == 2
+
+            assert await admin.dead_letters.counts() == {}
+            await bury(c, b"3")
+            assert [letter.message.body for letter in await admin.dead_letters.read("G")] == [b"3"]
+
+    run(main())
+
+
+def test_letters_are_read_page_by_page() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            assert await admin.dead_letters.ranges("G") == []
+            await bury(c, b"1", b"2", b"3")
+
+            [(queue, begin, end)] = await admin.dead_letters.ranges("G")
+            page = await admin.dead_letters.in_queue("G", queue, begin + 1, end)
+
+            assert end - begin == 3
+            assert [letter.message.queue_offset for letter in page] == [begin + 1, begin + 2]
+            assert page[0].reason == "no such customer"
+
+    run(main())

@@ -2,9 +2,11 @@
 
 import asyncio
 
+import pytest
 from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import real_cluster
 
+from pocketmq.errors import ImpossibleRequest
 from pocketmq.testing import run
 
 
@@ -54,5 +56,23 @@ def test_when_there_are_too_many_it_is_said_that_some_are_missing() -> None:
             few = await admin.delays.waiting(limit=2)
 
             assert (len(few.found), few.is_complete) == (2, False)
+
+    run(main())
+
+
+def test_a_message_with_a_time_is_taken_back_and_one_of_a_level_cannot_be() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            await c.send("T", b"timed", delay_ms=30_000)
+            await c.send("T", b"level", delay_level=5)
+            timed, level = (await admin.delays.waiting()).found
+
+            assert await admin.delays.cancel(timed) == timed.message.message_id
+            with pytest.raises(ImpossibleRequest, match="waits by delay level 5"):
+                await admin.delays.cancel(level)
+
+            assert (await admin.delays.waiting()).found == (level,)
+            await asyncio.sleep(120)
+            assert [message.body for queue in range(4) for message in c.stored("T", queue)] == [b"level"]
 
     run(main())

@@ -133,3 +133,15 @@ def test_a_group_of_rocketmq_itself_is_not_deleted() -> None:
                 await admin.groups.delete("TOOLS_CONSUMER")
 
     run(main())
+
+
+def test_the_settings_of_all_groups_are_told_at_once() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            await admin.groups.create("G", max_reconsume_times=3)
+
+            configs = await admin.groups.configs()
+
+            assert configs["G"]["broker-a"].retry_max_times == 3
+
+    run(main())

@@ -230,3 +230,34 @@ def test_offsets_are_not_cloned_to_a_group_that_runs() -> None:
                     await admin.offsets.clone("other", "G", "T")
 
     run(main())
+
+
+def test_a_clone_that_a_waiting_reset_would_overrule_is_refused() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            await c.send("T", b"1", b"2", b"3")
+            await admin.groups.create("new")
+            await committed_at(c, 2)
+            await admin.offsets.reset("new", "T", "earliest")
+
+            with pytest.raises(ImpossibleRequest, match="no member has followed yet"):
+                await admin.offsets.clone("G", "new", "T")
+
+    run(main())
+
+
+def test_all_groups_are_told_at_once_in_messages() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c, admin_of(c) as admin:
+            await c.send("T", b"1", b"2", b"3", queue=0)
+            await committed_at(c, 1, "G")
+            await committed_at(c, 3, "H")
+            await committed_at(c, 0, "H", MessageQueue("T", "broker-a", 1))
+
+            lags = {lag.group: lag for lag in await admin.offsets.all_lags()}
+
+            assert [(one.committed, one.messages) for one in lags["G"].queues] == [(1, 2), (None, None)]
+            assert lags["G"].messages is None, "it never was in the second queue"
+            assert lags["H"].messages == 0
+
+    run(main())

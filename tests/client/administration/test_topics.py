@@ -158,3 +158,20 @@ def test_in_a_namespace_only_its_own_topics_are_seen() -> None:
             assert {queue.queue.topic for queue in (await admin.topics.describe("orders")).queues} == {"orders"}
 
     run(main())
+
+
+def test_many_topics_are_told_by_few_questions() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c, admin_of(c) as admin:
+            await c.send("T", b"1", b"2", queue=1)
+
+            configs = await admin.topics.configs()
+            queues = await admin.topics.queues_of_many({"T": ["broker-a"], "nowhere": ["broker-a"], "U": ["no-broker"]})
+
+            assert configs["T"]["broker-a"].read_queue_nums == 2
+            assert [one.messages for one in queues["T"]] == [0, 2]
+            assert "nowhere" not in queues, "what cannot be asked is left out"
+            assert queues["U"] == []
+            assert await admin.topics.queues("T") == queues["T"]
+
+    run(main())

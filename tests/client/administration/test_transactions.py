@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.client.administration.administrating import admin_of
-from tests.client.real_cluster import RealCluster, real_cluster
+from tests.client.real_cluster import RealCluster, real_cluster, until
 
 from pocketmq.client.admin import AsyncAdmin
 from pocketmq.client.producer import AsyncProducer
 from pocketmq.model.flags import TransactionState
+from pocketmq.model.names import CHECK_MAX_TIME_TOPIC
 from pocketmq.testing import run
 
 NOTES_ARE_WRITTEN_S = 5
@@ -90,5 +91,23 @@ def test_one_that_was_asked_about_counts_once() -> None:
             [one] = (await admin.transactions.undecided()).found
 
             assert one.checks >= 1
+
+    run(main())
+
+
+def test_one_that_was_given_up_is_asked_about_again() -> None:
+    async def main() -> None:
+        async with shop() as (c, admin, producer):
+            await admin.cluster.change_settings("broker-a", {"transactionCheckMax": 1})
+            await leave_open(producer, b"1")
+            assert await admin.transactions.given_up() == []
+            await until(lambda: c.broker.parts.store.max_offset(CHECK_MAX_TIME_TOPIC, 0))
+
+            [lost] = await admin.transactions.given_up()
+            await admin.transactions.check_again(lost.broker, lost.offset_id)
+
+            assert (lost.topic, lost.producer_group, lost.broker) == ("T", "shop", "broker-a")
+            [one] = (await admin.transactions.undecided()).found
+            assert (one.transaction_id, one.checks) == (lost.transaction_id, 0)
 
     run(main())

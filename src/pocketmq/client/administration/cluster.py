@@ -8,7 +8,7 @@ from pocketmq.client.administration.reach import BrokerPlace, Reach
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ServerFailed
 from pocketmq.protocol.api.routes import AddWritePerm, AddWritePermReply, WipeWritePerm, WipeWritePermReply
-from pocketmq.protocol.bodies.connections import ClientConnection
+from pocketmq.protocol.bodies.connections import ClientConnection, ProducerInfo
 from pocketmq.protocol.bodies.stats import BrokerStatsData
 from pocketmq.protocol.fields import read_fields
 
@@ -96,6 +96,16 @@ class ClusterAdmin:
 
         answers = await self._reach.gather(await self._reach.masters(), ask)
         return list({client.client_id: client for clients in answers for client in clients}.values())
+
+    async def all_producers(self) -> dict[str, list[ProducerInfo]]:
+        """All producers by group, as brokers know them; RequestNotSupported at RocketMQ 4.9."""
+        calls = self._reach.brokers.members
+        tables = await self._reach.gather(await self._reach.masters(), lambda place: calls.all_producers(place.address))
+        found: dict[str, dict[str, ProducerInfo]] = {}
+        for table in tables:
+            for group, clients in table.data.items():
+                found.setdefault(self._reach.shown(group), {}).update({one.client_id: one for one in clients})
+        return {group: list(clients.values()) for group, clients in sorted(found.items())}
 
     async def stop_writes(self, broker: str) -> int:
         """Let producers keep away from a broker before it is stopped; how many topics that concerns.

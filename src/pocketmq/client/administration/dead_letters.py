@@ -11,6 +11,7 @@ import msgspec
 
 from pocketmq.client.administration.reach import Reach
 from pocketmq.client.administration.reading import read_queue, shown_message
+from pocketmq.client.administration.topics import TopicAdmin
 from pocketmq.client.hooks import HookList
 from pocketmq.client.outgoing import Packer
 from pocketmq.client.results import SendResult
@@ -87,7 +88,7 @@ class DeadLetterAdmin:
 
     async def count(self, group: str) -> int:
         """How many dead letters of a group are there."""
-        return sum(end - begin for _, begin, end in await self._ranges(group))
+        return sum(end - begin for _, begin, end in await self.ranges(group))
 
     async def read(self, group: str, *, limit: int = DEFAULT_LIMIT, newest: bool = False) -> list[Letter]:
         """The oldest dead letters of a group, or the newest, in the order in which they died."""
@@ -97,7 +98,7 @@ class DeadLetterAdmin:
             begin, end = (max(begin, end - limit), end) if newest else (begin, min(end, begin + limit))
             return [self._letter(group, queue, one) async for one in read_queue(self._reach, queue, begin, end)]
 
-        parts = await self._reach.gather(await self._ranges(group), of)
+        parts = await self._reach.gather(await self.ranges(group), of)
         letters = sorted((letter for part in parts for letter in part), key=lambda letter: letter.died_ms)
         return letters[-limit:] if newest else letters[:limit]
 
@@ -131,7 +132,25 @@ class DeadLetterAdmin:
                 failed.append((letter, f"{type(error).__name__}: {error}"))
         return Resent(sent=tuple(sent), left=tuple(left), failed=tuple(failed))
 
-    async def _ranges(self, group: str) -> list[tuple[MessageQueue, int, int]]:
+    async def drop(self, group: str) -> int:
+        """Delete all dead letters of a group, with the topic that they lie in; how many they were. Single ones cannot be deleted.
+
+        The next one makes the topic anew.
+        """
+        letters = await self.count(group)
+        try:
+            await TopicAdmin(self._reach).delete(f"{DLQ_PREFIX}{group}")
+        except TopicNotFound:
+            return 0
+        return letters
+
+    async def in_queue(self, group: str, queue: MessageQueue, begin: int, end: int) -> list[Letter]:
+        """Letters of one of `ranges`, with offsets from `begin` to below `end`: for whoever looks at many, page by page."""
+        wire_queue = self._reach.wire_queue(queue)
+        await self._reach.route(TopicName(wire_queue.topic))
+        return [self._letter(group, wire_queue, one) async for one in read_queue(self._reach, wire_queue, begin, end)]
+
+    async def ranges(self, group: str) -> list[tuple[MessageQueue, int, int]]:
         """Queues with dead letters, and from where to where they lie there."""
         topic = dlq_topic(self._reach.group(group))
         try:

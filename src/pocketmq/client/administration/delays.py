@@ -8,11 +8,14 @@ import msgspec
 
 from pocketmq.client.administration.reach import BrokerPlace, Reach
 from pocketmq.client.administration.reading import read_queue, shown_message
+from pocketmq.errors import ImpossibleRequest
 from pocketmq.model import properties as names
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels, queue_of_level
 from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from pocketmq.model.names import INNER_PRODUCER_GROUP, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.api.sending import RecallMessage
+from pocketmq.protocol.recall_handle import RecallHandle
 
 DEFAULT_LIMIT = 1_000
 LEVELS_KEY = "messageDelayLevel"
@@ -54,6 +57,27 @@ class DelayAdmin:
         parts += await self._reach.gather(places, lambda place: self._by_time(place, limit))
         found = sorted((one for part, _ in parts for one in part), key=lambda one: one.due_ms)
         return DelayedMessages(found=tuple(found), is_complete=all(is_complete for _, is_complete in parts))
+
+    async def cancel(self, delayed: Delayed) -> str:
+        """Take back a message that waits for a time of its own; its id. RocketMQ has no call for one of a delay level.
+
+        The broker does not look whether it still waits: see `waiting` before. ImpossibleRequest for one of a level.
+        """
+        if delayed.level is not None:
+            raise ImpossibleRequest(
+                f"message {delayed.message.message_id} waits by delay level {delayed.level}: brokers can take back "
+                "messages with a time of their own only"
+            )
+        wire_topic = self._reach.topic(delayed.topic)
+        handle = RecallHandle(wire_topic, delayed.broker, delayed.due_ms + 1, delayed.message.message_id)
+        return await self.cancel_by_handle(str(handle))
+
+    async def cancel_by_handle(self, handle: str) -> str:
+        """The same by the `recall_handle` that its producer got."""
+        read = RecallHandle.parse(handle)
+        await self._reach.master(read.broker_name)
+        header = RecallMessage(read.topic, handle, INNER_PRODUCER_GROUP)
+        return await self._reach.brokers.messages.recall(read.broker_name, header)
 
     async def _by_level(self, place: BrokerPlace, limit: int) -> tuple[list[Delayed], bool]:
         settings = await self._reach.brokers.state.settings(place.address)

@@ -80,6 +80,18 @@ class GroupAdmin:
             if self._reach.is_ours(group) and (everything or not is_system_group(group))
         )
 
+    async def configs(self) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        """How every broker has every group, RocketMQ's own among them: by group, then by broker."""
+        places = await self._reach.masters()
+        calls = self._reach.brokers.groups
+        tables = await self._reach.gather(places, lambda place: calls.all_configs(place.address))
+        found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
+        for place, table in zip(places, tables, strict=True):
+            for group, config in table.subscription_group_table.items():
+                if self._reach.is_ours(group):
+                    found.setdefault(self._reach.shown(group), {})[place.name] = config
+        return found
+
     async def describe(self, group: str) -> GroupState:
         """How a group is set up, and who is in it; GroupNotFound when no broker knows it."""
         name = self._reach.group(group)

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from pocketmq.client.administration.lag import GroupLag
-from pocketmq.client.administration.progress import group_lag, stored_offset
+from pocketmq.client.administration.progress import all_lags, group_lag, stored_offset
 from pocketmq.client.administration.reach import BrokerPlace, Reach
 from pocketmq.client.administration.resets import Reset, ResetTo, do_reset, plan_reset
 from pocketmq.errors import ConsumerNotOnline, ImpossibleRequest, NotFound
@@ -33,6 +33,10 @@ class OffsetAdmin:
         wire_topic = None if topic is None else self._reach.topic(topic)
         return await group_lag(self._reach, self._reach.group(group), wire_topic)
 
+    async def all_lags(self) -> list[GroupLag]:
+        """How far every group is behind, in messages only. Two questions to each broker, however many groups there are."""
+        return await all_lags(self._reach)
+
     async def reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False) -> Reset:
         """Let a group go on elsewhere: at `"earliest"`, `"latest"`, a time, or the offsets of a table by queue.
 
@@ -49,7 +53,8 @@ class OffsetAdmin:
     async def clone(self, source: str, target: str, topic: str, *, dry_run: bool = False) -> dict[MessageQueue, int]:
         """Let `target` stand in a topic where `source` stands, which is returned. GroupNotFound when there is no `target`.
 
-        ImpossibleRequest while `target` has members, who would soon commit what they think.
+        ImpossibleRequest while `target` has members, who would soon commit what they think; and when it was reset before and
+        nobody has followed yet, for then the reset counts and not what was cloned.
         """
         name = self._reach.group(target)
         where = await self.committed(source, topic)
@@ -62,6 +67,12 @@ class OffsetAdmin:
         if not dry_run:
             for queue, offset in known.items():
                 await self._reach.brokers.offsets.commit(name, self._reach.wire_queue(queue), offset)
+            now = await self.committed(target, topic)
+            if any(now[queue] != offset for queue, offset in known.items()):
+                raise ImpossibleRequest(
+                    f"group {target!r} was reset in topic {topic!r} and no member has followed yet, which comes first: "
+                    "reset it to these offsets instead, or start a member"
+                )
         return known
 
     async def _has_members(self, place: BrokerPlace, group: GroupName) -> bool:

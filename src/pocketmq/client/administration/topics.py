@@ -77,6 +77,40 @@ class TopicAdmin:
             found = {topic for topic in found - own if _is_ordinary(topic)}
         return sorted(self._reach.shown(topic) for topic in found if self._reach.is_ours(topic))
 
+    async def configs(self) -> dict[str, dict[str, TopicConfig]]:
+        """How every broker has every topic, of all kinds: by topic, then by broker. One question to each broker."""
+        places = await self._reach.masters()
+        calls = self._reach.brokers.topics
+        tables = await self._reach.gather(places, lambda place: calls.all_configs(place.address))
+        found: dict[str, dict[str, TopicConfig]] = {}
+        for place, table in zip(places, tables, strict=True):
+            for topic, config in table.topic_config_table.items():
+                if self._reach.is_ours(topic):
+                    found.setdefault(self._reach.shown(topic), {})[place.name] = config
+        return found
+
+    async def queues(self, topic: str) -> list[QueueState]:
+        """What lies in the queues of a topic, and nothing else about it."""
+        name = self._reach.topic(topic)
+        tables = await self._reach.gather(await self._masters_with(name), lambda place: self._stats(place, name))
+        return self._queue_states(tables)
+
+    async def queues_of_many(self, brokers: Mapping[str, Iterable[str]]) -> dict[str, list[QueueState]]:
+        """The same of many topics, by the brokers that have them: one question for each pair. What cannot be asked is left out."""
+        places = {place.name: place for place in await self._reach.masters()}
+        asked = [
+            (topic, places[broker]) for topic, names in brokers.items() for broker in sorted(names) if broker in places
+        ]
+        found, failed = await self._reach.gather_what_goes(
+            asked, lambda pair: self._stats(pair[1], self._reach.topic(pair[0]))
+        )
+        silent = {topic for topic, _ in failed}
+        return {
+            topic: self._queue_states([table for pair, table in found.items() if pair[0] == topic])
+            for topic in brokers
+            if topic not in silent
+        }
+
     async def describe(self, topic: str) -> TopicState:
         """How a topic is set up, and what lies in its queues; TopicNotFound when there is none."""
         name = self._reach.topic(topic)
@@ -84,21 +118,11 @@ class TopicAdmin:
         places = await self._masters_with(name)
         configs = await self._reach.gather(places, lambda place: self._config(place, name))
         tables = await self._reach.gather(places, lambda place: self._stats(place, name))
-        queues = [
-            QueueState(
-                self._reach.shown_queue(queue),
-                one.min_offset,
-                one.max_offset,
-                one.last_update_timestamp if one.last_update_timestamp > 0 else None,
-            )
-            for table in tables
-            for queue, one in sorted(table.offset_table.items())
-        ]
         return TopicState(
             topic=topic,
             configs={place.name: config for place, config in zip(places, configs, strict=True)},
             brokers=data.broker_datas,
-            queues=tuple(queues),
+            queues=tuple(self._queue_states(tables)),
             order_conf=data.order_topic_conf,
         )
 
@@ -217,6 +241,18 @@ class TopicAdmin:
 
     async def _stats(self, place: BrokerPlace, topic: TopicName) -> TopicStatsTable:
         return await self._reach.brokers.topics.stats(place.address, topic)
+
+    def _queue_states(self, tables: Iterable[TopicStatsTable]) -> list[QueueState]:
+        return [
+            QueueState(
+                self._reach.shown_queue(queue),
+                one.min_offset,
+                one.max_offset,
+                one.last_update_timestamp if one.last_update_timestamp > 0 else None,
+            )
+            for table in tables
+            for queue, one in sorted(table.offset_table.items())
+        ]
 
     async def _masters_with(self, topic: TopicName, *, missing_ok: bool = False) -> list[BrokerPlace]:
         """The brokers that have a topic, by what a name server says."""

@@ -12,9 +12,9 @@ from pocketmq.client.administration.reading import read_queue
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
+from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model.queue import MessageQueue
-from pocketmq.model.transactions import Undecided, undecided
+from pocketmq.model.transactions import Undecided, describe, undecided
 from pocketmq.protocol.api.transactions import EndTransaction, ResumeCheckHalfMessage
 
 DEFAULT_LIMIT = 10_000
@@ -24,6 +24,13 @@ class OpenTransaction(Undecided, frozen=True, kw_only=True):
     """A transaction that waits at a broker."""
 
     broker: str
+
+
+class GivenUp(Undecided, frozen=True, kw_only=True):
+    """A transaction that a broker has asked about in vain as often as it may, and does not ask about any more."""
+
+    broker: str
+    offset_id: str
 
 
 class OpenTransactions(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +64,17 @@ class TransactionAdmin:
         """Decide it in its producer's place: nobody will see its message."""
         await self._end(transaction, TransactionState.ROLLBACK)
 
+    async def given_up(self, *, limit: int = DEFAULT_LIMIT) -> list[GivenUp]:
+        """Transactions that brokers stopped to ask about, oldest first; the newest `limit` of each broker are read."""
+        places = await self._reach.masters()
+        parts = await self._reach.gather(places, lambda place: self._given_up_at(place.name, limit))
+        return sorted((one for part in parts for one in part), key=lambda one: one.born_ms)
+
     async def check_again(self, broker: str, message_id: str) -> None:
-        """Let a half message that was given up be asked about again, by the offset id of it."""
+        """Let a transaction that was given up be asked about again, by its `GivenUp.offset_id`.
+
+        RocketMQ does not look whether that happened before: twice is two transactions.
+        """
         header = ResumeCheckHalfMessage(HALF_TOPIC, message_id)
         await self._reach.brokers.messages.check_again((await self._reach.master(broker)).address, header)
 
@@ -74,6 +90,24 @@ class TransactionAdmin:
         )
         place = await self._reach.master(transaction.broker)
         await self._reach.brokers.messages.decide(place.address, place.name, header)
+
+    async def _given_up_at(self, broker: str, limit: int) -> list[GivenUp]:
+        queue = MessageQueue(CHECK_MAX_TIME_TOPIC, broker, 0)
+        calls = self._reach.brokers.offsets
+        try:
+            begin, end = await calls.smallest(queue), await calls.largest(queue)
+        except TopicNotFound:
+            return []
+        begin = max(begin, end - limit)
+        return [
+            GivenUp(
+                **{**msgspec.structs.asdict(one), "topic": self._reach.shown(one.topic)},
+                broker=broker,
+                offset_id=message.offset_id,
+            )
+            async for message in read_queue(self._reach, queue, begin, end)
+            for one in (describe(message),)
+        ]
 
     async def _of_broker(self, broker: str, limit: int) -> tuple[list[OpenTransaction], bool]:
         """Halves first, then ops: what is decided in between counts as decided."""

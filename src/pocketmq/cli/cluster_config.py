@@ -1,0 +1,157 @@
+"""`pocketmq cluster config`: the settings of running brokers, and changing those of them that are safe to change."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
+from pocketmq.cli.commands import ExitCode
+from pocketmq.cli.completion import complete_broker
+from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
+from pocketmq.cli.words import pair_word
+from pocketmq.errors import PocketMQError, UsageError
+
+if TYPE_CHECKING:
+    from pocketmq.client.blocking_admin import Admin
+
+CHANGEABLE: Final = frozenset(
+    [
+        "brokerPermission",
+        "enablePropertyFilter",
+        "litePullMessageEnable",
+        "rejectTransactionMessage",
+        "traceOn",
+        "longPollingEnable",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+        "notifyConsumerIdsChangedEnable",
+        "storeReplyMessageEnable",
+        "useServerSideResetOffset",
+        "clientCallMillis",
+        "timerMaxDelaySec",
+        "recallMessageEnable",
+        "transactionTimeOut",
+        "transactionCheckMax",
+        "transactionCheckInterval",
+        "registerNameServerPeriod",
+        "autoCreateTopicEnable",
+        "autoCreateSubscriptionGroup",
+        "defaultTopicQueueNums",
+        "fileReservedTime",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "waitTimeMillsInSendQueue",
+        "waitTimeMillsInPullQueue",
+        "maxMessageSize",
+    ]
+)
+"""Switches and numbers that a broker looks at while it runs. No path, name, address or role: those need a restart, or end it."""
+_SETTINGS: Final = (Column("broker"), Column("name"), Column("value"))
+_CHANGES: Final = (Column("broker"), Column("name"), Column("before"), Column("after"), Column("problem"))
+
+
+@click.command("config")
+@on_a_cluster
+@click.argument("broker", required=False, shell_complete=complete_broker)
+@click.option("--contains", metavar="TEXT", help="Only settings whose name holds this, in any case.")
+@click.option(
+    "--set", "changes", type=pair_word, multiple=True, metavar="NAME=VALUE", help="Change it; may be repeated."
+)
+@dry_run_option
+@yes_option
+@json_option
+def config(
+    cluster: Cluster,
+    broker: str | None,
+    contains: str | None,
+    changes: Iterable[tuple[str, str]],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Show the settings of a broker, or of all; with --set, change them while they run.
+
+    What is changed is shown first. Brokers refuse what they can only take at their start: PocketMQ's take fewer than
+    RocketMQ's, and keep no change beyond their end.
+    """
+    wanted = _checked(dict(changes))
+    with cluster.admin() as admin:
+        before = _settings(admin, broker)
+    if not wanted:
+        needle = (contains or "").lower()
+        rows = [
+            {"broker": name, "name": key, "value": value}
+            for name, settings in before.items()
+            for key, value in sorted(settings.items())
+            if needle in key.lower()
+        ]
+        show_rows(rows, _SETTINGS, as_json=as_json, empty="No setting is called so.")
+        return ExitCode.OK
+    plan = _plan(before, wanted)
+    if not as_json:
+        show_rows(plan, _CHANGES[:4], as_json=False, empty="")
+    if dry_run:
+        if as_json:
+            show_json({**row, "is_done": False, "problem": ""} for row in plan)
+        return ExitCode.OK
+    if not agreed(f"Change {', '.join(before)}?", yes=yes):
+        return ExitCode.REPAIRABLE
+    return _change(cluster, wanted, plan, as_json=as_json)
+
+
+def _checked(changes: dict[str, str]) -> dict[str, str]:
+    for name in changes:
+        if name not in CHANGEABLE:
+            near = difflib.get_close_matches(name, CHANGEABLE, 1, 0.6)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(CHANGEABLE))}"
+            raise UsageError(f"{name} is not changed while a broker runs; {hint}")
+    return changes
+
+
+def _settings(admin: "Admin", broker: str | None) -> dict[str, Mapping[str, str]]:
+    masters = [place.name for place in admin.cluster.brokers() if place.is_master]
+    if broker is not None and broker not in masters:
+        raise UsageError(f"there is no broker {broker!r}; there are: {', '.join(masters) or 'none'}")
+    return {name: admin.cluster.settings(name) for name in ([broker] if broker else masters)}
+
+
+def _plan(before: Mapping[str, Mapping[str, str]], wanted: Mapping[str, str]) -> list[dict[str, Any]]:
+    for broker, settings in before.items():
+        if unknown := [name for name in wanted if name not in settings]:
+            raise UsageError(f"broker {broker} has no setting {unknown[0]}")
+    return [
+        {"broker": broker, "name": name, "before": settings[name], "after": value}
+        for broker, settings in before.items()
+        for name, value in wanted.items()
+    ]
+
+
+def _change(cluster: Cluster, wanted: Mapping[str, str], plan: list[dict[str, Any]], *, as_json: bool) -> int:
+    """One broker after the other; what one refuses is told, and what each has in the end is looked at."""
+    problems: dict[str, str] = {}
+    brokers = list(dict.fromkeys(row["broker"] for row in plan))
+    now: dict[str, Mapping[str, str]] = {}
+    with cluster.admin() as admin:
+        for broker in brokers:
+            try:
+                admin.cluster.change_settings(broker, wanted)
+            except PocketMQError as error:
+                problems[broker] = str(error)
+            now[broker] = admin.cluster.settings(broker)
+    rows = [_outcome(row, now[row["broker"]], problems.get(row["broker"], "")) for row in plan]
+    if as_json:
+        show_json(rows)
+    else:
+        for row in rows:
+            done = f"{row['name']} is {row['now']}"
+            tell(f"{row['broker']}: {done if row['is_done'] else row['problem']}.")
+    return ExitCode.OK if all(row["is_done"] for row in rows) else ExitCode.REFUSED
+
+
+def _outcome(row: dict[str, Any], now: Mapping[str, str], problem: str) -> dict[str, Any]:
+    value = now.get(row["name"])
+    is_done = value == row["after"] and not problem
+    why = problem or ("" if is_done else f"the broker took it, and still says {value}")
+    return {**row, "now": value, "is_done": is_done, "problem": why}

@@ -1,0 +1,157 @@
+"""`pocketmq delay`: messages that are not due yet, and taking them back."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
+from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.completion import complete_topic
+from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
+from pocketmq.cli.screen import count
+from pocketmq.cli.words import clock_time, span
+from pocketmq.clock import SystemClock
+from pocketmq.errors import ImpossibleRequest, PocketMQError, ProtocolError, UsageError
+from pocketmq.protocol.recall_handle import RecallHandle
+
+if TYPE_CHECKING:
+    from pocketmq.client.administration.delays import Delayed, DelayedMessages
+
+DEFAULT_LIMIT: Final = 1_000
+_COLUMNS: Final = (
+    Column("due"),
+    Column("in_ms", "in", told=span),
+    Column("topic"),
+    Column("level", told=lambda level: "a time" if level is None else f"level {level}"),
+    Column("id"),
+    Column("keys"),
+    Column("broker"),
+)
+
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    metavar="N",
+    help="Read at most so many of each level, and of those with a time, of each broker.",
+)
+
+
+@click.group("delay", cls=ErrorTellingGroup)
+def delay_commands() -> None:
+    """Messages that are not due yet."""
+
+
+@delay_commands.command("ls")
+@on_a_cluster
+@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="Only those for this topic.")
+@limit_option
+@json_option
+def ls(cluster: Cluster, topic: str | None, limit: int, as_json: bool) -> None:
+    """List messages that wait for their time, the soonest first."""
+    found = _waiting(cluster, limit)
+    now_ms = SystemClock().now_ms()
+    rows = [_row(one, now_ms) for one in found.found if topic is None or one.topic == topic]
+    show_rows(rows, _COLUMNS, as_json=as_json, empty="No message waits for its time.")
+    if not found.is_complete:
+        click.echo("There may be more: --limit says how many are read.", err=True)
+
+
+@delay_commands.command("cancel")
+@on_a_cluster
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option(
+    "--handle", "handles", multiple=True, metavar="HANDLE", help="By the recall handle of its send; may be repeated."
+)
+@limit_option
+@dry_run_option
+@yes_option
+@json_option
+def cancel(
+    cluster: Cluster,
+    ids: tuple[str, ...],
+    handles: tuple[str, ...],
+    limit: int,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Take messages back before they are due, by their IDs of `delay ls` or the recall handles that producers got.
+
+    Only those with a time of their own: RocketMQ has no call that takes back a message of a delay level. Brokers of RocketMQ
+    4.9 cannot do it at all, and those of 5.x only with recallMessageEnable=true.
+    """
+    if not ids and not handles:
+        raise UsageError("say which: IDs of `pocketmq delay ls`, or --handle HANDLE")
+    now_ms = SystemClock().now_ms()
+    chosen = _chosen(_waiting(cluster, limit).found, ids) if ids else []
+    rows = [_row(one, now_ms) for one in chosen] + [_handle_row(text, now_ms) for text in handles]
+    if not as_json:
+        show_rows(rows, _COLUMNS, as_json=False, empty="")
+    if dry_run:
+        if as_json:
+            show_json({**row, "is_done": False} for row in rows)
+        return ExitCode.OK
+    if not agreed(f"Take back {count(len(rows), 'message')}?", yes=yes):
+        return ExitCode.REPAIRABLE
+    with cluster.admin() as admin:
+        for one in chosen:
+            admin.delays.cancel(one)
+        for text in handles:
+            admin.delays.cancel_by_handle(text)
+    if as_json:
+        show_json({**row, "is_done": True} for row in rows)
+    else:
+        tell(f"Took back {count(len(rows), 'message')}.")
+    return ExitCode.OK
+
+
+def _waiting(cluster: Cluster, limit: int) -> "DelayedMessages":
+    with cluster.admin() as admin:
+        return admin.delays.waiting(limit=limit)
+
+
+def _chosen(found: "tuple[Delayed, ...]", ids: tuple[str, ...]) -> "list[Delayed]":
+    """Those with these ids; nothing is taken back when one of them cannot be."""
+    by_id = {one.message.message_id: one for one in found}
+    if missing := [one for one in ids if one not in by_id]:
+        raise PocketMQError(f"no message {missing[0]} waits; `pocketmq delay ls` shows those that do")
+    chosen = [by_id[one] for one in dict.fromkeys(ids)]
+    if levels := [one for one in chosen if one.level is not None]:
+        raise ImpossibleRequest(
+            f"message {levels[0].message.message_id} waits by delay level {levels[0].level}: RocketMQ takes back messages "
+            "with a time of their own only"
+        )
+    return chosen
+
+
+def _row(one: "Delayed", now_ms: int) -> dict[str, Any]:
+    return {
+        "due": clock_time(one.due_ms),
+        "due_ms": one.due_ms,
+        "in_ms": max(0, one.due_ms - now_ms),
+        "topic": one.topic,
+        "level": one.level,
+        "id": one.message.message_id,
+        "keys": one.message.keys,
+        "broker": one.broker,
+    }
+
+
+def _handle_row(text: str, now_ms: int) -> dict[str, Any]:
+    try:
+        handle = RecallHandle.parse(text)
+    except ProtocolError as error:
+        raise UsageError(str(error)) from None
+    due_ms = handle.deliver_ms - 1
+    return {
+        "due": clock_time(due_ms),
+        "due_ms": due_ms,
+        "in_ms": max(0, due_ms - now_ms),
+        "topic": handle.topic,
+        "level": None,
+        "id": handle.unique_id,
+        "keys": [],
+        "broker": handle.broker_name,
+    }

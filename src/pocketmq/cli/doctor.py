@@ -1,0 +1,89 @@
+"""`pocketmq doctor`: why do messages not arrive? Every step of the way, as it is looked at, and the first that is broken."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.text import Text
+
+import pocketmq
+from pocketmq.cli.asking import Cluster, on_a_cluster
+from pocketmq.cli.commands import ExitCode
+from pocketmq.cli.completion import complete_group, complete_topic
+from pocketmq.cli.dump_screen import cell
+from pocketmq.cli.rows_screen import json_option, show_json, tell
+from pocketmq.cli.screen import screen
+
+if TYPE_CHECKING:
+    from pocketmq.doctor import Report, Step
+
+_MARKS: Final = {
+    "fine": ("✓", "green"),
+    "broken": ("✗", "bold red"),
+    "unknown": ("?", "yellow"),
+    "not looked at": ("·", "dim"),
+}
+_NAME_WIDTH: Final = 13
+
+
+@click.command("doctor")
+@on_a_cluster
+@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="The topic whose messages do not arrive.")
+@click.option("--group", shell_complete=complete_group, metavar="NAME", help="The group that does not get them.")
+@json_option
+def doctor(cluster: Cluster, topic: str | None, group: str | None, as_json: bool) -> int:
+    """Walk the way of a message, from the address to the handler, and name the first step that is broken.
+
+    Nothing is changed: no message is sent, no group joined. JSON: a line for each step, then one for the whole.
+
+    \b
+    Exit code: 0  nothing is broken
+               3  something is; the last line says what, and what to do
+    """
+    report = pocketmq.doctor.examine(
+        cluster.name_servers,
+        topic=topic,
+        group=group,
+        on_step=(lambda step: show_json([_row(step)])) if as_json else _show,
+        **cluster.options,
+    )
+    if as_json:
+        show_json([_whole(report)])
+    else:
+        tell("")
+        tell(cell(report.sentence))
+    return ExitCode.OK if report.is_well else ExitCode.REFUSED
+
+
+def _show(step: "Step") -> None:
+    mark, style = _MARKS[step.verdict.value]
+    line = Text(f"{mark} ", style=style).append(
+        f"{step.name:<{_NAME_WIDTH}}", style="bold" if style != "dim" else "dim"
+    )
+    shown = step.finding.text if step.verdict.value != "not looked at" else f"not looked at: {step.finding.text}"
+    console = screen()
+    console.print(line.append(cell(shown), style="not bold"))
+    for note in step.finding.notes:
+        console.print(Text(f"{'':<{_NAME_WIDTH + 2}}! {cell(note)}", style="yellow"))
+
+
+def _row(step: "Step") -> dict[str, Any]:
+    return {
+        "step": step.name,
+        "verdict": step.verdict.value,
+        "finding": step.finding.text,
+        "fix": step.finding.fix,
+        "notes": step.finding.notes,
+    }
+
+
+def _whole(report: "Report") -> dict[str, Any]:
+    broken = report.first_broken
+    return {
+        "name_servers": report.name_servers,
+        "topic": report.topic,
+        "group": report.group,
+        "at_ms": report.at_ms,
+        "is_well": report.is_well,
+        "first_broken": None if broken is None else broken.name,
+        "sentence": report.sentence,
+    }

@@ -1,0 +1,126 @@
+"""`pocketmq msg trace`: what became of a message, as a line of time: from what clients wrote to the trace topic, and the store itself."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pocketmq.cli.asking import Cluster, on_a_cluster
+from pocketmq.cli.completion import topic_argument
+from pocketmq.cli.rows_screen import Column, json_option, show_rows, tell
+from pocketmq.cli.words import clock_time, span
+from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from pocketmq.client.administration.traces import MessageTrace, TracedAttempt
+    from pocketmq.client.blocking_admin import Admin
+    from pocketmq.model.message import StoredMessage
+
+_COLUMNS: Final = (
+    Column("at"),
+    Column("what"),
+    Column("who"),
+    Column("took_ms", "took", told=lambda ms: "" if ms is None else span(ms)),
+    Column("detail"),
+)
+
+
+@click.command("trace")
+@on_a_cluster
+@topic_argument
+@click.argument("message_id", metavar="[ID]", required=False)
+@click.option("--key", metavar="KEY", help="Instead of ID: all messages with this key.")
+@click.option("--trace-topic", metavar="NAME", help="Where clients wrote it, if not to RocketMQ's usual topic.")
+@json_option
+def trace(
+    cluster: Cluster, topic: str, message_id: str | None, key: str | None, trace_topic: str | None, as_json: bool
+) -> None:
+    """Show what happened to a message: sent, stored, each attempt to consume it, decided, recalled.
+
+    Only clients that trace (`trace=True`) write down what they do; what the store knows is shown in any case, and which groups
+    have read past it.
+    """
+    if (message_id is None) == (key is None):
+        raise UsageError("say which message: its ID, or --key KEY")
+    with cluster.admin() as admin:
+        ids = [message_id] if message_id else _ids_of(admin, topic, key or "")
+        timelines = {one: _timeline(admin, topic, one, trace_topic) for one in ids}
+    if not any(timelines.values()):
+        wanted = message_id or f"with key {key}"
+        raise PocketMQError(f"topic {topic} has no message {wanted}, and no client wrote a trace of it")
+    for one, rows in timelines.items():
+        if not as_json:
+            tell(f"message {one}")
+        show_rows(rows, _COLUMNS, as_json=as_json, empty="")
+        if not as_json and not any(row["is_traced"] for row in rows):
+            click.echo("No client wrote a trace of it: they do with the option trace=True.", err=True)
+
+
+def _ids_of(admin: "Admin", topic: str, key: str) -> list[str]:
+    return list(dict.fromkeys(message.message_id for message in admin.messages.by_key(topic, key)))
+
+
+def _timeline(admin: "Admin", topic: str, message_id: str, trace_topic: str | None) -> list[dict[str, Any]]:
+    try:
+        traced = admin.messages.trace(message_id, trace_topic=trace_topic)
+        rows = list(_traced_rows(traced))
+    except TopicNotFound:
+        rows = []  # nobody ever traced here
+    rows += [_stored_row(admin, topic, message) for message in admin.messages.by_id(topic, message_id)]
+    return sorted(
+        ({"message_id": message_id, **row} for row in rows), key=lambda row: (row["at_ms"] is None, row["at_ms"] or 0)
+    )
+
+
+def _traced_rows(traced: "MessageTrace") -> Iterator[dict[str, Any]]:
+    for sent in traced.sent:
+        outcome = "" if sent.success else "failed"
+        kind = sent.message_type.name.lower()
+        yield _row(sent.time_ms, "sent", f"group {sent.group}", f"{kind} {outcome}".strip(), took_ms=sent.cost_ms)
+    for attempt in traced.attempts:
+        yield _row(
+            attempt.started_ms, "consumed", f"group {attempt.group}", _attempt_text(attempt), took_ms=attempt.cost_ms
+        )
+    for decided in traced.decided:
+        yield _row(decided.time_ms, "decided", f"group {decided.group}", decided.decision.value)
+    for recalled in traced.recalled:
+        yield _row(recalled.time_ms, "recalled", f"group {recalled.group}", "")
+
+
+def _attempt_text(attempt: "TracedAttempt") -> str:
+    outcome = (
+        "did not end, or did not say" if attempt.outcome is None else attempt.outcome.name.lower().replace("_", " ")
+    )
+    return f"{outcome}, retry {attempt.retry_times}" if attempt.retry_times else outcome
+
+
+def _stored_row(admin: "Admin", topic: str, message: "StoredMessage") -> dict[str, Any]:
+    """Where it lies, and who has read past it."""
+    place = next(
+        (one.name for one in admin.cluster.brokers() if str(one.address) == str(message.store_host)),
+        str(message.store_host),
+    )
+    where = f"{place}:{message.queue_id}@{message.queue_offset}"
+    try:
+        passed = admin.messages.passed_by(MessageQueue(topic, place, message.queue_id), message.queue_offset)
+    except PocketMQError:
+        passed = {}
+    readers = "".join(
+        f", {group} {'has read past it' if is_past else 'is not there yet'}" for group, is_past in passed.items()
+    )
+    return _row(message.store_ms, "stored", where, readers.removeprefix(", "), is_traced=False)
+
+
+def _row(
+    at_ms: int | None, what: str, who: str, detail: str, *, took_ms: int | None = None, is_traced: bool = True
+) -> dict[str, Any]:
+    return {
+        "at": clock_time(at_ms),
+        "at_ms": at_ms,
+        "what": what,
+        "who": who,
+        "took_ms": took_ms,
+        "detail": detail,
+        "is_traced": is_traced,
+    }

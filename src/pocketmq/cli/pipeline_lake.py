@@ -1,0 +1,107 @@
+"""`pocketmq pipeline lake`: what is in a lake that `archive` made, and in which file a message is."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import pocketmq
+from pocketmq.cli.rows_screen import Column, json_option, show_rows, tell
+from pocketmq.cli.words import clock_time, moment_ms, moment_word, number, offset, queue_word
+from pocketmq.clock import SystemClock
+from pocketmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from pocketmq.pipelines.archive.manifest import DataFile, Manifest
+
+_RANGES = (
+    Column("topic"),
+    Column("broker"),
+    Column("queue", told=offset),
+    Column("start", told=offset),
+    Column("end", told=offset),
+    Column("messages", told=number),
+)
+_FILES = (
+    Column("file"),
+    Column("broker"),
+    Column("queue", told=offset),
+    Column("start", told=offset),
+    Column("end", told=offset),
+    Column("messages", told=number),
+    Column("first_store_ms", "stored from", clock_time),
+    Column("last_store_ms", "to", clock_time),
+)
+_LOST = (*_RANGES[:-1], Column("cause"))
+
+
+@click.command("lake")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--topic", metavar="NAME", help="Only this topic.")
+@click.option("--offset", "at", type=click.IntRange(0), metavar="N", help="The files with this offset.")
+@click.option("--queue", type=queue_word, metavar="BROKER:N", help="With --offset: of this queue only.")
+@click.option(
+    "--time", type=moment_word, metavar="WHEN", help="The files around this time: 2026-03-01T12:00, or 2h ago."
+)
+@click.option("--lost", is_flag=True, help="What was gone before it could be kept.")
+@json_option
+def lake_command(
+    folder: Path,
+    topic: str | None,
+    at: int | None,
+    queue: tuple[str, int] | None,
+    time: datetime | timedelta | None,
+    lost: bool,
+    as_json: bool,
+) -> None:
+    """Show what is in a lake that archive made, or the files that hold an offset or a time."""
+    if at is not None and time is not None:
+        raise UsageError("--offset and --time are two questions: give one of them")
+    if queue is not None and at is None:
+        raise UsageError("--queue goes with --offset")
+    manifest = pocketmq.pipelines.ReadLake(folder).manifest
+    if lost:
+        rows = [row for row in pocketmq.pipelines.lost_rows(manifest) if topic in (None, row["topic"])]
+        show_rows(rows, _LOST, as_json=as_json, empty="Nothing is lost.")
+    elif at is None and time is None:
+        _show_ranges(manifest, topic, as_json=as_json)
+    else:
+        found = _found(manifest, topic, at, queue, time)
+        show_rows(pocketmq.pipelines.file_rows(found), _FILES, as_json=as_json, empty="No file has it.")
+
+
+def _show_ranges(manifest: "Manifest", topic: str | None, *, as_json: bool) -> None:
+    rows = [
+        {
+            "topic": one.queue.topic,
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "start": one.start,
+            "end": one.end,
+            "messages": len(one),
+        }
+        for one in sorted(manifest.ranges)
+        if topic in (None, one.queue.topic)
+    ]
+    show_rows(rows, _RANGES, as_json=as_json, empty="The lake is empty.")
+    if not as_json:
+        gone = sum(len(one.range) for one in manifest.lost)
+        told = f"; {gone:,} messages were gone before they could be kept: --lost shows which" if gone else ""
+        tell(f"\n{manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes{told}")
+
+
+def _found(
+    manifest: "Manifest",
+    topic: str | None,
+    at: int | None,
+    queue: tuple[str, int] | None,
+    time: datetime | timedelta | None,
+) -> "list[DataFile]":
+    topics = manifest.topics if topic is None else [topic]
+    if at is not None:
+        broker, queue_id = queue or (None, None)
+        return [file for one in topics for file in manifest.at_offset(one, at, broker=broker, queue_id=queue_id)]
+    assert time is not None, "one of both is given"
+    moment = moment_ms(time, SystemClock().now_ms())
+    return [file for one in topics for file in manifest.at_time(one, moment)]

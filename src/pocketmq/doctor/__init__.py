@@ -1,0 +1,27 @@
+"""`pocketmq.doctor`: why do messages not arrive? The whole way from an address to a handler is walked, and the first broken step named.
+
+    report = doctor.examine("127.0.0.1:9876", topic="orders", group="billing")
+    print(report.sentence)                              # group: nobody is in group billing now. Start a consumer …
+
+    async for step in doctor.walk("127.0.0.1:9876"):    # as they are looked at
+        print(step.name, step.verdict, step.finding.text)
+
+It works with brokers of PocketMQ and of Apache RocketMQ 4.9 and 5.x, and changes nothing.
+"""
+
+from pocketmq.doctor.report import Finding, Report, Step, Verdict
+from pocketmq.doctor.settings import DoctorOptions, DoctorSettings
+from pocketmq.doctor.walk import STEP_NAMES, async_examine, examine, walk
+
+__all__ = [
+    "STEP_NAMES",
+    "DoctorOptions",
+    "DoctorSettings",
+    "Finding",
+    "Report",
+    "Step",
+    "Verdict",
+    "async_examine",
+    "examine",
+    "walk",
+]

@@ -1,0 +1,44 @@
+"""`pocketmq cluster config` on a real server."""
+
+from tests.cli.running_cluster import RunningCluster
+
+
+def value(cluster: RunningCluster, name: str) -> str:
+    [row] = cluster.ask("cluster", "config", "broker-a", "--contains", name)
+    return str(row["value"])
+
+
+def test_settings_are_shown_and_found_by_a_part_of_their_name(cluster: RunningCluster) -> None:
+    everything = cluster.ask("cluster", "config")
+    some = cluster.run("cluster", "config", "broker-a", "--contains", "DISKmax").stdout
+    none = cluster.run("cluster", "config", "--contains", "zebra")
+
+    assert len(everything) > 50
+    assert "diskMaxUsedSpaceRatio" in some
+    assert "No setting is called so." in none.stderr
+
+
+def test_a_change_is_shown_asked_about_and_looked_at(own_cluster: RunningCluster) -> None:
+    change = ("cluster", "config", "--set", "transactionTimeOut=7000")
+
+    dry = own_cluster.run(*change, "--dry-run")
+    unanswered = own_cluster.run(*change)
+    before = value(own_cluster, "transactionTimeOut")
+    [done] = own_cluster.ask(*change, "--yes")
+
+    assert ("6000" in dry.stdout, "7000" in dry.stdout) == (True, True)
+    assert (unanswered.exit_code, before) == (1, "6000")
+    assert (done["before"], done["now"], done["is_done"]) == ("6000", "7000", True)
+    assert value(own_cluster, "transactionTimeOut") == "7000"
+
+
+def test_only_what_is_safe_to_change_is_changed(cluster: RunningCluster) -> None:
+    mistyped = cluster.run("cluster", "config", "--set", "transactionTimeout=7000", "--yes")
+    dangerous = cluster.run("cluster", "config", "--set", "storePathRootDir=/elsewhere", "--yes")
+    refused = cluster.run("cluster", "config", "--set", "fileReservedTime=48", "--yes")
+    elsewhere = cluster.run("cluster", "config", "broker-z", "--set", "traceOn=true", "--yes")
+
+    assert (mistyped.exit_code, "did you mean transactionTimeOut?" in mistyped.stderr) == (64, True)
+    assert (dangerous.exit_code, "is not changed while a broker runs" in dangerous.stderr) == (64, True)
+    assert (refused.exit_code, "can only be set when the broker starts" in refused.stdout) == (3, True)
+    assert (elsewhere.exit_code, "there is no broker 'broker-z'" in elsewhere.stderr) == (64, True)

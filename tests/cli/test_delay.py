@@ -1,0 +1,61 @@
+"""`pocketmq delay` on a real server."""
+
+from tests.cli.running_cluster import RunningCluster
+
+HOUR_MS = 3_600_000
+
+
+def waiting(cluster: RunningCluster, topic: str) -> list[str]:
+    return [row["id"] for row in cluster.ask("delay", "ls", "--topic", topic)]
+
+
+def test_messages_that_wait_are_listed_and_taken_back(cluster: RunningCluster) -> None:
+    cluster.create("delayed-orders")
+    [timed] = cluster.send("delayed-orders", b"1", delay_ms=HOUR_MS)
+    [by_level] = cluster.send("delayed-orders", b"2", delay_level=18)
+
+    rows = cluster.ask("delay", "ls", "--topic", "delayed-orders")
+    refused = cluster.run("delay", "cancel", by_level.message_id, "--yes")
+    unanswered = cluster.run("delay", "cancel", timed.message_id)
+    plan = cluster.ask("delay", "cancel", timed.message_id, "--dry-run")
+    still = waiting(cluster, "delayed-orders")
+    done = cluster.run("delay", "cancel", timed.message_id, "--yes")
+
+    assert [(row["id"], row["level"]) for row in rows] == [(timed.message_id, None), (by_level.message_id, 18)]
+    assert 0 < rows[0]["in_ms"] <= HOUR_MS + 1000
+    assert (refused.exit_code, "waits by delay level 18" in refused.stderr) == (64, True)
+    assert (unanswered.exit_code, "Nothing was changed" in unanswered.stderr) == (1, True)
+    assert plan[0]["is_done"] is False
+    assert timed.message_id in still
+    assert done.stdout.endswith("Took back 1 message.\n")
+    assert waiting(cluster, "delayed-orders") == [by_level.message_id]
+
+
+def test_a_message_is_taken_back_by_its_handle(cluster: RunningCluster) -> None:
+    cluster.create("handled-orders")
+    [sent] = cluster.send("handled-orders", b"1", delay_ms=HOUR_MS)
+
+    [row] = cluster.ask("delay", "cancel", "--handle", sent.recall_handle, "--yes")
+
+    assert (row["id"], row["topic"], row["is_done"]) == (sent.message_id, "handled-orders", True)
+    assert waiting(cluster, "handled-orders") == []
+
+
+def test_what_cannot_be_taken_back_is_told(cluster: RunningCluster) -> None:
+    nothing = cluster.run("delay", "cancel")
+    missing = cluster.run("delay", "cancel", "X", "--yes")
+    damaged = cluster.run("delay", "cancel", "--handle", "?", "--yes")
+
+    assert (nothing.exit_code, "say which" in nothing.stderr) == (64, True)
+    assert (missing.exit_code, "no message X waits" in missing.stderr) == (3, True)
+    assert (damaged.exit_code, "recall handle" in damaged.stderr) == (64, True)
+
+
+def test_an_empty_list_and_a_short_one_are_told(own_cluster: RunningCluster) -> None:
+    empty = own_cluster.run("delay", "ls")
+    own_cluster.create("delayed-orders")
+    own_cluster.send("delayed-orders", b"1", b"2", delay_level=18)
+    short = own_cluster.run("delay", "ls", "--limit", 1)
+
+    assert "No message waits for its time." in empty.stderr
+    assert "There may be more" in short.stderr

@@ -1,0 +1,75 @@
+"""`pocketmq msg trace` on a real server."""
+
+import time
+from threading import Event
+
+import pytest
+from tests.cli.running_cluster import RunningCluster
+
+import pocketmq
+
+DEADLINE_S = 30
+
+
+@pytest.fixture
+def traced(cluster: RunningCluster) -> str:
+    """The id of a message that was sent and consumed by clients that trace."""
+    cluster.create("traced-orders")
+    seen = Event()
+    consumer = pocketmq.PushConsumer(cluster.name_server, group="followers", start_at="first", trace=True)
+    consumer.on("traced-orders")(lambda _: seen.set())
+    with consumer, pocketmq.Producer(cluster.name_server, group="leaders", trace=True) as producer:
+        sent = producer.send("traced-orders", b"1", keys="f1")
+        assert seen.wait(DEADLINE_S)
+    return sent.message_id
+
+
+def whole_timeline(cluster: RunningCluster, message_id: str) -> list[dict[str, object]]:
+    """Traces are written behind the messages: asked for until the last part is there."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        rows = cluster.ask("msg", "trace", "traced-orders", message_id)
+        if {row["what"] for row in rows} == {"sent", "stored", "consumed"} or time.monotonic() > deadline:
+            return rows
+
+
+def test_what_happened_to_a_message_is_a_line_of_time(cluster: RunningCluster, traced: str) -> None:
+    rows = whole_timeline(cluster, traced)
+    by_key = cluster.run("msg", "trace", "traced-orders", "--key", "f1")
+
+    assert sorted(str(row["what"]) for row in rows) == ["consumed", "sent", "stored"]
+    assert {row["message_id"] for row in rows} == {traced}
+    consumed = next(row for row in rows if row["what"] == "consumed")
+    assert (consumed["who"], consumed["detail"]) == ("group followers", "success")
+    assert f"message {traced}" in by_key.stdout
+    assert "broker-a:0@0" in by_key.stdout
+
+
+def test_without_a_trace_the_store_tells_what_it_knows(cluster: RunningCluster) -> None:
+    cluster.create("untraced")
+    [sent] = cluster.send("untraced", b"1")
+
+    result = cluster.run("msg", "trace", "untraced", sent.message_id)
+
+    assert "stored" in result.stdout
+    assert "No client wrote a trace of it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ((), 64, "say which message"),
+        (("X", "--key", "k"), 64, "say which message"),
+        (("0" * 32,), 3, "has no message"),
+        (("--key", "nobody"), 3, "no client wrote a trace"),
+    ],
+)
+def test_a_message_that_cannot_be_followed(
+    cluster: RunningCluster, words: tuple[str, ...], code: int, told: str
+) -> None:
+    if "traceless" not in [row["topic"] for row in cluster.ask("topic", "ls")]:
+        cluster.create("traceless")
+
+    result = cluster.run("msg", "trace", "traceless", *words)
+
+    assert (result.exit_code, told in result.stderr) == (code, True), result.stderr

@@ -1,0 +1,157 @@
+"""`pocketmq pipeline`: flags out of settings, dry runs, a run to its end, and projects."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from click.testing import CliRunner, Result
+from tests.spark.broker_kit import Broker, fill, new_topic
+
+from pocketmq.cli import main
+from pocketmq.cli.commands import ExitCode
+from pocketmq.pipelines.project import running
+from pocketmq.pipelines.project.running import Done
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id string NOT NULL"
+
+
+def invoke(*arguments: str | Path, **more: Any) -> Result:
+    return CliRunner().invoke(main, ["pipeline", *map(str, arguments)], **more)
+
+
+def quality(broker: Broker, topic: str, folder: Path, *more: str) -> Result:
+    given = (
+        "--topic",
+        topic,
+        "--schema",
+        SCHEMA,
+        "--dead-letters",
+        f"{topic}-dead",
+        "--checkpoint",
+        folder / "checkpoint",
+    )
+    return invoke("quality", "-n", broker.name_server, *given, *more)
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_every_pipeline_is_a_command_with_its_settings_as_flags() -> None:
+    listed, help_text = invoke("--help").output, invoke("quality", "--help").output
+
+    assert all(name in listed for name in ("quality", "trace", "lag-report", "new", "run"))
+    assert "--max-messages NUMBER" in help_text
+    assert "[default: 500000]" in help_text
+    assert "--continuous / --once" in help_text
+    assert "NAMESRV_ADDR" in help_text
+
+
+def test_a_command_that_is_none_is_told_with_the_nearest() -> None:
+    result = invoke("qualty")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "Did you mean 'quality'?" in result.output
+
+
+def test_a_setting_that_cannot_be_ends_before_spark_is_started(tmp_path: Path) -> None:
+    config = tmp_path / "q.toml"
+    config.write_text('topics = ["orders"]\nchekpoint = "/c"\n', "utf-8")
+
+    wrong_key = invoke("quality", "--config", config)
+    wrong_value = invoke("quality", "--max-messages", "none")
+    missing = invoke("quality", "--topic", "orders")
+
+    assert [result.exit_code for result in (wrong_key, wrong_value, missing)] == [ExitCode.USAGE] * 3
+    assert "there is no key 'chekpoint' for quality; did you mean checkpoint?" in wrong_key.output
+    assert "needs the flag --schema and --dead-letters" in missing.output
+
+
+def test_a_dry_run_shows_the_plan_as_a_table_or_as_json(broker: Broker, tmp_path: Path) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b", "c"])
+
+    table, plan = quality(broker, topic, tmp_path, "--dry-run"), quality(broker, topic, tmp_path, "--dry-run", "--json")
+
+    assert table.exit_code == plan.exit_code == ExitCode.OK
+    assert "3 in 2 queues now" in table.output
+    assert "Nothing was started or changed." in table.output
+    [told] = rows(plan.output)
+    assert (told["kind"], told["messages"], told["pipeline"]) == ("plan", 3, "quality")
+
+
+def test_a_dry_run_of_a_topic_that_is_not_there_says_so(broker: Broker, tmp_path: Path) -> None:
+    result = quality(broker, "not-there", tmp_path, "--dry-run")
+
+    assert result.exit_code == ExitCode.REFUSED
+    assert "not-there" in result.output
+
+
+def test_a_run_tells_its_progress_and_what_it_did(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ['{"id": "a"}', "oh"])
+
+    result = quality(broker, topic, tmp_path, "--json", "--metrics-port", "0")
+
+    assert result.exit_code == ExitCode.OK
+    told = rows(result.output)
+    assert told[0]["kind"] == "progress"
+    assert told[-1]["kind"] == "summary"
+    assert (told[-1]["messages"], told[-1]["facts"]["dead_letters"]) == (2, 1)
+    other = quality(broker, topic, tmp_path, "--good", f"{topic}-good")
+    assert other.exit_code == ExitCode.REFUSED
+    assert "belongs to: quality of" in other.output
+
+
+def test_a_new_project_has_all_its_files_and_is_not_made_twice(tmp_path: Path) -> None:
+    with CliRunner().isolated_filesystem(tmp_path) as folder:
+        made, again, odd = invoke("new", "shop"), invoke("new", "shop"), invoke("new", "../x")
+
+        found = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
+        spec = Path(folder, "shop", "spark-pipeline.yml").read_text("utf-8")
+
+    assert (made.exit_code, again.exit_code, odd.exit_code) == (ExitCode.OK, ExitCode.USAGE, ExitCode.USAGE)
+    assert "pocketmq pipeline run --broker" in made.output
+    assert "is there already" in again.output
+    assert {"shop/README.md", "shop/transformations/orders.py", "shop/tests/test_pipeline.py"} <= found
+    assert f"storage: file://{folder}/shop/.data/storage" in spec
+
+
+def test_a_folder_without_a_project_is_told(tmp_path: Path) -> None:
+    result = invoke("run", "--project", tmp_path)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "pocketmq pipeline new NAME" in result.output
+
+
+def test_a_run_of_a_project_has_a_broker_with_the_sample_and_the_exit_status_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-pipeline.yml").write_text("name: x", "utf-8")
+    (tmp_path / "sample").mkdir()
+    (tmp_path / "sample" / "orders.jsonl").write_text("{}\n\n{}\n", "utf-8")
+    monkeypatch.setattr(running, "_NEEDED", ())
+    seen = []
+
+    def run_project(folder: Path, arguments: tuple[str, ...], *, name_server: str, **more: Any) -> Done:
+        seen.append((folder, arguments, name_server))
+        more["tell"]("Flow orders is RUNNING.")
+        return Done(7, ["a stack", "of lines"])
+
+    monkeypatch.setattr("pocketmq.pipelines.run_project", run_project)
+    first = invoke("run", "--project", tmp_path, "--broker", "--", "--full-refresh-all")
+    second = invoke("run", "--project", tmp_path, "--broker")
+
+    assert first.exit_code == second.exit_code == 7
+    assert "made the topic orders with 2 messages" in first.output
+    assert "made the topic" not in second.output
+    assert "of lines" in first.output
+    assert seen[0][1] == ("--full-refresh-all",)
+    assert seen[0][2] in first.output

@@ -1,0 +1,89 @@
+"""`pocketmq pipeline lake`: what is in a lake, asked of its manifest alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pocketmq.cli import main
+from pocketmq.files import DiskFiles
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.pipelines.archive.form import Form, keep_form
+from pocketmq.pipelines.archive.manifest import Commit, DataFile, Span
+from pocketmq.pipelines.archive.manifest_log import ManifestLog
+from pocketmq.spark.offsets import Cause, Lost
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    keep_form(tmp_path, Form(), DiskFiles())
+    with ManifestLog(tmp_path) as log:
+        for number in (1, 2):
+            place = QueueRange(QUEUE, 10 * number, 10 * number + 10)
+            file = DataFile(
+                path=f"topic=orders/day=1970-01-01/{number}.parquet",
+                topic="orders",
+                spans=(Span(place, 10),),
+                bytes=100,
+                first_store_ms=number * HOUR_MS,
+                last_store_ms=number * HOUR_MS + 1,
+            )
+            lost = (Lost(QueueRange(QUEUE, 0, 10), Cause.RETENTION),) if number == 1 else ()
+            log.commit(Commit(number=number, made_ms=1, added=(file,), lost=lost, ends=(place,)))
+    return tmp_path
+
+
+def asked(lake: Path, *words: str) -> list[dict[str, object]]:
+    result = CliRunner().invoke(main, ["pipeline", "lake", str(lake), *words, "--json"])
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_a_lake_tells_what_it_has(lake: Path) -> None:
+    assert asked(lake) == [
+        {"topic": "orders", "broker": "broker-a", "queue": 0, "start": 10, "end": 30, "messages": 20}
+    ]
+    shown = CliRunner().invoke(main, ["pipeline", "lake", str(lake)])
+    assert "20 messages in 2 files, 200 bytes; 10 messages were gone" in shown.output
+
+
+def test_the_file_of_an_offset_and_of_a_time_is_found(lake: Path) -> None:
+    second = "topic=orders/day=1970-01-01/2.parquet"
+
+    assert [row["file"] for row in asked(lake, "--offset", "25")] == [second]
+    assert [row["file"] for row in asked(lake, "--offset", "25", "--queue", "broker-a:0", "--topic", "orders")] == [
+        second
+    ]
+    assert asked(lake, "--offset", "25", "--queue", "broker-a:1") == []
+    assert [row["file"] for row in asked(lake, "--time", "1970-01-01T02:00:00+00:00")] == [second]
+
+
+def test_lost_ranges_are_shown(lake: Path) -> None:
+    assert [(row["start"], row["end"], row["cause"]) for row in asked(lake, "--lost")] == [(0, 10, "retention")]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--offset", "1", "--time", "2h"], "two questions"),
+        (["--queue", "broker-a:0"], "goes with --offset"),
+    ],
+)
+def test_questions_that_make_no_sense_are_refused(lake: Path, words: list[str], told: str) -> None:
+    result = CliRunner().invoke(main, ["pipeline", "lake", str(lake), *words])
+
+    assert result.exit_code == 64
+    assert told in result.output
+
+
+def test_a_folder_that_is_no_lake_is_told(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["pipeline", "lake", str(tmp_path)])
+
+    assert result.exit_code == 3
+    assert "is no lake" in result.output

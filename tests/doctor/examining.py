@@ -1,0 +1,32 @@
+"""An examination of a cluster that runs in memory and in virtual time: what the tests of all steps share."""
+
+from typing import Any
+
+from msgspec.structs import replace
+from tests.client.real_cluster import NAME_SERVER, RealCluster
+
+from pocketmq.clock import Clock
+from pocketmq.doctor import Report, Verdict, async_examine
+
+HOST = "10.0.4.1"
+"""Where the one who examines is, to be cut off."""
+
+
+async def examine(
+    cluster: RealCluster, name_servers: str = str(NAME_SERVER), *, clock: Clock | None = None, **options: Any
+) -> Report:
+    around = cluster.around(HOST)
+    if clock is not None:
+        around = replace(around, clock=clock)
+    return await async_examine(name_servers, surroundings=around, **{"client_ip": HOST, **options})
+
+
+def broken(report: Report) -> list[str]:
+    """The names of the steps that are broken."""
+    return [step.name for step in report.steps if step.verdict is Verdict.BROKEN]
+
+
+def first(report: Report) -> str:
+    """What is said of the first of them."""
+    assert report.first_broken is not None
+    return report.first_broken.finding.text

@@ -1,0 +1,125 @@
+"""The brokers' machines: disk, clock, flush, TLS and accounts."""
+
+from pathlib import Path
+
+import pytest
+from tests.client.real_cluster import real_cluster
+from tests.doctor.examining import broken, examine, first
+
+import pocketmq
+from pocketmq import doctor
+from pocketmq.clock import Clock
+from pocketmq.doctor import Report
+from pocketmq.doctor.machines import broker_now_ms
+from pocketmq.protocol.signing import Credentials
+from pocketmq.testing import run
+
+ACCOUNTS = """
+[[account]]
+access_key = "operator"
+secret = "the secret of operators"
+admin = true
+
+[[account]]
+access_key = "reader"
+secret = "the secret of readers"
+"""
+
+
+class ShiftedClock:
+    """Another machine's clock."""
+
+    def __init__(self, clock: Clock, shift_ms: int) -> None:
+        self._clock = clock
+        self._shift_ms = shift_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._shift_ms
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+
+def test_a_full_disk() -> None:
+    tight = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), 1)
+    with pocketmq.Server(settings=tight) as server:
+        report = doctor.examine(server.name_server)
+
+    assert broken(report) == ["disk"]
+    assert "from 1% on it takes no messages" in first(report)
+
+
+def test_a_disk_that_is_cleaned_is_a_note() -> None:
+    with pocketmq.Server(settings={"diskMaxUsedSpaceRatio": 1}) as server:
+        report = doctor.examine(server.name_server)
+
+    assert report.is_well
+    assert "old messages are deleted at any hour" in report.step("disk").finding.notes[0]
+
+
+@pytest.mark.parametrize(("shift_ms", "words"), [(60_000, "60 s behind"), (-7_300_000, "2 h ahead of")])
+def test_a_clock_that_goes_wrong(shift_ms: int, words: str) -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c, clock=ShiftedClock(c.clock, shift_ms))
+
+    report = run(main())
+
+    assert broken(report) == ["clock"]
+    assert f"the clock of broker-a is {words}" in first(report)
+
+
+def test_less_than_brokers_tell_is_no_skew() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c, clock=ShiftedClock(c.clock, 3_000))
+
+    assert run(main()).is_well
+
+
+@pytest.mark.parametrize(
+    ("table", "now_ms"),
+    [
+        ({"bootTimestamp": "1000", "runtime": "[ 0 days, 0 hours, 1 minutes, 3 seconds ]"}, 64_000),
+        ({"bootTimestamp": "0", "runtime": "[ 1 days, 1 hours, 0 minutes, 0 seconds ]"}, 90_000_000),
+        ({"bootTimestamp": "1000"}, None),
+        ({"runtime": "[ 0 days, 0 hours, 1 minutes, 3 seconds ]"}, None),
+        ({"bootTimestamp": "1000", "runtime": "long"}, None),
+    ],
+)
+def test_the_time_of_a_broker_from_what_it_says(table: dict[str, str], now_ms: int | None) -> None:
+    assert broker_now_ms(table) == now_ms
+
+
+def test_how_safe_messages_are_is_told() -> None:
+    async def main() -> str:
+        async with real_cluster() as c:
+            return (await examine(c)).step("flush").finding.text
+
+    assert run(main()).startswith("broker-a ASYNC_FLUSH: a message is written down moments after")
+
+
+def test_without_accounts_and_tls_that_is_told() -> None:
+    with pocketmq.Server() as server:
+        report = doctor.examine(server.name_server)
+        signed = doctor.examine(server.name_server, credentials=Credentials("somebody", "the secret of somebody"))
+
+    assert report.step("accounts").finding.text.startswith("everybody is let in")
+    assert report.step("tls").finding.text == "plain text: whoever is between can read it"
+    assert "does not check accounts" in signed.step("accounts").finding.notes[0]
+
+
+def test_an_account_that_is_not_let_in(tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts.toml"
+    accounts.write_text(ACCOUNTS)
+    accounts.chmod(0o600)
+    with pocketmq.Server(accounts=accounts) as server:
+        nobody = doctor.examine(server.name_server)
+        wrong = doctor.examine(server.name_server, credentials=Credentials("operator", "the wrong secret of it"))
+        right = doctor.examine(server.name_server, credentials=Credentials("operator", "the secret of operators"))
+
+    assert broken(nobody) == ["permission"]
+    assert broken(wrong) == ["permission"]
+    assert "Give an account" in wrong.sentence
+    assert right.is_well
+    assert right.step("accounts").finding.text == "only accounts are let in"

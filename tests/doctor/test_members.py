@@ -1,0 +1,218 @@
+"""What is wrong with a group: each is named at its step, and at no other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.client.administration.administrating import admin_of
+from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
+from tests.doctor.examining import broken, examine, first
+
+from pocketmq.client.push_consumer import AsyncPushConsumer
+from pocketmq.doctor import Report, Verdict
+from pocketmq.model.queue import MessageQueue
+from pocketmq.testing import run
+
+
+@asynccontextmanager
+async def reading(
+    cluster: RealCluster, listener: Any, *, tags: str = "*", host: str = "10.0.2.1", topic: str = "T", **options: Any
+) -> AsyncIterator[AsyncPushConsumer]:
+    """A member of G, once it has queues."""
+    consumer = cluster.push_consumer(host=host, **options)
+    consumer.on(topic, tags=tags)(listener)
+    await consumer.start()
+    try:
+        async with asyncio.timeout(120):
+            while not await consumer.queues():  # noqa: ASYNC110 nobody tells
+                await asyncio.sleep(0.1)
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+def test_a_group_that_nobody_has_heard_of() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c, topic="T", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["group"]
+    assert first(report) == "no broker knows the group G"
+
+
+def test_a_group_without_members() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            async with reading(c, Basket()):
+                pass
+            return await examine(c, group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["group"]
+    assert first(report) == "nobody is in group G now"
+
+
+def test_a_group_that_may_not_read() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c, reading(c, Basket()):
+            async with admin_of(c) as admin:
+                await admin.groups.alter("G", may_consume=False)
+            return await examine(c, topic="T", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["group"]
+    assert first(report) == "group G may not read at broker-a (consumeEnable=false)"
+
+
+def test_members_that_want_different_things() -> None:
+    async def main() -> Report:
+        async with (
+            real_cluster() as c,
+            reading(c, Basket(), tags="a"),
+            reading(c, Basket(), tags="b", host="10.0.2.2"),
+        ):
+            return await examine(c, topic="T", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["subscription"]
+    assert "10.0.2.1@" in first(report)
+    assert "T (a); 10.0.2.2@" in first(report)
+    assert first(report).endswith("T (b)")
+    assert report.step("owner").finding.text == "subscription is broken"
+
+
+def test_a_topic_that_the_group_does_not_want() -> None:
+    async def main() -> Report:
+        async with real_cluster(topics=["T", "other"]) as c, reading(c, Basket()):
+            return await examine(c, topic="other", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["subscription"]
+    assert first(report) == "no member of G subscribes to other, but to: T (*)"
+
+
+def test_a_filter_that_a_broker_does_not_know() -> None:
+    async def main() -> Report:
+        async with real_cluster(property_filter=True) as c:
+            consumer = c.push_consumer()
+            consumer.on("T", sql="a = 1")(Basket())
+            await consumer.start()
+            await until(lambda: c.members("G"))
+            async with admin_of(c) as admin:
+                await admin.cluster.change_settings("broker-a", {"enablePropertyFilter": False})
+            try:
+                return await examine(c, topic="T", group="G")
+            finally:
+                await consumer.stop()
+
+    report = run(main())
+
+    assert "subscription" in broken(report)
+
+
+def test_a_member_that_does_not_answer() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c, reading(c, Basket()):
+            c.network.half_open("10.0.2.1")
+            return await examine(c, topic="T", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["owner"]
+    assert "10.0.2.1@" in first(report)
+    assert "is connected and does not answer" in first(report)
+    assert report.step("subscription").verdict is Verdict.UNKNOWN
+
+
+def test_queues_that_nobody_reads() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c, reading(c, Basket()):
+            c.add_topic("T", queues=5)  # the member hears of it with its next poll
+            return await examine(c, topic="T", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["owner"]
+    assert first(report) == f"nobody reads {MessageQueue('T', 'broker-a', 4)}"
+
+
+def test_a_member_without_a_queue_is_a_note() -> None:
+    async def main() -> Report:
+        async with real_cluster(queues=1) as c, reading(c, Basket()):
+            other = c.push_consumer(host="10.0.2.2")
+            other.on("T")(Basket())
+            await other.start()
+            await until(lambda: len(c.members("G")) == 2)
+            await asyncio.sleep(30)
+            try:
+                return await examine(c, topic="T", group="G")
+            finally:
+                await other.stop()
+
+    report = run(main())
+
+    assert report.is_well
+    assert any("has nothing to read" in note for note in report.notes)
+
+
+def test_a_queue_that_its_owner_does_not_ask_about() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c, reading(c, Basket()):
+            await asyncio.sleep(10)  # brokers hold a pull for longer while nothing comes
+            return await examine(c, topic="T", group="G", max_pull_age_ms=2_000)
+
+    report = run(main())
+
+    assert broken(report) == ["pull"]
+    assert "has not asked for messages of" in first(report)
+
+
+def test_a_handler_that_does_not_end() -> None:
+    async def main() -> Report:
+        release = asyncio.Event()
+
+        async def wait(_: object) -> None:
+            await release.wait()
+
+        async with real_cluster(queues=1) as c, reading(c, wait):
+            await c.send("T", b"1", b"2")
+            await asyncio.sleep(120)
+            try:
+                return await examine(c, topic="T", group="G")
+            finally:
+                release.set()
+
+    report = run(main())
+
+    assert broken(report) == ["handler"]
+    assert "offset 0 for" in first(report)
+    assert "holds 2 messages" in first(report)
+
+
+def test_a_message_that_came_after_a_long_silence_is_no_stuck_handler() -> None:
+    async def main() -> Report:
+        release = asyncio.Event()
+
+        async def wait(_: object) -> None:
+            await release.wait()
+
+        async with real_cluster(queues=1) as c, reading(c, wait):
+            await asyncio.sleep(200)
+            await c.send("T", b"1")
+            await asyncio.sleep(5)
+            try:
+                return await examine(c, topic="T", group="G")
+            finally:
+                release.set()
+
+    report = run(main())
+
+    assert report.is_well
+    assert "1 message being handled" in report.step("handler").finding.text

@@ -1,0 +1,30 @@
+from pocketmq.doctor import Report, Step
+from pocketmq.doctor.report import MAX_NOTES, broken, fine, unknown
+
+
+def test_a_report_names_the_first_broken_step_with_its_fix() -> None:
+    steps = (
+        Step("address", fine("127.0.0.1:9876", "slow")),
+        Step("topic", broken("no broker has the topic T", "Make it")),
+        Step("disk", broken("it is full", "Make room")),
+    )
+
+    report = Report(name_servers="127.0.0.1:9876", topic="T", group=None, at_ms=0, steps=steps)
+
+    assert report.sentence == "topic: no broker has the topic T. Make it."
+    assert report.first_broken is report.step("topic")
+    assert (report.is_well, report.notes) == (False, ("slow",))
+
+
+def test_what_is_unknown_breaks_nothing() -> None:
+    report = Report(name_servers="", topic=None, group=None, at_ms=0, steps=(Step("disk", unknown("nobody tells")),))
+
+    assert report.is_well
+    assert report.step("disk").sentence == "disk: nobody tells."
+
+
+def test_many_notes_are_cut() -> None:
+    finding = fine("well", *map(str, range(1_000)))
+
+    assert len(finding.notes) == MAX_NOTES + 1
+    assert finding.notes[-1] == "… and 994 more"

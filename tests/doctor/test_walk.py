@@ -1,0 +1,234 @@
+"""One test for each step that can break: it is named, and no other."""
+
+import asyncio
+
+import pytest
+from tests.client.real_cluster import NAME_SERVER, Basket, real_cluster, until
+from tests.doctor.examining import HOST, broken, examine, first
+
+from pocketmq import doctor
+from pocketmq.doctor import STEP_NAMES, Report, Verdict
+from pocketmq.errors import InvalidSetting, WrongState
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.testing import run
+
+
+def test_a_cluster_that_is_well_has_no_broken_step() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            basket = Basket()
+            consumer = c.push_consumer()
+            consumer.on("T")(basket)
+            await consumer.start()
+            await c.send("T", b"1")
+            await basket.wait(1)
+            await until(lambda: len(c.members("G")) == 1)
+            await asyncio.sleep(30)
+            try:
+                return await examine(c, topic="T", group="G")
+            finally:
+                await consumer.stop()
+
+    report = run(main())
+
+    assert [step.name for step in report.steps] == list(STEP_NAMES)
+    assert {step.name: step.finding for step in report.steps if step.verdict is not Verdict.FINE} == {}
+    assert report.is_well
+    assert report.sentence == "Nothing is broken that can be seen from here."
+    assert "1 message" in report.step("topic").finding.text
+    assert "each read by one" in report.step("owner").finding.text
+
+
+def test_what_was_not_asked_for_is_not_looked_at() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c)
+
+    report = run(main())
+
+    unasked = {step.name for step in report.steps if step.verdict is Verdict.NOT_LOOKED_AT}
+    assert unasked == {"topic", "group", "subscription", "owner", "pull", "handler", "offset"}
+    assert report.step("group").finding.text == "no group was named"
+    assert report.is_well
+
+
+def test_steps_are_told_one_by_one_and_may_be_left() -> None:
+    async def main() -> list[str]:
+        async with real_cluster() as c:
+            seen: list[str] = []
+            steps = doctor.walk(str(NAME_SERVER), surroundings=c.around(HOST), client_ip=HOST)
+            async for step in steps:
+                seen.append(step.name)
+                if step.name == "broker":
+                    break
+            await steps.aclose()
+            return seen
+
+    assert run(main()) == ["address", "name server", "route", "broker"]
+
+
+@pytest.mark.parametrize("address", ["", "10.0.0.1:port", "10.0.0.1:99999", ";"])
+def test_an_address_that_is_none(address: str) -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c, address)
+
+    report = run(main())
+
+    assert broken(report) == ["address"]
+    assert [step.verdict for step in report.steps[1:]] == [Verdict.NOT_LOOKED_AT] * (len(STEP_NAMES) - 1)
+    assert report.steps[-1].finding.text == "address is broken"
+
+
+def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown_name(*_: object, **__: object) -> None:
+        raise OSError("Name or service not known")
+
+    async def main() -> Report:
+        async with real_cluster() as c:
+            monkeypatch.setattr(type(c.loop), "getaddrinfo", unknown_name)
+            return await examine(c, "rocketmq.example:9876")
+
+    report = run(main())
+
+    assert broken(report) == ["address"]
+    assert first(report) == "this machine knows no host called rocketmq.example"
+
+
+def test_an_address_where_no_name_server_is() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c, "10.0.0.9:9876")
+
+    report = run(main())
+
+    assert broken(report) == ["name server"]
+    assert "10.0.0.9:9876 does not answer" in first(report)
+    assert "Start the name server" in report.sentence
+
+
+def test_a_firewall_before_the_name_server() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            c.network.partition(HOST, NAME_SERVER.host)
+            return await examine(c)
+
+    report = run(main())
+
+    assert broken(report) == ["name server"]
+    assert "firewall" in report.sentence
+
+
+def test_one_name_server_of_two_that_is_silent_is_a_note() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c, f"10.0.0.9:9876;{NAME_SERVER}")
+
+    report = run(main())
+
+    assert report.is_well
+    assert "10.0.0.9:9876 does not answer" in report.notes[0]
+
+
+def test_a_name_server_that_no_broker_registered_at() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            await c.broker.stop()
+            try:
+                return await examine(c)
+            finally:
+                c.brokers.clear()
+
+    report = run(main())
+
+    assert broken(report) == ["route"]
+    assert first(report) == f"no broker is registered at {NAME_SERVER}"
+
+
+def test_a_firewall_before_a_broker() -> None:
+    async def main() -> Report:
+        async with real_cluster("broker-a", "broker-b") as c:
+            c.network.partition(HOST, c.place("broker-b"))
+            return await examine(c, topic="T", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["broker"]
+    assert "broker broker-b is registered as 10.0.1.2:10911, where it does not answer" in first(report)
+    assert "brokerIP1" in report.sentence
+
+
+def test_a_topic_that_may_not_be_read() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            c.add_topic("T", perm=2)
+            return await examine(c, topic="T")
+
+    report = run(main())
+
+    assert broken(report) == ["permission"]
+    assert first(report) == "topic T on broker-a may not be read"
+
+
+def test_a_broker_that_takes_no_messages() -> None:
+    async def main() -> Report:
+        async with real_cluster(permission=4) as c:
+            return await examine(c)
+
+    report = run(main())
+
+    assert broken(report) == ["permission"]
+    assert first(report) == "broker broker-a may not be written (brokerPermission=4)"
+
+
+def test_a_topic_that_does_not_exist() -> None:
+    async def main() -> Report:
+        async with real_cluster(topics=["orders"]) as c:
+            return await examine(c, topic="ordres", group="G")
+
+    report = run(main())
+
+    assert broken(report)[0] == "topic"
+    assert first(report) == "no broker has the topic ordres"
+    assert "Did you mean orders?" in report.sentence
+
+
+def test_messages_in_queues_that_nobody_may_read() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            await c.send("T", b"1", queue=3)
+            fewer = TopicConfig("T", read_queue_nums=2, write_queue_nums=4)
+            c.broker.parts.topics.put([fewer], c.clock.now_ms())
+            return await examine(c, topic="T")
+
+    report = run(main())
+
+    assert broken(report) == ["topic"]
+    assert "1 message in queues that nobody may read" in first(report)
+
+
+def test_an_option_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="did you mean 'max_pull_age_ms'"):
+        doctor.examine("127.0.0.1:1", max_pull_age=3)  # type: ignore[call-arg]
+    with pytest.raises(InvalidSetting, match="from 1 to 100"):
+        doctor.examine("127.0.0.1:1", retention_used_percent=101)
+
+
+def test_a_step_that_takes_too_long_is_unknown() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            c.network.partition(HOST, NAME_SERVER.host)
+            return await examine(c, step_timeout_ms=100)
+
+    report = run(main())
+
+    assert report.step("name server").verdict is Verdict.UNKNOWN
+    assert "within 100 ms" in report.step("name server").finding.text
+
+
+def test_blocking_code_does_not_stop_a_loop() -> None:
+    async def main() -> None:
+        with pytest.raises(WrongState, match="running event loop"):
+            doctor.examine("127.0.0.1:1")
+
+    run(main())
