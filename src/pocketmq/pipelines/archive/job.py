@@ -1,0 +1,253 @@
+"""`pocketmq pipeline archive`: the stream from topics to a lake.
+
+    topics ── readStream ── batch ── Lake.add ──► files and manifest        then, or now and then, Lake.compact
+
+Formats of files go through the lake, its manifest and compaction. Other formats have tables with commits of their own (Delta,
+Iceberg …): these are written by Spark's sink of that name, and what is in which file is for them to tell.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.files import DiskFiles, Files
+from pocketmq.pipelines.archive.form import Form
+from pocketmq.pipelines.archive.lake import Batch, Lake
+from pocketmq.pipelines.archive.layout import CHECKPOINT, Slot
+from pocketmq.pipelines.archive.manifest import Commit, Manifest
+from pocketmq.pipelines.archive.manifest_log import read_manifest
+from pocketmq.pipelines.archive.rows import archive_rows, schema_of
+from pocketmq.pipelines.archive.staging import MAX_OPEN_FILES, OPEN_FILES
+from pocketmq.pipelines.checkpoint import Owner, is_local, last_offset, offset_of, owned
+from pocketmq.pipelines.cluster import known_queues
+from pocketmq.pipelines.job import Job
+from pocketmq.pipelines.libraries import DataFrame, SparkSession
+from pocketmq.pipelines.notes import is_classic
+from pocketmq.pipelines.plan import Plan, stream_queues
+from pocketmq.pipelines.running import Run, Summary, lost_row
+from pocketmq.pipelines.setting_kinds import Size
+from pocketmq.pipelines.settings import StreamSettings
+from pocketmq.spark.offsets import ranges_between
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
+"""What Spark writes as plain files."""
+MESSAGES_PER_S: Final = 200_000
+"""On two cores with the broker beside, messages of 200 bytes; see docs/pipelines.md."""
+_FILTERS: Final = ("filtertags", "filtersql")
+_EARLIEST: Final = -2
+
+
+class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
+    """What an archive is told."""
+
+    lake: Annotated[str, Meta(min_length=1, description="The folder of the lake.")]
+    checkpoint: Annotated[
+        str, Meta(description="The folder that says how far it is.  [default: _checkpoint in the lake]")
+    ] = ""
+    slot: Annotated[
+        Literal["day", "hour"], Meta(description="A folder for each day, or each hour, of the time of storing in UTC.")
+    ] = "day"
+    format: Annotated[
+        str,
+        Meta(min_length=1, description="parquet, orc, json or avro; or another format of Spark, without a manifest."),
+    ] = "parquet"
+    file_options: Annotated[
+        dict[str, str],
+        Meta(description="An option of the format, such as compression=zstd.", extra={"flag": "file-option"}),
+    ] = msgspec.field(default_factory=dict)
+    properties: Annotated[
+        bool,
+        Meta(description="Keep the map of properties, which costs a third of the time. Tags and keys are always kept."),
+    ] = True
+    max_messages: Annotated[
+        int, Meta(ge=1, description="At most so many messages in a batch, and so in its files.")
+    ] = 1_000_000
+    on_data_loss: Annotated[
+        Literal["fail", "skip", "earliest"],
+        Meta(description="When messages are gone before they were read: skip them and note the ranges, or fail."),
+    ] = "skip"
+    compact: Annotated[bool, Meta(description="Make one file of many small ones of a folder.")] = True
+    compact_size: Annotated[Size, Meta(description="How large such a file becomes, about.")] = Size(128 * 1024 * 1024)
+    compact_files: Annotated[int, Meta(ge=2, description="How many small files are worth it.")] = 8
+
+    @property
+    def notes_folder(self) -> str:
+        return self.checkpoint or f"{self.lake.rstrip('/')}/{CHECKPOINT}"
+
+    @property
+    def form(self) -> Form:
+        slot = Slot(self.slot)
+        return Form(format=self.format, slot=slot, properties=self.properties, options=self.file_options)
+
+    @property
+    def is_filtered(self) -> bool:
+        return any(name.lower() in _FILTERS for name in self.options)
+
+    @property
+    def has_manifest(self) -> bool:
+        return self.format in FILE_FORMATS
+
+
+def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Summary:
+    """Archive what is there now, or all the time."""
+    owner = Owner(pipeline="archive", topics=tuple(settings.topics), sink=f"{settings.format} in {settings.lake}")
+    if not settings.has_manifest:
+        with owned(spark, settings.notes_folder, owner):
+            return run.follow(_start_table(spark, settings, run))
+    folder = _lake_folder(spark, settings)
+    spark.conf.set(OPEN_FILES, str(MAX_OPEN_FILES))
+    with owned(spark, settings.notes_folder, owner), Lake(folder, settings.form, clock=run.clock) as lake:
+        done: list[Commit] = []
+        merged: list[Commit] = []
+        add = _adding(lake, settings, done, merged if settings.compact and not run.once else None)
+        summary = run.follow(_start(spark, settings, run, lake.manifest, add))
+        if settings.compact and not run.stopping.is_set():
+            merged += _compact(lake, spark, settings)
+        return msgspec.structs.replace(
+            summary,
+            lost=tuple(lost_row(lost) for commit in done for lost in commit.lost),
+            facts=_facts(folder, lake.manifest, done, merged),
+        )
+
+
+def plan_archive(settings: ArchiveSettings) -> Plan:
+    """What an archive would do now."""
+    files = DiskFiles()
+    manifest = read_manifest(Path(settings.lake), files) if _is_here(settings) else Manifest()
+    options = _reading(settings, manifest, files)
+    queues, begins = stream_queues(options, settings.notes_folder, files)
+    return Plan(
+        pipeline="archive",
+        source=f"topics {', '.join(settings.topics)} at {settings.namesrv}",
+        sink=f"{settings.format} files in {settings.lake}, by topic and {settings.slot}",
+        queues=queues,
+        begins=begins,
+        options={**options, **settings.form.writing, "checkpointLocation": settings.notes_folder},
+        notes=_notes(settings, manifest, files),
+        messages_per_s=MESSAGES_PER_S,
+    )
+
+
+def _start(
+    spark: SparkSession, settings: ArchiveSettings, run: Run, manifest: Manifest, add: Callable[[DataFrame, int], None]
+) -> "StreamingQuery":
+    stream = spark.readStream.format("rocketmq").schema(schema_of(properties=settings.properties))
+    writer = stream.options(**_reading(settings, manifest, DiskFiles())).load().writeStream.foreachBatch(add)
+    return (
+        writer.queryName("archive").option("checkpointLocation", settings.notes_folder).trigger(**run.trigger).start()
+    )
+
+
+def _start_table(spark: SparkSession, settings: ArchiveSettings, run: Run) -> "StreamingQuery":
+    slot = Slot(settings.slot)
+    stream = spark.readStream.format("rocketmq").schema(schema_of(properties=settings.properties))
+    rows = archive_rows(stream.options(**settings.reading).load(), slot)
+    writer = rows.writeStream.format(settings.format).options(**settings.file_options, path=settings.lake)
+    return (
+        writer.queryName("archive")
+        .partitionBy(*slot.columns)
+        .option("checkpointLocation", settings.notes_folder)
+        .trigger(**run.trigger)
+        .start()
+    )
+
+
+def _adding(
+    lake: Lake, settings: ArchiveSettings, done: list[Commit], merged: list[Commit] | None
+) -> Callable[[DataFrame, int], None]:
+    """What is done with each batch; where `merged` is given, small files are made one on the way."""
+    notes, files = Path(settings.notes_folder), DiskFiles()
+
+    def add(messages: DataFrame, number: int) -> None:
+        commit = lake.add(messages, planned_batch(notes, number, settings, files))
+        if commit is not None:
+            done.append(commit)
+        if merged is not None:
+            merged.extend(_compact(lake, messages.sparkSession, settings))
+
+    return add
+
+
+def planned_batch(notes: Path, number: int, settings: ArchiveSettings, files: Files) -> Batch:
+    """What Spark noted of a batch before it began: its ranges, and what was lost."""
+    end = offset_of(notes, number, files)
+    assert end is not None, "Spark notes the end of a batch before it runs"
+    start = offset_of(notes, number - 1, files) if number else None
+    query = msgspec.json.decode(files.read(notes / "metadata"))["id"]
+    if start == end:  # then its ranges and losses are those of the batch before
+        return Batch(query, number, ())
+    return Batch(query, number, tuple(ranges_between(start, end)), end.lost, settings.is_filtered)
+
+
+def _compact(lake: Lake, spark: SparkSession, settings: ArchiveSettings) -> list[Commit]:
+    return lake.compact(spark, aim_bytes=settings.compact_size, at_least=settings.compact_files)
+
+
+def _reading(settings: ArchiveSettings, manifest: Manifest, files: Files) -> dict[str, str]:
+    """The options of the stream. With a new checkpoint a lake that has messages goes on where it ends."""
+    ends = manifest.ends()
+    if not ends or not is_local(settings.notes_folder) or last_offset(Path(settings.notes_folder), files) is not None:
+        return settings.reading
+    starting: dict[str, Any] = {}
+    for queue in known_queues(settings.connection, settings.topics):
+        place = ends.get(queue, _EARLIEST)
+        starting.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = place
+    return {**settings.reading, "startingOffsets": msgspec.json.encode(starting).decode()}
+
+
+def _lake_folder(spark: SparkSession, settings: ArchiveSettings) -> Path:
+    if not is_classic(spark):
+        raise InvalidSetting(
+            "an archive keeps its manifest on the disk of Spark's driver, which --remote hides: give --master, or a --format "
+            "whose tables have commits of their own"
+        )
+    if not is_local(settings.lake) or not is_local(settings.notes_folder):
+        raise InvalidSetting(
+            f"the lake {settings.lake} is on no file system of this machine: mount it, on the executors as well, or give a "
+            "--format whose tables have commits of their own"
+        )
+    return Path(settings.lake)
+
+
+def _is_here(settings: ArchiveSettings) -> bool:
+    return settings.has_manifest and is_local(settings.lake)
+
+
+def _notes(settings: ArchiveSettings, manifest: Manifest, files: Files) -> tuple[str, ...]:
+    if not settings.has_manifest:
+        return (f"{settings.format} brings commits of its own: there is no manifest, and nothing is compacted",)
+    notes = [f"the lake has {manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes"]
+    home = next((place for place in (Path(settings.lake), *Path(settings.lake).parents) if files.status(place)), None)
+    if home is not None:
+        notes.append(f"its disk has {files.usage(home).free:,} bytes free")
+    if not settings.properties:
+        notes.append("properties other than tags and keys are left out: a replay cannot bring them back")
+    return tuple(notes)
+
+
+def _facts(folder: Path, manifest: Manifest, done: list[Commit], merged: list[Commit]) -> dict[str, Any]:
+    return {
+        "files_written": sum(len(commit.added) for commit in done),
+        "files_compacted": sum(len(commit.removed) for commit in merged),
+        "lake": f"{manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes, in {folder}",
+    }
+
+
+ARCHIVE: Final = Job(
+    name="archive",
+    summary="Keep topics as files, by topic and day, with a manifest of the offsets in each.",
+    settings=ArchiveSettings,
+    plan=plan_archive,
+    run=run_archive,
+    description=(
+        "Run it as often as you like: it goes on where it was. Every message is in the lake once, also after a run that was "
+        "killed. `pocketmq pipeline lake` tells what is in which file."
+    ),
+)

@@ -1,0 +1,175 @@
+"""What is in a lake: its files, the offsets in each, what is lost, and where each queue goes on.
+
+    commit 1 ── commit 2 ── … ── commit n ══► Manifest           each adds files, and a compaction removes those it replaced
+
+Values and rules alone; `manifest_log` keeps them on disk.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from pocketmq.errors import WrongState
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.spark.offsets import Cause, Lost
+
+VERSION: Final = 1
+
+
+class Span(msgspec.Struct, frozen=True, order=True):
+    """Messages of one queue in one file: from `range.start` to below `range.end` there are `rows` of them."""
+
+    range: QueueRange
+    rows: int
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the lake. `path` is relative to it; all its messages are of one topic."""
+
+    path: str
+    topic: str
+    spans: tuple[Span, ...]
+    bytes: int
+    first_store_ms: int
+    last_store_ms: int
+
+    @property
+    def rows(self) -> int:
+        return sum(span.rows for span in self.spans)
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    def holds(self, queue: MessageQueue, offset: int) -> bool:
+        return any(span.range.queue == queue and span.range.start <= offset < span.range.end for span in self.spans)
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step added to a lake and took from it. `ends` are the next offsets of the queues that it went on in."""
+
+    number: int
+    made_ms: int
+    query: str = ""
+    batch: int | None = None
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    ends: tuple[QueueRange, ...] = ()
+    """By queue, with the end as `end`: JSON knows no keys that are queues."""
+    version: int = VERSION
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """All commits up to `number`, as one."""
+
+    number: int = 0
+    files: dict[str, DataFile] = {}
+    lost: list[Lost] = []
+    ranges: list[QueueRange] = []
+    """What was asked for of each queue, lost messages among it; ranges that touch are one."""
+    batches: dict[str, int] = {}
+    """The last batch of each query."""
+    version: int = VERSION
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({file.topic for file in self.files.values()} | {one.queue.topic for one in self.ranges})
+
+    def ends(self) -> dict[MessageQueue, int]:
+        """Where each queue goes on. Of a topic that was made anew the last range counts."""
+        return {one.queue: one.end for one in self.ranges}
+
+    def add(self, commit: Commit) -> None:
+        """WrongState when it does not follow."""
+        check_version(commit.version)
+        if commit.number != self.number + 1:
+            raise WrongState(f"the manifest lacks commit {self.number + 1}: the next one found is {commit.number}")
+        if missing := [path for path in commit.removed if path not in self.files]:
+            raise WrongState(f"commit {commit.number} removes {missing[0]}, which the manifest does not have")
+        for path in commit.removed:
+            del self.files[path]
+        self.files.update({file.path: file for file in commit.added})
+        self.lost.extend(commit.lost)
+        for done in commit.ends:
+            self._go_on(done)
+        if commit.batch is not None:
+            self.batches[commit.query] = commit.batch
+        self.number = commit.number
+
+    def _go_on(self, done: QueueRange) -> None:
+        last = next((at for at in reversed(range(len(self.ranges))) if self.ranges[at].queue == done.queue), None)
+        if last is not None and self.ranges[last].end == done.start:
+            self.ranges[last] = QueueRange(done.queue, self.ranges[last].start, done.end)
+        else:
+            self.ranges.append(done)
+
+    def has_batch(self, query: str, batch: int) -> bool:
+        return self.batches.get(query, -1) >= batch
+
+    def at_offset(
+        self, topic: str, offset: int, *, broker: str | None = None, queue_id: int | None = None
+    ) -> list[DataFile]:
+        """The files that hold the message at `offset` of a topic, in all its queues or those that are named."""
+
+        def matches(span: Span) -> bool:
+            queue = span.range.queue
+            named = broker in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
+            return named and span.range.start <= offset < span.range.end
+
+        return [file for file in self.of_topic(topic) if any(map(matches, file.spans))]
+
+    def at_time(self, topic: str, start_ms: int, end_ms: int | None = None) -> list[DataFile]:
+        """The files with messages stored from `start_ms` to below `end_ms`; without an end, those around `start_ms`."""
+        end_ms = start_ms + 1 if end_ms is None else end_ms
+        return [
+            file for file in self.of_topic(topic) if file.first_store_ms < end_ms and file.last_store_ms >= start_ms
+        ]
+
+    def of_topic(self, topic: str) -> Iterator[DataFile]:
+        return (file for _, file in sorted(self.files.items()) if file.topic == topic)
+
+
+def still_to_do(
+    wanted: Iterable[QueueRange], ends: Mapping[MessageQueue, int], anew: set[MessageQueue]
+) -> list[QueueRange]:
+    """What of the ranges is not in the lake. Queues in `anew` begin again, whatever was there before."""
+    found = []
+    for one in wanted:
+        start = one.start if one.queue in anew else max(one.start, ends.get(one.queue, one.start))
+        if start < one.end:
+            found.append(QueueRange(one.queue, start, one.end))
+    return found
+
+
+def not_covered(wanted: Iterable[QueueRange], spans: Iterable[Span]) -> list[Lost]:
+    """What was to be read and did not come: brokers had deleted it before its turn."""
+    by_queue: dict[MessageQueue, list[QueueRange]] = {}
+    for span in spans:
+        by_queue.setdefault(span.range.queue, []).append(span.range)
+    lost = []
+    for one in wanted:
+        at = one.start
+        for come in sorted(by_queue.get(one.queue, ())):
+            if at < (next_start := min(come.start, one.end)):
+                lost.append(Lost(QueueRange(one.queue, at, next_start), Cause.RETENTION))
+            at = max(at, come.end)
+        if at < one.end:
+            lost.append(Lost(QueueRange(one.queue, at, one.end), Cause.RETENTION))
+    return lost
+
+
+def check_version(version: int) -> None:
+    if version != VERSION:
+        raise WrongState(
+            f"the manifest is of version {version}, and this PocketMQ reads version {VERSION}: use the one that wrote it"
+        )

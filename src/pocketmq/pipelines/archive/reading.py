@@ -1,0 +1,79 @@
+"""A lake that is read: the messages of its manifest, and what is in which file as tables."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketmq.errors import NotFound
+from pocketmq.files import DiskFiles, Files
+from pocketmq.model.queue import QueueRange
+from pocketmq.pipelines.archive.form import Form, read_form
+from pocketmq.pipelines.archive.lake import within
+from pocketmq.pipelines.archive.manifest import DataFile, Manifest
+from pocketmq.pipelines.archive.manifest_log import read_manifest
+from pocketmq.pipelines.archive.staging import read_files
+from pocketmq.pipelines.libraries import DataFrame, SparkSession
+from pocketmq.pipelines.running import Row, lost_row
+
+
+class ReadLake:
+    """The lake of a folder as it is now; NotFound where there is none."""
+
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
+        files = files or DiskFiles()
+        form = read_form(folder, files)
+        if form is None:
+            raise NotFound(f"{folder} is no lake: `pocketmq pipeline archive --lake {folder}` makes one")
+        self.folder = folder
+        self.form: Form = form
+        self.manifest: Manifest = read_manifest(folder, files)
+
+    def rows(self, spark: SparkSession, ranges: Sequence[QueueRange]) -> DataFrame:
+        """The messages of these ranges, whichever files hold them now."""
+        wanted = [file.path for file in self.manifest.files.values() if _overlaps(file, ranges)]
+        if not wanted:
+            return spark.createDataFrame([], self.form.schema)
+        return read_files(spark, self.folder, wanted, self.form).where(within(ranges))
+
+    def held(self, topics: Iterable[str] | None = None) -> list[QueueRange]:
+        """What the lake was asked to keep of topics, by queue."""
+        chosen = None if topics is None else set(topics)
+        return sorted(one for one in self.manifest.ranges if chosen is None or one.queue.topic in chosen)
+
+
+def file_rows(files: Iterable[DataFile]) -> list[Row]:
+    """Files as rows: one for each queue in each."""
+    return [
+        {
+            "file": file.path,
+            "topic": file.topic,
+            "broker": span.range.queue.broker_name,
+            "queue": span.range.queue.queue_id,
+            "start": span.range.start,
+            "end": span.range.end,
+            "messages": span.rows,
+            "first_store_ms": file.first_store_ms,
+            "last_store_ms": file.last_store_ms,
+        }
+        for file in files
+        for span in file.spans
+    ]
+
+
+def lost_rows(manifest: Manifest) -> list[Row]:
+    """What was gone before it could be kept."""
+    return [lost_row(lost) for lost in manifest.lost]
+
+
+def lost_ranges(spark: SparkSession, folder: str) -> DataFrame:
+    """The lost ranges of a lake as a DataFrame: topic, broker, queue, start, end, cause."""
+    rows: list[Any] = [tuple(row.values()) for row in lost_rows(ReadLake(Path(folder)).manifest)]
+    return spark.createDataFrame(rows, "topic string, broker string, queue int, start bigint, end bigint, cause string")
+
+
+def _overlaps(file: DataFile, ranges: Sequence[QueueRange]) -> bool:
+    return any(
+        span.range.queue == one.queue and span.range.start < one.end and one.start < span.range.end
+        for span in file.spans
+        for one in ranges
+    )

@@ -1,0 +1,148 @@
+"""`pocketmq pipeline backfill`: a stretch of topics once more, into a topic or into a lake.
+
+topics, since … until or offsets ── pieces ──┬─► a topic, each message once
+                                             └─► a lake as `archive` makes them, with its manifest
+"""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.pipelines.archive.form import Form
+from pocketmq.pipelines.archive.lake import Batch, Lake
+from pocketmq.pipelines.archive.layout import Slot
+from pocketmq.pipelines.archive.rows import schema_of
+from pocketmq.pipelines.checkpoint import Owner, owned
+from pocketmq.pipelines.cluster import ranges_of
+from pocketmq.pipelines.job import Job
+from pocketmq.pipelines.libraries import DataFrame, SparkSession
+from pocketmq.pipelines.message_rows import message_rows
+from pocketmq.pipelines.notes import notes_in
+from pocketmq.pipelines.plan import Plan, batch_queues
+from pocketmq.pipelines.running import Run, Summary
+from pocketmq.pipelines.sending import MESSAGES_PER_S, SendingSettings, check_target, cores, read_ranges, send
+from pocketmq.pipelines.stretches import Do, Piece, run_pieces, stretches
+
+
+class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
+    """What a backfill is told."""
+
+    topics: Annotated[
+        list[str], Meta(min_length=1, description="A topic to read; may be repeated.", extra={"flag": "topic"})
+    ]
+    starting_offsets: Annotated[
+        str | None,
+        Meta(description='Begin at offsets, as JSON: {"orders":{"broker-a":{"0":100}}}; -2 is the earliest.'),
+    ] = None
+    ending_offsets: Annotated[str | None, Meta(description="End before offsets, as JSON; -1 is the latest.")] = None
+    lake: Annotated[str | None, Meta(description="A lake to write to, instead of a topic.")] = None
+    slot: Annotated[Literal["day", "hour"], Meta(description="With --lake: a folder for each day, or each hour.")] = (
+        "day"
+    )
+    format: Annotated[
+        Literal["parquet", "orc", "json", "avro"], Meta(description="With --lake: the format of its files.")
+    ] = "parquet"
+    on_data_loss: Annotated[
+        Literal["fail", "skip"], Meta(description="When messages of the stretch are gone: fail, or go on without them.")
+    ] = "fail"
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """Options of the read of all of it."""
+        offsets = {"startingOffsets": self.starting_offsets, "endingOffsets": self.ending_offsets}
+        told = {name: text for name, text in offsets.items() if text is not None}
+        return {
+            "subscribe": ",".join(self.topics),
+            "onDataLoss": self.on_data_loss,
+            **self.times,
+            **told,
+            **self.connection,
+        }
+
+    @property
+    def sink(self) -> str:
+        return f"the topic {self.to}" if self.to else f"{self.format} files in {self.lake}, by topic and {self.slot}"
+
+
+def run_backfill(spark: SparkSession, settings: BackfillSettings, run: Run) -> Summary:
+    """Write the stretch, or what is left of it."""
+    _check(settings)
+    check_target(settings)
+    owner = Owner(pipeline="backfill", topics=tuple(settings.topics), sink=settings.sink)
+    with owned(spark, settings.checkpoint, owner) as name, ExitStack() as leave:
+        notes = notes_in(spark, settings.checkpoint)
+        do = _to_topic(spark, settings, name) if settings.to else _to_lake(spark, settings, name, leave)
+        return run_pieces(
+            "backfill",
+            notes,
+            lambda: stretches(
+                ranges_of(settings.reading), max_messages=settings.max_messages, rate=settings.rate, partitions=cores()
+            ),
+            do,
+            run,
+            settings.rate,
+        )
+
+
+def plan_backfill(settings: BackfillSettings) -> Plan:
+    """What a new backfill would do now."""
+    _check(settings)
+    return Plan(
+        pipeline="backfill",
+        source=f"topics {', '.join(settings.topics)} at {settings.namesrv}",
+        sink=settings.sink,
+        queues=batch_queues(settings.reading),
+        begins="with the first message of the stretch, unless the checkpoint says that some of it is done",
+        options=settings.reading,
+        messages_per_s=min(settings.rate or MESSAGES_PER_S, MESSAGES_PER_S),
+    )
+
+
+def _check(settings: BackfillSettings) -> None:
+    if (settings.to is None) == (settings.lake is None):
+        raise InvalidSetting("say where the messages go: either --to TOPIC or --lake FOLDER")
+    if settings.lake is not None and (settings.where or settings.select):
+        raise InvalidSetting("--where and --select change what is sent to a topic; a lake keeps messages as they are")
+    if settings.to in settings.topics:
+        raise InvalidSetting(f"the topic {settings.to!r} would be filled with itself: give another --to")
+
+
+def _to_topic(spark: SparkSession, settings: BackfillSettings, name: str) -> Do:
+    def do(piece: Piece) -> int:
+        messages = _messages(spark, settings, piece)
+        rows = message_rows(messages, where=settings.where, select=settings.select, to=settings.to)
+        return send(rows, settings.writing(name, piece.number))
+
+    return do
+
+
+def _to_lake(spark: SparkSession, settings: BackfillSettings, name: str, leave: ExitStack) -> Do:
+    form = Form(format=settings.format, slot=Slot(settings.slot), properties=True)
+    lake = leave.enter_context(Lake(Path(settings.lake or ""), form))
+
+    def do(piece: Piece) -> int:
+        commit = lake.add(_messages(spark, settings, piece), Batch(name, piece.number, tuple(piece.ranges)))
+        return 0 if commit is None else sum(file.rows for file in commit.added)
+
+    return do
+
+
+def _messages(spark: SparkSession, settings: BackfillSettings, piece: Piece) -> DataFrame:
+    options = {**settings.connection, "onDataLoss": settings.on_data_loss}
+    return read_ranges(spark, options, piece.ranges, piece.partitions, schema_of(properties=True))
+
+
+BACKFILL: Final = Job(
+    name="backfill",
+    summary="Write a stretch of topics, by time or offsets, to a topic or a lake.",
+    settings=BackfillSettings,
+    plan=plan_backfill,
+    run=run_backfill,
+    description=(
+        "The stretch is fixed when it is begun. A run that was stopped or killed goes on with the same --checkpoint, and every "
+        "message is written once."
+    ),
+)

@@ -1,0 +1,32 @@
+"""What went wrong in Spark, in a sentence: the error of a task comes back inside a Java stack of hundreds of lines."""
+
+import re
+from typing import Final
+
+_OURS: Final = re.compile(r"^(?:Caused by: )?(?:.*?: )?pocketmq\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OF_PYTHON: Final = re.compile(r"^([\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ((?:(?!\[[A-Z][A-Z0-9_.]+\] ).)+)")
+_OF_JAVA: Final = re.compile(r"(?:Caused by: |: )((?:java|org)\.[\w.$]+(?:Exception|Error)): (.+)")
+_STREAM: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+SHOWN_CHARS: Final = 600
+
+
+def told(error: BaseException) -> str:
+    """The sentence of the first error that says what is wrong: ours, then Python's, then Spark's, then Java's."""
+    text = _STREAM.sub("", str(error))
+    if found := _OURS.findall(text):
+        return _short(found[-1][1])
+    if "No space left on device" in text:
+        return "the disk is full: No space left on device. Make room, and run it again: it goes on where it was"
+    if found := [pair for pair in _OF_PYTHON.findall(text) if not pair[0].startswith(("org.", "java.", "pyspark."))]:
+        return _short(f"{found[-1][0]}: {found[-1][1]}")
+    if found := [pair for pair in _CONDITION.findall(text) if pair[0] != "STREAM_FAILED"]:
+        return f"{_short(found[-1][1])} [{found[-1][0]}]"
+    if found := _OF_JAVA.findall(text):
+        return _short(f"{found[-1][0].rpartition('.')[2]}: {found[-1][1]}")
+    return _short(text.strip().partition("\n")[0] or type(error).__name__)
+
+
+def _short(text: str) -> str:
+    text = text.split(" SQLSTATE:")[0].strip()
+    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"

@@ -1,0 +1,177 @@
+"""The pipeline `lag-report`: how far consumer groups are behind, in messages and in time, watched for a while.
+
+    every so often: each group ── its queues ──► samples   a row for each queue: lag in messages, lag in time, what was lost
+                                                 └─ lag_summary ──► a row for each group and topic: least, most, last, trend
+
+What nobody knows is null: the lag of a group that broadcasts, or of a queue whose broker did not answer. `problem` says why.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from pocketmq.client import Admin
+from pocketmq.client.administration.lag import GroupLag
+from pocketmq.errors import GroupNotFound
+from pocketmq.pipelines.cluster import admin_of
+from pocketmq.pipelines.job import Job
+from pocketmq.pipelines.libraries import DataFrame, SparkSession
+from pocketmq.pipelines.libraries import functions as f
+from pocketmq.pipelines.plan import Plan
+from pocketmq.pipelines.progress import Progress
+from pocketmq.pipelines.running import Run, Summary
+from pocketmq.pipelines.setting_kinds import Span
+from pocketmq.pipelines.settings import JobSettings
+
+NAME: Final = "lag-report"
+MAX_SAMPLES: Final = 100_000
+"""Looks at the cluster in one run; a longer watch takes a longer step."""
+SAMPLES: Final = (
+    "at timestamp, `group` string, topic string, broker string, queue int, committed bigint, end bigint, messages bigint, "
+    "timeMs bigint, lost bigint, problem string"
+)
+
+
+class LagSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
+    """What `lag-report` is told."""
+
+    groups: Annotated[
+        tuple[str, ...], Meta(description="A group to watch; may be repeated.  [default: all]", extra={"flag": "group"})
+    ] = ()
+    window: Annotated[Span, Meta(description="How long to watch; 0s for one look.")] = Span(60_000)
+    every: Annotated[Span, Meta(description="How often to look.")] = Span(5_000)
+    output: Annotated[
+        str | None, Meta(description="A folder for the samples and the summary.  [default: only shown]")
+    ] = None
+    format: Annotated[Literal["parquet", "csv", "json"], Meta(description="How they are written there.")] = "parquet"
+
+    @property
+    def looks(self) -> int:
+        return 1 + self.window // max(1, self.every)
+
+
+def lag_summary(samples: DataFrame) -> DataFrame:
+    """A row for each group and topic. `trend` is messages a second that its lag grew by, from the first look to the last."""
+    each = samples.groupBy("group", "topic", "at").agg(
+        f.when(f.count("messages") == f.count("*"), f.sum("messages")).alias("messages"),
+        f.when(f.count("timeMs") == f.count("*"), f.max("timeMs")).alias("timeMs"),
+        f.sum("lost").alias("lost"),
+    )
+    took_s = (f.unix_millis(f.max("at")) - f.unix_millis(f.min("at"))) / 1000
+    grown = f.max_by("messages", "at") - f.min_by("messages", "at")
+    return (
+        each.groupBy("group", "topic")
+        .agg(
+            f.count("*").alias("looks"),
+            f.max_by("messages", "at").alias("messages"),
+            f.max_by("timeMs", "at").alias("timeMs"),
+            f.min("messages").alias("least"),
+            f.max("messages").alias("most"),
+            f.max("timeMs").alias("mostMs"),
+            f.round(grown / f.nullif(took_s, f.lit(0)), 1).alias("trend"),
+            f.max_by("lost", "at").alias("lost"),
+        )
+        .orderBy("group", "topic")
+    )
+
+
+def plan(settings: LagSettings) -> Plan:
+    with admin_of(settings.connection) as admin:
+        groups = _groups(admin, settings)
+    return Plan(
+        pipeline=NAME,
+        source=f"{len(groups)} groups: {', '.join(groups[:10])}{' …' if len(groups) > 10 else ''}",
+        sink=f"{settings.format} below {settings.output}" if settings.output else "the screen",
+        options={"window": str(settings.window), "every": str(settings.every), "looks": str(settings.looks)},
+    )
+
+
+def run(spark: SparkSession, settings: LagSettings, run: Run) -> Summary:
+    began, rows = run.clock.monotonic(), list[tuple[Any, ...]]()
+    looks = min(settings.looks, MAX_SAMPLES)
+    with admin_of(settings.connection) as admin:
+        groups = _groups(admin, settings)
+        for look in range(looks):
+            if look and run.stopping.wait(max(0.0, began + look * settings.every / 1000 - run.clock.monotonic())):
+                break
+            lags = [lag for group in groups if (lag := _lag(admin, group)) is not None]
+            rows += [row for lag in lags for row in _rows(lag)]
+            run.report(_progress(look, looks, settings, lags))
+    samples = spark.createDataFrame(rows, SAMPLES)
+    summary = lag_summary(samples)
+    shown = [row.asDict() for row in summary.collect()]
+    if settings.output:
+        folder = f"{settings.output}/run={run.clock.now_ms()}"
+        _written(samples.coalesce(1), f"{folder}/samples", settings.format)
+        _written(summary.coalesce(1), f"{folder}/summary", settings.format)
+    return Summary(
+        ended="stopped" if run.stopping.is_set() else "watched",
+        took_ms=round((run.clock.monotonic() - began) * 1000),
+        facts={
+            "groups": len(groups),
+            "looks": look + 1,
+            "samples": len(rows),
+            **({"output": folder} if settings.output else {}),
+        },
+        tables={"lag by group": shown},
+    )
+
+
+def _groups(admin: Admin, settings: LagSettings) -> list[str]:
+    known = admin.groups.names()
+    for group in settings.groups:
+        if group not in known:
+            raise GroupNotFound(f"there is no group {group!r}; `pocketmq group ls` shows which there are")
+    return sorted(settings.groups or known)
+
+
+def _lag(admin: Admin, group: str) -> GroupLag | None:
+    try:
+        return admin.offsets.lag(group)
+    except GroupNotFound:  # gone since, or never read anything
+        return None
+
+
+def _rows(lag: GroupLag) -> Iterable[tuple[Any, ...]]:
+    for one in lag.queues:
+        queue = one.queue
+        yield (
+            _moment(lag.at_ms),
+            lag.group,
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            one.committed,
+            one.max_offset,
+            one.messages,
+            one.time_ms,
+            one.lost,
+            one.problem or None,
+        )
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _progress(look: int, looks: int, settings: LagSettings, lags: list[GroupLag]) -> Progress:
+    behind = sum(lag.messages or 0 for lag in lags)
+    left_s = (looks - 1 - look) * settings.every / 1000
+    return Progress(query=NAME, batch=look, messages=0, per_s=0.0, behind=behind, eta_s=left_s, took_ms=0)
+
+
+def _written(rows: DataFrame, folder: str, form: str) -> None:
+    writing = rows.write.format(form).mode("error")
+    (writing.option("header", "true") if form == "csv" else writing).save(folder)
+
+
+LAG_REPORT: Final = Job(
+    NAME,
+    "How far groups are behind, in messages and in time, over a window.",
+    LagSettings,
+    plan,
+    run,
+    "It looks at the cluster every so often, and tells for each group and topic the least, the most, the last and the trend.",
+)

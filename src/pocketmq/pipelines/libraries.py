@@ -1,0 +1,28 @@
+"""The door to PySpark: an extra, so that the rest of PocketMQ does not need it. Without it, the error says what to install."""
+
+from pathlib import Path
+
+from pocketmq.errors import MissingLibrary
+
+try:
+    import pyspark
+    from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions, types
+except ImportError as error:
+    raise MissingLibrary(f"pipelines need the library {error.name}: pip install 'pocketmq[spark]'") from None
+
+__all__ = [
+    "Column",
+    "DataFrame",
+    "Observation",
+    "Row",
+    "SparkSession",
+    "Window",
+    "functions",
+    "pyspark_folder",
+    "types",
+]
+
+
+def pyspark_folder() -> Path:
+    """Where PySpark is installed: its programs are below."""
+    return Path(pyspark.__path__[0])

@@ -1,0 +1,178 @@
+"""`pocketmq pipeline mirror`: the stream from one cluster to another."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.files import DiskFiles
+from pocketmq.model.queue import MessageQueue, QueueOffset
+from pocketmq.pipelines.checkpoint import Owner, is_local, offset_of, owned
+from pocketmq.pipelines.cluster import asking, known_queues
+from pocketmq.pipelines.job import Job
+from pocketmq.pipelines.libraries import DataFrame, SparkSession
+from pocketmq.pipelines.mirror.copies import OF
+from pocketmq.pipelines.mirror.copying import READ, Order
+from pocketmq.pipelines.mirror.offset_map import MirroredRun, OffsetMap, read_map
+from pocketmq.pipelines.mirror.sink import send_batch
+from pocketmq.pipelines.mirror.targets import make_topics, move_groups
+from pocketmq.pipelines.notes import Notes, is_classic, notes_in
+from pocketmq.pipelines.plan import Plan, stream_queues
+from pocketmq.pipelines.running import Row, Run, Summary
+from pocketmq.pipelines.settings import StreamSettings
+from pocketmq.spark.offsets import Cause
+from pocketmq.spark.write_options import WriteOptions, parse_write_options
+
+NOTE: Final = "offset_map.json"
+MESSAGES_PER_S: Final = 40_000
+GROUP: Final = "pocketmq-mirror"
+MAX_ROWS: Final = 1_000
+
+
+class MirrorSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
+    """What a mirror is told."""
+
+    target: Annotated[
+        str, Meta(min_length=1, description="The name servers of the other cluster.", extra={"flag": "target"})
+    ]
+    target_options: Annotated[
+        dict[str, str],
+        Meta(description="An option of the connector for the other cluster.", extra={"flag": "target-option"}),
+    ] = msgspec.field(default_factory=dict)
+    groups: Annotated[
+        list[str],
+        Meta(
+            description="At the end, let this consumer group stand at the target where it stands here; may be repeated.",
+            extra={"flag": "move-group"},
+        ),
+    ] = msgspec.field(default_factory=list)
+    copies: Annotated[
+        bool, Meta(description="Also mirror what is a copy of a mirror itself: for chains, never for circles.")
+    ] = False
+
+    @property
+    def target_connection(self) -> dict[str, str]:
+        return {"rocketmq.namesrv.addr": self.target, **self.target_options}
+
+    @property
+    def writing(self) -> WriteOptions:
+        return parse_write_options({**self.target_connection, "groupId": GROUP}, streaming=True, environ=os.environ)
+
+
+def run_mirror(spark: SparkSession, settings: MirrorSettings, run: Run) -> Summary:
+    """Mirror what is there now, or all the time."""
+    _check(settings)
+    if not is_classic(spark) or not is_local(settings.checkpoint):
+        raise InvalidSetting(
+            "a mirror keeps its map of offsets on the disk of Spark's driver: give --master and a local --checkpoint"
+        )
+    owner = Owner(pipeline="mirror", topics=tuple(settings.topics), sink=f"the cluster {settings.target}")
+    with owned(spark, settings.checkpoint, owner):
+        notes = notes_in(spark, settings.checkpoint)
+        made = make_topics(settings.connection, settings.target_connection, settings.topics)
+        stream = spark.readStream.format("rocketmq").schema(READ).options(**settings.reading).load()
+        query = (
+            stream.writeStream.foreachBatch(partial(_mirror_batch, settings, notes))
+            .queryName("mirror")
+            .option("checkpointLocation", settings.checkpoint)
+            .trigger(**run.trigger)
+            .start()
+        )
+        summary = run.follow(query)
+        offsets = read_map(notes.read(NOTE))
+        moved = move_groups(settings.connection, settings.target_connection, settings.topics, settings.groups, offsets)
+    tables = {"offsets here and there": map_rows(offsets), **({"groups": moved} if settings.groups else {})}
+    return msgspec.structs.replace(summary, facts={"topics_made": ", ".join(made) or "none"}, tables=tables)
+
+
+def plan_mirror(settings: MirrorSettings) -> Plan:
+    """What a mirror would do now."""
+    _check(settings)
+    queues, begins = stream_queues(settings.reading, settings.checkpoint, DiskFiles())
+    return Plan(
+        pipeline="mirror",
+        source=f"topics {', '.join(settings.topics)} at {settings.namesrv}",
+        sink=f"the same topics at {settings.target}",
+        queues=queues,
+        begins=begins,
+        options={**settings.reading, **{f"target {name}": text for name, text in settings.target_connection.items()}},
+        messages_per_s=MESSAGES_PER_S,
+    )
+
+
+def _check(settings: MirrorSettings) -> None:
+    if settings.target == settings.namesrv:
+        raise InvalidSetting(f"--target {settings.target} is the cluster that is read: it would be filled with itself")
+
+
+def _mirror_batch(settings: MirrorSettings, notes: Notes, messages: DataFrame, number: int) -> None:
+    """One batch: sent, and then noted."""
+    offsets = read_map(notes.read(NOTE))
+    noted = offset_of(Path(settings.checkpoint), number, DiskFiles())
+    if number > offsets.batch and noted is not None:
+        offsets.forget(lost.range.queue for lost in noted.lost if lost.cause is Cause.RECREATION)
+    _pair_queues(settings, offsets)
+    order = Order(
+        writing=settings.writing,
+        targets=offsets.pairs,
+        next_offsets=[QueueOffset(*place) for place in offsets.next_offsets().items()],
+        searched_from=offsets.ends,
+    )
+    offsets.add(_sent(messages, settings, order))
+    offsets.ends = _ends(settings, sorted({target for _, target in offsets.pairs}))
+    offsets.batch = max(offsets.batch, number)
+    notes.write(NOTE, msgspec.json.encode(offsets).decode())
+
+
+def _sent(messages: DataFrame, settings: MirrorSettings, order: Order) -> list[MirroredRun]:
+    rows = messages if settings.copies else messages.where(f"properties['{OF}'] IS NULL")
+    queue = ["topic", "brokerName", "queueId"]
+    partitions = messages.sparkSession.sparkContext.defaultParallelism
+    whole = rows.repartition(partitions, *queue).sortWithinPartitions(*queue, "queueOffset")
+    return send_batch(whole, order, Path(settings.checkpoint), DiskFiles())
+
+
+def _pair_queues(settings: MirrorSettings, offsets: OffsetMap) -> None:
+    """Queues may have come since the last batch."""
+    for topic in settings.topics:
+        sources = known_queues(settings.connection, [topic])
+        offsets.pair(sources, known_queues(settings.target_connection, [topic]))
+
+
+def _ends(settings: MirrorSettings, queues: list[MessageQueue]) -> list[QueueOffset]:
+    with asking({**settings.target_connection, "subscribe": ",".join(settings.topics)}) as (_, metadata):
+        return [QueueOffset(queue, bounds.max) for queue, bounds in metadata.bounds(queues).items()]
+
+
+def map_rows(offsets: OffsetMap) -> list[Row]:
+    """The map as rows, the newest of each queue."""
+    rows: list[Row] = [
+        {
+            "from": str(run.source),
+            "start": run.source_start,
+            "end": run.source_end,
+            "to": str(run.target),
+            "to_start": run.target_start,
+            "to_end": run.target_end,
+        }
+        for known in offsets.runs.values()
+        for run in known
+    ]
+    return rows[-MAX_ROWS:]
+
+
+MIRROR: Final = Job(
+    name="mirror",
+    summary="Copy topics to another cluster, queue by queue, with a map of offsets.",
+    settings=MirrorSettings,
+    plan=plan_mirror,
+    run=run_mirror,
+    description=(
+        "Topics that the other cluster lacks are made with as many queues. Each message is there once, in the order of its "
+        "queue, also after a run that was killed. --move-group lets consumer groups go on there."
+    ),
+)

@@ -1,0 +1,114 @@
+"""Runs a project by Spark's own program, `spark-pipelines`. Of what it says, the lines about the pipeline are passed on.
+
+pocketmq pipeline run ──► spark-pipelines run ──► events: `2026-03-01 12:00:00: Flow orders is RUNNING.`
+                              └─ everything else it and Java print is shown only when it fails
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow.parquet
+
+from pocketmq.errors import InvalidSetting, MissingLibrary
+from pocketmq.files import Files, walk
+from pocketmq.pipelines.libraries import pyspark_folder
+from pocketmq.spark.java import find_java
+
+SPEC: Final = "spark-pipeline.yml"
+TABLES: Final = Path("spark-warehouse")
+"""Where Spark keeps tables, below the folder that it runs in."""
+KEPT_LINES: Final = 400
+"""Of what a failed run said besides."""
+SHOWN_ROWS: Final = 5
+_EVENT: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*: (.+)")
+_NEEDED: Final = ("grpc", "grpc_status", "google.rpc", "pandas", "yaml")
+
+
+class Done(NamedTuple):
+    """How a run ended: its exit status, and the last lines that were said besides its events."""
+
+    code: int
+    besides: list[str]
+
+
+class TableRows(NamedTuple):
+    """How many rows a table has, and the first of them."""
+
+    total: int
+    rows: list[dict[str, Any]]
+
+
+def check_project(folder: Path, files: Files) -> None:
+    """InvalidSetting when a folder holds no project; MissingLibrary when Spark cannot run one."""
+    if files.status(folder / SPEC) is None:
+        raise InvalidSetting(
+            f"there is no {SPEC} in {folder}: `pocketmq pipeline new NAME` makes a project; or give --project"
+        )
+    missing = [name for name in _NEEDED if not _is_there(name)]
+    if missing:
+        raise MissingLibrary(f"Declarative Pipelines need the library {missing[0]}: pip install 'pyspark[pipelines]'")
+
+
+def run_project(
+    folder: Path, arguments: Sequence[str], *, name_server: str, tell: Callable[[str], None], everything: bool = False
+) -> Done:
+    """Run it to its end, and tell what happens: its events, or all that is said."""
+    program = pyspark_folder() / "bin" / "spark-pipelines"
+    command = ["bash", str(program), "run", "--spec", str(folder / SPEC), *arguments]
+    besides: deque[str] = deque(maxlen=KEPT_LINES)
+    with subprocess.Popen(  # noqa: S603 the program is Spark's own
+        command,
+        cwd=folder,
+        env=_environment(name_server),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            event = _EVENT.match(line)
+            if event and not everything:
+                tell(event[1].rstrip())
+            elif everything:
+                tell(line.rstrip("\n"))
+            else:
+                besides.append(line.rstrip("\n"))
+    return Done(process.returncode, list(besides))
+
+
+def table_rows(folder: Path, files: Files) -> dict[str, TableRows]:
+    """The tables of a project, by name."""
+    found = {}
+    for name in files.list(folder / TABLES):
+        paths = [path for path in walk(files, folder / TABLES / name) if path.suffix == ".parquet"]
+        tables = [pyarrow.parquet.read_table(path, partitioning=None) for path in paths]
+        rows = [row for table in tables for row in table.slice(0, SHOWN_ROWS).to_pylist()]
+        if tables:
+            found[name] = TableRows(sum(table.num_rows for table in tables), rows[:SHOWN_ROWS])
+    return found
+
+
+def _environment(name_server: str) -> dict[str, str]:
+    ours: Mapping[str, str] = {
+        "NAMESRV_ADDR": name_server,
+        "JAVA_HOME": str(find_java()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_HOME": str(pyspark_folder()),
+    }
+    return {**os.environ, **ours}
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # of a part whose whole is not there
+        return False

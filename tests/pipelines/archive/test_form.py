@@ -1,0 +1,49 @@
+"""How the files of a lake are: noted once, and the same for all of them."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pocketmq.errors import InvalidSetting, StoreDamaged
+from pocketmq.pipelines.archive.form import PARQUET_BLOCK_BYTES, Form, keep_form, read_form
+from pocketmq.pipelines.archive.layout import Slot
+from pocketmq.testing.faulty_files import FaultyFiles
+
+LAKE = Path("/lake")
+
+
+def test_a_lake_keeps_its_form() -> None:
+    files = FaultyFiles()
+    form = Form(slot=Slot.HOUR, properties=False)
+
+    assert read_form(LAKE, files) is None
+    assert keep_form(LAKE, form, files) == read_form(LAKE, files) == form
+    with pytest.raises(InvalidSetting, match="has parquet files by hour, not orc by day"):
+        keep_form(LAKE, Form(format="orc"), files)
+
+
+def test_a_lake_that_ever_had_properties_is_read_with_them() -> None:
+    files = FaultyFiles()
+
+    keep_form(LAKE, Form(properties=True), files)
+
+    assert keep_form(LAKE, Form(properties=False), files).properties
+    assert "properties map" in Form(properties=True).schema
+    assert "properties" not in Form(properties=False).schema
+
+
+def test_options_of_the_user_win() -> None:
+    assert Form().writing == {"parquet.block.size": str(PARQUET_BLOCK_BYTES)}
+    assert Form(format="orc", options={"compression": "zlib"}).writing == {"compression": "zlib"}
+
+
+def test_a_damaged_note_is_told() -> None:
+    files = FaultyFiles()
+    keep_form(LAKE, Form(), files)
+    with files.open(LAKE / "_manifest" / "form") as file:
+        file.write_at(0, b"?")
+
+    with pytest.raises(StoreDamaged, match="form"):
+        read_form(LAKE, files)
+    assert msgspec.json.decode(msgspec.json.encode(Form()), type=Form) == Form()

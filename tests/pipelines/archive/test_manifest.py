@@ -1,0 +1,92 @@
+"""What is in a lake, commit by commit."""
+
+import pytest
+from tests.pipelines.archive.made_files import OTHER, QUEUE, commit, data_file, stretch
+
+from pocketmq.errors import WrongState
+from pocketmq.pipelines.archive.manifest import Commit, Manifest, Span, not_covered, still_to_do
+from pocketmq.spark.offsets import Cause, Lost
+
+
+def filled() -> Manifest:
+    manifest = Manifest()
+    manifest.add(
+        commit(
+            1, data_file("a", stretch(0, 10), stretch(5, 8, OTHER), first_ms=100, last_ms=200), ends=(stretch(0, 10),)
+        )
+    )
+    manifest.add(commit(2, data_file("b", stretch(10, 20), first_ms=200, last_ms=300), ends=(stretch(10, 20),)))
+    return manifest
+
+
+def paths(files: object) -> list[str]:
+    assert isinstance(files, list)
+    return [file.path.rpartition("/")[2] for file in files]
+
+
+def test_the_file_of_an_offset_is_found_in_all_queues_or_in_one() -> None:
+    manifest = filled()
+
+    assert paths(manifest.at_offset("orders", 7)) == ["a"]
+    assert paths(manifest.at_offset("orders", 10)) == ["b"]
+    assert paths(manifest.at_offset("orders", 12, queue_id=1)) == []
+    assert paths(manifest.at_offset("orders", 7, broker="broker-b")) == []
+    assert paths(manifest.at_offset("payments", 7)) == []
+    assert data_file("x", stretch(3, 5)).holds(QUEUE, 4)
+
+
+def test_the_files_of_a_time_are_found() -> None:
+    manifest = filled()
+
+    assert paths(manifest.at_time("orders", 150)) == ["a"]
+    assert paths(manifest.at_time("orders", 200)) == ["a", "b"]
+    assert paths(manifest.at_time("orders", 250, 1_000)) == ["b"]
+    assert paths(manifest.at_time("orders", 301)) == []
+
+
+def test_a_compaction_replaces_files_and_moves_no_end() -> None:
+    manifest = filled()
+    before = [file.path for file in manifest.files.values()]
+
+    manifest.add(Commit(number=3, made_ms=1, added=(data_file("c", stretch(0, 20)),), removed=tuple(before)))
+
+    assert [file.rows for file in manifest.files.values()] == [20]
+    assert manifest.ends() == {QUEUE: 20}
+    assert manifest.batches == {"q": 1}
+
+
+def test_a_commit_that_does_not_follow_is_refused() -> None:
+    with pytest.raises(WrongState, match="lacks commit 3"):
+        filled().add(commit(4))
+    with pytest.raises(WrongState, match="removes nowhere"):
+        filled().add(commit(3, removed=("nowhere",)))
+    with pytest.raises(WrongState, match="version 9"):
+        filled().add(Commit(number=3, made_ms=1, version=9))
+
+
+def test_a_topic_that_was_made_anew_goes_on_where_its_second_life_is() -> None:
+    manifest = filled()
+
+    manifest.add(commit(3, ends=(stretch(0, 20),)))
+    manifest.add(commit(4, ends=(stretch(20, 25),)))
+
+    assert manifest.ranges == [stretch(0, 20), stretch(0, 25)]
+    assert manifest.ends() == {QUEUE: 25}
+
+
+def test_what_is_there_already_is_left_out() -> None:
+    wanted = [stretch(5, 15), stretch(0, 3, OTHER)]
+
+    assert still_to_do(wanted, {QUEUE: 10}, set()) == [stretch(10, 15), stretch(0, 3, OTHER)]
+    assert still_to_do(wanted, {QUEUE: 15, OTHER: 3}, set()) == []
+    assert still_to_do(wanted, {QUEUE: 15, OTHER: 3}, {QUEUE}) == [stretch(5, 15)]
+
+
+def test_what_did_not_come_is_lost() -> None:
+    come = [Span(stretch(3, 6), 3), Span(stretch(8, 9), 1)]
+
+    lost = not_covered([stretch(0, 10), stretch(0, 2, OTHER)], come)
+
+    assert [one.range for one in lost] == [stretch(0, 3), stretch(6, 8), stretch(9, 10), stretch(0, 2, OTHER)]
+    assert not_covered([stretch(3, 6)], come) == []
+    assert lost[0] == Lost(stretch(0, 3), Cause.RETENTION)

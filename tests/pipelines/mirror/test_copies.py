@@ -1,0 +1,36 @@
+"""What is kept of a message when it is copied to another cluster."""
+
+from pocketmq.pipelines.mirror.copies import Place, copy_of, parse_place
+
+
+def test_a_copy_keeps_what_its_sender_said_and_tells_where_it_comes_from() -> None:
+    properties = {
+        "KEYS": "k1 k2",
+        "TAGS": "paid",
+        "__SHARDINGKEY": "customer-7",
+        "colour": "red",
+        "UNIQ_KEY": "id",
+        "DELAY": "3",
+        "TRAN_MSG": "true",
+        "REAL_TOPIC": "other",
+    }
+
+    copy = copy_of("orders", Place("a", 1, 500), b"body", properties, 1_767_225_600_000, "id")
+
+    assert (copy.topic, copy.body) == ("orders", b"body")
+    assert copy.properties == {
+        "KEYS": "k1 k2",
+        "TAGS": "paid",
+        "__SHARDINGKEY": "customer-7",
+        "colour": "red",
+        "mirrorOf": "a:1:500",
+        "mirrorBorn": "1767225600000",
+        "mirrorId": "id",
+    }
+
+
+def test_a_place_is_read_again_also_with_a_broker_of_many_words() -> None:
+    place = Place("broker:east", 3, 500)
+
+    assert parse_place(str(place)) == place
+    assert [parse_place(text) for text in ("", "a", "a:b:c", ":1:2", "a:1:-2")] == [None] * 5

@@ -1,0 +1,78 @@
+"""The pipeline `lag-report`: samples of lag by queue, and what they come to by group."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from tests.spark.broker_kit import Broker, fill, new_topic
+
+from pocketmq import Admin
+from pocketmq.errors import GroupNotFound
+from pocketmq.pipelines.lag_report import LAG_REPORT, SAMPLES, LagSettings, lag_summary
+from pocketmq.pipelines.progress import Progress
+from pocketmq.pipelines.running import Run
+from pocketmq.pipelines.setting_kinds import Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def test_samples_become_a_row_for_each_group_and_topic(spark: "SparkSession") -> None:
+    def row(after_s: int, queue: int, messages: int | None, time_ms: int | None) -> tuple[Any, ...]:
+        return T0 + timedelta(seconds=after_s), "g", "t", "b", queue, 0, 9, messages, time_ms, 0, None
+
+    rows = [row(0, 0, 10, 500), row(0, 1, 5, 900), row(10, 0, 40, 700), row(10, 1, 5, 1900), row(5, 0, None, None)]
+
+    [found] = lag_summary(spark.createDataFrame(rows, SAMPLES)).collect()
+
+    assert found.asDict() == {
+        "group": "g",
+        "topic": "t",
+        "looks": 3,
+        "messages": 45,
+        "timeMs": 1900,
+        "least": 15,
+        "most": 45,
+        "mostMs": 1900,
+        "trend": 3.0,
+        "lost": 0,
+    }
+
+
+def test_groups_are_watched_and_what_was_seen_is_written(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b", "c"])
+    group = f"{topic}-group"
+    with Admin(broker.name_server) as admin:
+        admin.groups.create(group)
+        admin.offsets.reset(group, topic, "earliest")
+    told = LagSettings(
+        namesrv=broker.name_server, groups=(group,), window=Span(40), every=Span(20), output=str(tmp_path), format="csv"
+    )
+    rows: list[Progress] = []
+
+    summary = LAG_REPORT.run(spark, told, Run(report=rows.append))
+
+    [row] = summary.tables["lag by group"]
+    assert (row["group"], row["topic"], row["messages"], row["looks"]) == (group, topic, 3, 3)
+    assert [progress.behind for progress in rows] == [3, 3, 3]
+    samples = spark.read.option("header", "true").csv(f"{summary.facts['output']}/samples")
+    assert samples.count() == 3
+    assert samples.columns == [part.split()[0].strip("`") for part in SAMPLES.split(", ")]
+
+
+def test_a_group_that_is_not_there_is_told(broker: Broker) -> None:
+    with pytest.raises(GroupNotFound, match="there is no group 'none'"):
+        LAG_REPORT.plan(LagSettings(namesrv=broker.name_server, groups=("none",)))
+
+
+def test_a_plan_counts_its_looks(broker: Broker) -> None:
+    plan = LAG_REPORT.plan(LagSettings(namesrv=broker.name_server))
+
+    assert plan.options["looks"] == "13"

@@ -1,0 +1,63 @@
+"""Spans, sizes and moments: how they are written, and what is none."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pocketmq.pipelines.setting_kinds import Moment, Size, Span, reading
+
+NOW_MS = 1_767_225_600_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "value"),
+    [
+        (Span, "500ms", 500),
+        (Span, "30 s", 30_000),
+        (Span, "10m", 600_000),
+        (Span, "2h", 7_200_000),
+        (Span, "7d", 604_800_000),
+        (Span, 250, 250),
+        (Size, "500KB", 500_000),
+        (Size, "128MiB", 128 * 2**20),
+        (Size, "1gb", 10**9),
+        (Size, "77", 77),
+        (Moment, "2h", NOW_MS - 7_200_000),
+        (Moment, "2026-01-01T00:00:00Z", NOW_MS),
+        (Moment, datetime(2026, 1, 1, tzinfo=UTC), NOW_MS),
+        (Moment, NOW_MS, NOW_MS),
+    ],
+)
+def test_a_value_is_read(kind: type, written: object, value: int) -> None:
+    assert reading(NOW_MS)(kind, written) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "told"),
+    [
+        (Span, "soon", "'soon' is not a span of time such as"),
+        (Span, True, "is not a span"),
+        (Span, -1, "is not a span"),
+        (Size, "3 bananas", "is not a size such as"),
+        (Moment, "yesterday", "is not a moment such as"),
+    ],
+)
+def test_what_is_none_is_told(kind: type, written: object, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        reading(NOW_MS)(kind, written)
+
+
+@pytest.mark.parametrize("text", ["500ms", "30s", "10m", "2h", "7d"])
+def test_a_span_is_shown_as_it_was_written(text: str) -> None:
+    assert str(Span.read(text, 0)) == text
+
+
+@pytest.mark.parametrize("text", ["500KB", "128MiB", "1GB", "77B"])
+def test_a_size_is_shown_as_it_was_written(text: str) -> None:
+    assert str(Size.read(text, 0)) == text
+
+
+def test_a_moment_is_shown_with_its_zone() -> None:
+    assert datetime.fromisoformat(str(Moment(NOW_MS))).timestamp() * 1000 == NOW_MS
