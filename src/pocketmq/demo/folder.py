@@ -1,0 +1,99 @@
+"""Where a demo keeps everything, so that one that was cut off can go on.
+
+    DIR/demo.json      the day: seed, date, how many orders
+       broker/         topics and groups
+       checkpoints/    how far Spark is
+       lake/           orders and revenue, as Parquet
+       revenue.png     the plot
+       report.json     what came of it
+       spark.log       what Spark and the broker said
+
+A folder that holds anything else is left alone.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pocketmq.demo.shop import Day
+from pocketmq.errors import UsageError, WrongState
+from pocketmq.files import DiskFiles, Files, write_atomically
+
+DAY_FILE: Final = "demo.json"
+OWN_NAMES: Final = frozenset(
+    {DAY_FILE, f"{DAY_FILE}.tmp", "broker", "checkpoints", "lake", "revenue.png", "report.json", "spark.log"}
+)
+
+
+class DemoFolder:
+    """The folder of a demo."""
+
+    def __init__(self, path: Path, files: Files | None = None) -> None:
+        self.path = path
+        self._files = files or DiskFiles()
+
+    @property
+    def broker(self) -> Path:
+        return self.path / "broker"
+
+    @property
+    def lake(self) -> Path:
+        return self.path / "lake"
+
+    @property
+    def plot(self) -> Path:
+        return self.path / "revenue.png"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "spark.log"
+
+    def checkpoint(self, query: str) -> Path:
+        return self.path / "checkpoints" / query
+
+    def start_over(self, day: Day) -> None:
+        """Empty it of an earlier demo, and note the day. WrongState when something of somebody else is in it."""
+        names = self._files.list(self.path)
+        if names and (strangers := sorted(set(names) - OWN_NAMES)):
+            raise WrongState(
+                f"{self.path} holds {strangers[0]}, which is not of a demo: give another folder with --dir, "
+                "for this one would be emptied"
+            )
+        for name in sorted(names, key=lambda name: name == DAY_FILE):  # the day last: until then it is a demo's
+            remove(self._files, self.path / name)
+        self._files.make_dir(self.path)
+        write_atomically(self._files, self.path / DAY_FILE, msgspec.json.encode(day._asdict()))
+
+    def resume(self) -> Day:
+        """The day of the demo that was cut off. UsageError when there is none."""
+        path = self.path / DAY_FILE
+        if self._files.status(path) is None:
+            raise UsageError(f"there is no demo in {self.path} to go on with: start one without --resume")
+        try:
+            return Day(**msgspec.json.decode(self._files.read(path), type=dict[str, int]))
+        except (msgspec.MsgspecError, TypeError) as error:
+            raise WrongState(f"{path} is damaged ({error}): start over without --resume") from None
+
+    def make(self, path: Path) -> None:
+        self._files.make_dir(path)
+
+    def keep(self, path: Path, data: bytes) -> None:
+        write_atomically(self._files, path, data)
+
+
+def remove(files: Files, path: Path) -> None:
+    """A file, or a folder with everything in it."""
+    status = files.status(path)
+    if status is None:
+        return
+    if not status.is_dir:
+        files.unlink(path)
+        return
+    for name in files.list(path):
+        remove(files, path / name)
+    files.remove_dir(path)

@@ -1,0 +1,152 @@
+"""What happens in the shop: one day of events, the same for the same seed, so that a demo can go on after a crash.
+
+    seed, day, count ──► blocks of events, each by dice of its own ──► Event 0 … count - 1
+
+An event is a message of the topic of orders. What it should come to is known here, and nowhere else, until the end compares:
+
+    FINE       a new order
+    LATE       a new order that the customer's phone sent hours after it was placed
+    AGAIN      one of the last orders once more, byte by byte: the producer had no answer, and tried again
+    BROKEN     nobody can read it: cut off, a number that is none, a field that is missing, a price below zero
+"""
+
+import random
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import Enum
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from pocketmq.model.java_hash import java_hash
+
+BLOCK: Final = 1_000
+"""Events that follow from one throw of dice."""
+DAY_MS: Final = 86_400_000
+MINUTE_MS: Final = 60_000
+LATE_AFTER_MS: Final = 2 * 60 * MINUTE_MS
+"""An order that comes later than this is not counted in its hour."""
+RECENT: Final = 50
+"""A retry comes within so many events."""
+FLAKY_ONE_IN: Final = 50
+"""Of so many express orders, the mail server refuses one at first."""
+
+CITIES: Final = {"Lisbon": 21, "Oslo": 15, "Prague": 18, "Riga": 9, "Turin": 22, "Vienna": 15}
+"""And their share of the orders."""
+TAGS: Final = {"express": 1, "pickup": 3, "standard": 6}
+EXPRESS: Final = "express"
+BUSY: Final = (5, 5, 5, 5, 5, 6, 8, 10, 12, 12, 11, 13, 16, 14, 11, 10, 11, 13, 16, 18, 17, 14, 10, 7)
+"""How many orders come in each hour, compared with the others."""
+
+
+class Kind(Enum):
+    FINE = "fine"
+    LATE = "late"
+    AGAIN = "again"
+    BROKEN = "broken"
+
+
+class Event(NamedTuple):
+    """One message of the topic of orders, and what should become of it."""
+
+    number: int
+    kind: Kind
+    key: str
+    customer: str
+    tag: str
+    body: bytes
+    amount_cents: int
+
+
+class Day(NamedTuple):
+    """All that the events follow from."""
+
+    seed: int
+    begin_ms: int
+    orders: int
+
+    @property
+    def customers(self) -> int:
+        return max(20, self.orders // 50)
+
+    @property
+    def payments(self) -> int:
+        return min(1_000, max(20, self.orders // 50))
+
+    @property
+    def reminders(self) -> int:
+        return min(200, max(10, self.orders // 200))
+
+    def events(self) -> Iterator[Event]:
+        for block in range(0, self.orders, BLOCK):
+            yield from self._block(block, min(block + BLOCK, self.orders))
+
+    def _block(self, begin: int, end: int) -> Iterator[Event]:
+        dice = random.Random(f"{self.seed} {begin}")  # noqa: S311 - a game, not a secret
+        recent: deque[Event] = deque(maxlen=RECENT)
+        for number in range(begin, end):
+            throw = dice.random()
+            if throw < 0.02 and recent:
+                yield dice.choice(recent)._replace(number=number, kind=Kind.AGAIN)
+            elif throw < 0.03:
+                yield self._broken(number, dice)
+            else:
+                event = self._order(number, dice, is_late=throw > 0.99)
+                recent.append(event)
+                yield event
+
+    def _order(self, number: int, dice: random.Random, *, is_late: bool) -> Event:
+        received_ms = self.moment_ms(number)
+        waited_ms = LATE_AFTER_MS + dice.randrange(1, 180 * MINUTE_MS) if is_late else dice.randrange(15 * MINUTE_MS)
+        city, tag, customer, amount = self._sale(dice)
+        key = f"order-{number:08}"
+        body = (
+            f'{{"order_id":"{key}","number":{number},"customer":"{customer}","city":"{city}","amount_cents":{amount},'
+            f'"placed_at":"{_iso(received_ms - waited_ms)}","received_at":"{_iso(received_ms)}"}}'
+        )
+        kind = Kind.LATE if is_late else Kind.FINE
+        return Event(number, kind, key, customer, tag, body.encode(), amount)
+
+    def _broken(self, number: int, dice: random.Random) -> Event:
+        whole = self._order(number, dice, is_late=False)
+        text = whole.body.decode()
+        bodies = (
+            text[: len(text) // 2],
+            text.replace(f'"amount_cents":{whole.amount_cents}', '"amount_cents":"a lot"'),
+            text.replace(f'"customer":"{whole.customer}",', ""),
+            text.replace(f'"amount_cents":{whole.amount_cents}', f'"amount_cents":-{whole.amount_cents}'),
+        )
+        return whole._replace(kind=Kind.BROKEN, body=dice.choice(bodies).encode())
+
+    def _sale(self, dice: random.Random) -> tuple[str, str, str, int]:
+        customer = f"customer-{dice.randrange(self.customers):06}"
+        city = dice.choices(_CITY_NAMES, cum_weights=_CITY_SHARES)[0]
+        tag = dice.choices(_TAG_NAMES, cum_weights=_TAG_SHARES)[0]
+        return city, tag, customer, int(dice.lognormvariate(7.5, 0.6))
+
+    def moment_ms(self, number: int) -> int:
+        """When the shop gets an event, by its own clock: the later the number, the later; in busy hours more of them."""
+        place = number / self.orders * _BUSY_SUMS[-1]
+        hour = bisect_right(_BUSY_SUMS, place)
+        before = _BUSY_SUMS[hour - 1] if hour else 0
+        return self.begin_ms + int((hour + (place - before) / BUSY[hour]) * 3_600_000)
+
+
+def is_flaky(key: str) -> bool:
+    """Whether the mail server refuses this order when it sees it for the first time."""
+    return java_hash(key) % FLAKY_ONE_IN == 0
+
+
+def yesterday_ms(now_ms: int) -> int:
+    """When the day before began, in UTC."""
+    return (now_ms // DAY_MS - 1) * DAY_MS
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_CITY_NAMES, _CITY_SHARES = list(CITIES), list(accumulate(CITIES.values()))
+_TAG_NAMES, _TAG_SHARES = list(TAGS), list(accumulate(TAGS.values()))
+_BUSY_SUMS = list(accumulate(BUSY))

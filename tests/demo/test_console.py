@@ -1,0 +1,28 @@
+"""The web console beside the demo, and the demo without it."""
+
+import sys
+import urllib.request
+
+import pytest
+
+from pocketmq.demo import console
+from pocketmq.demo.console import running_console
+
+
+def test_a_console_answers_browsers_for_as_long_as_the_block_lasts(shop: str) -> None:
+    pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
+
+    with running_console(shop, 0) as url:
+        assert url is not None
+        with urllib.request.urlopen(url, timeout=30) as page:
+            assert page.status == 200
+
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=30)
+
+
+def test_there_is_none_where_it_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "PROGRAM", (sys.executable, "-c", "raise SystemExit(3)"))
+
+    with running_console("127.0.0.1:1", 0) as url:
+        assert url is None

@@ -1,0 +1,53 @@
+"""The folder of a demo: begun anew, gone on with, and never taken from somebody else."""
+
+from pathlib import Path
+
+import pytest
+
+from pocketmq.demo.folder import DemoFolder
+from pocketmq.demo.shop import Day
+from pocketmq.errors import UsageError, WrongState
+
+DAY = Day(seed=3, begin_ms=5, orders=1_000)
+
+
+def test_a_day_that_was_begun_can_be_gone_on_with(tmp_path: Path) -> None:
+    DemoFolder(tmp_path / "demo").start_over(DAY)
+
+    assert DemoFolder(tmp_path / "demo").resume() == DAY
+
+
+def test_starting_over_removes_what_an_earlier_demo_left(tmp_path: Path) -> None:
+    folder = DemoFolder(tmp_path)
+    folder.start_over(DAY)
+    left = folder.lake / "orders" / "part.parquet"
+    left.parent.mkdir(parents=True)
+    left.write_text("rows")
+
+    folder.start_over(DAY._replace(seed=4))
+
+    assert not folder.lake.exists()
+    assert folder.resume().seed == 4
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("years of work")
+
+    with pytest.raises(WrongState, match=r"thesis\.txt, which is not of a demo: give another folder with --dir"):
+        DemoFolder(tmp_path).start_over(DAY)
+
+    assert thesis.read_text() == "years of work"
+
+
+def test_there_is_nothing_to_go_on_with_in_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no demo in .* to go on with: start one without --resume"):
+        DemoFolder(tmp_path).resume()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"seed": 1}', '{"seed": "x"}'])
+def test_a_damaged_note_of_the_day_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "demo.json").write_text(text)
+
+    with pytest.raises(WrongState, match=r"demo\.json is damaged"):
+        DemoFolder(tmp_path).resume()

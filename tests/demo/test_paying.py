@@ -1,0 +1,45 @@
+"""The bank: payments are there once if they were paid, also when the bank dies in the middle."""
+
+import threading
+
+from pocketmq import Admin
+from pocketmq.demo.contents import messages_of
+from pocketmq.demo.deeds import Fate, Payment
+from pocketmq.demo.names import PAYMENTS
+from pocketmq.demo.paying import Bank
+
+MADE = [
+    Payment("a", Fate.PAID),
+    Payment("b", Fate.REFUSED),
+    Payment("c", Fate.FORGOTTEN_PAID),
+    Payment("d", Fate.FORGOTTEN_REFUSED),
+    Payment("e", Fate.PAID),
+]
+
+
+def paid(name_servers: str) -> list[str]:
+    with Admin(name_servers) as admin:
+        return sorted(message.keys[0] for message in messages_of(admin, PAYMENTS))
+
+
+def test_what_was_paid_is_there_and_what_was_forgotten_is_asked_for(shop: str) -> None:
+    bank = Bank(MADE, threading.Event().wait)
+
+    bank.pay_all(shop)
+
+    assert paid(shop) == ["a", "c", "e"]
+    assert bank.asked >= 2
+    assert bank.is_done
+
+
+def test_a_bank_that_died_with_open_payments_goes_on_without_paying_twice(shop: str) -> None:
+    looks = iter([False, False, False])
+    dead = Bank(MADE, lambda s: next(looks, True))
+    dead.pay_all(shop)
+    assert (dead.begun, dead.is_done) == (4, False)
+
+    bank = Bank(MADE, threading.Event().wait)
+    bank.pay_all(shop)
+
+    assert paid(shop) == ["a", "c", "e"]
+    assert bank.begun == len(MADE)

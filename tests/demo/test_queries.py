@@ -1,0 +1,107 @@
+"""How far Spark's queries are, and what becomes of one that fails."""
+
+from typing import Any
+
+import pytest
+
+from pocketmq.demo.queries import MAX_FAILURES, Queries
+from pocketmq.errors import PipelineFailed
+from pocketmq.pipelines.progress import Progress
+
+
+def nobody(text: str) -> None:
+    """Hears what is told."""
+
+
+def heard(messages: int, behind: int | None, watermark: str | None = None) -> Queries:
+    queries = Queries(nobody)
+    queries.hear(
+        Progress(
+            query="lake",
+            batch=3,
+            messages=messages,
+            per_s=50.0,
+            behind=behind,
+            eta_s=None,
+            took_ms=10,
+            watermark=watermark,
+        )
+    )
+    return queries
+
+
+def test_what_is_done_is_what_is_there_without_what_waits() -> None:
+    assert heard(100, behind=30).done("lake", there=1_000) == 970
+    assert heard(100, behind=None).done("lake", there=1_000) == 100
+    assert Queries(nobody).done("lake", there=1_000) == 0
+
+
+def test_a_query_is_a_line_with_its_watermark_once_it_has_one() -> None:
+    (line,) = heard(100, 30, "2026-01-01T13:05:00.000Z").lines()
+    (new,) = heard(100, 30, "1970-01-01T00:00:00.000Z").lines()
+
+    assert (line.who, line.done, line.behind, line.note) == ("Spark: lake", 100, 30, "batch 3, watermark 13:05")
+    assert new.note == "batch 3"
+
+
+class FakeQuery:
+    """A query that has failed, or runs."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+        self.isActive = error is None
+        self.recentProgress: list[Any] = []
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+def test_a_query_that_failed_is_started_again_and_that_is_told() -> None:
+    said: list[str] = []
+    made: Any = iter([FakeQuery(ValueError("no luck")), FakeQuery()])
+    queries = Queries(said.append)
+    queries.begin(["lake"], lambda name: next(made))
+
+    queries.look()
+
+    assert queries.are_active
+    assert said == ["the query lake failed (no luck) and is started again"]
+
+
+def test_a_query_that_cannot_start_is_tried_again() -> None:
+    attempts: list[str] = []
+
+    def start(name: str) -> Any:
+        attempts.append(name)
+        if len(attempts) < 3:
+            raise OSError("busy")
+        return FakeQuery()
+
+    Queries(nobody).begin(["lake"], start)
+
+    assert attempts == ["lake"] * 3
+
+
+def test_too_many_failures_are_the_end() -> None:
+    said: list[str] = []
+    queries = Queries(said.append)
+
+    def start(name: str) -> Any:
+        raise OSError("for ever")
+
+    with pytest.raises(PipelineFailed, match="lake: for ever"):
+        queries.begin(["lake"], start)
+
+    assert len(said) == MAX_FAILURES
+
+
+def test_queries_that_are_stopped_are_not_active() -> None:
+    queries = Queries(nobody)
+    queries.begin(["lake", "dead"], lambda name: FakeQuery())  # type: ignore[arg-type, return-value]
+
+    queries.stop()
+
+    assert not queries.are_active

@@ -1,0 +1,52 @@
+"""The calendar: reminders come when they are due, once each, also when it dies in the middle."""
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from pocketmq import Admin
+from pocketmq.clock import SystemClock
+from pocketmq.demo.contents import messages_of
+from pocketmq.demo.deeds import Reminder
+from pocketmq.demo.names import REMINDERS
+from pocketmq.demo.reminding import DUE, Calendar
+from pocketmq.model.message import StoredMessage
+
+MADE = [Reminder(f"r{number}", 300 + 100 * number) for number in range(5)]
+DEADLINE_S = 60
+
+
+def calendar(wait: Callable[[float], bool]) -> Calendar:
+    return Calendar(MADE, SystemClock(), wait)
+
+
+def arrived(name_servers: str, count: int) -> list[StoredMessage]:
+    """Those that are there, when there are so many."""
+    deadline = monotonic() + DEADLINE_S
+    with Admin(name_servers) as admin:
+        while len(found := messages_of(admin, REMINDERS)) < count:
+            assert monotonic() < deadline, f"{len(found)} reminders came"
+            threading.Event().wait(0.05)
+    return found
+
+
+def test_reminders_come_and_not_before_they_are_due(shop: str) -> None:
+    calendar(threading.Event().wait).remind_all(shop)
+
+    found = arrived(shop, len(MADE))
+
+    assert sorted(message.keys[0] for message in found) == [reminder.key for reminder in MADE]
+    assert all(message.store_ms >= int(message.properties[DUE]) for message in found)
+
+
+def test_a_calendar_that_died_goes_on_without_reminding_twice(shop: str) -> None:
+    looks = iter([False, False])
+    dead = calendar(lambda s: next(looks, True))
+    dead.remind_all(shop)
+    assert not dead.is_done
+
+    calendar(threading.Event().wait).remind_all(shop)
+    calendar(threading.Event().wait).remind_all(shop)
+
+    found = arrived(shop, len(MADE))
+    assert sorted(message.keys[0] for message in found) == [reminder.key for reminder in MADE]
