@@ -1,7 +1,9 @@
 """A topic of its own for each test, on the broker that all share."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import count
+from time import monotonic, sleep
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -45,3 +47,25 @@ def options(broker: Broker, **given: str | int) -> dict[str, str]:
     """Options as Spark hands them over."""
     texts = {name.replace("_", "."): str(value) for name, value in given.items()}
     return {"rocketmq.namesrv.addr": broker.name_server, **texts}
+
+
+def old_broker_settings() -> dict[str, str | int | bool]:
+    """Of a broker that keeps no message longer than it must: files are small and may go when they are full, once it is told to."""
+    return {
+        "mappedFileSizeCommitLog": 64 * 1024,
+        "fileReservedTime": 0,
+        "deleteWhen": f"{(datetime.now().hour + 12) % 24:02}",
+        "diskMaxUsedSpaceRatio": 85,
+        "waitTimeMillsInSendQueue": 30_000,
+    }
+
+
+def delete_old_messages(broker: Broker, topic: str) -> int:
+    """Let such a broker delete; where the first queue of the topic begins then."""
+    deadline = monotonic() + 30
+    with Admin(broker.name_server) as admin:
+        admin.cluster.clean_up(broker.name)
+        while not (low := admin.topics.describe(topic).queues[0].min_offset):
+            assert monotonic() < deadline, "nothing was deleted"
+            sleep(0.02)
+    return low

@@ -21,6 +21,7 @@ from time import monotonic, sleep
 from pyspark.sql import SparkSession
 from rich.console import Console
 from tests.spark.broker_kit import Broker, fill, new_topic, options
+from tests.spark.stream_kit import ran
 
 from pocketmq import Admin, Server
 from pocketmq.spark.batch_reader import TopicReader
@@ -137,7 +138,7 @@ def stream(name_server: str, source: str, target: str, checkpoint: str, *, to_th
         .load()
     )
     writer = rows.writeStream.format("rocketmq").options(**address, topic=target, checkpointLocation=checkpoint)
-    (writer.trigger(availableNow=True) if to_the_end else writer).start().awaitTermination()
+    ran((writer.trigger(availableNow=True) if to_the_end else writer).start, int(PATIENCE_S))
     spark.stop()
 
 

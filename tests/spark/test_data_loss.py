@@ -10,7 +10,6 @@ from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.data_loss import (
     CLOCK_SKEW_MS,
     QueueFacts,
-    RetentionWatch,
     find_losses,
     loss_text,
     losses_of_range,
@@ -118,47 +117,3 @@ def test_a_long_list_is_told_in_short() -> None:
     losses = [Lost(QueueRange(MessageQueue("t", "b", n), 0, 1), Cause.RETENTION) for n in range(25)]
 
     assert "t@b:19 from 0 to 1 (retention); and 5 more queues" in loss_text(losses)
-
-
-def watched(watch: RetentionWatch, place: int, low: int, high: int = 100) -> list[str]:
-    """One look at a queue whose message n was stored at 1000 * n."""
-    facts = {Q: QueueFacts(Bounds(low, high), low * 1000)}
-    asked = watch.times_to_ask({Q: place}, facts)
-    return watch.warnings({Q: place}, {queue: min(high, -(-ms // 1000)) for queue, ms in asked.items()})
-
-
-def test_a_warning_comes_before_retention_does_and_only_once() -> None:
-    watch = RetentionWatch(warning_ms=10_000)
-
-    assert watched(watch, place=20, low=5) == []  # nothing was deleted yet
-    assert watched(watch, place=20, low=10) == []  # 10 s ahead
-    (warning,) = watched(watch, place=20, low=11)
-    assert warning.startswith(
-        "orders@broker-a:0: message 20, the next to be read, will be deleted within 10 s; read faster"
-    )
-    assert watched(watch, place=20, low=12) == []
-    assert watched(watch, place=40, low=12) == []  # caught up
-    assert len(watched(watch, place=40, low=35)) == 1
-
-
-def test_a_query_at_the_end_of_a_queue_is_in_no_danger() -> None:
-    watch = RetentionWatch(warning_ms=10_000)
-
-    assert watched(watch, place=100, low=5) == []
-    assert watched(watch, place=100, low=99) == []
-
-
-def test_a_young_topic_is_in_no_danger() -> None:
-    watch = RetentionWatch(warning_ms=10_000)
-
-    assert [watched(watch, place=n, low=0) for n in range(5)] == [[]] * 5
-
-
-def test_a_warning_time_of_zero_never_warns() -> None:
-    watch = RetentionWatch(warning_ms=0)
-
-    assert watched(watch, place=20, low=5) == watched(watch, place=20, low=19) == []
-
-
-def test_queues_without_facts_are_not_asked_about() -> None:
-    assert RetentionWatch(10_000).times_to_ask({Q: 5}, {}) == {}

@@ -44,3 +44,15 @@ def test_rules_need_no_library() -> None:
     done = run_without("numpy", f"sys.modules['pyarrow'] = sys.modules['pyspark'] = None\n{imports}\nprint('good')")
 
     assert (done.stdout, done.stderr) == ("good\n", "")
+
+
+def test_finding_the_source_brings_nothing_along_but_spark() -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    heavy = "{'numpy', 'pyarrow', 'pocketmq.client', 'pocketmq.spark.source'}"
+
+    done = run_without(
+        "numpy",
+        f"import pyspark_rocketmq as found\nprint(found.DefaultSource.name(), {heavy} & set(sys.modules) - {{'numpy'}})",
+    )
+
+    assert (done.stdout, done.stderr) == ("rocketmq set()\n", "")

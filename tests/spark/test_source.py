@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions
 from pyspark.sql.datasource import EqualTo
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
+from tests.spark.stream_kit import ran
 
 from pocketmq import Admin
 from pocketmq.errors import InvalidSetting
@@ -42,15 +43,8 @@ def values(frame: "DataFrame") -> list[str]:
 
 
 def run_to_the_end(frame: "DataFrame", broker: Broker, checkpoint: Path, **given: str | int) -> "StreamingQuery":
-    query = (
-        frame.writeStream.format("rocketmq")
-        .options(**options(broker, **given))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    return query
+    writer = frame.writeStream.format("rocketmq").options(**options(broker, **given))
+    return ran(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start)
 
 
 def sizes(query: "StreamingQuery") -> list[int]:

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from tests.spark.broker_kit import Broker, new_topic, options
 
+from pocketmq import Admin
 from pocketmq.errors import InvalidMessage, TopicNotFound, UsageError, WrongState
 from pocketmq.spark import writer
 from pocketmq.spark.batch_reader import TopicReader
@@ -138,6 +139,24 @@ def test_a_batch_write_with_a_name_is_written_once(broker: Broker) -> None:
         named.commit([named.write(batches(["a", "b"]))])
 
     assert in_topic(broker, topic) == Counter("ab")
+
+
+def test_numbered_writes_of_one_name_are_written_once_each_and_look_behind_the_one_before(broker: Broker) -> None:
+    topic = new_topic(broker)
+
+    def write(number: int, *rows: str) -> None:
+        given = sink(broker, streaming=False, topic=topic, writeId="each", writeBatch=number, groupId="numbered")
+        writer = TopicWriter(given, overwrite=False)
+        writer.commit([writer.write(batches(list(rows)))])
+
+    write(0, "a", "b")
+    write(1, "a")
+    write(1, "a")
+    write(2, "c")
+
+    assert in_topic(broker, topic) == Counter("aabc")
+    with Admin(broker.name_server) as admin:
+        assert len([name for name in admin.groups.names() if name.startswith("numbered-")]) == 2
 
 
 def test_rows_go_to_the_topics_of_their_column_and_sharded_ones_keep_their_order(broker: Broker) -> None:

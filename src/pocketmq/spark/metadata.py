@@ -4,16 +4,17 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pocketmq.client.administration.groups import GroupAdmin
 from pocketmq.client.administration.progress import stored_offset
 from pocketmq.client.administration.topics import TopicAdmin
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import GroupNotFound, ImpossibleRequest, PocketMQError
+from pocketmq.errors import GroupNotFound, ImpossibleRequest, PocketMQError, RemoteError
 from pocketmq.model.names import TopicName
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.record import decode_record
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.worker_connections import Held, ReadingCore
 
@@ -21,12 +22,16 @@ log = logging.getLogger("pocketmq.spark")
 
 SAMPLED_MESSAGES: Final = 32
 SAMPLED_BYTES: Final = 256 * 1024
+ONE_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+KEPT_TTL_S: Final = 600.0
+"""How long a broker's time of retention is believed to be the same."""
+_HOUR_MS: Final = 3_600_000
 
 T = TypeVar("T")
 
 
-class _Remembered(NamedTuple):
-    queues: list[MessageQueue]
+class _Remembered(NamedTuple, Generic[T]):
+    found: T
     until: float
 
 
@@ -49,7 +54,8 @@ class ClientMetadata:
         self._ttl_s = ttl_ms / 1000
         self._clock = clock or SystemClock()
         self._sleep = sleep
-        self._queues: dict[str, _Remembered] = {}
+        self._queues: dict[str, _Remembered[list[MessageQueue]]] = {}
+        self._kept_ms: dict[str, _Remembered[int | None]] = {}
 
     def topics(self) -> list[str]:
         return self._asked(lambda core: TopicAdmin(core.reach).names())
@@ -59,7 +65,7 @@ class ClientMetadata:
         if known is None or self._clock.monotonic() >= known.until:
             found = self._asked(lambda core: _readable(core, topic))
             known = self._queues[topic] = _Remembered(found, self._clock.monotonic() + self._ttl_s)
-        return known.queues
+        return known.found
 
     def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
         return self._of_each(queues, lambda core, queue: core.bounds(queue))
@@ -84,8 +90,7 @@ class ClientMetadata:
             try:
                 await core.reach.brokers.offsets.commit(name, wire_queue, places[queue])
             except GroupNotFound:
-                with suppress(ImpossibleRequest):  # somebody else was faster
-                    await GroupAdmin(core.reach).create(group, brokers=[queue.broker_name])
+                await _make_known(core, group, queue)
                 await core.reach.brokers.offsets.commit(name, wire_queue, places[queue])
 
         self._of_each(list(places), commit)
@@ -94,6 +99,39 @@ class ClientMetadata:
         return self._of_each(
             queues, lambda core, queue: core.reach.brokers.offsets.earliest_store_ms(core.reach.wire_queue(queue))
         )
+
+    def kept_ms(self, brokers: frozenset[str]) -> dict[str, int]:
+        """How long brokers keep messages. One that does not tell, as to somebody without the right to ask, is left out."""
+        now = self._clock.monotonic()
+        for broker in sorted(brokers):
+            known = self._kept_ms.get(broker)
+            if known is None or now >= known.until:
+                self._kept_ms[broker] = _Remembered(self._ask_kept_ms(broker), now + KEPT_TTL_S)
+        found = {broker: self._kept_ms[broker].found for broker in brokers}
+        return {broker: kept for broker, kept in found.items() if kept is not None}
+
+    def _ask_kept_ms(self, broker: str) -> int | None:
+        async def ask(core: ReadingCore) -> str | None:
+            place = await core.reach.master(broker)
+            return (await core.reach.brokers.state.settings(place.address)).get("fileReservedTime")
+
+        try:
+            hours = self._asked(ask)
+        except RemoteError as error:
+            log.info("the broker %s does not tell how long it keeps messages: %s", broker, error)
+            return None
+        return int(hours) * _HOUR_MS if hours is not None and hours.isdecimal() else None
+
+    def stored_ms(self, group: str, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """When the messages at these places were stored; those that are gone are left out."""
+
+        async def stored(core: ReadingCore, queue: MessageQueue) -> int | None:
+            wanted = Subscription.parse(queue.topic)
+            pulled = await core.puller(group).pull(queue, places[queue], wanted, 1, ONE_MESSAGE_BYTES)
+            return decode_record(pulled.records, check_crc=False).store_ms if pulled.records else None
+
+        found = self._of_each(list(places), stored)
+        return {queue: stored_ms for queue, stored_ms in found.items() if stored_ms is not None}
 
     def bytes_per_message(self, group: str, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """About how large messages are behind these places, by a look at some of each; queues that end there are left out."""
@@ -131,3 +169,12 @@ class ClientMetadata:
 async def _readable(core: ReadingCore, topic: str) -> list[MessageQueue]:
     name: TopicName = core.reach.topic(topic)
     return [core.reach.shown_queue(queue) for queue in (await core.reach.route(name)).readable]
+
+
+async def _make_known(core: ReadingCore, group: str, queue: MessageQueue) -> None:
+    """Brokers make a group for whoever pulls as it, unless they are told not to. Then it is created, which not everybody may."""
+    try:
+        await core.puller(group).pull(queue, 0, Subscription.parse(queue.topic), 1, SAMPLED_BYTES)
+    except GroupNotFound:
+        with suppress(ImpossibleRequest):  # somebody else was faster
+            await GroupAdmin(core.reach).create(group, brokers=[queue.broker_name])

@@ -20,10 +20,16 @@ class ProgressGroup:
     def __init__(self, group: str | None) -> None:
         self._group = group
         self._published: dict[MessageQueue, int] = {}
+        self._done: dict[MessageQueue, int] = {}
 
     def publish(self, metadata: ClientMetadata, places: Places) -> None:
         """Tell brokers where the query is, of queues where that is new."""
-        changed = {queue: place for queue, place in places.items() if self._published.get(queue) != place}
+        self._done |= places
+        self.publish_rest(metadata)
+
+    def publish_rest(self, metadata: ClientMetadata) -> None:
+        """Tell them what they were not told yet: all of it is done, and telling it failed or was broken off."""
+        changed = {queue: place for queue, place in self._done.items() if self._published.get(queue) != place}
         if self._group is None or not changed:
             return
         try:

@@ -83,7 +83,7 @@ class SinkProgress:
             slices,
             (Name.PROPERTIES,),
             self._options.connection,
-            self._name,
+            self.group(0),
             None,
             None,
             _PULL_MESSAGES,

@@ -2,17 +2,21 @@
 
 Spark                    one process of the driver                                            brokers
 initialOffset ─────────► always the same: see `offsets`
-latestOffset(start) ───► publish progress ── queues ── bounds ── losses ── what is admitted ◄─── asked
+latestOffset(start) ───► `stream_driver`: where the next batch ends                          ◄─── asked
 partitions(start, end) ► the logged range, whatever the limits are now
 read(partition) ───────► in an executor, with another copy of this object                    ◄─── pulled
+SIGTERM ───────────────► stop: what is known to be done is published once more               ◄─── told
+
+Spark ends the process by SIGTERM, often two of them, without waiting for it; as Python is set up, that would end it at once. Here
+the first one is an exit in good order, and the others come too late to disturb it.
 """
 
-import logging
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -23,32 +27,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pocketmq.clock import SystemClock
-from pocketmq.errors import TopicNotFound
-from pocketmq.model.queue import MessageQueue
-from pocketmq.spark.admission import Limits, admitted, capped, is_due
-from pocketmq.spark.bounds import queues_of, starting_places
-from pocketmq.spark.broker_facts import Bounds
-from pocketmq.spark.data_loss import QueueFacts, RetentionWatch, find_losses, settle
-from pocketmq.spark.metadata import ClientMetadata
-from pocketmq.spark.offsets import (
-    UNRESOLVED,
-    Places,
-    QueryOffset,
-    backlog,
-    next_offset,
-    parse_offset,
-    queue_changes,
-    ranges_between,
-)
+from pocketmq.spark.offsets import UNRESOLVED, parse_offset, ranges_between
 from pocketmq.spark.planning import plan_partitions
-from pocketmq.spark.progress_group import ProgressGroup
 from pocketmq.spark.range_reading import read_partition
 from pocketmq.spark.read_options import ReadOptions
 from pocketmq.spark.schema import Name
-from pocketmq.spark.worker_connections import READING
+from pocketmq.spark.stream_driver import StreamDriver
 
-log = logging.getLogger("pocketmq.spark")
+RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+"""What Spark runs in the process of a streaming read."""
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -57,7 +44,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: Sequence[Name]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        self._driver: _Driver | None = None
+        self._driver: StreamDriver | None = None
+        self._is_told_to_end = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return dict(UNRESOLVED)
@@ -98,139 +86,29 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._driver is not None:
             self._driver.close()
+            self._driver = None
+        if self._is_told_to_end:
+            os._exit(0)  # Spark has closed its end, and would only be told, with a traceback in its log, that it has
 
-    def _asking(self) -> "_Driver":
+    def _asking(self) -> StreamDriver:
         if self._driver is None:
-            self._driver = _Driver(self._options)
+            self._driver = StreamDriver(self._options)
+            self._end_in_good_order()
         return self._driver
 
+    def _end_in_good_order(self) -> None:
+        """Let SIGTERM lead to `stop`. Only where nobody else handles it, and signals can be handled at all."""
+        if threading.current_thread() is not threading.main_thread() or not _is_a_process_of_spark():
+            return
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._told_to_end)
 
-class _Driver:
-    """The part that lives in the driver alone: connected, and with a memory."""
+    def _told_to_end(self, *_: object) -> None:
+        if not self._is_told_to_end:
+            self._is_told_to_end = True
+            sys.exit()
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-        self._clock = SystemClock()
-        self._lease = ExitStack()
-        client = self._lease.enter_context(READING.borrow(options.connection, options.idle_timeout_ms))
-        self._metadata = ClientMetadata(
-            client,
-            retries=options.fetch_retries,
-            retry_interval_ms=options.fetch_interval_ms,
-            ttl_ms=options.metadata_ttl_ms,
-        )
-        self._progress = ProgressGroup(options.group)
-        self._watch = RetentionWatch(options.retention_warning_ms)
-        self._limits = Limits(options.max_offsets, options.max_bytes, options.min_offsets, options.max_delay_ms)
-        self._target: dict[MessageQueue, int] | None = None
-        self._bytes_per_message: dict[MessageQueue, int] = {}
-        self._turn = 0
-        self._last_batch = self._clock.monotonic()
-        self._idle_since: float | None = None
-        self._latest: dict[MessageQueue, int] = {}
 
-    def close(self) -> None:
-        self._lease.close()
-
-    def publish(self, places: Places) -> None:
-        self._progress.publish(self._metadata, places)
-
-    def fix_target(self) -> None:
-        """Read no further than where queues end now."""
-        bounds = self._metadata.bounds(queues_of(self._options, self._metadata))
-        self._target = {queue: held.max for queue, held in bounds.items()}
-        self._limits = self._limits.without_waiting()
-
-    def latest_seen(self) -> dict[str, Any] | None:
-        return QueryOffset(self._latest).to_json() if self._latest else None
-
-    def next(self, before: QueryOffset | None, *, everything: bool) -> QueryOffset:
-        """Where the next batch ends; `before` itself when there is nothing to do. `everything`: Spark wants no limits."""
-        if before is not None:
-            self.publish(before.queues)  # Spark asks for more when all of this is done
-        self._wait_for_turn()
-        if before is None:
-            after = self._resolved(everything=everything)
-        else:
-            after = self._gone_on(before, everything=everything)
-        if after is before:
-            self._idle_since = self._clock.monotonic()
-        else:
-            self._idle_since = None
-            self._last_batch = self._clock.monotonic()
-            self._turn += 1
-        return after
-
-    def _wait_for_turn(self) -> None:
-        """Spark asks ninety times a second when nothing is new."""
-        if self._idle_since is not None:
-            left_s = self._idle_since + self._options.latest_interval_ms / 1000 - self._clock.monotonic()
-            if left_s > 0:
-                time.sleep(left_s)
-
-    def _resolved(self, *, everything: bool) -> QueryOffset:
-        """The beginning of a new query, with its first batch: also one that reads nothing puts it into the checkpoint."""
-        seen_ms = self._clock.now_ms()
-        queues = queues_of(self._options, self._metadata)
-        first = starting_places(self._options, queues, self._metadata)
-        facts = {queue: QueueFacts(held) for queue, held in self._metadata.bounds(queues).items()}
-        losses = find_losses(first, facts, 0)
-        first |= settle(losses, facts, self._options.on_data_loss)
-        self._latest = {queue: held.bounds.max for queue, held in facts.items()}
-        latest = self._latest if self._target is None else capped(self._latest, self._target)
-        ends = self._admitted(first, latest, everything=everything)
-        return next_offset(None, ends, first=first, seen_ms=seen_ms, lost=losses)
-
-    def _gone_on(self, before: QueryOffset, *, everything: bool) -> QueryOffset:
-        seen_ms = self._clock.now_ms()
-        present = self._present()
-        bounds = self._metadata.bounds(present)
-        self._latest = {queue: held.max for queue, held in bounds.items()}
-        known = {queue: place for queue, place in before.queues.items() if queue in bounds}
-        facts = self._facts(known, bounds)
-        losses = find_losses(known, facts, before.seen_ms)
-        first = {queue: bounds[queue].min for queue in queue_changes(before, present).added}
-        first |= settle(losses, facts, self._options.on_data_loss)
-        for lost in losses:
-            log.warning("messages are gone before they were read: %s", lost)
-        places = known | first
-        self._warn(places, facts)
-        latest = self._latest if self._target is None else capped(self._latest, self._target)
-        ends = self._admitted(places, latest, everything=everything)
-        return next_offset(before, ends, first=first, seen_ms=seen_ms, lost=losses)
-
-    def _present(self) -> list[MessageQueue]:
-        """The queues that there are. A topic that was deleted while the query runs has none, and may come back."""
-        try:
-            return queues_of(self._options, self._metadata)
-        except TopicNotFound as error:
-            log.warning("a topic of the query is not there: %s", error)
-            return []
-
-    def _facts(self, known: Places, bounds: Mapping[MessageQueue, Bounds]) -> dict[MessageQueue, QueueFacts]:
-        """The age of the oldest message is asked for only where a query is not at the end: there it can matter."""
-        behind = [queue for queue, place in known.items() if bounds[queue].max != place]
-        oldest = self._metadata.earliest_store_ms(behind)
-        return {queue: QueueFacts(held, oldest.get(queue, -1)) for queue, held in bounds.items()}
-
-    def _warn(self, places: Places, facts: Mapping[MessageQueue, QueueFacts]) -> None:
-        times = self._watch.times_to_ask(places, facts)
-        if times:
-            for sentence in self._watch.warnings(places, self._metadata.offsets_at(times)):
-                log.warning("%s", sentence)
-
-    def _admitted(self, places: Places, latest: Places, *, everything: bool) -> dict[MessageQueue, int]:
-        limits = self._limits
-        if everything and (limits.max_offsets is not None or limits.max_bytes is not None):
-            limits = Limits()  # a trigger that takes all at once, whatever the options say
-        waited_ms = int((self._clock.monotonic() - self._last_batch) * 1000)
-        if not is_due(backlog(places, latest), waited_ms, limits):
-            return {}
-        if limits.max_bytes is not None:
-            self._sample(places, latest)
-        return admitted(places, latest, limits, bytes_per_message=self._bytes_per_message, turn=self._turn)
-
-    def _sample(self, places: Places, latest: Places) -> None:
-        """Messages change their size in the course of time, so some of what comes next are looked at."""
-        waiting = {queue: place for queue, place in places.items() if latest.get(queue, 0) > place}
-        self._bytes_per_message |= self._metadata.bytes_per_message(self._options.pull_group, waiting)
+def _is_a_process_of_spark() -> bool:
+    """Whether this is the process that Spark started for this reader, and not a program that uses it by itself."""
+    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == RUNNER

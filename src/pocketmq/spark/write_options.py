@@ -30,6 +30,7 @@ WRITE_OPTIONS: Final = OptionTable(
         Option("topic", "topic", TOPIC, None, Use.WRITE, "the topic to write to; wins over the column `topic`", "orders"),
         Option("deliveryGuarantee", "guarantee", choice("at-least-once", "effectively-once"), None, Use.WRITE, "effectively-once, what a stream does unless told otherwise, finds out what a replay wrote before; a batch needs `writeId` for it", "at-least-once"),
         Option("writeId", "write_id", TEXT, None, Use.BATCH_WRITE, "names this write: running it again with the same name and the same rows writes nothing twice", "orders-2026-01-01"),
+        Option("writeBatch", "write_batch", whole(0), None, Use.BATCH_WRITE, "the number of this write among those of `writeId`: in `foreachBatch`, the number of the batch", "17"),
         Option("groupId", "group", GROUP, "spark-rocketmq-sink", Use.WRITE, "the producer group", "etl"),
         Option("reservedProperties", "reserved_properties", choice("fail", "drop"), "fail", Use.WRITE, "properties whose names are RocketMQ's own, as in rows that were read from a topic: fail, or drop them", "drop"),
         Option("sendBatchBytes", "batch_bytes", whole(KIB, 4 * MIB), 512 * KIB, Use.WRITE, "messages of one topic are sent together up to this size", "1048576"),
@@ -52,6 +53,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None
     guarantee: str
     write_id: str | None = None
+    write_batch: int | None = None
     group: str
     reserved_properties: str
     batch_bytes: int
@@ -77,6 +79,8 @@ def parse_write_options(given: Mapping[str, str], *, streaming: bool, environ: M
 def _guarantee(values: dict[str, Any], *, streaming: bool) -> str:
     chosen: str | None = values["guarantee"]
     named = streaming or values["write_id"] is not None
+    if values.get("write_batch") is not None and not named:
+        raise InvalidSetting("writeBatch needs the option writeId: a number of which writes?")
     if chosen is None:
         return "effectively-once" if named else "at-least-once"
     if chosen == "effectively-once" and not named:

@@ -57,7 +57,12 @@ class TopicWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_rows(iterator, self._options, self._options.write_id or "", 0)
+        return write_rows(iterator, self._options, self._options.write_id or "", self._options.write_batch or 0)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Writes that are numbered look only behind the one before; a single one is not followed by another."""
+        if self._options.write_batch is not None:
+            note_end(self._options, messages, self._options.write_batch)
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -74,15 +79,19 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return write_rows(iterator, self._options, query_id, int(batch_id))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        options = self._options
-        told = [message for message in messages if isinstance(message, RowsWritten)]
-        if not options.is_effectively_once or not told:
-            return
-        topics = {topic for message in told for topic in message.topics}
-        if options.topic is not None:
-            topics.add(options.topic)
-        with ExitStack() as lease:
-            SinkProgress(options, told[0].query_id, _metadata(options, lease)).finish(topics, batchId)
+        note_end(self._options, messages, batchId)
+
+
+def note_end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+    """All tasks have written: the next batch need not look before this place."""
+    told = [message for message in messages if isinstance(message, RowsWritten)]
+    if not options.is_effectively_once or not told:
+        return
+    topics = {topic for message in told for topic in message.topics}
+    if options.topic is not None:
+        topics.add(options.topic)
+    with ExitStack() as lease:
+        SinkProgress(options, told[0].query_id, _metadata(options, lease)).finish(topics, batch_id)
 
 
 def write_rows(batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int) -> RowsWritten:

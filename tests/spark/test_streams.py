@@ -1,0 +1,195 @@
+"""Streams on a real Spark that are not alone, are stopped, fall behind, or have to show who they are."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pyspark.errors import PySparkException
+from tests.net.certificates import make_authority, make_certificate
+from tests.spark.broker_kit import Broker, delete_old_messages, fill, new_topic, old_broker_settings, options, queue
+from tests.spark.stream_kit import ran, running
+
+from pocketmq import Admin, Credentials, Producer, Server
+from pocketmq.client import client_context
+from pocketmq.net.tls import ServerTlsFiles
+from pocketmq.spark.progress_listener import ProgressListener
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SECRET = "the-secret-of-orders"
+ACCOUNTS = f"""
+[[account]]
+access_key = "orders"
+secret = "{SECRET}"
+topics = {{ "*" = ["Pub", "Sub"] }}
+groups = {{ "*" = ["Sub"] }}
+
+[[account]]
+access_key = "owner"
+secret = "the secret of the owner"
+admin = true
+"""
+
+
+def stream(spark: "SparkSession", given: dict[str, str]) -> "DataFrame":
+    return spark.readStream.format("rocketmq").schema("value binary").options(**given).load()
+
+
+def to_topic(frame: "DataFrame", given: dict[str, str], checkpoint: Path) -> Any:
+    return frame.writeStream.format("rocketmq").options(**given).option("checkpointLocation", str(checkpoint))
+
+
+def values(spark: "SparkSession", given: dict[str, str]) -> Counter[str]:
+    rows = spark.read.format("rocketmq").schema("value binary").options(**given).load().collect()
+    return Counter(row[0].decode() for row in rows)
+
+
+def test_two_queries_on_one_topic_know_nothing_of_each_other(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    source, targets = new_topic(broker), [new_topic(broker) for _ in range(2)]
+    sent = [f"{number}" for number in range(20)]
+    fill(broker, source, sent[:10])
+    fill(broker, source, sent[10:], number=1)
+
+    def start(target: str, limit: int) -> "StreamingQuery":
+        given = options(broker, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+        frame = stream(spark, {**given, "groupId": f"of-{target}"})
+        writer = to_topic(frame, options(broker, topic=target), tmp_path / target).trigger(availableNow=True)
+        query: StreamingQuery = writer.start()
+        return query
+
+    with ThreadPoolExecutor() as side_by_side:
+        started = [
+            side_by_side.submit(ran, lambda target=target, limit=limit: start(target, limit))  # type: ignore[misc]
+            for target, limit in zip(targets, (7, 20), strict=True)
+        ]
+        for query in started:
+            query.result()
+
+    for target in targets:
+        assert values(spark, options(broker, subscribe=target)) == Counter(sent)
+        with Admin(broker.name_server) as admin:
+            assert admin.offsets.lag(f"of-{target}", source).messages == 0
+
+
+@pytest.mark.parametrize(
+    ("interval", "listens"),
+    [
+        pytest.param("0 seconds", False, id="Spark asks all the time"),
+        pytest.param("1 hour", True, id="Spark will not ask again for long, so somebody listens"),
+    ],
+)
+def test_after_a_clean_stop_the_group_stands_where_the_last_batch_ended(
+    spark: "SparkSession", broker: Broker, tmp_path: Path, interval: str, listens: bool
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b"])
+    group = f"stopped-{topic}"
+    given = options(broker, subscribe=topic, startingOffsets="earliest", groupId=group)
+    listener = ProgressListener(options(broker, groupId=group))
+    if listens:
+        spark.streams.addListener(listener)
+
+    writer = stream(spark, given).writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = running(writer.trigger(processingTime=interval).start, lambda query: query.lastProgress is not None)
+    query.stop()
+
+    with Admin(broker.name_server) as admin:
+        running(lambda: query, lambda _: admin.offsets.committed(group, topic)[queue(broker, topic, 0)] == 2)
+    if listens:
+        spark.streams.removeListener(listener)
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[Broker]:
+    """A broker that keeps messages as short as can be."""
+    with Server(flush="sync", settings=old_broker_settings()) as server:
+        yield Broker.of(server)
+
+
+def test_a_query_that_retention_overtakes_is_warned_and_stops_with_the_range_or_skips_it(
+    spark: "SparkSession", forgetful: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic(forgetful, queues=1)
+    fill(forgetful, topic, ["x" * 3000] * 100)
+    given = options(
+        forgetful, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=5, retentionWarning="1ms"
+    )
+
+    def run(**trigger: Any) -> "StreamingQuery":
+        frame = stream(spark, given)
+        return frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(**trigger).start()
+
+    def is_in_danger(query: "StreamingQuery") -> bool:
+        return "endangered" in str(query.lastProgress and query.lastProgress["sources"])
+
+    query = running(lambda: run(processingTime="1 second"), is_in_danger)
+    query.stop()
+    progress = query.lastProgress
+    assert progress is not None
+    read_to = (progress["batchId"] + 1) * 5
+
+    low = delete_old_messages(forgetful, topic)
+    with pytest.raises(PySparkException, match=rf"{topic}@broker-a:0 from {read_to} to {low} \(retention\)"):
+        ran(lambda: run(availableNow=True))
+
+    given["onDataLoss"] = "skip"
+    skipping = ran(lambda: run(availableNow=True))
+    ends = [str(one["sources"][0]["endOffset"]) for one in skipping.recentProgress]
+    assert any("retention" in end for end in ends)
+    assert sum(one["numInputRows"] for one in skipping.recentProgress) == 100 - low
+
+
+def test_keys_tls_and_namespace_reach_the_brokers_and_no_secret_is_to_be_seen(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = make_authority(tmp_path)
+    certificate = make_certificate(tmp_path, authority)
+    (tmp_path / "accounts.toml").write_text(ACCOUNTS, "utf-8")
+    for name, text in (("access", "orders"), ("secret", SECRET)):
+        (tmp_path / name).write_text(text, "utf-8")
+    checkpoint = tmp_path / "checkpoint"
+    tls = ServerTlsFiles(cert=certificate.cert, key=certificate.key, client_ca=authority.cert)
+    context = client_context(authority.cert, cert=certificate.cert, key=certificate.key)
+    owner = Credentials("owner", "the secret of the owner")
+
+    with Server(accounts=tmp_path / "accounts.toml", tls=tls) as server:
+        with Admin(server.name_server, namespace="team-a", credentials=owner, tls=context) as admin:
+            for topic in ("orders", "invoices"):
+                admin.topics.create(topic, queues=2)
+        with Producer(server.name_server, namespace="team-a", credentials=owner, tls=context) as producer:
+            for number in range(5):
+                producer.send("orders", f"{number}".encode())
+        shown = {
+            "rocketmq.namesrv.addr": server.name_server,
+            "rocketmq.namespace": "team-a",
+            "rocketmq.accessKeyFile": str(tmp_path / "access"),
+            "rocketmq.secretKeyFile": str(tmp_path / "secret"),
+            "rocketmq.tls.enable": "true",
+            "rocketmq.tls.caFile": str(authority.cert),
+            "rocketmq.tls.certFile": str(certificate.cert),
+            "rocketmq.tls.keyFile": str(certificate.key),
+            "rocketmqConsumer.idleTimeoutMs": "0",
+        }
+        frame = stream(spark, {**shown, "subscribe": "orders", "startingOffsets": "earliest", "groupId": "etl"})
+        sink = {name: text for name, text in shown.items() if not name.startswith("rocketmqConsumer")}
+        query = ran(to_topic(frame, {**sink, "topic": "invoices"}, checkpoint).trigger(availableNow=True).start)
+
+        assert values(spark, {**shown, "subscribe": "invoices"}) == Counter("01234")
+        query.explain(extended=True)
+        batch = spark.read.format("rocketmq").options(**shown, subscribe="invoices").load()
+        batch.explain(mode="formatted")
+
+    said = capsys.readouterr().out + str(query.lastProgress)
+    kept = "".join(file.read_text("utf-8", "replace") for file in checkpoint.rglob("*") if file.is_file())
+    assert SECRET not in said + kept
+    assert "orders" in kept
