@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -35,6 +35,8 @@ START_S: Final = 240
 STOP_S: Final = 120
 _PORT_STEPS: Final = (0, 8, 10, 11)
 """Ports that a broker and its name server listen on, counted from the first."""
+_given: Final[set[int]] = set()
+"""Ports that somebody asked for: a server that is about to start does not listen yet."""
 
 
 class ApacheRefused(Exception):
@@ -54,6 +56,11 @@ def reason_to_skip() -> str:
     return ""
 
 
+def unable(version: str) -> str:
+    """Why a version cannot be run here; empty when it can, and its jars are there."""
+    return reason_to_skip() or fetch(version)
+
+
 def fetch(version: str) -> str:
     """Get the jars of a version, from Maven Central the first time; why that failed, or nothing."""
     command = [sys.executable, "-c", f"import kit; kit.classpath({version!r})"]
@@ -67,11 +74,14 @@ def fetch(version: str) -> str:
 class ApacheBroker:
     """A running broker; as a context manager, one that is stopped in any case."""
 
-    def __init__(self, version: str, data: Path, settings: Mapping[str, object], say: Say) -> None:
+    def __init__(
+        self, version: str, data: Path, settings: Mapping[str, object], say: Say, *, java_options: Sequence[str] = ()
+    ) -> None:
         self.version = version
         self.data = data
         self._settings = [f"{name}={value}" for name, value in settings.items()]
         self._say = say
+        self._environment = {"JAVA_TOOL_OPTIONS": " ".join(java_options)} if java_options else {}
         self._process: subprocess.Popen[str] | None = None
         self.name_server_port = free_ports()
         self.port = self.name_server_port + 10
@@ -103,6 +113,7 @@ class ApacheBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env={**os.environ, **self._environment},
                 text=True,
             )
         assert self._process.stdout is not None
@@ -152,7 +163,8 @@ class ApacheBroker:
 def free_ports() -> int:
     """A port from which on all that a broker needs are free, below those that the system gives to clients."""
     for first in random.sample(range(21_000, 32_000, 20), k=200):
-        if not any(_listens(first + step) for step in _PORT_STEPS):
+        if first not in _given and not any(_listens(first + step) for step in _PORT_STEPS):
+            _given.add(first)
             return first
     raise ApacheRefused("no free ports between 21000 and 32000")
 

@@ -76,6 +76,8 @@ class Purpose(NamedTuple):
     subjects: str
     lines: str
     version: str = ""
+    passes: bool = False
+    """It is as it should be all the same: as in 5.3, which is what our broker announces, or the recording was of another chance."""
 
     def covers(self, version: str, subject: str, flaw: str) -> bool:
         if self.version not in ("", version):
@@ -83,9 +85,9 @@ class Purpose(NamedTuple):
         return re.search(self.subjects, subject) is not None and re.search(self.lines, flaw) is not None
 
 
-def explained(version: str, subject: str, flaw: str, purposes: Iterable[Purpose]) -> str | None:
+def explained(version: str, subject: str, flaw: str, purposes: Iterable[Purpose]) -> Purpose | None:
     """Why this differs on purpose; None when nothing says so."""
-    return next((one.why for one in purposes if one.covers(version, subject, flaw)), None)
+    return next((one for one in purposes if one.covers(version, subject, flaw)), None)
 
 
 def lines_of(text: str, left_out: Collection[str] = ()) -> Counter[str]:
@@ -129,8 +131,12 @@ def flaws_of(theirs: Printed, ours: Printed, version: str, *, once: bool = False
 def judge(trial: Trial, subject: str, flaws: Sequence[str], purposes: Sequence[Purpose]) -> None:
     """Report the check that is called like its subject: pass, fail, or differs on purpose."""
     reasons = {flaw: explained(trial.version, subject, flaw, purposes) for flaw in flaws}
-    unexplained = [flaw for flaw, why in reasons.items() if why is None]
+    unexplained = [flaw for flaw, purpose in reasons.items() if purpose is None]
+    found = [purpose for purpose in reasons.values() if purpose is not None]
+    why = "; ".join(dict.fromkeys(purpose.why for purpose in found))
     if unexplained or not flaws:
         trial.expect(subject, unexplained)
+    elif all(purpose.passes for purpose in found):
+        trial.expect(subject, [], measured=why)
     else:
-        trial.differ(subject, "; ".join(dict.fromkeys(why for why in reasons.values() if why)))
+        trial.differ(subject, why)

@@ -51,10 +51,16 @@ class OurServer:
 
     @classmethod
     def broker(
-        cls, say: Say, folder: Path, name: str, name_server: str, settings: Mapping[str, object] | None = None
+        cls,
+        say: Say,
+        folder: Path,
+        name: str,
+        name_server: str,
+        settings: Mapping[str, object] | None = None,
+        options: Sequence[str] = (),
     ) -> Self:
         port = apache.free_ports() + 10
-        arguments = ("broker", "--port", str(port), "--name", name, "--namesrv", name_server)
+        arguments = ("broker", "--port", str(port), "--name", name, "--namesrv", name_server, *options)
         return cls(say, folder, *arguments, settings=settings)
 
     @classmethod

@@ -8,7 +8,6 @@ A trial that breaks off fails the check it was at, and skips those behind it. A 
 """
 
 import re
-import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
@@ -28,6 +27,9 @@ MAX_FLAWS: Final = 3
 
 MAX_FLAW_LETTERS: Final = 240
 """Of each."""
+
+LAST_HEADING: Final = "What differs, and why"
+"""Not a table: what a person says about all of them."""
 
 _STYLES: Final = {"pass": "green", "fail": "bold red", "differs": "cyan", "skipped": "yellow"}
 
@@ -74,13 +76,14 @@ class Trial:
     def say(self, text: str) -> None:
         self._say(f"{self.version} {self._scenario.name}: {text}")
 
-    def expect(self, check: str, flaws: Iterable[str]) -> None:
-        """The check holds if there are no flaws."""
+    def expect(self, check: str, flaws: Iterable[str], *, measured: str = "") -> None:
+        """The check holds if there are no flaws. What was measured is told with it."""
         assert check in self._scenario.checks, f"{check!r} is not a check of {self._scenario.name!r}"
         found = list(flaws)
         more = f" (and {len(found) - MAX_FLAWS} more)" if len(found) > MAX_FLAWS else ""
         verdict = Verdict.FAIL if found else Verdict.PASS
-        self._note(check, verdict, "; ".join(map(_shortened, found[:MAX_FLAWS])) + more)
+        told = [*map(_shortened, found[:MAX_FLAWS]), *filter(None, [measured])]
+        self._note(check, verdict, "; ".join(told) + more)
         for flaw in found[MAX_FLAWS : 4 * MAX_FLAWS]:
             self.say(f"  {flaw}")
 
@@ -119,20 +122,6 @@ def _shortened(flaw: str) -> str:
 
 def skipped(scenario: Scenario, version: str, why: str) -> list[Outcome]:
     return [Outcome(scenario.name, check, version, Verdict.SKIPPED, why) for check in scenario.checks]
-
-
-class Timeline:
-    """Lines with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    def say(self, text: str) -> None:
-        print(f"[{self.seconds:6.1f} s] {text}", flush=True)
 
 
 class Grid(msgspec.Struct):
@@ -185,12 +174,14 @@ def show(grid: Grid, title: str) -> None:
 
 
 def write_section(page: Path, heading: str, text: str) -> None:
-    """Replace a section of a page, or put it at its end; the rest of the page stays as it is."""
+    """Replace a section of a page, or put it at its end, before the last words; the rest of the page stays as it is."""
     section = f"## {heading}\n\n{text.strip()}\n"
     old = page.read_text("utf-8")
     pattern = re.compile(rf"^## {re.escape(heading)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
     if pattern.search(old):
         new = pattern.sub(lambda found: section + ("\n" if found.end() < len(old) else ""), old)
+    elif (at := old.find(f"## {LAST_HEADING}\n")) >= 0:
+        new = f"{old[:at]}{section}\n{old[at:]}"
     else:
         new = f"{old.rstrip()}\n\n{section}"
     page.write_text(new, "utf-8")

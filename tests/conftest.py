@@ -1,7 +1,10 @@
-"""What all tests share: how Hypothesis runs."""
+"""What all tests share: how Hypothesis runs, and one Spark session for the connector, the pipelines and the demo."""
 
 from hypothesis import settings
 
+pytest_plugins = ("tests.spark_fixtures", "tests.twins")
+
 # A busy machine makes any single example slow now and then; that says nothing about the code.
 settings.register_profile("pocketmq", deadline=None, print_blob=True)
+settings.register_profile("thorough", parent=settings.get_profile("pocketmq"), max_examples=500)
 settings.load_profile("pocketmq")

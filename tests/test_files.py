@@ -17,6 +17,8 @@ from pocketmq.files import (
     DiskUsage,
     File,
     Files,
+    diverted_errors,
+    make_executable,
     temporary_folder,
     walk,
     write_atomically,
@@ -412,3 +414,27 @@ def test_a_temporary_folder_is_private_and_goes_with_everything_in_it() -> None:
     assert mode & 0o077 == 0
     assert folder.name.startswith("pocketmq-")
     assert not folder.exists()
+
+
+def test_what_is_said_on_the_error_stream_goes_to_a_file_for_a_while(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    with diverted_errors(log) as errors:
+        os.write(2, b"of this process\n")
+        subprocess.run(["/bin/sh", "-c", "echo of a child >&2"], check=True)
+        errors.write("as before\n")
+    os.write(2, b"afterwards\n")
+
+    assert log.read_text() == "of this process\nof a child\n"
+    assert capfd.readouterr().err == "as before\nafterwards\n"
+
+
+def test_a_file_becomes_a_program_for_whoever_may_read_it(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"#!/bin/sh\n")
+    program.chmod(0o640)
+
+    make_executable(program)
+
+    assert program.stat().st_mode & 0o777 == 0o750

@@ -1,6 +1,7 @@
 """The package as somebody gets it: what it needs, what it weighs, what is in it."""
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import zipfile
 from importlib import resources
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 import pocketmq
+from pocketmq import compiled
 
 ROOT = Path(__file__).parents[1]
 MAX_IMPORT_S = 0.150
@@ -112,19 +115,35 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert resources.files("pocketmq").joinpath("py.typed").is_file()
 
 
-def test_a_wheel_holds_the_package_its_types_its_licence_and_nothing_else(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
-
-    [wheel] = tmp_path.glob("*.whl")
+def wheel_of(folder: Path, *, pure: bool) -> tuple[str, set[str]]:
+    """The name of a wheel that is built now, and the names of the files in it."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    surroundings = os.environ | {"POCKETMQ_PURE": "1" if pure else "0"}
+    subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, check=True, timeout=300)
+    [wheel] = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
+        return wheel.name, set(archive.namelist())
 
-    assert wheel.name == f"pocketmq-{pocketmq.__version__}-py3-none-any.whl"
-    assert {"pocketmq/__init__.py", "pocketmq/py.typed", "pocketmq/model/message.py"} <= set(names)
-    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+def test_a_wheel_holds_the_package_its_types_its_licence_and_nothing_else(tmp_path: Path) -> None:
+    name, held = wheel_of(tmp_path, pure=True)
+
+    assert name == f"pocketmq-{pocketmq.__version__}-py3-none-any.whl"
+    assert {"pocketmq/__init__.py", "pocketmq/py.typed", "pocketmq/model/message.py"} <= held
+    assert any(one.endswith("licenses/LICENSE") for one in held)
     top = {"pocketmq", "pyspark_rocketmq", f"pocketmq-{pocketmq.__version__}.dist-info"}
-    assert {name.partition("/")[0] for name in names} == top
+    assert {one.partition("/")[0] for one in held} == top
+    assert [one for one in held if one.endswith((".c", ".h", ".so"))] == []
+
+
+def test_with_a_compiler_a_wheel_also_holds_the_compiled_twin_and_is_for_this_kind_of_machine(tmp_path: Path) -> None:
+    if compiled.built is None:
+        pytest.skip("there is no C compiler here, or POCKETMQ_PURE was set when this was installed")
+
+    name, held = wheel_of(tmp_path, pure=False)
+
+    assert re.fullmatch(rf"pocketmq-{re.escape(pocketmq.__version__)}-cp311-abi3-\w+\.whl", name)
+    assert [one for one in held if one.endswith((".c", ".h", ".so"))] == ["pocketmq/compiled/_turn.abi3.so"]
 
 
 def test_constraints_are_plain_pins() -> None:

@@ -12,7 +12,7 @@ from pocketmq.files import DiskFiles
 from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.protocol.record import encode_record
 from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.message_store import Arrival
+from pocketmq.store.entered import Arrival
 from pocketmq.store.open_files import OpenFiles
 from pocketmq.testing import virtual_loop
 

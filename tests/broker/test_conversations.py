@@ -19,6 +19,8 @@ from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.testing import run
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 MODES = ("json", "binary", "mixed")
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 QUERY_OFFSET = RequestCode.QUERY_CONSUMER_OFFSET

@@ -24,7 +24,9 @@ def test_a_setting_that_cannot_be_is_refused_with_its_name(wrong: dict[str, Any]
         BrokerSettings(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"cluster": "a b"}, {"broker_name": ""}, {"broker_name": "../up"}])
+@pytest.mark.parametrize(
+    "wrong", [{"cluster": "a b"}, {"broker_name": ""}, {"broker_name": "../up"}, {"broker_name": "@a"}]
+)
 def test_cluster_and_broker_are_names_that_topics_may_have(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidName):
         BrokerSettings(**wrong)

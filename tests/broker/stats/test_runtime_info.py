@@ -8,7 +8,7 @@ from tests.golden import captured, needs_golden
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore, numbered
 
-from pocketmq.broker.flow import Kind, LogGate, Waiting, WaitingRequests
+from pocketmq.broker.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.stats.runtime_info import RuntimeInfo, delay_info, flow_info, readable_bytes
@@ -173,6 +173,21 @@ def test_flow_control_tells_who_waits_and_how_long() -> None:
     assert table["sendThreadPoolQueueCapacity"] == "10000"
     assert table["pullThreadPoolQueueSize"] == "0"
     assert table["pageCacheLockTimeMills"] == "500"
+
+
+def test_flow_control_tells_how_many_it_refused_and_why() -> None:
+    settings = FlowSettings()
+    waiting = WaitingRequests(settings)
+    waiting.refusal(Kind.SEND, Cause.TIMEOUT, "it waited")
+    waiting.refusal(Kind.SEND, Cause.TIMEOUT, "it waited")
+    waiting.refusal(Kind.PULL, Cause.LOG_BUSY, "the disk")
+
+    table = flow_info(waiting, LogGate(settings), settings, 10.5)
+
+    assert {name: told for name, told in table.items() if name.startswith("refused")} == {
+        "refusedSendTimeout": "2",
+        "refusedPullLogBusy": "1",
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,26 @@
+"""Clients on pages."""
+
+from pocketmq.client.administration.groups import Member
+from pocketmq.codes import VERSION
+from pocketmq.console.pages.clients import connected, version_name
+from pocketmq.console.snapshot import Snapshot
+from pocketmq.protocol.bodies.connections import ProducerInfo
+
+
+def test_consumers_come_first_and_each_group_has_its_own_row() -> None:
+    member = Member(client_id="c1", address="10.0.0.1:5", language="JAVA", version=int(VERSION), brokers=("a",))
+    producer = ProducerInfo("p1", "/10.0.0.2:6", "PYTHON", int(VERSION))
+    snapshot = Snapshot(members={"g2": (member,), "g1": (member,)}, producers={"web": [producer]})
+
+    rows = [(one.kind, one.group, one.client_id, one.address) for one in connected(snapshot)]
+
+    assert rows == [
+        ("consumer", "g1", "c1", "10.0.0.1:5"),
+        ("consumer", "g2", "c1", "10.0.0.1:5"),
+        ("producer", "web", "p1", "10.0.0.2:6"),
+    ]
+
+
+def test_a_version_that_nobody_knows_stays_a_number() -> None:
+    assert version_name(int(VERSION)).count(".") == 2
+    assert version_name(99_999) == "99999"

@@ -1,0 +1,43 @@
+"""Groups on pages: lag in messages and time, resets with a preview, deleting."""
+
+from tests.console.visitor import Visitor, text_of
+
+
+def test_a_group_shows_lag_in_messages_and_time(console: Visitor) -> None:
+    page = text_of(console.get("/groups/billing"))
+
+    assert "Behind 32 messages" in page
+    assert "the oldest it has not read" in page
+    assert "Nobody is in the group now" in page
+
+
+def test_the_list_shows_lag_and_dead_letters(console: Visitor) -> None:
+    page = console.wait_for("/groups?q=payments", "payments-worker")
+
+    assert "10" in page
+
+
+def test_a_reset_shows_what_would_happen_and_does_it_when_told(console: Visitor) -> None:
+    preview = text_of(console.get("/groups/search-index/reset?topic=orders&to=latest"))
+    assert "0 messages would come again, 92 messages would be skipped. Nothing is changed yet." in preview
+    assert "Behind 92 messages" in text_of(console.get("/groups/search-index"))
+
+    page = console.done("/groups/search-index/reset", {"topic": "orders", "to": "latest"})
+
+    assert "92 messages are skipped" in page
+    console.wait_for("/groups/search-index", "Behind 0 messages")
+
+
+def test_a_reset_that_makes_no_sense_is_told(console: Visitor) -> None:
+    page = text_of(console.get("/groups/billing/reset?topic=orders&to=time&time=soon"))
+    assert "'soon' is no moment" in page
+
+    answer = console.post("/groups/billing/reset", {"topic": "nowhere", "to": "earliest"})
+    assert answer.status_code in (400, 404)
+
+
+def test_a_group_is_created_and_deleted(console: Visitor) -> None:
+    assert "Group short-lived was created." in console.done("/groups", {"name": "short-lived"})
+
+    assert "write its name" in text_of(console.post("/groups/short-lived/delete", {"confirm": ""}).text)
+    assert "was deleted" in console.done("/groups/short-lived/delete", {"confirm": "short-lived"})

@@ -1,0 +1,103 @@
+"""Logging in and out, and what somebody may do who did."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from httpx2 import Response
+from tests.console.conftest import PASSWORD
+from tests.console.visitor import Visitor, visitor
+
+from pocketmq.console.login import safe_goal
+from pocketmq.console.settings import ConsoleSettings
+from pocketmq.errors import InvalidSetting
+
+
+@pytest.fixture
+def guarded(name_server: str, users: Path) -> Iterator[Visitor]:
+    """A console with a login, and nobody logged in."""
+    with visitor(ConsoleSettings(users=users, max_login_failures=3), name_server) as made:
+        yield made
+
+
+def log_in(console: Visitor, name: str, password: str = PASSWORD, goal: str = "/") -> Response:
+    form = {"name": name, "password": password, "next": goal}
+    return console.client.post("/login", data=form, follow_redirects=False)
+
+
+def test_who_is_not_logged_in_sees_nothing(guarded: Visitor) -> None:
+    for path in ("/", "/topics", "/groups/billing"):
+        answer = guarded.client.get(path, follow_redirects=False)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/login?next=")
+    assert guarded.client.get("/live?at=/").status_code == 401
+    assert guarded.client.get("/topics/orders/messages/x/body").status_code == 401
+
+
+def test_a_login_leads_to_the_page_that_was_wanted(guarded: Visitor) -> None:
+    answer = log_in(guarded, "ada", goal="/topics/orders?x=1")
+
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/topics/orders?x=1"
+    assert "Log out ada" in guarded.get("/")
+
+
+def test_the_cookie_is_kept_from_scripts_and_other_sites(guarded: Visitor) -> None:
+    cookie = log_in(guarded, "ada").headers["set-cookie"]
+
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+
+
+@pytest.mark.parametrize(("name", "password"), [("ada", "wrong"), ("nobody", PASSWORD), ("", "")])
+def test_a_wrong_name_or_password_is_told_alike(guarded: Visitor, name: str, password: str) -> None:
+    answer = log_in(guarded, name, password)
+
+    assert answer.status_code == 403
+    assert "No user has this name and password." in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_guessing_is_stopped(guarded: Visitor) -> None:
+    for _ in range(3):
+        log_in(guarded, "ada", "wrong")
+
+    assert log_in(guarded, "ada").status_code == 429
+
+
+def test_who_leaves_is_out(guarded: Visitor) -> None:
+    log_in(guarded, "ada")
+
+    guarded.client.post("/logout", data={"token": guarded.token("/topics")}, follow_redirects=False)
+
+    assert guarded.client.get("/", follow_redirects=False).status_code == 303
+
+
+def test_a_viewer_looks_and_changes_nothing(guarded: Visitor) -> None:
+    log_in(guarded, "tim")
+
+    assert "Create a topic" not in guarded.get("/topics")
+    answer = guarded.post("/topics", {"name": "by-tim"}, page="/")
+    assert answer.status_code == 403
+
+
+def test_in_a_read_only_console_nobody_changes_anything(name_server: str) -> None:
+    with visitor(ConsoleSettings(read_only=True), name_server) as console:
+        page = console.get("/topics")
+        assert "read-only" in page
+        assert '<form method="post"' not in page
+        token = console.client.get("/")  # the session is there; nobody gets a token from a page without forms
+        assert token.status_code == 200
+        assert console.client.post("/topics", data={"name": "never"}).status_code == 403
+
+
+def test_a_login_leads_nowhere_else() -> None:
+    assert safe_goal("//evil.example/") == "/"
+    assert safe_goal("https://evil.example/") == "/"
+    assert safe_goal("/\\evil.example") == "/"
+    assert safe_goal("/topics?q=a") == "/topics?q=a"
+
+
+def test_it_does_not_start_where_others_reach_it_without_a_login() -> None:
+    with pytest.raises(InvalidSetting, match="there is no login"):
+        ConsoleSettings(host="0.0.0.0")

@@ -1,0 +1,66 @@
+"""Sessions, their tokens, and logins that fail."""
+
+from pocketmq.console.sessions import LoginFailures, Sessions
+from pocketmq.console.users_file import Role
+from pocketmq.testing import FakeClock
+
+
+def test_a_session_ends_by_itself() -> None:
+    clock = FakeClock()
+    sessions = Sessions(clock, session_s=60, max_sessions=10)
+    session = sessions.begin("ada", Role.OPERATOR)
+
+    assert sessions.find(session.session_id) == session
+    clock.advance_ms(61_000)
+    assert sessions.find(session.session_id) is None
+    assert len(sessions) == 0
+
+
+def test_the_oldest_goes_when_there_are_too_many() -> None:
+    sessions = Sessions(FakeClock(), session_s=60, max_sessions=2)
+
+    first, second, third = (sessions.begin(None, Role.OPERATOR) for _ in range(3))
+
+    assert sessions.find(first.session_id) is None
+    assert sessions.find(second.session_id) is not None
+    assert sessions.find(third.session_id) is not None
+
+
+def test_a_token_is_of_one_session_only() -> None:
+    sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
+    mine, yours = sessions.begin("ada", Role.OPERATOR), sessions.begin("tim", Role.VIEWER)
+
+    assert sessions.is_token(mine, sessions.token(mine))
+    assert not sessions.is_token(mine, sessions.token(yours))
+    assert not sessions.is_token(mine, "")
+    assert not sessions.is_token(mine, "ä")
+
+
+def test_nobody_is_found_without_a_cookie() -> None:
+    sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
+
+    assert sessions.find(None) is None
+    assert sessions.find("guess") is None
+
+
+def test_a_note_is_told_once() -> None:
+    sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
+    session = sessions.begin(None, Role.OPERATOR)
+
+    sessions.leave_note(session, "done")
+
+    assert sessions.take_note(session) == "done"
+    assert sessions.take_note(session) == ""
+
+
+def test_who_fails_too_often_waits_a_minute() -> None:
+    clock = FakeClock()
+    failures = LoginFailures(clock, max_failures=2)
+
+    failures.note("10.0.0.1")
+    assert failures.may_try("10.0.0.1")
+    failures.note("10.0.0.1")
+    assert not failures.may_try("10.0.0.1")
+    assert failures.may_try("10.0.0.2")
+    clock.advance_ms(61_000)
+    assert failures.may_try("10.0.0.1")

@@ -1,0 +1,151 @@
+"""The collector: one for all, quiet when nobody looks, and honest when nobody answers. Time is virtual here."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from pocketmq.client.administration.cluster import BrokerState
+from pocketmq.client.administration.lag import GroupLag, QueueLag
+from pocketmq.client.administration.reach import BrokerPlace
+from pocketmq.console.settings import ConsoleSettings
+from pocketmq.console.snapshot import Collector, Snapshot
+from pocketmq.errors import NetworkError
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.address import Address
+from pocketmq.testing import FakeClock
+from pocketmq.testing import run as run_virtual
+
+
+class ToldAdmin:
+    """Answers at once, or takes its time, or fails; counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.takes_s: dict[str, float] = {}
+        self.fails = False
+        self.refused = 0
+
+    @property
+    def cluster(self) -> "ToldAdmin":
+        return self
+
+    topics = groups = offsets = dead_letters = cluster
+
+    async def _asked(self, what: str) -> None:
+        self.asked[what] += 1
+        await asyncio.sleep(self.takes_s.get(what, 0))
+        if self.fails:
+            raise NetworkError("nobody is there")
+
+    async def describe(self) -> list[BrokerState]:
+        await self._asked("brokers")
+        place = BrokerPlace("broker-a", "c", 0, Address("127.0.0.1", 1))
+        return [BrokerState(place=place, put_per_s=5.0, disk_used=0.5, runtime={"refusedNoRight": str(self.refused)})]
+
+    async def configs(self) -> dict[str, Any]:
+        await self._asked("configs")
+        return {"orders": {}}
+
+    async def all_lags(self) -> list[GroupLag]:
+        await self._asked("lags")
+        queue = QueueLag(queue=MessageQueue("orders", "broker-a", 0), committed=1, messages=4)
+        return [GroupLag(group="billing", at_ms=0, queues=(queue,))]
+
+    async def lag(self, group: str) -> GroupLag:
+        await self._asked("lag")
+        return GroupLag(group=group, at_ms=0, queues=())
+
+    async def counts(self) -> dict[str, int]:
+        await self._asked("letters")
+        return {"billing": 3}
+
+    async def members(self, group: str) -> list[Any]:
+        await self._asked("members")
+        return []
+
+    async def all_producers(self) -> dict[str, Any]:
+        return {}
+
+
+def collected(admin: ToldAdmin, seconds: float, *, watched: int = 0) -> Collector:
+    """What a collector knows after so long."""
+
+    async def story() -> Collector:
+        clock = FakeClock(asyncio.get_running_loop())
+        made: Any = admin
+        async with Collector(made, clock, ConsoleSettings()) as collector:
+            collector.watched = watched
+            await asyncio.sleep(seconds)
+        return collector
+
+    return run_virtual(story())
+
+
+def test_while_nobody_watches_little_is_asked_and_the_charts_go_on() -> None:
+    admin = ToldAdmin()
+
+    collector = collected(admin, 601)
+
+    assert 35 <= admin.asked["brokers"] <= 45
+    assert admin.asked["letters"] == 1
+    assert len(collector.ring) == admin.asked["brokers"]
+
+
+def test_while_somebody_watches_it_asks_often_however_many_watch() -> None:
+    one, ten = ToldAdmin(), ToldAdmin()
+
+    collected(one, 600, watched=1)
+    collected(ten, 600, watched=10)
+
+    assert one.asked == ten.asked
+    assert 290 <= one.asked["brokers"] <= 310
+
+
+def test_a_question_that_takes_long_is_asked_seldom() -> None:
+    admin = ToldAdmin()
+    admin.takes_s["letters"] = 2.0
+
+    collected(admin, 600, watched=1)
+
+    assert admin.asked["letters"] <= 600 / 80 + 1
+
+
+def test_what_is_known_stays_when_nobody_answers_and_the_problem_is_told() -> None:
+    admin = ToldAdmin()
+
+    async def story() -> Collector:
+        made: Any = admin
+        async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
+            await asyncio.sleep(20)
+            admin.fails = True
+            await asyncio.sleep(20)
+        return collector
+
+    collector = run_virtual(story())
+
+    assert collector.snapshot.problem == "NetworkError: nobody is there"
+    assert collector.snapshot.letters == {"billing": 3}
+    assert collector.ring.samples()[-1].put_per_s is None, "a gap, and not 0"
+
+
+def test_refusals_are_counted_by_cause_and_a_second() -> None:
+    admin = ToldAdmin()
+
+    async def story() -> Collector:
+        made: Any = admin
+        async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
+            collector.watched = 1
+            await asyncio.sleep(1)
+            admin.refused = 10
+            await asyncio.sleep(2)
+        return collector
+
+    collector = run_virtual(story())
+
+    assert collector.snapshot.refusals == {"NoRight": 10}
+    assert collector.ring.samples()[-1].refused_per_s == 5
+
+
+def test_before_anything_is_known_lag_is_unknown() -> None:
+    assert Snapshot().lag_messages is None
+    assert collected(ToldAdmin(), 1).snapshot.lag_messages == 4

@@ -1,0 +1,71 @@
+"""The file of users: hashes only, and a wrong line is named."""
+
+from pathlib import Path
+
+import pytest
+
+from pocketmq.console.users_file import Role, hashed, matches, new_user, parse_users, read_users, write_users
+from pocketmq.errors import InvalidSetting
+from pocketmq.files import DiskFiles
+
+GOOD = "scrypt$2$1$1$00$" + "ab" * 32
+
+
+def test_a_password_matches_its_hash_and_no_other_does() -> None:
+    secret = hashed("correct horse")
+
+    assert "correct" not in secret
+    assert matches(secret, "correct horse")
+    assert not matches(secret, "correct horsf")
+    assert secret != hashed("correct horse"), "each has salt of its own"
+
+
+def test_users_are_written_for_their_owner_only_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    ada = new_user("ada", Role.OPERATOR, "correct horse")
+
+    write_users(DiskFiles(), path, [ada])
+
+    assert read_users(DiskFiles(), path) == {"ada": ada}
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ada",
+        f"ada:king:{GOOD}",
+        f"a b:viewer:{GOOD}",
+        "ada:viewer:plain",
+        "ada:viewer:scrypt$3$1$1$00$" + "ab" * 32,
+        "ada:viewer:scrypt$x$1$1$00$" + "ab" * 32,
+        "ada:viewer:scrypt$1073741824$8$1$00$" + "ab" * 32,
+        "ada:viewer:scrypt$2$1$1$00$abcd",
+        f"ada:viewer:{GOOD}\nada:viewer:{GOOD}",
+    ],
+)
+def test_a_line_that_is_wrong_is_refused(line: str) -> None:
+    with pytest.raises(InvalidSetting):
+        parse_users(line, "users")
+
+
+def test_comments_and_empty_lines_mean_nothing() -> None:
+    assert list(parse_users(f"# hello\n\nada:viewer:{GOOD}\n", "users")) == ["ada"]
+
+
+def test_a_file_that_lets_nobody_in_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    with pytest.raises(InvalidSetting, match="cannot be read"):
+        read_users(DiskFiles(), path)
+    path.write_text("# nobody\n")
+    with pytest.raises(InvalidSetting, match="names no user"):
+        read_users(DiskFiles(), path)
+
+
+def test_a_short_password_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="8 characters"):
+        hashed("short")
+
+
+def test_a_user_never_shows_its_hash() -> None:
+    assert "scrypt" not in repr(new_user("ada", Role.VIEWER, "correct horse"))
