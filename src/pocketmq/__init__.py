@@ -7,6 +7,8 @@ from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
+    from pocketmq import doctor as doctor
+    from pocketmq import pipelines as pipelines
     from pocketmq.client import (
         AckIndex,
         Admin,
@@ -39,6 +41,14 @@ else:
             from pocketmq.embedded.server import Server
 
             return Server
+        if name == "doctor":
+            import pocketmq.doctor as doctor
+
+            return doctor
+        if name == "pipelines":
+            import pocketmq.pipelines as pipelines
+
+            return pipelines
         if name in __all__:
             from pocketmq import client
 

@@ -94,6 +94,10 @@ class ProgramFailed(PocketMQError):
     """A program that this one started did not become ready, or ended by itself; what it said stands above."""
 
 
+class PipelineFailed(PocketMQError):
+    """A query of Spark ended by an error; the text is its sentence, the cause is Spark's own error."""
+
+
 class TurnUnderWay(WrongState):
     """What was asked for needs a turn of the store by itself: end the one under way, then ask again."""
 

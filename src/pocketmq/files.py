@@ -17,11 +17,15 @@ import fcntl
 import mmap
 import os
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, TextIO
+
+STDERR = 2
+"""The number of the error stream."""
 
 
 class DiskUsage(NamedTuple):
@@ -258,6 +262,17 @@ def write_atomically(files: Files, path: Path, data: bytes) -> None:
     files.sync_dir(path.parent)
 
 
+def keep_private(path: Path) -> None:
+    """Let nobody but its owner read a file, or write it."""
+    path.chmod(0o600)
+
+
+def make_executable(path: Path) -> None:
+    """Let whoever may read a file run it, too."""
+    mode = path.stat().st_mode
+    path.chmod(mode | (mode & 0o444) >> 2)
+
+
 def home_folder() -> Path:
     """The home folder of the user; RuntimeError when there is none to be found."""
     return Path.home()
@@ -305,3 +320,22 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     """A new folder that nobody else can read; at the end it is removed with everything in it."""
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         yield Path(folder)
+
+
+@contextmanager
+def diverted_errors(path: Path) -> Iterator[TextIO]:
+    """What this process and those that it starts say on the error stream goes to the end of `path`.
+
+    What is yielded is the stream as it was, for those who still have something to say there.
+    """
+    sys.stderr.flush()
+    with os.fdopen(os.dup(STDERR), "w", encoding="utf-8", errors="replace") as before:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        os.dup2(log, STDERR)
+        os.close(log)
+        try:
+            yield before
+        finally:
+            sys.stderr.flush()
+            before.flush()
+            os.dup2(before.fileno(), STDERR)

@@ -9,6 +9,7 @@ requests  turns (the hot ones) · dispatcher (all others, by families of handler
 import logging
 import os
 import random
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -71,7 +72,8 @@ from pocketmq.protocol.bodies.offsets import DelayOffsets
 from pocketmq.protocol.heads import HeartbeatHead, LitePullHead, PullHead, QueryOffsetHead, UpdateOffsetHead
 from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.replies import HEARD, HEARD_UNCHANGED
-from pocketmq.store.message_store import Arrival, MessageStore
+from pocketmq.store.entered import Arrival
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.recovery import RecoveryReport
 from pocketmq.store.tables import Tables
 from pocketmq.store.worker import Post
@@ -155,7 +157,7 @@ class BrokerParts:
         self.registration.announce()
         self.snapshots.save_soon()
 
-    def _arrived(self, arrivals: list[Arrival]) -> None:
+    def _arrived(self, arrivals: Iterator[Arrival]) -> None:
         self.arrivals.notify(arrivals)
 
     def _topic_deleted(self, topic: str) -> None:

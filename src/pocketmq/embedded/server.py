@@ -23,6 +23,7 @@ from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.files import DiskFiles, temporary_folder
+from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.own_host import reachable
@@ -54,6 +55,8 @@ class Server:
 
     Port 0 is any free one. Topics are created by sending to them. Any number of servers may run at once; each is used once.
 
+    With `metrics_port`, the numbers of both are at `http://HOST:PORT/metrics` for Prometheus; `metrics_address` is where.
+
     `accounts` is a file: both take signed requests only, and the broker registers as the first account in it that may. With
     `tls`, both listen with this certificate.
     """
@@ -69,6 +72,7 @@ class Server:
         settings: Mapping[str, str | int | bool] | None = None,
         accounts: str | os.PathLike[str] | None = None,
         tls: ServerTlsFiles | None = None,
+        metrics_port: int | None = None,
         open_to_the_network_without_authentication: bool = False,
     ) -> None:
         self._data = None if data is None else Path(data)
@@ -90,6 +94,9 @@ class Server:
             accounts=accounts,
             tls=tls,
             name_server_tls=name_server_tls(tls),
+            metrics=MetricsSettings()
+            if metrics_port is None
+            else MetricsSettings(enabled=True, host=host, port=metrics_port),
             open_to_the_network_without_authentication=open_to_the_network_without_authentication,
         )
         self._broker_settings = _with_keys(base, settings or {})
@@ -111,6 +118,12 @@ class Server:
         return str(reachable(self._started_broker.address))
 
     @property
+    def metrics_address(self) -> str | None:
+        """`127.0.0.1:5557`; None when no metrics were asked for."""
+        address = self._started_broker.metrics_address
+        return None if address is None else str(reachable(address))
+
+    @property
     def broker_settings(self) -> BrokerSettings:
         """As they were when it started."""
         return self._started_broker.settings
@@ -126,7 +139,8 @@ class Server:
         async with AsyncExitStack() as parts:
             folder = self._data or parts.enter_context(temporary_folder("pocketmq-"))
             name_server = await parts.enter_async_context(NameServer(self._name_server_settings))
-            broker = await parts.enter_async_context(Broker(self._settings_in(folder, name_server)))
+            settings = self._settings_in(folder, name_server)
+            broker = await parts.enter_async_context(Broker(settings, metrics_beside=name_server.metrics.look))
             self._name_server, self._broker = name_server, broker
             self._running = parts.pop_all()
         return self

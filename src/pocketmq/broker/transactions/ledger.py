@@ -79,6 +79,12 @@ class Ledger:
         """Behind the last half message."""
         return self._store.max_offset(HALF_TOPIC, 0)
 
+    @property
+    def open_count(self) -> int:
+        """How many are not decided."""
+        known = min(len(self._closed), self.end - self.start)
+        return self.end - self.start - known + self._closed.count(_OPEN, 0, known)
+
     def is_open(self, offset: int) -> bool:
         index = offset - self.start
         return index >= 0 and offset < self.end and (index >= len(self._closed) or self._closed[index] == _OPEN)

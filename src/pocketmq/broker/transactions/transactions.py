@@ -84,6 +84,11 @@ class Transactions:
         if not self._ledger.is_settled:
             await self._appender.synced()
 
+    @property
+    def open_count(self) -> int:
+        """How many transactions wait for a decision."""
+        return self._ledger.open_count
+
     def undecided(self, limit: int) -> list[Undecided]:
         """The transactions that wait for a decision, oldest first, at most `limit`."""
         found: list[Undecided] = []

@@ -1,0 +1,59 @@
+"""A cluster of a size at which a careless console would hurt: thousands of topics and groups, very many dead letters."""
+
+from typing import Final, NamedTuple
+
+from pocketmq.client.administration.reach import AdminSettings, BrokerPlace, Reach
+from pocketmq.client.instance import Instance
+from pocketmq.client.producer import AsyncProducer
+from pocketmq.model.message import Message
+from pocketmq.model.names import TopicName
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import TopicConfig
+
+TOPIC: Final = "topic-{:05}"
+GROUP: Final = "group-{:04}"
+QUEUES: Final = 4
+BATCH: Final = 200
+DEAD: Final = f"%DLQ%{GROUP.format(0)}"
+
+
+class Size(NamedTuple):
+    topics: int = 5_000
+    groups: int = 1_000
+    letters: int = 100_000
+
+
+async def fill(name_server: str, size: Size) -> None:
+    """Each group reads one topic and is a message behind; all dead letters are the first group's."""
+    settings = AdminSettings(name_servers=name_server, route_timeout_ms=60_000, call_timeout_ms=30_000)
+    instance = Instance.join(settings)
+    try:
+        reach = Reach(instance, settings)
+        place = await reach.master("broker-a")
+        await _make(reach, place, size)
+        await reach.until_routed(TopicName(DEAD), [place.name])
+        async with AsyncProducer(name_server, send_timeout_ms=30_000) as producer:
+            for number in range(size.groups):
+                await producer.send(TOPIC.format(number), b"x" * 100)
+            for at in range(0, size.letters, BATCH):
+                await producer.send_many(
+                    [Message(DEAD, b'{"letter": %d}' % number) for number in range(at, at + BATCH)]
+                )
+    finally:
+        await instance.leave()
+
+
+async def _make(reach: Reach, place: BrokerPlace, size: Size) -> None:
+    """Hundreds at once, as no user could."""
+    topics = [TopicConfig(TOPIC.format(number), QUEUES, QUEUES) for number in range(size.topics)]
+    groups = [SubscriptionGroupConfig(GROUP.format(number)) for number in range(size.groups)]
+    for at in range(0, len(topics), BATCH):
+        await reach.brokers.topics.create_all(place.address, topics[at : at + BATCH])
+    for at in range(0, len(groups), BATCH):
+        await reach.brokers.groups.create_all(place.address, groups[at : at + BATCH])
+    await reach.brokers.topics.create_all(place.address, [TopicConfig(DEAD, 1, 1)])
+    for number in range(size.groups):
+        for queue_id in range(QUEUES):
+            queue = MessageQueue(TOPIC.format(number), place.name, queue_id)
+            await reach.brokers.offsets.commit(GROUP.format(number), queue, 0)

@@ -1,0 +1,42 @@
+"""`python -m pocketmq.console`: the console as a process of its own. Exit codes are those of `pocketmq`."""
+
+import sys
+
+import click
+
+from pocketmq.errors import PocketMQError, UsageError
+
+REFUSED = 3
+USAGE = 64
+INTERRUPTED = 130
+
+try:
+    from pocketmq.console.command import console
+except ModuleNotFoundError as error:
+    what = f"the console needs {error.name}, which is not installed: pip install 'pocketmq[console]'"
+    click.echo(f"pocketmq: {what}", err=True)
+    sys.exit(REFUSED)
+
+
+def main() -> int:
+    try:
+        console.main(prog_name="pocketmq console", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return _told("interrupted", INTERRUPTED)
+    except UsageError as error:
+        return _told(str(error), USAGE)
+    except (PocketMQError, OSError) as error:
+        return _told(str(error), REFUSED)
+    return 0
+
+
+def _told(text: str, code: int) -> int:
+    click.echo(f"pocketmq: {text}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

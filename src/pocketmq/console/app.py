@@ -1,0 +1,104 @@
+"""The application: which path leads to which page, and what lives as long as it does."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from pocketmq.client.admin import AsyncAdmin
+from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.settings import ClientOptions
+from pocketmq.clock import Clock, SystemClock
+from pocketmq.console.answers import Answers
+from pocketmq.console.endpoints import Endpoints
+from pocketmq.console.guard import Guard
+from pocketmq.console.login import Login
+from pocketmq.console.pages import (
+    brokers,
+    clients,
+    doctor,
+    groups,
+    letters,
+    messages,
+    overview,
+    pipelines,
+    topics,
+    waiting,
+)
+from pocketmq.console.rendering import Templates
+from pocketmq.console.replays import Replays
+from pocketmq.console.sessions import LoginFailures, Sessions
+from pocketmq.console.settings import ConsoleSettings
+from pocketmq.console.site import Action, Page, Site
+from pocketmq.console.snapshot import Collector
+from pocketmq.console.users_file import read_users
+from pocketmq.files import DiskFiles
+
+STATIC: Final = Path(__file__).parent / "static"
+ROOMS: Final = (overview, topics, messages, groups, letters, waiting, clients, brokers, pipelines, doctor)
+PAGES: Final[list[Page]] = [page for room in ROOMS for page in room.PAGES]
+ACTIONS: Final[list[Action]] = [
+    *(action for room in (topics, groups, letters, waiting, brokers) for action in room.ACTIONS)
+]
+DOWNLOADS: Final = {**messages.DOWNLOADS, **letters.DOWNLOADS}
+
+
+def make_app(
+    settings: ConsoleSettings, name_servers: str, options: ClientOptions, clock: Clock | None = None
+) -> Starlette:
+    """An ASGI application that asks this cluster; it begins to when it is started."""
+    site = _site(settings, name_servers, options, clock or SystemClock())
+    return Starlette(
+        routes=_routes(site),
+        middleware=[Middleware(Guard, is_loopback=settings.address.is_loopback, allowed_hosts=settings.allowed_hosts)],
+        lifespan=lambda _: _alive(site),
+    )
+
+
+def _site(settings: ConsoleSettings, name_servers: str, options: ClientOptions, clock: Clock) -> Site:
+    admin = AsyncAdmin(name_servers, **options)
+    return Site(
+        settings=settings,
+        clock=clock,
+        admin=admin,
+        producer=AsyncProducer(name_servers, **options),
+        collector=Collector(admin, clock, settings),
+        answers=Answers(clock, settings.answer_s, settings.page_timeout_s),
+        templates=Templates(),
+        sessions=Sessions(clock, settings.session_s, settings.max_sessions),
+        failures=LoginFailures(clock, settings.max_login_failures),
+        users={} if settings.users is None else read_users(DiskFiles(), settings.users),
+        replays=Replays(admin, clock),
+        name_servers=name_servers,
+        options=options,
+    )
+
+
+@asynccontextmanager
+async def _alive(site: Site) -> AsyncIterator[None]:
+    async with AsyncExitStack() as parts:
+        await parts.enter_async_context(site.admin)
+        await parts.enter_async_context(site.producer)
+        parts.push_async_callback(site.replays.stop)
+        await parts.enter_async_context(site.collector)
+        yield
+
+
+def _routes(site: Site) -> list[Route | Mount]:
+    endpoints = Endpoints(site, PAGES)
+    login = Login(site)
+    return [
+        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/login", login.show, methods=["GET"]),
+        Route("/login", login.enter, methods=["POST"]),
+        Route("/logout", login.leave, methods=["POST"]),
+        Route("/live", endpoints.live, methods=["GET"]),
+        *(Route(path, endpoints.download(find), methods=["GET"]) for path, find in DOWNLOADS.items()),
+        *(Route(action.path, endpoints.action(action), methods=["POST"]) for action in ACTIONS),
+        *(Route(page.path, endpoints.page(page), methods=["GET"]) for page in PAGES),
+    ]

@@ -1,0 +1,276 @@
+"""From requests to pages and back: who asks, what was sent, what could not be done.
+
+GET  page     session ── view ── template ──► 200;  PocketMQError ──► the page in grey, with a sentence
+GET  /live    the page's live part, again whenever there is a new picture; made once for all who look at it
+POST action   session ── token ── may change? ── do ──► 303 to where it goes on;  UsageError ──► the form again, with why
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import compile_path
+
+from pocketmq.console.sessions import COOKIE, Session
+from pocketmq.console.site import Action, Page, Site, Visit
+from pocketmq.console.users_file import Role
+from pocketmq.errors import GroupNotFound, NetworkError, NotFound, PocketMQError, RemoteError, TopicNotFound, UsageError
+
+log = logging.getLogger("pocketmq.console")
+
+KEEP_ALIVE_S = 15.0
+MAX_FIELDS = 1_000
+
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class Door:
+    """Who comes in: finds the session behind the cookie, or begins one where nobody is asked to log in."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def enter(self, request: Request) -> Session | None:
+        found = self._site.sessions.find(request.cookies.get(COOKIE))
+        if found is None and not self._site.users:
+            return self._site.sessions.begin(None, Role.OPERATOR)
+        return found
+
+    def keep(self, response: Response, session: Session, request: Request) -> None:
+        """Let the browser remember a session that it does not have yet."""
+        if request.cookies.get(COOKIE) != session.session_id:
+            is_tls = self._site.settings.tls_cert is not None
+            response.set_cookie(COOKIE, session.session_id, httponly=True, samesite="strict", secure=is_tls)
+
+    def may_change(self, session: Session) -> bool:
+        return session.role is Role.OPERATOR and not self._site.settings.read_only
+
+
+class Endpoints:
+    """Makes the functions that the routes call."""
+
+    def __init__(self, site: Site, pages: Sequence[Page]) -> None:
+        self._site = site
+        self._door = Door(site)
+        self._pages = [(compile_path(page.path)[0], page) for page in pages]
+        self._streams = 0
+
+    # pages
+
+    def page(self, page: Page) -> Endpoint:
+        async def show(request: Request) -> Response:
+            session = self._door.enter(request)
+            if session is None:
+                return RedirectResponse(f"/login?next={quote(_local_url(request))}", 303)
+            visit = Visit(path=request.url.path, parts=request.path_params, query=dict(request.query_params))
+            return await self._shown(page, visit, session, request)
+
+        return show
+
+    async def _shown(
+        self, page: Page, visit: Visit, session: Session, request: Request, *, error: str = "", status: int = 200
+    ) -> Response:
+        data = await self._data(page, visit, session)
+        status = status if status != 200 else data["status"]
+        data |= {
+            "error": error,
+            "note": self._site.sessions.take_note(session) if not error else "",
+            "token": self._site.sessions.token(session),
+            "user": session.user,
+            "live_at": _local_url(request) if page.is_live and request.method == "GET" else "",
+        }
+        # A page of which nothing could be found out has no data for its own template.
+        name = page.name if data["is_known"] else "unknown"
+        response = HTMLResponse(self._site.templates.page(name, data), status)
+        self._door.keep(response, session, request)
+        return response
+
+    async def _data(self, page: Page, visit: Visit, session: Session) -> dict[str, Any]:
+        """What every template gets, and what the view finds; when it finds nothing, why."""
+        snapshot = self._site.collector.snapshot
+        data: dict[str, Any] = {
+            "visit": visit,
+            "form": visit.form,
+            "section": page.section,
+            "page_name": page.name,
+            "cluster": self._site.name_servers,
+            "snapshot": snapshot,
+            "may_change": self._door.may_change(session),
+            "read_only": self._site.settings.read_only,
+            "now_ms": self._site.clock.now_ms(),
+            "is_known": True,
+            "status": 200,
+            "problem": snapshot.problem,
+        }
+        try:
+            return data | dict(await page.view(self._site, visit))
+        except (NotFound, TopicNotFound, GroupNotFound) as error:
+            return data | {"is_known": False, "problem": sentence(error), "status": 404}
+        except PocketMQError as error:
+            status = 400 if isinstance(error, UsageError) else 503
+            return data | {"is_known": False, "problem": sentence(error), "status": status}
+
+    def download(self, find: Callable[[Site, Visit], Awaitable[bytes]]) -> Endpoint:
+        """A body whole, as bytes that no browser takes for a page."""
+
+        async def give(request: Request) -> Response:
+            if self._door.enter(request) is None:
+                return PlainTextResponse("no session", 401)
+            visit = Visit(path=request.url.path, parts=request.path_params, query={})
+            try:
+                body = await find(self._site, visit)
+            except PocketMQError as error:
+                return PlainTextResponse(sentence(error), 404)
+            headers = {"content-disposition": 'attachment; filename="body.bin"'}
+            return Response(body, media_type="application/octet-stream", headers=headers)
+
+        return give
+
+    # what changes by itself
+
+    async def live(self, request: Request) -> Response:
+        session = self._door.enter(request)
+        url = urlsplit(request.query_params.get("at", ""))
+        path = unquote(url.path)
+        found = self._find(path)
+        if session is None or found is None or not found[0].is_live:
+            return PlainTextResponse("no such page, or no session", 404 if session else 401)
+        if self._streams >= self._site.settings.max_streams:
+            return PlainTextResponse("too many browsers are being kept up to date", 503)
+        page, parts = found
+        visit = Visit(path=path, parts=parts, query=dict(parse_qsl(url.query)))
+        return StreamingResponse(self._stream(page, visit, session), media_type="text/event-stream")
+
+    def _find(self, path: str) -> tuple[Page, dict[str, str]] | None:
+        for pattern, page in self._pages:
+            if match := pattern.match(path):
+                return page, match.groupdict()
+        return None
+
+    async def _stream(self, page: Page, visit: Visit, session: Session) -> AsyncIterator[str]:
+        collector = self._site.collector
+        collector.watched += 1
+        self._streams += 1
+        collector.hurry()
+        shown, number = "", collector.snapshot.number
+        try:
+            yield "retry: 3000\n\n"
+            while self._site.sessions.find(session.session_id) is not None:
+                html = await self._live_part(page, visit, session)
+                if html != shown:
+                    shown = html
+                    yield f"event: live\ndata: {msgspec.json.encode(html).decode()}\n\n"
+                else:
+                    yield ": still here\n\n"
+                await asyncio.sleep(self._site.settings.watched_s)
+                number = await self._next_number(number)
+        finally:
+            collector.watched -= 1
+            self._streams -= 1
+
+    async def _next_number(self, number: int) -> int:
+        try:
+            async with asyncio.timeout(KEEP_ALIVE_S):
+                return (await self._site.collector.next_after(number)).number
+        except TimeoutError:
+            return number
+
+    async def _live_part(self, page: Page, visit: Visit, session: Session) -> str:
+        """The same text for all who look at the same page at the same picture."""
+
+        async def make() -> str:
+            data = await self._data(page, visit, session)
+            if data["is_known"]:
+                return self._site.templates.live(page.name, data)
+            return self._site.templates.live("unknown", data)
+
+        key = ("live", visit.url(), self._door.may_change(session), self._site.collector.snapshot.number)
+        return await self._site.answers.ask(key, make)
+
+    # what is done
+
+    def action(self, action: Action) -> Endpoint:
+        async def do(request: Request) -> Response:
+            session = self._door.enter(request)
+            if session is None:
+                return RedirectResponse("/login", 303)
+            try:
+                form = await read_form(request, self._site.settings.form_bytes)
+            except UsageError as error:
+                return PlainTextResponse(str(error), 413)
+            if refusal := self._refusal(request, session, form):
+                return PlainTextResponse(refusal, 403)
+            visit = Visit(path=request.url.path, parts=request.path_params, query={}, form=form)
+            try:
+                done = await action.do(self._site, visit, session)
+            except PocketMQError as error:
+                return await self._shown_again(action, visit, session, request, error)
+            log.info("%s: %s %s", session.user or "somebody on this machine", visit.path, done.words)
+            self._site.answers.forget()
+            self._site.sessions.leave_note(session, done.words)
+            return RedirectResponse(done.url, 303)
+
+        return do
+
+    def _refusal(self, request: Request, session: Session, form: dict[str, str]) -> str:
+        """Why somebody may not do what they want; empty when they may."""
+        if not is_same_origin(request) or not self._site.sessions.is_token(session, form.get("token", "")):
+            return "This form did not come from a page of this console, or its session is over. Load the page anew."
+        if not self._door.may_change(session):
+            who = (
+                "This console is read-only"
+                if self._site.settings.read_only
+                else "You may look, and not change anything"
+            )
+            return f"{who}."
+        return ""
+
+    async def _shown_again(
+        self, action: Action, visit: Visit, session: Session, request: Request, error: PocketMQError
+    ) -> Response:
+        path = action.back.format_map(visit.parts)
+        found = self._find(path)
+        assert found is not None, "every action has a page"
+        page, _ = found
+        again = Visit(path=path, parts=visit.parts, query={}, form=visit.form)
+        status = 400 if isinstance(error, UsageError | RemoteError) else 503
+        return await self._shown(page, again, session, request, error=sentence(error), status=status)
+
+
+def sentence(error: PocketMQError) -> str:
+    """What a page says of an error: the first line of it, with what to do when nobody answers."""
+    told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
+    text = told.partition("\n")[0].rstrip(".")
+    return f"{text}. See that name server and brokers run." if isinstance(error, NetworkError) else f"{text}."
+
+
+async def read_form(request: Request, most_bytes: int) -> dict[str, str]:
+    """The fields of a form; UsageError when it is too large. Of a field that comes twice the last counts."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most_bytes:
+            raise UsageError(f"the form is larger than {most_bytes:,} bytes")
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise UsageError(f"the form cannot be read: {error}") from error
+    return {name: value.replace("\r\n", "\n") for name, value in pairs}
+
+
+def is_same_origin(request: Request) -> bool:
+    """Whether the browser says that the form stands on a page of ours. One that says nothing is believed: the token decides."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        return False
+    return request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+
+
+def _local_url(request: Request) -> str:
+    path, query = quote(request.url.path), request.url.query
+    return f"{path}?{query}" if query else path

@@ -1,0 +1,134 @@
+"""Consumer groups: how far behind, who is in them and owns which queue; resets, first as a preview."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from pocketmq.client.administration.groups import GroupState, Owners
+from pocketmq.client.administration.lag import GroupLag
+from pocketmq.client.administration.resets import ResetTo
+from pocketmq.console.paging import matching, rows
+from pocketmq.console.sessions import Session
+from pocketmq.console.site import Action, Done, Page, Site, Visit
+from pocketmq.console.words import count, moment_word
+from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.model.names import is_system_group
+
+MAX_LAG_ROWS: Final = 200
+"""Queues of one group that its page shows, the furthest behind first."""
+
+
+async def groups(site: Site, visit: Visit) -> Mapping[str, Any]:
+    snapshot = site.collector.snapshot
+    names = [name for name in {*snapshot.groups, *snapshot.lags} if not is_system_group(name)]
+    wanted = matching(names, visit.query.get("q", ""))
+    if visit.query.get("sort") == "name":
+        wanted.sort()
+    else:
+        wanted.sort(key=lambda name: (-snapshot.behind.get(name, 0), name))
+    return {
+        "rows": rows(wanted, visit.query.get("page", ""), site.settings.rows_per_page),
+        "is_seen": "tables" in snapshot.seen_ms,
+        "sort": visit.query.get("sort", "lag"),
+    }
+
+
+async def group(site: Site, visit: Visit) -> Mapping[str, Any]:
+    name = visit.parts["group"]
+    state = await site.answers.ask(("group", name), lambda: site.admin.groups.describe(name))
+    lag, lag_problem = await _lag(site, name)
+    owners = await site.answers.ask(("owners", name), lambda: _owners(site, name, state), good_s=10.0)
+    queues = sorted(lag.queues, key=lambda one: (-(one.messages or 0), one.queue)) if lag else []
+    return {
+        "group": name,
+        "state": state,
+        "config": next(iter(state.configs.values()), None),
+        "lag": lag,
+        "lag_problem": lag_problem,
+        "queues": queues[:MAX_LAG_ROWS],
+        "queue_count": len(queues),
+        "owners": owners,
+        "topics": sorted({one.queue.topic for one in queues} | set(state.subscriptions)),
+        "letters": site.collector.snapshot.letters.get(name),
+    }
+
+
+async def _lag(site: Site, name: str) -> tuple[GroupLag | None, str]:
+    try:
+        return await site.answers.ask(("lag", name), lambda: site.admin.offsets.lag(name)), ""
+    except PocketMQError as error:
+        return None, str(error)
+
+
+async def _owners(site: Site, name: str, state: GroupState) -> Owners:
+    """Members that do not answer take seconds: that is told of them, and remembered for a while."""
+    if not state.members:
+        return Owners(queues={}, silent={})
+    return await site.admin.groups.owners(name)
+
+
+async def reset_preview(site: Site, visit: Visit) -> Mapping[str, Any]:
+    """What a reset would do, queue by queue."""
+    name, query = visit.parts["group"], {**visit.query, **visit.form}
+    topic = query.get("topic", "").strip()
+    lag, _ = await _lag(site, name)
+    topics = sorted({one.queue.topic for one in lag.queues}) if lag else []
+    plan, wrong = None, ""
+    if topic:
+        try:
+            plan = await site.admin.offsets.reset(name, topic, reset_place(query), dry_run=True)
+        except UsageError as error:
+            wrong = str(error)
+    return {"group": name, "topics": topics, "asked": query, "plan": plan, "wrong": wrong}
+
+
+def reset_place(query: Mapping[str, str]) -> ResetTo:
+    """Where to: earliest, latest, or a moment."""
+    match query.get("to", "earliest"):
+        case "earliest":
+            return "earliest"
+        case "latest":
+            return "latest"
+        case "time":
+            return moment_word(query.get("time", ""), "time")
+        case other:
+            raise UsageError(f"cannot reset to {other!r}: choose earliest, latest or a time")
+
+
+async def reset(site: Site, visit: Visit, session: Session) -> Done:
+    name, topic = visit.parts["group"], visit.form.get("topic", "")
+    done = await site.admin.offsets.reset(name, topic, reset_place(visit.form))
+    again, skipped = sum(row.again for row in done.queues), sum(row.skipped for row in done.queues)
+    site.collector.hurry()
+    words = f"Group {name} was reset in {topic}: {count(again, 'message')} come again, {count(skipped, 'message')} are skipped."
+    return Done(f"/groups/{quote(name, safe='')}", words)
+
+
+async def delete(site: Site, visit: Visit, session: Session) -> Done:
+    name = visit.parts["group"]
+    if visit.form.get("confirm", "").strip() != name:
+        raise UsageError(
+            f"To delete the group with its retries and dead letters, write its name, {name}, into the field"
+        )
+    await site.admin.groups.delete(name)
+    await site.collector.ask_now("tables", "lags")
+    return Done("/groups", f"Group {name} was deleted.")
+
+
+async def create(site: Site, visit: Visit, session: Session) -> Done:
+    name = visit.form.get("name", "").strip()
+    await site.admin.groups.create(name)
+    await site.collector.ask_now("tables")
+    return Done(f"/groups/{quote(name, safe='')}", f"Group {name} was created.")
+
+
+PAGES: Final = [
+    Page("/groups", "groups", groups, "groups"),
+    Page("/groups/{group}", "group", group, "groups"),
+    Page("/groups/{group}/reset", "reset", reset_preview, "groups", is_live=False),
+]
+ACTIONS: Final = [
+    Action("/groups", create, "/groups"),
+    Action("/groups/{group}/reset", reset, "/groups/{group}/reset"),
+    Action("/groups/{group}/delete", delete, "/groups/{group}"),
+]

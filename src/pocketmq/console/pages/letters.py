@@ -1,0 +1,160 @@
+"""Dead letters: of which groups, why they died, one of them edited and sent again, or all of them with their progress shown."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from pocketmq.client.administration.dead_letters import Letter
+from pocketmq.client.send_backs import REASON
+from pocketmq.console.bodies import is_text, shown_body
+from pocketmq.console.paging import matching, rows
+from pocketmq.console.sessions import Session
+from pocketmq.console.site import Action, Done, Page, Site, Visit
+from pocketmq.console.words import whole
+from pocketmq.errors import InvalidMessage, NotFound, UsageError
+from pocketmq.model import properties as names
+from pocketmq.model.message import Message
+from pocketmq.model.queue import MessageQueue
+
+EDITABLE: Final = frozenset({names.TAGS, names.KEYS})
+"""Properties of RocketMQ's own that an edit may change, beside the user's."""
+
+
+async def letters(site: Site, visit: Visit) -> Mapping[str, Any]:
+    """Groups with dead letters, most first."""
+    counts = site.collector.snapshot.letters
+    wanted = matching(sorted(counts, key=lambda group: (-counts[group], group)), visit.query.get("q", ""))
+    return {
+        "rows": rows(wanted, visit.query.get("page", ""), site.settings.rows_per_page),
+        "is_seen": "letters" in site.collector.snapshot.seen_ms,
+    }
+
+
+async def of_group(site: Site, visit: Visit) -> Mapping[str, Any]:
+    """One page, newest first. Letters of several brokers are paged together by their place in each queue."""
+    group = visit.parts["group"]
+    ranges = await site.answers.ask(("ranges", group), lambda: site.admin.dead_letters.ranges(group))
+    many = site.settings.rows_per_page
+    total = sum(end - begin for _, begin, end in ranges)
+    pages = max((-(-(end - begin) // many) for _, begin, end in ranges), default=1) or 1
+    number = min(whole(visit.query.get("page") or "1", "page", least=1), pages)
+    found = await site.answers.ask(("letters", group, number), lambda: _page(site, group, ranges, number))
+    return {
+        "group": group,
+        "letters": found,
+        "total": total,
+        "number": number,
+        "pages": pages,
+        "replays": site.replays.of_group(group),
+    }
+
+
+async def _page(site: Site, group: str, ranges: list[tuple[MessageQueue, int, int]], number: int) -> list[Letter]:
+    many = site.settings.rows_per_page
+    found: list[Letter] = []
+    for queue, begin, end in ranges:
+        last = end - (number - 1) * many
+        first = max(begin, last - many)
+        if first < last:
+            found += await site.admin.dead_letters.in_queue(group, queue, first, last)
+    return sorted(found, key=lambda letter: letter.died_ms, reverse=True)
+
+
+async def letter(site: Site, visit: Visit) -> Mapping[str, Any]:
+    one = await _letter(site, visit)
+    properties = own_properties(one)
+    return {
+        "group": one.group,
+        "letter": one,
+        "body": shown_body(one.message.body, visit.query.get("form", ""), site.settings.body_preview_bytes),
+        "can_edit_body": is_text(one.message.body) and len(one.message.body) <= site.settings.form_bytes // 4,
+        "body_text": one.message.body.decode("utf-8", "replace"),
+        "properties": properties,
+        "properties_text": "\n".join(f"{name}={value}" for name, value in properties.items()),
+        "all_properties": one.message.properties,
+    }
+
+
+def own_properties(one: Letter) -> dict[str, str]:
+    """What its sender gave it, and what is not only its past."""
+    return {
+        name: value
+        for name, value in one.message.properties.items()
+        if (name in EDITABLE or name not in names.RESERVED) and name != REASON
+    }
+
+
+async def _letter(site: Site, visit: Visit) -> Letter:
+    """By its place: `broker-a:0:17`."""
+    group, place = visit.parts["group"], visit.parts["place"]
+    broker, _, rest = place.partition(":")
+    queue_id, _, offset = rest.partition(":")
+    at = whole(offset, "offset")
+    queue = MessageQueue(f"%DLQ%{group}", broker, whole(queue_id, "queue", most=2**31 - 1))
+    found = await site.admin.dead_letters.in_queue(group, queue, at, at + 1)
+    if not found:
+        raise NotFound(f"group {group} has no dead letter at {place}, or not any more")
+    return found[0]
+
+
+async def body(site: Site, visit: Visit) -> bytes:
+    return (await _letter(site, visit)).message.body
+
+
+async def resend(site: Site, visit: Visit, session: Session) -> Done:
+    """With another body, topic or properties, if they were changed."""
+    one, form = await _letter(site, visit), visit.form
+    wanted = parse_properties_text(form.get("properties", ""))
+
+    def edit(_: Letter, message: Message) -> Message:
+        if "body" in form:
+            message.body = form["body"].encode()
+        for name in own_properties(one):
+            message.properties.pop(name, None)
+        checked = Message(message.topic, b"", properties={n: v for n, v in wanted.items() if n not in EDITABLE})
+        message.properties |= checked.properties | {n: v for n, v in wanted.items() if n in EDITABLE}
+        return message
+
+    outcome = await site.admin.dead_letters.resend([one], topic=form.get("topic", "").strip() or None, edit=edit)
+    if outcome.failed:
+        raise UsageError(f"it could not be sent: {outcome.failed[0][1]}")
+    [(_, result)] = outcome.sent
+    return Done(f"/letters/{quote(one.group, safe='')}", f"The letter was sent again, as message {result.message_id}.")
+
+
+def parse_properties_text(text: str) -> dict[str, str]:
+    """A property in each line, `name=value`."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        name, equals, value = line.partition("=")
+        if not name.strip() or not equals:
+            raise InvalidMessage(f"property {line!r} is not of the form name=value")
+        found[name.strip()] = value
+    return found
+
+
+async def replay(site: Site, visit: Visit, session: Session) -> Done:
+    group = visit.parts["group"]
+    begun = await site.replays.begin(group, visit.form.get("topic", "").strip() or None)
+    return Done(f"/letters/{quote(group, safe='')}", f"{begun.total:,} dead letters are being sent again.")
+
+
+async def stop_replay(site: Site, visit: Visit, session: Session) -> Done:
+    group = visit.parts["group"]
+    site.replays.end(whole(visit.form.get("number", ""), "number"))
+    return Done(f"/letters/{quote(group, safe='')}", "The replay stops.")
+
+
+PAGES: Final = [
+    Page("/letters", "letters", letters, "letters"),
+    Page("/letters/{group}", "letters_of_group", of_group, "letters"),
+    Page("/letters/{group}/{place}", "letter", letter, "letters", is_live=False),
+]
+ACTIONS: Final = [
+    Action("/letters/{group}/replay", replay, "/letters/{group}"),
+    Action("/letters/{group}/stop", stop_replay, "/letters/{group}"),
+    Action("/letters/{group}/{place}", resend, "/letters/{group}/{place}"),
+]
+DOWNLOADS: Final = {"/letters/{group}/{place}/body": body}

@@ -1,0 +1,100 @@
+"""Sessions: who sits behind a cookie, and the token that proves that a form came from our own page.
+
+    cookie  pocketmq_console=<32 random bytes>   HttpOnly, SameSite=Strict, Secure with TLS
+    token   HMAC(key of this process, cookie)    in every form; another site cannot read it, and so cannot send it
+
+Without a login a session has nobody in it, and its token protects all the same.
+"""
+
+import hmac
+import secrets
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from pocketmq.clock import Clock
+from pocketmq.console.users_file import Role
+
+COOKIE: Final = "pocketmq_console"
+FAILURE_WINDOW_S: Final = 60.0
+MAX_ADDRESSES: Final = 1_000
+"""Addresses of failed logins that are remembered."""
+
+
+class Session(msgspec.Struct, frozen=True):
+    """Whoever has this id in the cookie. `user` is None where nobody is asked to log in."""
+
+    session_id: str
+    user: str | None
+    role: Role
+    expires: float
+    """By the monotonic clock."""
+
+
+class Sessions:
+    """Those that are open. The oldest goes when there are too many."""
+
+    def __init__(self, clock: Clock, session_s: float, max_sessions: int) -> None:
+        self._clock = clock
+        self._session_s = session_s
+        self._max_sessions = max_sessions
+        self._key = secrets.token_bytes(32)
+        self._open: dict[str, Session] = {}
+        self._notes: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, user: str | None, role: Role) -> Session:
+        """A new one with an id that nobody knows yet: an id from before a login is never kept."""
+        while len(self._open) >= self._max_sessions:
+            self.end(next(iter(self._open.values())))
+        made = Session(secrets.token_urlsafe(32), user, role, self._clock.monotonic() + self._session_s)
+        self._open[made.session_id] = made
+        return made
+
+    def find(self, session_id: str | None) -> Session | None:
+        found = self._open.get(session_id or "")
+        if found is not None and found.expires <= self._clock.monotonic():
+            self.end(found)
+            return None
+        return found
+
+    def end(self, session: Session) -> None:
+        self._open.pop(session.session_id, None)
+        self._notes.pop(session.session_id, None)
+
+    def leave_note(self, session: Session, words: str) -> None:
+        """Something to be said on the next page: what was done."""
+        self._notes[session.session_id] = words
+
+    def take_note(self, session: Session) -> str:
+        return self._notes.pop(session.session_id, "")
+
+    def token(self, session: Session) -> str:
+        return hmac.new(self._key, session.session_id.encode(), "sha256").hexdigest()
+
+    def is_token(self, session: Session, token: str) -> bool:
+        return hmac.compare_digest(self.token(session).encode(), token.encode())
+
+
+class LoginFailures:
+    """Failed logins by address: who fails too often waits a minute, before a password is even looked at."""
+
+    def __init__(self, clock: Clock, max_failures: int) -> None:
+        self._clock = clock
+        self._max_failures = max_failures
+        self._failed: dict[str, deque[float]] = {}
+
+    def may_try(self, host: str) -> bool:
+        since = self._clock.monotonic() - FAILURE_WINDOW_S
+        failed = self._failed.get(host, deque())
+        while failed and failed[0] <= since:
+            failed.popleft()
+        return len(failed) < self._max_failures
+
+    def note(self, host: str) -> None:
+        if host not in self._failed and len(self._failed) >= MAX_ADDRESSES:
+            del self._failed[next(iter(self._failed))]
+        self._failed.setdefault(host, deque(maxlen=self._max_failures)).append(self._clock.monotonic())

@@ -1,0 +1,258 @@
+"""What the console knows of the cluster: one picture, asked by one collector, looked at by all pages and browsers.
+
+    part       asked when watched   how                                        when it is large
+    brokers    every 2 s            one question to each broker                –
+    lags       every 5 s            two to each broker, for all groups         rests 40 times as long as it took,
+    tables     every 10 s           two to each broker: topics, groups           as do all of these
+    times      every 10 s           one for each of the groups furthest behind   30 of them
+    letters    every 10 s           some for each group with dead letters
+    members    every 10 s           some for each group
+
+While nobody watches, only the brokers are asked, and the lags, every 15 s, so that the charts go on. A part that cannot be asked keeps what was
+known, and says why in `problems`; `brokers` cannot be asked means that the cluster does not answer: pages turn grey.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+from msgspec.structs import replace
+
+from pocketmq.client.admin import AsyncAdmin
+from pocketmq.client.administration.cluster import BrokerState
+from pocketmq.client.administration.groups import Member
+from pocketmq.client.administration.lag import GroupLag
+from pocketmq.clock import Clock
+from pocketmq.console.ring import Ring, Sample
+from pocketmq.console.settings import ConsoleSettings
+from pocketmq.console.strides import Stride, Strides
+from pocketmq.console.topic_kinds import ordinary_topics
+from pocketmq.errors import PocketMQError, RequestNotSupported
+from pocketmq.model.names import is_system_group
+from pocketmq.protocol.bodies.connections import ProducerInfo
+from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import TopicConfig
+
+log = logging.getLogger("pocketmq.console")
+
+TIMED_GROUPS: Final = 30
+"""Groups whose lag in time is looked up in advance, the furthest behind first."""
+_WATCHED_ONLY: Final = frozenset({"tables", "times", "letters", "members"})
+_NO_TOPICS: Final[Mapping[str, Mapping[str, TopicConfig]]] = {}
+_NO_GROUPS: Final[Mapping[str, Mapping[str, SubscriptionGroupConfig]]] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster as it was last seen. Parts that were never seen are empty, and not in `seen_ms`."""
+
+    number: int = 0
+    """Of this picture: it grows."""
+    seen_ms: Mapping[str, int] = {}
+    """When each part was last seen."""
+    problems: Mapping[str, str] = {}
+    """Why a part cannot be asked now."""
+    brokers: tuple[BrokerState, ...] = ()
+    topics: Mapping[str, Mapping[str, TopicConfig]] = _NO_TOPICS
+    ordinary: tuple[str, ...] = ()
+    """Those of the topics that people made, sorted."""
+    groups: Mapping[str, Mapping[str, SubscriptionGroupConfig]] = _NO_GROUPS
+    lags: Mapping[str, GroupLag] = {}
+    """In messages."""
+    behind: Mapping[str, int] = {}
+    """The same as one number for each group that is behind, most first; where it is unknown, the group is not here."""
+    times: Mapping[str, GroupLag] = {}
+    """The same in time too, of those that are furthest behind."""
+    strides: Mapping[str, Stride] = {}
+    letters: Mapping[str, int] = {}
+    members: Mapping[str, tuple[Member, ...]] = {}
+    producers: Mapping[str, list[ProducerInfo]] | None = None
+    """None where brokers cannot tell: RocketMQ 4.9."""
+
+    @property
+    def problem(self) -> str:
+        """Why the cluster does not answer at all; empty when it does."""
+        silent = [state for state in self.brokers if state.problem]
+        if "brokers" in self.problems:
+            return self.problems["brokers"]
+        if silent and len(silent) == len(self.brokers):
+            return silent[0].problem
+        return ""
+
+    @property
+    def lag_messages(self) -> int | None:
+        """Of all groups whose lag is known; None before anything is."""
+        if "lags" not in self.seen_ms:
+            return None
+        return sum(self.behind.values())
+
+    @property
+    def refusals(self) -> dict[str, int]:
+        """How many requests brokers refused since they started, by cause; causes that never happened are left out."""
+        found: dict[str, int] = {}
+        for state in self.brokers:
+            for name, text in state.runtime.items():
+                if name.startswith("refused") and text.isdigit() and int(text):
+                    found[name.removeprefix("refused")] = found.get(name.removeprefix("refused"), 0) + int(text)
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+class _Part(NamedTuple):
+    name: str
+    every_s: float
+    ask: Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+class Collector:
+    """Asks in the background. `watched` counts who looks; `changed` wakes whoever waits for the next picture."""
+
+    def __init__(self, admin: AsyncAdmin, clock: Clock, settings: ConsoleSettings) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._settings = settings
+        self._strides = Strides()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hurry: dict[str, asyncio.Event] = {}
+        self.changed = asyncio.Condition()
+        self.ring = Ring()
+        self.snapshot = Snapshot()
+        self.watched = 0
+        watched_s = settings.watched_s
+        self._parts = (
+            _Part("brokers", watched_s, self._brokers),
+            _Part("tables", watched_s * 5, self._tables),
+            _Part("lags", watched_s * 2.5, self._lags),
+            _Part("times", watched_s * 5, self._times),
+            _Part("letters", watched_s * 5, self._letters),
+            _Part("members", watched_s * 5, self._members),
+        )
+
+    async def __aenter__(self) -> Self:
+        self._hurry = {part.name: asyncio.Event() for part in self._parts}
+        self._tasks = [asyncio.create_task(self._repeat(part), name=f"console {part.name}") for part in self._parts]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def hurry(self) -> None:
+        """Somebody changed something, or came to look: ask again soon."""
+        for event in self._hurry.values():
+            event.set()
+
+    async def ask_now(self, *names: str) -> None:
+        """These parts, at once: for who changed something and must see it."""
+        for part in self._parts:
+            if part.name in names:
+                await self._ask(part)
+
+    async def next_after(self, number: int) -> Snapshot:
+        """The first picture that is newer than this one."""
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.snapshot.number > number)
+        return self.snapshot
+
+    async def _repeat(self, part: _Part) -> None:
+        while True:
+            if self.watched or part.name not in _WATCHED_ONLY or part.name not in self.snapshot.seen_ms:
+                started = self._clock.monotonic()
+                await self._ask(part)
+                took_s = self._clock.monotonic() - started
+            else:
+                took_s = 0.0
+            every_s = part.every_s if self.watched else max(part.every_s, self._settings.unwatched_s)
+            await self._rest(part, max(every_s, took_s * self._settings.rest_factor), took_s)
+
+    async def _rest(self, part: _Part, rest_s: float, took_s: float) -> None:
+        """As long as told; not as long when somebody is in a hurry, unless it is a question that took long."""
+        hurry = self._hurry[part.name]
+        least_s = took_s * self._settings.rest_factor / 4
+        hurry.clear()
+        await asyncio.sleep(least_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rest_s - least_s):
+                await hurry.wait()
+
+    async def _ask(self, part: _Part) -> None:
+        known = self.snapshot
+        try:
+            found = dict(await part.ask())
+        except PocketMQError as error:
+            if part.name not in known.problems:
+                log.warning("%s cannot be asked: %s", part.name, error)
+            found = {"problems": {**self.snapshot.problems, part.name: _sentence(error)}}
+        else:
+            found["problems"] = {name: why for name, why in self.snapshot.problems.items() if name != part.name}
+            found["seen_ms"] = {**self.snapshot.seen_ms, part.name: self._clock.now_ms()}
+        before, self.snapshot = self.snapshot, replace(self.snapshot, number=self.snapshot.number + 1, **found)
+        if part.name == "brokers":
+            self._sample(before)
+        async with self.changed:
+            self.changed.notify_all()
+
+    def _sample(self, before: Snapshot) -> None:
+        """A point of the charts. What nobody could be asked about is a gap."""
+        now, at = self.snapshot, self._clock.monotonic()
+        if "brokers" in now.problems:
+            self.ring.append(Sample(at=at))
+            return
+        earlier = self.ring.samples()
+        since_s = at - earlier[-1].at if earlier else 0
+        refused = sum(now.refusals.values()) - sum(before.refusals.values())
+        self.ring.append(
+            Sample(
+                at=at,
+                put_per_s=_sum([state.put_per_s for state in now.brokers]),
+                got_per_s=_sum([state.got_per_s for state in now.brokers]),
+                lag=now.lag_messages,
+                disk_used=max((state.disk_used for state in now.brokers if state.disk_used is not None), default=None),
+                refused_per_s=max(0, refused) / since_s if since_s > 0 else None,
+            )
+        )
+
+    # the parts
+
+    async def _brokers(self) -> Mapping[str, Any]:
+        return {"brokers": tuple(await self._admin.cluster.describe())}
+
+    async def _tables(self) -> Mapping[str, Any]:
+        topics, groups = await self._admin.topics.configs(), await self._admin.groups.configs()
+        return {"topics": topics, "ordinary": ordinary_topics(topics, self.snapshot.brokers), "groups": groups}
+
+    async def _lags(self) -> Mapping[str, Any]:
+        lags = {lag.group: lag for lag in await self._admin.offsets.all_lags() if not is_system_group(lag.group)}
+        self._strides.note(lags, self._clock.monotonic(), self._clock.now_ms())
+        behind = {group: many for group, lag in lags.items() if (many := lag.messages)}
+        sorted_behind = dict(sorted(behind.items(), key=lambda pair: -pair[1]))
+        return {"lags": lags, "behind": sorted_behind, "strides": self._strides.all()}
+
+    async def _times(self) -> Mapping[str, Any]:
+        furthest = islice(self.snapshot.behind, TIMED_GROUPS)
+        return {"times": {group: await self._admin.offsets.lag(group) for group in furthest}}
+
+    async def _letters(self) -> Mapping[str, Any]:
+        return {"letters": await self._admin.dead_letters.counts()}
+
+    async def _members(self) -> Mapping[str, Any]:
+        names = [group for group in self.snapshot.groups if not is_system_group(group)]
+        members = {group: tuple(await self._admin.groups.members(group)) for group in names}
+        try:
+            producers = await self._admin.cluster.all_producers()
+        except RequestNotSupported:
+            return {"members": members}
+        return {"members": members, "producers": producers}
+
+
+def _sum(values: list[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _sentence(error: PocketMQError) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
