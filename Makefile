@@ -75,7 +75,7 @@ crash: $(INSTALLED) ## N power losses of the store at random moments, 50,000 unl
 cli-apache: $(INSTALLED) ## every command of the command line with the real Apache RocketMQ; needs Java 17 and Maven, some minutes
 	$(BIN)/python -m conformance --part cli
 
-conformance: $(INSTALLED) ## store, clients, mqadmin and clusters with the real Apache RocketMQ; needs Java 17 and Maven, an hour
+conformance: $(INSTALLED) ## all that is tried with the real Apache RocketMQ and its clients; needs Java 17 and Maven: 45 minutes
 	$(BIN)/python -m conformance
 
 fuzz: $(INSTALLED) ## malformed frames at servers and client for ten minutes

@@ -35,8 +35,14 @@ def read_page(page: Path) -> dict[str, Section]:
 
 
 def write_part(page: Path, heading: str, columns: Sequence[str], outcomes: Sequence[Outcome]) -> None:
-    """Put what was found into the page. Columns that were not run stay; those that the part has no more go."""
+    """Put what was found into the page. Columns that were not run stay; those that the part has no more go.
+
+    Nor does a column go in which nothing could be run here, when the page knows more.
+    """
     old = read_page(page).get(heading, Section([], {}))
+    seen = {outcome.version for outcome in outcomes if outcome.verdict is not Verdict.SKIPPED}
+    known = {outcome.version for outcome in old.outcomes}
+    outcomes = [outcome for outcome in outcomes if outcome.version in seen or outcome.version not in known]
     fresh = {outcome.version for outcome in outcomes}
     kept = [outcome for outcome in old.outcomes if outcome.version not in fresh]
     every = sorted(

@@ -77,7 +77,7 @@ class Purpose(NamedTuple):
     lines: str
     version: str = ""
     passes: bool = False
-    """It is as it should be all the same: as in 5.3, which is what our broker announces, or the recording was of another chance."""
+    """It is as it should be all the same: as in 5.3, which our broker announces, with lines more, or recorded by another chance."""
 
     def covers(self, version: str, subject: str, flaw: str) -> bool:
         if self.version not in ("", version):

@@ -1,6 +1,6 @@
 """Page times and the cost of ten browsers, on a large cluster; `make bench-console`.
 
-    pages     each asked for several times while ten browsers watch: the slowest answer
+    pages     each asked for several times while ten browsers watch: the slowest answer, and CPU time for one
     idle      CPU time that the broker spends on the console while nobody sends: with ten browsers, and without
     sends     the same while messages come at a steady rate, in turns: what the console takes of the broker's one core is
               what sends lose when the core is full
@@ -61,8 +61,8 @@ def cpu_s(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-async def page_times(url: str, times: int) -> dict[str, list[float]]:
-    """Milliseconds. Asked one after the other, from another thread than the watchers'."""
+async def page_times(url: str, ids: tuple[int, int], times: int) -> dict[str, tuple[list[float], float]]:
+    """Milliseconds of each answer, and of CPU time of broker and console together for one: that a busy machine leaves alone."""
 
     def ask(page: str) -> float:
         began = time.perf_counter()
@@ -70,7 +70,12 @@ async def page_times(url: str, times: int) -> dict[str, list[float]]:
             answer.read()
         return (time.perf_counter() - began) * 1000
 
-    return {page: [await asyncio.to_thread(ask, page) for _ in range(times)] for page in PAGES}
+    found = {}
+    for page in PAGES:
+        before = sum(map(cpu_s, ids))
+        took = [await asyncio.to_thread(ask, page) for _ in range(times)]
+        found[page] = took, (sum(map(cpu_s, ids)) - before) * 1000 / times
+    return found
 
 
 async def send_steadily(name_server: str, over: asyncio.Event) -> None:
@@ -119,10 +124,11 @@ async def measure(size: Size, seconds: float, rounds: int, folder: Path) -> bool
 async def _measure(url: str, name_server: str, ids: tuple[int, int], seconds: float, rounds: int) -> bool:
     async with watchers(url, WATCHED):
         await asyncio.sleep(15)
-        times = await page_times(url, 5)
-    for page, took in times.items():
-        print(f"  {max(took):7.0f} ms at most, {statistics.median(took):5.0f} ms in the middle   {page}")
-    slowest = max(max(took) for took in times.values())
+        times = await page_times(url, ids, 10)
+    for page, (took, of_cpu) in times.items():
+        middle = statistics.median(took)
+        print(f"  {max(took):6.0f} ms at most, {middle:4.0f} ms in the middle, {of_cpu:4.0f} ms of CPU   {page}")
+    slowest = max(max(took) for took, _ in times.values())
     alone, _ = await shares(*ids, seconds)
     async with watchers(url, WATCHED) as watched:
         await asyncio.sleep(15)

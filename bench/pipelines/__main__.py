@@ -8,12 +8,10 @@ CPU is that of Spark's driver, with its Java and its Python workers, and of the 
 """
 
 import argparse
-import multiprocessing
 import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -23,8 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.method import machine
+from bench.pipelines.brokers import broker
 from bench.pipelines.processes import Cost, costs_below
-from pocketmq import Admin, Message, Producer, Server
+from pocketmq import Admin, Message, Producer
 from pocketmq.pipelines import JOBS, Run, Summary, spark_session
 
 NAMES: Final = ("archive", "backfill", "replay", "mirror")
@@ -119,26 +118,6 @@ def _session(master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-
-
-@contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """A broker as a process of its own; the address of its name server."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, folder), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        ours.send("end")
-        process.join()
-
-
-def serve(pipe: Connection, folder: Path) -> None:
-    with Server(data=folder) as server:
-        pipe.send(server.name_server)
-        pipe.recv()
 
 
 def fill(name_server: str, topic: str, messages: int) -> None:

@@ -41,6 +41,7 @@ PURPOSES: Final = (
         "what a heartbeat waits for, conflicting subscriptions, and a name of 4.9 are told in addition",
         "brokerStatus",
         "not expected: .*(heartbeatThreadPool|subscriptionConflicts|getTransferedTps)",
+        passes=True,
     ),
     Purpose(
         "whether the subscription takes a message is told; Apache says that it takes none",

@@ -69,6 +69,7 @@ class Stage:
             "client_ip": "127.0.0.1",
             "instance_name": f"act{self.number}-{next(self._clients)}",
             "call_timeout_ms": CALL_MS,
+            "connect_timeout_ms": CALL_MS,
         }
 
     def consumer_options(self) -> dict[str, Any]:

@@ -42,6 +42,9 @@ class ToldAdmin:
         place = BrokerPlace("broker-a", "c", 0, Address("127.0.0.1", 1))
         return [BrokerState(place=place, put_per_s=5.0, disk_used=0.5, runtime={"refusedNoRight": str(self.refused)})]
 
+    async def brokers(self) -> list[BrokerPlace]:
+        return []
+
     async def configs(self) -> dict[str, Any]:
         await self._asked("configs")
         return {"orders": {}}
@@ -149,3 +152,8 @@ def test_refusals_are_counted_by_cause_and_a_second() -> None:
 def test_before_anything_is_known_lag_is_unknown() -> None:
     assert Snapshot().lag_messages is None
     assert collected(ToldAdmin(), 1).snapshot.lag_messages == 4
+
+
+def test_a_cluster_without_brokers_does_not_answer() -> None:
+    assert Snapshot().problem == "", "nobody has asked yet"
+    assert Snapshot(seen_ms={"brokers": 1}).problem == "No broker is registered at the name servers."

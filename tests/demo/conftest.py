@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pocketmq import Server
-from pocketmq.demo.cluster import make_topics
+from pocketmq.demo.topics import make_topics
 
 SOON = {"transactionTimeOut": 300, "transactionCheckInterval": 300}
 

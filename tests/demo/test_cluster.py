@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from pocketmq import Admin
-from pocketmq.demo.cluster import make_topics, running_broker
+from pocketmq.demo.cluster import running_broker
 from pocketmq.demo.names import TOPICS
+from pocketmq.demo.topics import make_topics
 from pocketmq.errors import NetworkError, ProgramFailed
 
 

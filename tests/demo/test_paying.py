@@ -3,10 +3,10 @@
 import threading
 
 from pocketmq import Admin
-from pocketmq.demo.contents import messages_of
 from pocketmq.demo.deeds import Fate, Payment
 from pocketmq.demo.names import PAYMENTS
 from pocketmq.demo.paying import Bank
+from pocketmq.demo.topics import messages_of
 
 MADE = [
     Payment("a", Fate.PAID),

@@ -6,10 +6,10 @@ from time import monotonic
 
 from pocketmq import Admin
 from pocketmq.clock import SystemClock
-from pocketmq.demo.contents import messages_of
 from pocketmq.demo.deeds import Reminder
 from pocketmq.demo.names import REMINDERS
 from pocketmq.demo.reminding import DUE, Calendar
+from pocketmq.demo.topics import messages_of
 from pocketmq.model.message import StoredMessage
 
 MADE = [Reminder(f"r{number}", 300 + 100 * number) for number in range(5)]

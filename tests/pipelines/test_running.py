@@ -27,6 +27,7 @@ class FakeQuery:
         self.id, self.name = "1", "fake"
         self.isActive = True
         self.recentProgress: list[Any] = []
+        self.lastProgress = None
         self._error = error
 
     def awaitTermination(self, timeout: float) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Start = Callable[[], "StreamingQuery"]
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 ATTEMPTS = 6
 GAVE_UP = "Python worker failed to connect back"
 """What Spark says then. No setting gives it more time, and nothing of the query has happened yet."""

@@ -18,14 +18,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from pocketmq.broker.flow import STORING, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
 from pocketmq.broker.settings import FlowSettings
+from pocketmq.broker.staged import Answers, Group, PutStats, Sends, StagedSend, tell_synced
 from pocketmq.clock import Clock
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy, TurnUnderWay
-from pocketmq.model.durations import Durations
 from pocketmq.net.line import Line
 from pocketmq.net.peer import Peer
 from pocketmq.net.request import Check
@@ -45,7 +45,7 @@ from pocketmq.protocol.heads import (
     UpdateOffsetHead,
     decode_head,
 )
-from pocketmq.protocol.replies import opaques_of, with_code
+from pocketmq.protocol.replies import opaques_of
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("pocketmq.broker")
@@ -53,9 +53,7 @@ log = logging.getLogger("pocketmq.broker")
 Serve = Callable[[Peer, Any, bytes], bytes | None]
 """Answers a hot request with a whole frame; None when the answer comes later, or never."""
 
-Stage = Callable[[Peer, Any, bytes], "tuple[StagedSend, bool]"]
-StagedSend = tuple[int, bytes, int, int, str | None, str | None]
-"""A send that is staged: opaque, message id, queue id, queue offset, transaction id, recall handle."""
+Stage = Callable[[Peer, Any, bytes], tuple[StagedSend, bool]]
 
 _HEADS: dict[int, Any] = {
     head.code: head
@@ -67,59 +65,6 @@ _LOOK_EVERY = 16
 """Requests between two looks at the time."""
 _LOOK_EVERY_BYTES = 256 * 1024
 """Of waiting requests, which may be large."""
-
-
-class Sends(Protocol):
-    """What a turn needs of the send handler."""
-
-    takes_runs: bool
-    """Whether there is a compiled twin, so that `stage_run` is worth a call."""
-
-    def stage(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
-        """Put a send into the store's turn; its answer, and whether that waits for the disk."""
-        ...
-
-    def stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]: ...
-
-    def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
-        """Put usual sends from `at` on into the store's turn: how many, their answers, and whether those wait for the disk."""
-        ...
-
-    def stored(self, send: StagedSend) -> bytes:
-        """The answer to a send that is stored."""
-        ...
-
-    def failed(self, opaque: int, error: Exception) -> bytes:
-        """The answer to a send that is not."""
-        ...
-
-
-class PutStats(Protocol):
-    """Counts how turns were stored."""
-
-    put_times: Durations
-    failed_puts: int
-
-
-class _Answers:
-    """What one line is told when the store's turn has ended: at once, and after the sync."""
-
-    __slots__ = ("at_once", "line", "staged", "synced")
-
-    def __init__(self, line: Line) -> None:
-        self.line = line
-        self.staged = False
-        self.at_once: list[bytes] = []
-        self.synced: list[bytes] = []
-
-    def take(self) -> "_Group":
-        """What is to be answered; a turn of the socket may be several of the store, and begins anew."""
-        taken = self.line, self.at_once, self.synced
-        self.staged, self.at_once, self.synced = False, [], []
-        return taken
-
-
-_Group = tuple[Line, list[bytes], list[bytes]]
 
 
 class Turns:
@@ -150,7 +95,7 @@ class Turns:
             SendV2Head: sends.stage,
             SendBatchHead: self._stage_batch,
         }
-        self._answers: list[_Answers] = []
+        self._answers: list[Answers] = []
         self._sweeping: asyncio.Handle | None = None
         self._crowded = False
         self._unread: Counter[Kind] = Counter()
@@ -164,11 +109,11 @@ class Turns:
                 peer.handle(decode_command(frame))
             return
         try:
-            self._take_all(peer, frames, _Answers(peer.line))
+            self._take_all(peer, frames, Answers(peer.line))
         finally:
             self.end()
 
-    def _take_all(self, peer: Peer, frames: list[Frame], answers: _Answers) -> None:
+    def _take_all(self, peer: Peer, frames: list[Frame], answers: Answers) -> None:
         started = self._clock.monotonic()
         index, look_at = 0, _LOOK_EVERY - 1
         while index < len(frames):
@@ -211,9 +156,9 @@ class Turns:
             if at_once:
                 line.write(b"".join(at_once))
             if synced:
-                self._store.when_synced(self._store.end, partial(_synced, line, b"".join(synced)))
+                self._store.when_synced(self._store.end, partial(tell_synced, line, b"".join(synced)))
 
-    def _not_written(self, groups: list[_Group], error: PocketMQError) -> None:
+    def _not_written(self, groups: list[Group], error: PocketMQError) -> None:
         log.error("a turn could not be written: %s", error)
         for line, at_once, synced in groups:
             opaques = opaques_of(b"".join(at_once + synced))
@@ -223,7 +168,7 @@ class Turns:
 
     # many requests
 
-    def _stage_run(self, peer: Peer, frames: list[Frame], at: int, answers: _Answers) -> int:
+    def _stage_run(self, peer: Peer, frames: list[Frame], at: int, answers: Answers) -> int:
         """Stage the usual sends that follow one another from `at` on, all at once; how many. None: look at this one by itself."""
         if self._crowded or not frames[at][1].startswith(_USUAL_SEND):
             return 0
@@ -239,7 +184,7 @@ class Turns:
 
     # one request
 
-    def _serve_one(self, peer: Peer, head: Any, body: bytes, answers: _Answers) -> None:
+    def _serve_one(self, peer: Peer, head: Any, body: bytes, answers: Answers) -> None:
         stage = self._stage.get(type(head))
         if stage is None:
             reply = self._serve[type(head)](peer, head, body)
@@ -249,7 +194,7 @@ class Turns:
         send, waits = stage(peer, head, body)
         self._answer_later(answers, b"" if head.flag & ONEWAY else self._sends.stored(send), waits)
 
-    def _answer_later(self, answers: _Answers, reply: bytes, waits: bool) -> None:
+    def _answer_later(self, answers: Answers, reply: bytes, waits: bool) -> None:
         """Something is staged, and this is said when it is stored."""
         if not answers.staged:
             answers.staged = True
@@ -416,7 +361,7 @@ class Turns:
 
         Whose line is full waits on, and nobody behind it has to.
         """
-        by_line: dict[Line, _Answers] = {}
+        by_line: dict[Line, Answers] = {}
         unread: list[tuple[Kind, Waiting]] = []
         kinds = list(Kind)
         out_of_time = False
@@ -431,7 +376,7 @@ class Turns:
             self._unread = Counter(kind for kind, _ in unread)
         return out_of_time
 
-    def _serve_some(self, kind: Kind, by_line: dict[Line, _Answers], unread: list[tuple[Kind, Waiting]]) -> bool:
+    def _serve_some(self, kind: Kind, by_line: dict[Line, Answers], unread: list[tuple[Kind, Waiting]]) -> bool:
         """Serve a few of a class; whether more of them may be served now."""
         left = _LOOK_EVERY_BYTES
         while left > 0:
@@ -445,10 +390,10 @@ class Turns:
             if line.should_pause and line.is_open and type(request.head) not in self._stage:
                 unread.append((kind, request))
             else:
-                self._serve_again(kind, request, by_line.setdefault(line, _Answers(line)))
+                self._serve_again(kind, request, by_line.setdefault(line, Answers(line)))
         return True
 
-    def _serve_again(self, kind: Kind, request: Waiting, answers: _Answers) -> None:
+    def _serve_again(self, kind: Kind, request: Waiting, answers: Answers) -> None:
         try:
             self._serve_one(request.peer, request.head, request.frame[2], answers)
         except Exception as error:
@@ -476,10 +421,6 @@ class Turns:
 def _may_pass(error: StoreBusy) -> bool:
     """Whether it helps to wait a moment. An empty pool fills up again at once with what has waited."""
     return not isinstance(error, PoolEmpty)
-
-
-def _synced(line: Line, replies: bytes, is_safe: bool) -> None:
-    line.write(replies if is_safe else with_code(replies, ResponseCode.FLUSH_DISK_TIMEOUT))
 
 
 def _no_head(frame: Frame) -> Head | None:

@@ -29,7 +29,6 @@ from pocketmq.errors import BodyError, InvalidSetting, UsageError
 from pocketmq.files import DiskFiles
 from pocketmq.net.address import LARGEST_PORT
 from pocketmq.net.end_of_input import end_of_input
-from pocketmq.net.end_of_input import end_of_input
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import FlushMode, StoreSettings

@@ -181,20 +181,32 @@ static bool take_ext(Cursor *cursor, Out *scratch, SendHead *head) {
     return take(cursor, '}') && (seen & LETTERS('i')) == LETTERS('i');
 }
 
-static bool take_member(Cursor *cursor, Span name, Out *scratch, SendHead *head, int64_t *flag) {
+enum { EXT = 1, OPAQUE = 2, FLAG = 4, VERSION = 8, LANGUAGE = 16, ENCODING = 32 };
+
+/* Which member of the header this is; 0 when a usual one has none of this name. No two have the same size. */
+static uint32_t member_of(Span name) {
+    if (span_is(name, TEXT("extFields"))) return EXT;
+    if (span_is(name, TEXT("opaque"))) return OPAQUE;
+    if (span_is(name, TEXT("flag"))) return FLAG;
+    if (span_is(name, TEXT("version"))) return VERSION;
+    if (span_is(name, TEXT("language"))) return LANGUAGE;
+    return span_is(name, TEXT("serializeTypeCurrentRPC")) ? ENCODING : 0;
+}
+
+static bool take_member(Cursor *cursor, uint32_t member, Out *scratch, SendHead *head, int64_t *flag) {
     Span ignored;
     int64_t version;
-    if (span_is(name, TEXT("extFields"))) return take_ext(cursor, scratch, head);
-    if (span_is(name, TEXT("opaque"))) return take_number(cursor, &head->opaque);
-    if (span_is(name, TEXT("flag"))) return take_number(cursor, flag);
-    if (span_is(name, TEXT("version"))) return take_number(cursor, &version);
-    if (span_is(name, TEXT("language")) || span_is(name, TEXT("serializeTypeCurrentRPC"))) return take_plain(cursor, &ignored);
-    return false;
+    switch (member) {
+    case EXT: return take_ext(cursor, scratch, head);
+    case OPAQUE: return take_number(cursor, &head->opaque);
+    case FLAG: return take_number(cursor, flag);
+    case VERSION: return take_number(cursor, &version);
+    case LANGUAGE: case ENCODING: return take_plain(cursor, &ignored);
+    default: return false;
+    }
 }
 
 bool read_send_head(Span header, Out *scratch, SendHead *head) {
-    static const char *const members[] = {"extFields", "opaque", "flag", "version", "language", "serializeTypeCurrentRPC"};
-    enum { MEMBERS = sizeof members / sizeof *members };
     const Span start = TEXT("{\"code\":310");
     *head = (SendHead){0};
     if (header.size < start.size || memcmp(header.at, start.at, (size_t)start.size)) return false;
@@ -204,12 +216,11 @@ bool read_send_head(Span header, Out *scratch, SendHead *head) {
     while (take(&cursor, ',')) {
         Span name;
         if (!take_plain(&cursor, &name) || !take(&cursor, ':')) return false;
-        int member = 0;
-        while (member < MEMBERS && !span_is(name, (Span){(const byte *)members[member], (Py_ssize_t)strlen(members[member])})) member++;
-        if (member == MEMBERS || seen & 1u << member || !take_member(&cursor, name, scratch, head, &flag)) return false;
-        seen |= 1u << member;
+        const uint32_t member = member_of(name);
+        if (seen & member || !take_member(&cursor, member, scratch, head, &flag)) return false;
+        seen |= member;
     }
-    if (!take(&cursor, '}') || !(seen & 1)) return false;
+    if (!take(&cursor, '}') || !(seen & EXT)) return false;
     skip_blanks(&cursor);
     head->oneway = flag == 2;
     return cursor.at == cursor.end && (flag == 0 || flag == 2);

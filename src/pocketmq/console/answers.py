@@ -65,10 +65,19 @@ class Answers:
             if isinstance(error, CallTimedOut):
                 raise
             raise CallTimedOut(f"brokers did not answer within {timeout_s:g} s") from None
-        while len(self._known) >= MAX_ANSWERS:
-            del self._known[next(iter(self._known))]
+        self._known.pop(key, None)
+        self._make_room()
         self._known[key] = self._clock.monotonic() + good_s, answer
         return answer
+
+    def _make_room(self) -> None:
+        """The oldest go first: those that are not good any more, and one more if there are too many."""
+        now = self._clock.monotonic()
+        while self._known:
+            first = next(iter(self._known))
+            if self._known[first][0] > now and len(self._known) < MAX_ANSWERS:
+                return
+            del self._known[first]
 
     def _over(self, key: Hashable, task: asyncio.Task[Any]) -> None:
         self._asked.pop(key, None)

@@ -67,6 +67,7 @@ class Endpoints:
             session = self._door.enter(request)
             if session is None:
                 return RedirectResponse(f"/login?next={quote(_local_url(request))}", 303)
+            self._site.collector.looked_at()
             visit = Visit(path=request.url.path, parts=request.path_params, query=dict(request.query_params))
             return await self._shown(page, visit, session, request)
 
@@ -110,7 +111,9 @@ class Endpoints:
         try:
             return data | dict(await page.view(self._site, visit))
         except (NotFound, TopicNotFound, GroupNotFound) as error:
-            return data | {"is_known": False, "problem": sentence(error), "status": 404}
+            # Without a broker nothing can be found, which says nothing about what was looked for.
+            why, status = (snapshot.problem, 503) if snapshot.problem else (sentence(error), 404)
+            return data | {"is_known": False, "problem": why, "status": status}
         except PocketMQError as error:
             status = 400 if isinstance(error, UsageError) else 503
             return data | {"is_known": False, "problem": sentence(error), "status": status}

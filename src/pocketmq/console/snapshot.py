@@ -78,6 +78,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         silent = [state for state in self.brokers if state.problem]
         if "brokers" in self.problems:
             return self.problems["brokers"]
+        if "brokers" in self.seen_ms and not self.brokers:
+            return "No broker is registered at the name servers."
         if silent and len(silent) == len(self.brokers):
             return silent[0].problem
         return ""
@@ -104,6 +106,8 @@ class _Part(NamedTuple):
     name: str
     every_s: float
     ask: Callable[[], Awaitable[Mapping[str, Any]]]
+    needs: str = ""
+    """The part that it looks at: there is nothing to ask before that is seen."""
 
 
 class Collector:
@@ -125,9 +129,9 @@ class Collector:
             _Part("brokers", watched_s, self._brokers),
             _Part("tables", watched_s * 5, self._tables),
             _Part("lags", watched_s * 2.5, self._lags),
-            _Part("times", watched_s * 5, self._times),
+            _Part("times", watched_s * 5, self._times, needs="lags"),
             _Part("letters", watched_s * 5, self._letters),
-            _Part("members", watched_s * 5, self._members),
+            _Part("members", watched_s * 5, self._members, needs="tables"),
         )
 
     async def __aenter__(self) -> Self:
@@ -145,6 +149,12 @@ class Collector:
         for event in self._hurry.values():
             event.set()
 
+    def looked_at(self) -> None:
+        """Somebody looks at a page, maybe without being kept up to date: let it not be old for long."""
+        seen_ms = self.snapshot.seen_ms.get("brokers", 0)
+        if self._clock.now_ms() - seen_ms > self._settings.watched_s * 1000:
+            self._hurry["brokers"].set()
+
     async def ask_now(self, *names: str) -> None:
         """These parts, at once: for who changed something and must see it."""
         for part in self._parts:
@@ -158,6 +168,8 @@ class Collector:
         return self.snapshot
 
     async def _repeat(self, part: _Part) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: not part.needs or part.needs in self.snapshot.seen_ms)
         while True:
             if self.watched or part.name not in _WATCHED_ONLY or part.name not in self.snapshot.seen_ms:
                 started = self._clock.monotonic()
@@ -222,7 +234,8 @@ class Collector:
 
     async def _tables(self) -> Mapping[str, Any]:
         topics, groups = await self._admin.topics.configs(), await self._admin.groups.configs()
-        return {"topics": topics, "ordinary": ordinary_topics(topics, self.snapshot.brokers), "groups": groups}
+        ordinary = ordinary_topics(topics, await self._admin.cluster.brokers())
+        return {"topics": topics, "ordinary": ordinary, "groups": groups}
 
     async def _lags(self) -> Mapping[str, Any]:
         lags = {lag.group: lag for lag in await self._admin.offsets.all_lags() if not is_system_group(lag.group)}

@@ -11,8 +11,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from pocketmq.client import Admin
-from pocketmq.demo.names import TOPICS
 from pocketmq.embedded.server import Server
 from pocketmq.errors import PocketMQError, ProgramFailed
 
@@ -22,7 +20,7 @@ STOP_S: Final = 60.0
 
 @contextmanager
 def running_broker(folder: Path, settings: Mapping[str, int]) -> Iterator[str]:
-    """A broker with the topics of the shop; the address of its name server."""
+    """A broker; the address of its name server."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_serve, args=(folder, dict(settings), theirs), name="pocketmq demo broker")
@@ -36,14 +34,6 @@ def running_broker(folder: Path, settings: Mapping[str, int]) -> Iterator[str]:
         if process.is_alive():
             process.kill()
             process.join()
-
-
-def make_topics(name_servers: str) -> None:
-    """Those of the shop, where they are not there."""
-    with Admin(name_servers) as admin:
-        for topic, queues in TOPICS.items():
-            if not admin.topics.exists(topic):
-                admin.topics.create(topic, queues=queues)
 
 
 def _ready(pipe: Connection) -> str:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from pocketmq.client import Admin
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.demo.cluster import make_topics, running_broker
+from pocketmq.demo.cluster import running_broker
 from pocketmq.demo.console import running_console
 from pocketmq.demo.counting import Count
 from pocketmq.demo.folder import DemoFolder
@@ -34,6 +34,7 @@ from pocketmq.demo.report import Report
 from pocketmq.demo.selling import OPEN_S
 from pocketmq.demo.shop import Day, yesterday_ms
 from pocketmq.demo.staff import Staff
+from pocketmq.demo.topics import make_topics
 from pocketmq.errors import PipelineFailed, PocketMQError
 from pocketmq.files import diverted_errors
 from pocketmq.pipelines import session

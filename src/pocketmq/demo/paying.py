@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Final
 
 from pocketmq.client import Admin, Producer, TransactionState
-from pocketmq.demo.contents import keys_of
 from pocketmq.demo.deeds import Fate, Payment
 from pocketmq.demo.names import BANK, PAYMENTS
 from pocketmq.demo.selling import Wait
+from pocketmq.demo.topics import keys_of
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import HALF_TOPIC
 

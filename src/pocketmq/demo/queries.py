@@ -15,7 +15,7 @@ from pocketmq.pipelines.progress import Progress, Tally, reports_of
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-MAX_FAILURES: Final = 5
+MAX_FAILURES: Final = 12
 """Of all queries together; one more is the end."""
 
 

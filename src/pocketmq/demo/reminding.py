@@ -8,10 +8,10 @@ from typing import Final
 
 from pocketmq.client import Admin, Producer
 from pocketmq.clock import Clock
-from pocketmq.demo.contents import keys_of
 from pocketmq.demo.deeds import Reminder
 from pocketmq.demo.names import CALENDAR, REMINDERS
 from pocketmq.demo.selling import Wait
+from pocketmq.demo.topics import keys_of
 from pocketmq.model.names import TIMER_TOPIC
 
 DUE: Final = "dueMs"

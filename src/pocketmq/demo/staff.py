@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 from pocketmq.client import Admin
 from pocketmq.clock import Clock
-from pocketmq.demo.contents import keys_of, messages_of
 from pocketmq.demo.deeds import payments, reminders
 from pocketmq.demo.live import Line, Rate
 from pocketmq.demo.names import MAIL, PAYMENTS, REMINDERS, SHIPPING
@@ -16,6 +15,7 @@ from pocketmq.demo.reconciliation import Check, Readers, payment_checks, reader_
 from pocketmq.demo.reminding import Calendar
 from pocketmq.demo.selling import Till
 from pocketmq.demo.shop import Day
+from pocketmq.demo.topics import keys_of, messages_of
 from pocketmq.model.names import dlq_topic, parse_group, retry_topic
 
 

@@ -6,6 +6,7 @@ Messages are counted by offsets: Spark's own count of rows is larger when a batc
 """
 
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 DROPPED_DUPLICATES: Final = "numDroppedDuplicateRows"
 """What Spark calls the rows that its operators of de-duplication leave out."""
+REMEMBERED_REPORTS: Final = 1_000
+"""More than Spark keeps, and so tells again."""
 RATE_BATCHES: Final = 5
 """The rate is that of the last batches."""
 
@@ -75,8 +78,8 @@ class Tally:
         self.late = 0
         self.duplicates = 0
         self.lost: list[Lost] = []
-        self._seen: set[tuple[int, str]] = set()
-        self._counted: set[int] = set()
+        self._seen: deque[tuple[int, str]] = deque(maxlen=REMEMBERED_REPORTS)
+        self._counted_until = -1
         self._recent: list[Batch] = []
 
     def add(self, reports: Iterable[Mapping[str, Any]]) -> list[Progress]:
@@ -86,14 +89,21 @@ class Tally:
             batch = batch_of(report, self.query)
             if (batch.batch, batch.at) in self._seen:
                 continue
-            self._seen.add((batch.batch, batch.at))
+            self._seen.append((batch.batch, batch.at))
             rows.append(self._after(batch))
         return rows
 
+    def look(self, query: "StreamingQuery") -> list[Progress]:
+        """What is new in the reports of a query. All recent ones are asked for only when the last one is new."""
+        last = query.lastProgress
+        if last is None or (last.batchId, last.timestamp) in self._seen:
+            return []
+        return self.add(reports_of(query))
+
     def _after(self, batch: Batch) -> Progress:
         # A look that finds nothing is reported under the number of the batch that comes next.
-        if batch.messages and batch.batch not in self._counted:
-            self._counted.add(batch.batch)
+        if batch.messages and batch.batch > self._counted_until:
+            self._counted_until = batch.batch
             self.messages += batch.messages
             self.batches += 1
             self.lost += batch.lost
@@ -186,7 +196,7 @@ class ProgressTable:
 
     def render(self) -> Table:
         for query in self._queries:
-            for row in self._tallies[query.id].add(reports_of(query)):
+            for row in self._tallies[query.id].look(query):
                 self._last[query.id] = row
         return progress_table([self._last[query.id] for query in self._queries if query.id in self._last])
 

@@ -18,7 +18,7 @@ import msgspec
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import PipelineFailed
 from pocketmq.pipelines.failures import told
-from pocketmq.pipelines.progress import Progress, Tally, reports_of
+from pocketmq.pipelines.progress import Progress, Tally
 from pocketmq.spark.offsets import Lost
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Run:
 
     def _look(self, queries: Sequence["StreamingQuery"], tallies: Mapping[str, Tally]) -> None:
         for query in queries:
-            for row in tallies[query.id].add(reports_of(query)):
+            for row in tallies[query.id].look(query):
                 self.report(row)
 
 

@@ -17,7 +17,6 @@ USUAL: Final[Mapping[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",  # some 40 ms of each micro-batch
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",  # what goes wrong is told by pipelines themselves, in a sentence
-    "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 ON_THIS_MACHINE: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",

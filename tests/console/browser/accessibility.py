@@ -7,7 +7,7 @@ from playwright.sync_api import Page
 
 def violations(page: Page) -> list[str]:
     """What axe complains about on the page as it is, each with the first place where."""
-    from axe_playwright_python.sync_playwright import Axe
+    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 
     found: list[dict[str, Any]] = Axe().run(page).response["violations"]
     return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:160]}" for one in found]

@@ -39,7 +39,9 @@ def test_events_are_told_the_rest_is_kept_and_the_status_comes_back(stand_in: Pa
 
     assert told == ["Flow spark_catalog.default.orders is RUNNING."]
     assert done.code == 5
-    assert done.besides == ["WARNING: of Java", f"run --spec {stand_in}/spark-pipeline.yml --x ns:1 {sys.executable}"]
+    assert done.besides[0] == "WARNING: of Java"
+    assert done.besides[1].startswith("run --conf spark.sql.catalogImplementation=hive --conf ")
+    assert done.besides[1].endswith(f"--spec {stand_in}/spark-pipeline.yml --x ns:1 {sys.executable}")
 
 
 def test_everything_is_told_if_asked(stand_in: Path) -> None:

@@ -18,6 +18,7 @@ from pocketmq.broker.detours import Detours
 from pocketmq.broker.drafts import Draft
 from pocketmq.broker.hosts import packed_host
 from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.staged import StagedSend
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.errors import (
@@ -43,9 +44,6 @@ from pocketmq.protocol.replies import SendReplies
 from pocketmq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import FlushMode
-
-StagedSend = tuple[int, bytes, int, int, str | None, str | None]
-"""opaque, message id, queue id, queue offset, transaction id, recall handle."""
 
 MAX_RUN: Final = 64
 """Sends that are staged at once: some fifty microseconds, after which a turn looks at the time again."""

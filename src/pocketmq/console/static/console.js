@@ -65,4 +65,8 @@ function watch() {
   if (!document.hidden) open();
 }
 
-document.addEventListener("DOMContentLoaded", () => { offerTheme(); watch(); });
+document.addEventListener("DOMContentLoaded", () => {
+  offerTheme();
+  document.querySelector(".menu [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  watch();
+});

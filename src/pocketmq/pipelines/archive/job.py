@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
 """What Spark writes as plain files."""
-MESSAGES_PER_S: Final = 200_000
-"""On two cores with the broker beside, messages of 200 bytes; see docs/pipelines.md."""
+MESSAGES_PER_S: Final = 100_000
+"""On two busy cores with the broker beside, messages of 200 bytes; `python -m bench.pipelines` tells yours."""
 _FILTERS: Final = ("filtertags", "filtersql")
 _EARLIEST: Final = -2
 

@@ -22,6 +22,7 @@ from pocketmq.pipelines.libraries import pyspark_folder
 from pocketmq.spark.java import find_java
 
 SPEC: Final = "spark-pipeline.yml"
+DATA: Final = ".data"
 TABLES: Final = Path("spark-warehouse")
 """Where Spark keeps tables, below the folder that it runs in."""
 KEPT_LINES: Final = 400
@@ -61,7 +62,7 @@ def run_project(
 ) -> Done:
     """Run it to its end, and tell what happens: its events, or all that is said."""
     program = pyspark_folder() / "bin" / "spark-pipelines"
-    command = ["bash", str(program), "run", "--spec", str(folder / SPEC), *arguments]
+    command = ["bash", str(program), "run", *_catalogue(folder), "--spec", str(folder / SPEC), *arguments]
     besides: deque[str] = deque(maxlen=KEPT_LINES)
     with subprocess.Popen(  # noqa: S603 the program is Spark's own
         command,
@@ -94,6 +95,12 @@ def table_rows(folder: Path, files: Files) -> dict[str, TableRows]:
         if tables:
             found[name] = TableRows(sum(table.num_rows for table in tables), rows[:SHOWN_ROWS])
     return found
+
+
+def _catalogue(folder: Path) -> list[str]:
+    """A catalogue that outlives the run: without one, the next run finds tables on the disk that nobody knows, and fails."""
+    home = f'-Dderby.system.home="{folder / DATA}/catalog"'
+    return ["--conf", "spark.sql.catalogImplementation=hive", "--conf", f"spark.driver.defaultJavaOptions={home}"]
 
 
 def _environment(name_server: str) -> dict[str, str]:

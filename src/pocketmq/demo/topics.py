@@ -1,8 +1,17 @@
-"""All that a small topic holds."""
+"""Topics of the shop: made, and, where they are small, read whole."""
 
 from pocketmq.client import Admin
 from pocketmq.client.administration.messages import DEFAULT_LIMIT
+from pocketmq.demo.names import TOPICS
 from pocketmq.model.message import StoredMessage
+
+
+def make_topics(name_servers: str) -> None:
+    """Those of the shop, where they are not there."""
+    with Admin(name_servers) as admin:
+        for topic, queues in TOPICS.items():
+            if not admin.topics.exists(topic):
+                admin.topics.create(topic, queues=queues)
 
 
 def keys_of(admin: Admin, topic: str) -> set[str]:
