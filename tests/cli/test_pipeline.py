@@ -110,18 +110,18 @@ def test_a_run_tells_its_progress_and_what_it_did(spark: "SparkSession", broker:
     assert "belongs to: quality of" in other.output
 
 
-def test_a_new_project_has_all_its_files_and_is_not_made_twice(tmp_path: Path) -> None:
-    with CliRunner().isolated_filesystem(tmp_path) as folder:
-        made, again, odd = invoke("new", "shop"), invoke("new", "shop"), invoke("new", "../x")
+def test_a_new_project_has_all_its_files_and_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
-        found = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
-        spec = Path(folder, "shop", "spark-pipeline.yml").read_text("utf-8")
+    made, again, odd = invoke("new", "shop"), invoke("new", "shop"), invoke("new", "../x")
 
     assert (made.exit_code, again.exit_code, odd.exit_code) == (ExitCode.OK, ExitCode.USAGE, ExitCode.USAGE)
     assert "pocketmq pipeline run --broker" in made.output
     assert "is there already" in again.output
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert {"shop/README.md", "shop/transformations/orders.py", "shop/tests/test_pipeline.py"} <= found
-    assert f"storage: file://{folder}/shop/.data/storage" in spec
+    spec = (tmp_path / "shop" / "spark-pipeline.yml").read_text("utf-8")
+    assert f"storage: file://{tmp_path}/shop/.data/storage" in spec
 
 
 def test_a_folder_without_a_project_is_told(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_every_kind_of_record_is_an_event() -> None:
     rows = event_rows(body)
 
     assert [row["event"] for row in rows] == ["sent", "consuming", "consumed", "decided", "recalled"]
-    assert [row["at"] for row in rows] == [1_000_000, 2_000_000, None, 3_000_000, 4_000_000]
+    assert [row["atMs"] for row in rows] == [1000, 2000, None, 3000, 4000]
     assert rows[0] | {"costMs": 3, "ok": True, "messageType": "normal"} == rows[0]
     assert rows[2] | {"outcome": "raised", "ok": False, "group": "c"} == rows[2]
     assert rows[3]["outcome"] == "commit"

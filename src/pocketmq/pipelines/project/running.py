@@ -91,10 +91,15 @@ def table_rows(folder: Path, files: Files) -> dict[str, TableRows]:
     for name in files.list(folder / TABLES):
         paths = [path for path in walk(files, folder / TABLES / name) if path.suffix == ".parquet"]
         tables = [pyarrow.parquet.read_table(path, partitioning=None) for path in paths]
-        rows = [row for table in tables for row in table.slice(0, SHOWN_ROWS).to_pylist()]
+        rows = [_plain(row) for table in tables for row in table.slice(0, SHOWN_ROWS).to_pylist()]
         if tables:
             found[name] = TableRows(sum(table.num_rows for table in tables), rows[:SHOWN_ROWS])
     return found
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What can be shown: times and the like as text."""
+    return {name: value if isinstance(value, str | int | float | None) else str(value) for name, value in row.items()}
 
 
 def _catalogue(folder: Path) -> list[str]:

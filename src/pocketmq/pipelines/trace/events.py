@@ -10,11 +10,11 @@ recalled   a producer took it back
 unreadable a body, or a kind of record, that cannot be read: `problem` says why
 """
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from pocketmq.errors import ProtocolError
 from pocketmq.pipelines.libraries import DataFrame
+from pocketmq.pipelines.libraries import functions as f
 from pocketmq.protocol.trace_text import (
     EndTransaction,
     OtherTrace,
@@ -25,53 +25,29 @@ from pocketmq.protocol.trace_text import (
     Trace,
     decode_trace,
 )
-from pocketmq.spark.libraries import pa
 
-EVENTS: Final = (
-    "event string, at timestamp, topic string, messageId string, keys string, tags string, `group` string, requestId string, "
+_FIELDS: Final = (
+    "event string, {at}, topic string, messageId string, keys string, tags string, `group` string, requestId string, "
     "costMs bigint, ok boolean, outcome string, retryTimes int, bodyBytes bigint, messageType string, storeHost string, "
-    "problem string, traceQueue int, traceOffset bigint"
+    "problem string"
 )
+EVENTS: Final = f"{_FIELDS.format(at='at timestamp')}, traceQueue int, traceOffset bigint"
 """The columns of events, as Spark writes them."""
 
-_ARROW: Final = pa.schema(
-    [
-        ("event", pa.string()),
-        ("at", pa.timestamp("us", tz="UTC")),
-        ("topic", pa.string()),
-        ("messageId", pa.string()),
-        ("keys", pa.string()),
-        ("tags", pa.string()),
-        ("group", pa.string()),
-        ("requestId", pa.string()),
-        ("costMs", pa.int64()),
-        ("ok", pa.bool_()),
-        ("outcome", pa.string()),
-        ("retryTimes", pa.int32()),
-        ("bodyBytes", pa.int64()),
-        ("messageType", pa.string()),
-        ("storeHost", pa.string()),
-        ("problem", pa.string()),
-        ("traceQueue", pa.int32()),
-        ("traceOffset", pa.int64()),
-    ]
-)
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, which is the last that Python's dates can hold
 
 
 def trace_events(messages: DataFrame) -> DataFrame:
     """The events in messages of a trace topic. They need the columns value, queueId and queueOffset."""
-    return messages.select("value", "queueId", "queueOffset").mapInArrow(_decode, EVENTS)
+    # A plain function of Python: those that work on Arrow need pandas, which nothing else here does.
+    decode = f.udf(event_rows, f"array<struct<{_struct(_FIELDS.format(at='atMs bigint'))}>>", useArrow=False)
+    found = messages.select(f.explode(decode("value")).alias("event"), "queueId", "queueOffset")
+    flat = found.select("event.*", f.col("queueId").alias("traceQueue"), f.col("queueOffset").alias("traceOffset"))
+    return flat.withColumn("at", f.timestamp_millis("atMs")).select(*(part.split()[0] for part in EVENTS.split(", ")))
 
 
-def _decode(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        rows = [
-            {**row, "traceQueue": queue, "traceOffset": offset}
-            for body, queue, offset in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            for row in event_rows(body)
-        ]
-        yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+def _struct(fields: str) -> str:
+    return ", ".join(":".join(field.split(" ", 1)) for field in fields.split(", "))
 
 
 def event_rows(body: bytes) -> list[dict[str, Any]]:
@@ -126,9 +102,9 @@ def _row(record: Trace) -> dict[str, Any]:
             }
         case Recall():
             own = {"event": "recalled", "topic": record.topic, "ok": record.success}
-    return {**own, "messageId": record.message_id, "group": record.group or None, "at": _at_us(record.time_ms)}
+    return {**own, "messageId": record.message_id, "group": record.group or None, "atMs": _at_ms(record.time_ms)}
 
 
-def _at_us(time_ms: int) -> int | None:
+def _at_ms(time_ms: int) -> int | None:
     """Some clients leave the time of an end out, and a broken clock may say anything."""
-    return time_ms * 1000 if 0 < time_ms <= _LATEST_MS else None
+    return time_ms if 0 < time_ms <= _LATEST_MS else None
