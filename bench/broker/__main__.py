@@ -32,6 +32,7 @@ from bench.broker.shots import NotMeasured
 from bench.broker.starting import start_sheets
 from bench.method import machine as cores
 from bench.store.__main__ import file_system
+from pocketmq import compiled
 from pocketmq.net.loops import new_loop
 
 WIDTH = 150
@@ -91,7 +92,7 @@ def set_up(place: Path, scale: Scale, console: Console, *, without_apache: bool)
     facts = [
         date.today().isoformat(),
         f"{cores()}, {machine.description()}, {file_system(place)}",
-        f"event loop of {loop_name()}",
+        f"event loop of {loop_name()}, turn {'compiled' if compiled.twin() else 'in pure Python'}",
         f"generator {generator.name}",
         f"`{scale.name}` run",
     ]

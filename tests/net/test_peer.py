@@ -20,7 +20,7 @@ from pocketmq.errors import (
     WrongState,
 )
 from pocketmq.net.line import Ending, LineSettings
-from pocketmq.net.peer import Peer, PeerSettings, Serve, Waiting
+from pocketmq.net.peer import Peer, PeerSettings, Serve
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame, join_frame
 from pocketmq.testing import run
@@ -513,11 +513,13 @@ def test_futures_of_many_calls_are_awaited_together() -> None:
     run(main())
 
 
-class Told(Waiting):
+class Told:
     """Remembers what it was told."""
 
+    code = 310
+    timeout_s = 1.0
+
     def __init__(self) -> None:
-        super().__init__(310, 1.0)
         self.bodies: list[bytes] = []
         self.errors: list[PocketMQError] = []
 

@@ -35,11 +35,8 @@ class Links:
         self._credentials = credentials
         self._marks = dict(marks or {})
         self._call_timeout_s = call_timeout_s
-
-    @property
-    def adds_fields(self) -> bool:
+        self.adds_fields = bool(self._marks) or credentials is not None
         """Whether requests leave with more ext fields than their own, so that nobody may write their bytes before."""
-        return bool(self._marks) or self._credentials is not None
 
     async def peer(self, address: Address) -> Peer:
         """The live line to `address`, connected if need be."""

@@ -53,54 +53,31 @@ class BatchMember(msgspec.Struct, frozen=True, gc=False):
     item: BatchItem
 
 
-class Outgoing:
+class Outgoing(msgspec.Struct, eq=False):
     """One message, or a batch of them, ready for any queue of its topic.
 
     `attempts`, of a message to a retry topic, are how often it was tried to consume, and how often it may be.
     """
 
-    __slots__ = (
-        "attempts",
-        "body",
-        "count",
-        "flag",
-        "is_reply",
-        "members",
-        "message",
-        "message_id",
-        "properties",
-        "size",
-        "sys_flag",
-        "topic",
-    )
+    message: Message
+    topic: str
+    message_id: str
+    body: bytes
+    properties: str
+    sys_flag: int = 0
+    members: Sequence[BatchMember] | None = None
+    is_reply: bool = False
+    attempts: tuple[int, int] | None = None
 
-    def __init__(
-        self,
-        message: Message,
-        topic: str,
-        message_id: str,
-        body: bytes,
-        properties: str,
-        sys_flag: int = 0,
-        *,
-        members: Sequence[BatchMember] | None = None,
-        is_reply: bool = False,
-        attempts: tuple[int, int] | None = None,
-    ) -> None:
-        self.message = message
-        self.topic = topic
-        self.message_id = message_id
-        self.body = body
-        self.properties = properties
-        self.flag = message.flag
-        self.sys_flag = sys_flag
-        self.members = members
-        self.is_reply = is_reply
-        self.attempts = attempts
-        self.count = 1 if members is None else len(members)
+    @property
+    def count(self) -> int:
         """Messages in it."""
-        self.size = len(body) + len(properties)
+        return 1 if self.members is None else len(self.members)
+
+    @property
+    def size(self) -> int:
         """Bytes that count while it is on its way."""
+        return len(self.body) + len(self.properties)
 
     @property
     def is_timed(self) -> bool:

@@ -28,6 +28,11 @@ _END: Final = f',"serializeTypeCurrentRPC":"JSON","version":{int(VERSION)}}}'
 MAX_TEMPLATES: Final = 16_384
 """Texts that are kept, one for each queue and kind of send; beyond that all are composed anew."""
 
+# Once per send: a look-up in an enum takes longer than all else that is asked for the code.
+_SINGLE: Final = RequestCode.SEND_MESSAGE_V2
+_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE
+_REPLY: Final = RequestCode.SEND_REPLY_MESSAGE_V2
+
 _Key = tuple[MessageQueue, bool, bool]
 
 
@@ -44,7 +49,7 @@ class SendFrames:
     def encode(self, out: Outgoing, queue: MessageQueue, born_ms: int, number: int) -> bytes:
         """The whole frame."""
         template = self._templates.get((queue, out.members is not None, out.is_reply)) or self._compose(out, queue)
-        header = template % (out.sys_flag, born_ms, out.flag, _as_json(out.properties), number)
+        header = template % (out.sys_flag, born_ms, out.message.flag, _as_json(out.properties), number)
         size = len(header)
         body = out.body
         return b"".join((_pack_prefix(4 + size + len(body), size), header, body))
@@ -63,7 +68,7 @@ class SendFrames:
             queue_id=queue.queue_id,
             sys_flag=out.sys_flag,
             born_timestamp=born_ms,
-            flag=out.flag,
+            flag=out.message.flag,
             properties=out.properties,
             reconsume_times=tried,
             unit_mode=self._unit_mode,
@@ -94,5 +99,5 @@ class SendFrames:
 def code_of(out: Outgoing) -> RequestCode:
     """How such a message is sent."""
     if out.is_reply:
-        return RequestCode.SEND_REPLY_MESSAGE_V2
-    return RequestCode.SEND_MESSAGE_V2 if out.members is None else RequestCode.SEND_BATCH_MESSAGE
+        return _REPLY
+    return _SINGLE if out.members is None else _BATCH

@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
+
 from pocketmq.client.fault_strategy import BrokerHealth
 from pocketmq.client.hooks import HookList, SendEvent
 from pocketmq.client.instance import Instance
@@ -35,7 +37,7 @@ from pocketmq.errors import (
 )
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer, Waiting
+from pocketmq.net.peer import Peer
 from pocketmq.protocol.command import Command, encode_command
 
 _REFUSALS = RETRIED_CODES | FLOW_CONTROL_CODES
@@ -123,7 +125,7 @@ class Sender:
             queue = self.choice.at_once(out.topic, out.message, wish)
             if queue is not None and self._is_plain and not out.is_timed:
                 future: asyncio.Future[SendResult] = loop.create_future()
-                if self._submit_now(_Submitted(self, future, out, wish, queue, seconds, deadline)):
+                if self._submit_now(_Submitted(self, future, out, wish, queue, code_of(out), seconds, deadline)):
                     return future
         except BaseException:
             self._room.give(out.count, out.size)
@@ -354,34 +356,23 @@ class Sender:
         self._hooks.after_send(event)
 
 
-class _Submitted(Waiting):
+class _Submitted(msgspec.Struct, eq=False):
     """A submitted message whose first attempt is on its way: all that is needed when its answer comes, or none."""
 
-    __slots__ = ("_sender", "deadline", "future", "out", "queue", "wish")
-
-    def __init__(
-        self,
-        sender: Sender,
-        future: asyncio.Future[SendResult],
-        out: Outgoing,
-        wish: Wish,
-        queue: MessageQueue,
-        timeout_s: float,
-        deadline: float,
-    ) -> None:
-        super().__init__(code_of(out), timeout_s)
-        self._sender = sender
-        self.future = future
-        self.out = out
-        self.wish = wish
-        self.queue = queue
-        self.deadline = deadline
+    sender: Sender
+    future: asyncio.Future[SendResult]
+    out: Outgoing
+    wish: Wish
+    queue: MessageQueue
+    code: int
+    timeout_s: float
+    deadline: float
 
     def answered(self, response: Command) -> None:
-        self._sender.settle(self, response)
+        self.sender.settle(self, response)
 
     def failed(self, error: PocketMQError) -> None:
-        self._sender.settle_failure(self, error)
+        self.sender.settle_failure(self, error)
 
 
 def _note(health: BrokerHealth, event: SendEvent, now: float) -> None:

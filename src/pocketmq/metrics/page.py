@@ -102,7 +102,7 @@ class _Connection(asyncio.Protocol):
         self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         if len(self._connections) >= self._settings.max_connections:
             self._transport.abort()
             return

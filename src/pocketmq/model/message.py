@@ -88,7 +88,7 @@ class Message:
         for name, value in more.items():
             check_user_property(name, value)
         other = copy(self)
-        other.properties = self.properties | more
+        other.properties = {**self.properties, **more}
         return other
 
     def __repr__(self) -> str:

@@ -8,13 +8,14 @@ Clients take the log offset out of the offset id to send a message back or to en
 
 import socket
 import struct
-import threading
 from datetime import datetime
-from typing import NamedTuple
+from itertools import count
+from typing import Final, NamedTuple
 
 from pocketmq.errors import ProtocolError
 
 _UNIQUE_ID_TAIL = struct.Struct(">HIIH")
+_HEX: Final = tuple(f"{byte:02X}" for byte in range(256))
 
 
 class Host(NamedTuple):
@@ -93,30 +94,31 @@ def offset_id(packed_host: bytes, offset: int) -> str:
 class UniqueIds:
     """Gives unique ids. `salt` tells processes apart that share ip and pid, as containers do.
 
-    Safe to call from any thread: the counter's lock is the only state, and it is held for one addition.
+    Safe to call from any thread: the counter counts in one step of the interpreter, and what else is kept is set as a whole.
     """
 
     def __init__(self, ip: bytes, pid: int, salt: int) -> None:
         self._head = (ip + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
-        self._lock = threading.Lock()
-        self._counter = 0
-        self._text = ""
-        self._text_ms = -1
-        """What ids of this millisecond begin with: many are given in each while it matters what one costs."""
-        self._month_start_ms = 0
-        self._month_end_ms = 0
+        self._counter = count(1)
+        self._latest = (-1, "")
+        """A millisecond, and what its ids begin with: many are given in each while it matters what one costs."""
+        self._month = (0, 0)
 
     def next(self, now_ms: int) -> str:
         """An id that this process gives once; 65,536 of them fit into one millisecond."""
-        with self._lock:
-            self._counter = counter = self._counter + 1 & 0xFFFF
-            if now_ms != self._text_ms:
-                if not self._month_start_ms <= now_ms < self._month_end_ms:
-                    self._month_start_ms, self._month_end_ms = month_of(now_ms)
-                self._text = f"{self._head}{now_ms - self._month_start_ms:08X}"
-                self._text_ms = now_ms
-            text = self._text
-        return f"{text}{counter:04X}"
+        latest_ms, text = self._latest
+        if latest_ms != now_ms:
+            text = self._beginning(now_ms)
+        counter = next(self._counter)
+        return f"{text}{_HEX[counter >> 8 & 0xFF]}{_HEX[counter & 0xFF]}"
+
+    def _beginning(self, now_ms: int) -> str:
+        start_ms, end_ms = self._month
+        if not start_ms <= now_ms < end_ms:
+            start_ms, _ = self._month = month_of(now_ms)
+        text = f"{self._head}{now_ms - start_ms:08X}"
+        self._latest = now_ms, text
+        return text
 
 
 class UniqueId(NamedTuple):

@@ -88,7 +88,6 @@ class Line(asyncio.BufferedProtocol):
         "_idle_timer",
         "_in_turn",
         "_linger_timer",
-        "_loop",
         "_on_lost",
         "_on_made",
         "_on_turn",
@@ -105,6 +104,7 @@ class Line(asyncio.BufferedProtocol):
         "address",
         "ending",
         "heard_at",
+        "loop",
         "reason",
         "spoke_at",
         "writable",
@@ -122,7 +122,8 @@ class Line(asyncio.BufferedProtocol):
         self._on_made = on_made
         self._settings = settings = settings or LineSettings()
         self._splitter = FrameSplitter(settings.limits)
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop
+        """Known once it is connected."""
         self._transport: asyncio.Transport
         self._view: memoryview
         self._gone: asyncio.Future[None] | None = None
@@ -180,7 +181,7 @@ class Line(asyncio.BufferedProtocol):
         if self._gone is None:
             raise WrongState("this line is not connected yet")
         if not self._out and not self._in_turn:
-            self._loop.call_soon(self._flush)
+            self.loop.call_soon(self._flush)
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes > self._room:
@@ -191,7 +192,7 @@ class Line(asyncio.BufferedProtocol):
         while not self.writable:
             if not self.is_open:
                 raise ConnectionLost(f"{self.address}: {self.reason or 'not connected'}")
-            waiter = self._loop.create_future()
+            waiter = self.loop.create_future()
             self._waiters.add(waiter)
             try:
                 await waiter
@@ -219,7 +220,7 @@ class Line(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         settings = self._settings
-        self._loop = loop = asyncio.get_running_loop()
+        self.loop = loop = asyncio.get_running_loop()
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
         self._gone = loop.create_future()
         self._view = _receive_buffer(loop)
@@ -237,7 +238,7 @@ class Line(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self.ending is not None:
             return
-        self.heard_at = self._loop.time()
+        self.heard_at = self.loop.time()
         frames = self._splitter.feed(bytes(self._view[:nbytes]))
         if frames:
             self._turn(frames)
@@ -247,7 +248,7 @@ class Line(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self.writable = False
         self._measure_room()
-        self._slow_timer = self._loop.call_later(self._settings.slow_s, self._drop_slow_peer)
+        self._slow_timer = self.loop.call_later(self._settings.slow_s, self._drop_slow_peer)
         self._set_reading()
 
     def resume_writing(self) -> None:
@@ -320,7 +321,7 @@ class Line(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
         if self._held and self.writable:
-            self._loop.call_soon(self._serve_held)
+            self.loop.call_soon(self._serve_held)
 
     def _flush(self) -> None:
         out = self._out
@@ -330,7 +331,7 @@ class Line(asyncio.BufferedProtocol):
         out.clear()
         self._out_bytes = 0
         if not self._in_turn:
-            self.spoke_at = self._loop.time()
+            self.spoke_at = self.loop.time()
         self._transport.write(data)
         if not self.writable:
             self._measure_room()
@@ -352,8 +353,8 @@ class Line(asyncio.BufferedProtocol):
     def _look_whether_idle(self) -> None:
         # Reads and writes only leave their time; the timer comes by rarely and looks when it was.
         due = max(self.heard_at, self.spoke_at) + self._settings.idle_s
-        if due > self._loop.time():
-            self._idle_timer = self._loop.call_at(due, self._look_whether_idle)
+        if due > self.loop.time():
+            self._idle_timer = self.loop.call_at(due, self._look_whether_idle)
         else:
             self._end(Ending.IDLE, ConnectionLost(f"idle for {self._settings.idle_s} s"))
 
@@ -368,7 +369,7 @@ class Line(asyncio.BufferedProtocol):
             log.log(logging.WARNING if unusual else logging.DEBUG, "%s: %s: %s", self.address, ending.value, reason)
             self._wake_waiters()
             self._transport.close()
-            self._linger_timer = self._loop.call_later(self._settings.linger_s, self._transport.abort)
+            self._linger_timer = self.loop.call_later(self._settings.linger_s, self._transport.abort)
         if at_once:
             self._transport.abort()
 

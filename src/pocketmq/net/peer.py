@@ -17,9 +17,8 @@ A server may take the turn itself (`on_turn`). The contract of a turn:
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 import msgspec
 
@@ -38,7 +37,7 @@ from pocketmq.errors import (
 )
 from pocketmq.net.address import Address
 from pocketmq.net.line import Line, LineSettings
-from pocketmq.protocol.command import Command
+from pocketmq.protocol.command import RESPONSE, Command, decode_command
 from pocketmq.protocol.connection import MAX_IN_FLIGHT, Connection, failure_reply
 from pocketmq.protocol.frames import Frame
 
@@ -71,41 +70,36 @@ class PeerSettings(msgspec.Struct, frozen=True):
             raise InvalidSetting("call_s, silence_s, max_in_flight and max_serving of a peer must be above 0")
 
 
-class Waiting(ABC):
-    """Who waits for an answer: is told exactly one of the two, in the turn that brings it, and must neither wait nor raise."""
+class Waiting(Protocol):
+    """Who waits for an answer: is told exactly one of the two, in the turn that brings it, and must neither wait nor raise.
 
-    __slots__ = ("code", "timeout_s")
+    `code` and `timeout_s` are the request and its time, for what is said when no answer comes.
+    """
 
-    def __init__(self, code: int, timeout_s: float) -> None:
-        """The request and its time, for what is said when no answer comes."""
-        self.code = code
-        self.timeout_s = timeout_s
+    code: int
+    timeout_s: float
 
-    @abstractmethod
     def answered(self, response: Command) -> None:
         """The response came, whatever its code."""
 
-    @abstractmethod
     def failed(self, error: PocketMQError) -> None:
         """None came in time, or the line is gone."""
 
 
-class _Awaited(Waiting):
+class _Awaited(msgspec.Struct, eq=False):
     """A future, which may have been given up meanwhile."""
 
-    __slots__ = ("_future",)
-
-    def __init__(self, future: asyncio.Future[Command], code: int, timeout_s: float) -> None:
-        super().__init__(code, timeout_s)
-        self._future = future
+    future: asyncio.Future[Command]
+    code: int
+    timeout_s: float
 
     def answered(self, response: Command) -> None:
-        if not self._future.done():
-            self._future.set_result(response)
+        if not self.future.done():
+            self.future.set_result(response)
 
     def failed(self, error: PocketMQError) -> None:
-        if not self._future.done():
-            self._future.set_exception(error)
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class Peer:
@@ -201,7 +195,9 @@ class Peer:
         self, code: int, encode: Callable[[*Ts, int], bytes], timeout: float, *arguments: *Ts
     ) -> asyncio.Future[Command]:
         """Like `ask` for a caller that writes the frame itself: `encode(*arguments, number)` gives its bytes."""
-        loop = asyncio.get_running_loop()
+        if not self.line.writable:
+            self._require_writable()
+        loop = self.line.loop
         future: asyncio.Future[Command] = loop.create_future()
         self.ask_for(_Awaited(future, code, timeout), loop.time() + timeout, encode, *arguments)
         return future
@@ -227,24 +223,19 @@ class Peer:
 
     def take_turn(self, frames: list[Frame]) -> None:
         """The turn of a peer that was given no other: responses to their calls, requests to `serve`."""
-        rest = iter(frames)
         may_pause = self._settings.line.pause_reading
-        for event in self._connection.receive(rest):
-            if isinstance(event, Command):
-                self._serve_request(event)
-            else:
-                event.waiter.answered(event.response)
+        for at, frame in enumerate(frames, 1):
+            self.handle(decode_command(frame))
             if may_pause and self.line.should_pause:
-                self.line.put_back(list(rest))
+                self.line.put_back(frames[at:])
                 return
 
     def handle(self, command: Command) -> None:
         """One command of this line, from a turn that does not want it."""
-        event = self._connection.take(command)
-        if isinstance(event, Command):
-            self._serve_request(event)
-        elif event is not None:
-            event.waiter.answered(event.response)
+        if not command.flag & RESPONSE:
+            self._serve_request(command)
+        elif (waiting := self._connection.take(command)) is not None:
+            waiting.answered(command)
 
     def answer(self, request: Command, response: Command) -> None:
         """Send the answer of a request; that of a one-way request is dropped."""

@@ -1,8 +1,8 @@
 """One end of a conversation: which calls are open, whose answer this is, whose time is up. No socket, no clock.
 
     ours     call ──────► bytes       the number is in flight until its answer, its deadline, `forget` or `close`
-             response ──► take ──► Answer(waiter, response); nobody's response is counted and ignored
-    theirs   request ───► take ──► the request itself
+             response ──► take ──► who waits for it; nobody's response is counted and ignored
+    theirs   request
              reply ─────► bytes       carries the request's number back; a one-way request is never answered
 
 Each side numbers its own requests, so the same number may be open in both directions of one line at the same moment:
@@ -11,16 +11,13 @@ the response bit tells them apart. A number is a signed 32-bit integer that wrap
 Deadlines lie in a heap that is cleaned lazily: most calls are answered long before, and an answer touches the table only.
 """
 
-from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
-import msgspec
-
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectionLost, PocketMQError, RemoteError, TooManyCalls, UsageError, WrongState
-from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, decode_command, encode_command
-from pocketmq.protocol.frames import DEFAULT_LIMITS, Frame
+from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, encode_command
+from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 W = TypeVar("W")
 """What the caller keeps to hear about a call again: a future, a callback, a test's label."""
@@ -31,13 +28,6 @@ MAX_IN_FLIGHT: Final = 65_535
 _LARGEST_NUMBER = 2**31 - 1
 _SMALLEST_NUMBER = -(2**31)
 _SPARE_DEADLINES = 1024
-
-
-class Answer(msgspec.Struct, Generic[W], frozen=True):
-    """The answer to a call of ours, and who waits for it."""
-
-    waiter: W
-    response: Command
 
 
 class Connection(Generic[W]):
@@ -113,25 +103,13 @@ class Connection(Generic[W]):
         response.encoding = request.encoding
         return self._encode(response)
 
-    def receive(self, frames: Iterable[Frame]) -> Iterator[Command | Answer[W]]:
-        """What `frames` say, one by one: requests of the other side, and answers to our calls.
-
-        A frame whose header is none raises ProtocolError, after what came before it has been given.
-        """
-        for frame in frames:
-            event = self.take(decode_command(frame))
-            if event is not None:
-                yield event
-
-    def take(self, command: Command) -> Command | Answer[W] | None:
-        """A request as it is, a response with its waiter; None for a response that nobody waits for."""
-        if not command.flag & RESPONSE:
-            return command
-        found = self._in_flight.pop(command.opaque, None)
+    def take(self, response: Command) -> W | None:
+        """Who waits for this response; None when nobody does."""
+        found = self._in_flight.pop(response.opaque, None)
         if found is None:
             self.unmatched += 1
             return None
-        return Answer(found[1], command)
+        return found[1]
 
     def forget(self, number: int) -> bool:
         """Nobody waits for this call any more; its answer will be one of the unmatched."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.broker.metrics.asked import page_of
 
 from pocketmq import Admin, Producer, PullConsumer, Server
 from pocketmq.errors import InvalidSetting
-from tests.broker.metrics.asked import page_of
 
 
 @pytest.fixture(scope="module")

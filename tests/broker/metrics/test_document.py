@@ -4,9 +4,10 @@ import json
 import re
 from pathlib import Path
 
+from tests.broker.metrics.asked import families_of
+
 from pocketmq import Server
 from pocketmq.metrics.families import Kind
-from tests.broker.metrics.asked import families_of
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
