@@ -69,4 +69,5 @@ def platform_tag() -> str:
 
 
 if __name__ == "__main__":  # by hand, after a change in C
+    (SOURCES / LIBRARY).unlink(missing_ok=True)
     sys.exit(compile_twin(SOURCES, SOURCES / LIBRARY, tuple(sys.argv[1:])) or None)

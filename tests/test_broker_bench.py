@@ -19,7 +19,7 @@ from bench.broker.ledger import Ledger, count_records
 from bench.broker.load import Load, percentile, read_options
 from bench.broker.loads import disturbance
 from bench.broker.machine import TICKS, Moment, disturbed, moment
-from bench.broker.page import BEGIN, END, PAGE, written
+from bench.broker.page import BROKER, PAGE, marks, written
 from bench.broker.rows import AIMS, Aim, aims_cell, all_shapes, latency_sheet, rate_sheet, sync_shapes
 from bench.broker.scale import DEFAULT, QUICK
 from bench.broker.sections import Bench
@@ -210,12 +210,13 @@ def test_a_missed_aim_is_bold_in_the_documents() -> None:
 
 
 def test_results_replace_what_stands_between_the_marks_and_nothing_else() -> None:
-    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    begin, end = marks(BROKER)
+    page = f"before\n{begin}\nold\n{end}\nafter\n"
 
     once = written(page, ["today", "here"], [Sheet("t", ["h"], [["c"]])])
 
-    assert once.startswith(f"before\n{BEGIN}\n\ntoday · here\n\n#### t\n")
-    assert once.endswith(f"\n\n{END}\nafter\n")
+    assert once.startswith(f"before\n{begin}\n\ntoday · here\n\n#### t\n")
+    assert once.endswith(f"\n\n{end}\nafter\n")
     assert written(once, ["today", "here"], [Sheet("t", ["h"], [["c"]])]) == once
 
 

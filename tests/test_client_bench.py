@@ -5,7 +5,7 @@ import json
 import pytest
 from bench.client.__main__ import main
 from bench.client.measured import Measured, Tally, decode, encode, middle, percentile_us
-from bench.client.peers import JAVA, REDIS, Peer, measure, middle_rates
+from bench.client.peers import JAVA, REDIS, Beside, Peer, measure, middle_rates
 from bench.client.report import aims, beside, sheet
 from bench.client.rows import ROWS, Row, chosen
 from bench.client.soak import is_flat
@@ -32,23 +32,25 @@ def test_aims_are_judged_as_they_are(rate: float, client_us: float, said: str) -
 
 
 def test_another_client_stands_beside_with_how_many_times_as_fast_ours_is() -> None:
-    redis, java = Peer(REDIS, {("w512", 100): 500.0}), Peer(JAVA, {}, "Java: not installed")
+    redis, java = Peer(REDIS, {("w512", 100): Beside(500.0, 7.0)}), Peer(JAVA, {}, "Java: not installed")
 
     shown = sheet({(ROW, 100): result(1_000, 4.0)}, [redis, java], ["a note"])
 
-    assert shown.rows[0][-4:] == ["500", "2.00", "–", ""]
+    assert shown.rows[0][-6:] == ["500", "2.00", "7.0", "–", "", ""]
     assert shown.notes == ["a note", "Java: not installed"]
-    assert beside(ROW, 1024, result(1, 1), redis) == ["–", ""]
+    assert beside(ROW, 1024, result(1, 1), redis) == ["–", "", ""]
 
 
 def test_what_the_tools_write_is_read() -> None:
     lines = [
-        json.dumps({"row": f"py redis {row}", "size": 100, "rate": rate})
+        json.dumps({"row": f"py redis {row}", "size": 100, "rate": rate, "client_us": 10 * rate})
         for row, rate in (("w1", 1), ("w1", 3), ("w1", 2), ("e2e", 9))
     ]
 
-    assert middle_rates(lines, "") == {("w1", 100): 2.0, ("e2e", 100): 9.0}
-    assert middle_rates([json.dumps({"row": "java sync1", "size": 100, "rate": 5})], "java ") == {("sync1", 100): 5.0}
+    java = json.dumps({"row": "java sync1", "size": 100, "rate": 5, "client_us": 1})
+
+    assert middle_rates(lines, "") == {("w1", 100): Beside(2.0, 20.0), ("e2e", 100): Beside(9.0, 90.0)}
+    assert middle_rates([java], "java ") == {("sync1", 100): Beside(5.0, 1.0)}
 
 
 def test_who_is_not_installed_is_said_not_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ break its rule, so that none can pass by finding nothing.
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,6 +138,7 @@ def room_of(module: str) -> str:
     return room if room in MAY_IMPORT else FRONT
 
 
+@cache
 def sources() -> list[Source]:
     return [
         Source(

@@ -7,19 +7,25 @@ from bench.broker.servers import ROOT
 from bench.broker.sheets import Sheet, as_markdown
 
 PAGE = ROOT / "docs" / "performance.md"
-BEGIN = "<!-- python -m bench.broker --write-docs: begin -->"
-END = "<!-- python -m bench.broker --write-docs: end -->"
+BROKER = "bench.broker"
+CLIENT = "bench.client"
 
 
-def written(page: str, facts: Sequence[str], sheets: Sequence[Sheet]) -> str:
+def marks(program: str) -> tuple[str, str]:
+    """Where the results of a program begin and end."""
+    return f"<!-- python -m {program} --write-docs: begin -->", f"<!-- python -m {program} --write-docs: end -->"
+
+
+def written(page: str, facts: Sequence[str], sheets: Sequence[Sheet], program: str = BROKER) -> str:
     """The page with these results in it."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no place for results: {BEGIN} … {END}")
+    begin, end = marks(program)
+    before, begun, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not begun or not ended:
+        raise ValueError(f"the page has no place for results: {begin} … {end}")
     results = "\n\n".join([" · ".join(facts), *map(as_markdown, sheets)])
-    return f"{before}{BEGIN}\n\n{results}\n\n{END}{after}"
+    return f"{before}{begin}\n\n{results}\n\n{end}{after}"
 
 
-def write(facts: Sequence[str], sheets: Sequence[Sheet], page: Path = PAGE) -> None:
-    page.write_text(written(page.read_text("utf-8"), facts, sheets), "utf-8")
+def write(facts: Sequence[str], sheets: Sequence[Sheet], program: str = BROKER, page: Path = PAGE) -> None:
+    page.write_text(written(page.read_text("utf-8"), facts, sheets, program), "utf-8")

@@ -4,6 +4,8 @@ python -m bench.client                  all rows, beside redis-py, nats-py and t
 python -m bench.client --quick          a glance: one shot each, bodies of 100 bytes, nobody beside
 python -m bench.client window e2e       some rows: threads tasks window many linger consume_loop consume_pool e2e e2e_many
 python -m bench.client --alone          only ours
+python -m bench.client --bytes 100      bodies of this size only
+python -m bench.client --write-docs     and put the table into docs/performance.md
 """
 
 import argparse
@@ -11,12 +13,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from time import monotonic
 
 from rich.console import Console
 
-from bench.broker import machine
+from bench.broker import machine, page
 from bench.broker.sheets import as_table
 from bench.broker.shots import NotMeasured
 from bench.client import peers
@@ -42,6 +45,8 @@ def main(arguments: Sequence[str] | None = None, *, pace: Pace | None = None) ->
     )
     parser.add_argument("--quick", action="store_true", help="one short shot each, bodies of 100 bytes, nobody beside")
     parser.add_argument("--alone", action="store_true", help="only ours")
+    parser.add_argument("--bytes", type=int, choices=SIZES, help="bodies of this size only")
+    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/performance.md")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files are made")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.rows if not chosen([name])]:
@@ -51,18 +56,25 @@ def main(arguments: Sequence[str] | None = None, *, pace: Pace | None = None) ->
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     console = Console(width=WIDTH)
     rows = chosen(options.rows)
-    sizes = SIZES[:1] if options.quick else SIZES
+    sizes = (options.bytes,) if options.bytes else SIZES[:1] if options.quick else SIZES
     pace = pace or (QUICK if options.quick else DEFAULT)
 
+    load_before = machine.load()
     results, notes = run(rows, sizes, pace, options.folder, console)
     beside = [] if options.quick or options.alone else [*peers.PYTHON_SYSTEMS, peers.JAVA]
     if beside:
         console.print(f"[dim]beside: {', '.join(beside)}, ten minutes each at most[/]")
     found = peers.measure(beside, rows, sizes, pace, MOST_PEER_S)
-    console.print(as_table(sheet(results, found, notes)))
-    console.print(
-        f"{cores()}, {machine.description()} · load {machine.load():.1f} · {pace.shots} shots of {pace.seconds:g} s"
-    )
+    table = sheet(results, found, notes)
+    facts = [
+        f"{cores()}, {machine.description()}",
+        f"load {load_before:.1f} before, {machine.load():.1f} after",
+        f"{pace.shots} shots of {pace.seconds:g} s",
+    ]
+    console.print(as_table(table))
+    console.print(" · ".join(facts))
+    if options.write_docs:
+        page.write([f"{date.today():%Y-%m-%d}", *facts], [table], page.CLIENT)
 
 
 def run(

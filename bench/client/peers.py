@@ -26,8 +26,16 @@ PYTHON_SYSTEMS = {REDIS: ("redis", "redis"), NATS: ("nats", "nats")}
 NAME_SERVER_STEP = -20
 """From the Apache broker's port to that of its name server."""
 
-Rates = Mapping[tuple[str, int], float]
-"""Messages a second, by the row of the tool and the size of the bodies."""
+
+class Beside(NamedTuple):
+    """Messages a second of another client, and what one of them costs it."""
+
+    rate: float
+    client_us: float
+
+
+Rates = Mapping[tuple[str, int], Beside]
+"""By the row of the tool and the size of the bodies."""
 
 
 class Peer(NamedTuple):
@@ -97,10 +105,10 @@ def _rates(
 
 
 def middle_rates(lines: Iterable[str], prefix: str) -> Rates:
-    """The middle rate of each row and size, from lines of JSON. `prefix` is what a tool writes before the row."""
-    found: dict[tuple[str, int], list[float]] = {}
+    """The shot of the middle rate of each row and size, from lines of JSON. `prefix` is what a tool writes before the row."""
+    found: dict[tuple[str, int], list[Beside]] = {}
     for line in lines:
         shot = json.loads(line)
         row = str(shot["row"]).removeprefix(prefix).split()[-1]
-        found.setdefault((row, int(shot["size"])), []).append(float(shot["rate"]))
-    return {key: sorted(rates)[len(rates) // 2] for key, rates in found.items()}
+        found.setdefault((row, int(shot["size"])), []).append(Beside(float(shot["rate"]), float(shot["client_us"])))
+    return {key: sorted(shots)[len(shots) // 2] for key, shots in found.items()}

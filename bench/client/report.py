@@ -18,7 +18,7 @@ def sheet(results: Results, peers: Sequence[Peer], notes: Sequence[str]) -> Shee
     """One line for each row and size."""
     headings = ["load", "bytes", "msg/s", "client us", "broker us", "p50 us", "p99 us", "aims"]
     for peer in peers:
-        headings += [peer.name, "times"]
+        headings += [peer.name, "times", "us"]
     rows = []
     for (row, size), result in results.items():
         measured = result.measured
@@ -28,7 +28,7 @@ def sheet(results: Results, peers: Sequence[Peer], notes: Sequence[str]) -> Shee
             cells += beside(row, size, result, peer)
         rows.append(cells)
     said = [peer.problem for peer in peers if peer.problem]
-    return Sheet("The client", headings, rows, [*notes, *said])
+    return Sheet("client", headings, rows, [*notes, *said])
 
 
 def aims(row: Row, size: int, result: Result) -> str:
@@ -44,12 +44,12 @@ def aims(row: Row, size: int, result: Result) -> str:
 
 
 def beside(row: Row, size: int, result: Result, peer: Peer) -> list[str]:
-    """The rate of another client in the load that is nearest, and how many times as fast ours is."""
+    """The rate of another client in the load that is nearest, how many times as fast ours is, and what a message costs it."""
     name = row.java_peer if peer.name == JAVA else row.python_peer
-    rate = peer.rates.get((name, size)) if name is not None else None
-    if not rate:
-        return [MISSING, ""]
-    return [f"{rate:,.0f}", f"{result.measured.rate / rate:.2f}"]
+    other = peer.rates.get((name, size)) if name is not None else None
+    if other is None:
+        return [MISSING, "", ""]
+    return [f"{other.rate:,.0f}", f"{result.measured.rate / other.rate:.2f}", f"{other.client_us:.1f}"]
 
 
 def _time(us: float) -> str:

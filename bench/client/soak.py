@@ -100,7 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     samples = soak.memory_mib
     third = len(samples) // 3
     parts = [samples[:third], samples[third : 2 * third], samples[2 * third :]]
-    print(f"{soak.sent:,} sent, {soak.received:,} received in {options.minutes:g} minutes; {soak.failed:,} sends failed")
+    print(
+        f"{soak.sent:,} sent, {soak.received:,} received in {options.minutes:g} minutes; {soak.failed:,} sends failed"
+    )
     print("memory in MiB, by thirds:", ", ".join(f"{mean(part):.1f}" for part in parts if part))
     if not is_flat(samples):
         sys.exit("memory grows")

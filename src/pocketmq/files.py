@@ -16,6 +16,7 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 import struct
 import sys
 import tempfile
@@ -276,6 +277,11 @@ def make_executable(path: Path) -> None:
 def home_folder() -> Path:
     """The home folder of the user; RuntimeError when there is none to be found."""
     return Path.home()
+
+
+def is_program(name: str) -> bool:
+    """Whether a shell would find a program of this name."""
+    return shutil.which(name) is not None
 
 
 def memory_bytes() -> int:

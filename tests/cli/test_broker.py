@@ -209,7 +209,7 @@ def test_what_cannot_be_is_told_before_anything_starts(args: list[str], why: str
     ("text", "why"),
     [
         (b"listenPort=x\n", "broker.conf: listenPort=x is not a whole number"),
-        (b"brokerName=a/b\n", "broker.conf: topic name 'a/b'"),
+        (b"brokerName=a/b\n", "broker.conf: broker name 'a/b'"),
         (b"\xff\n", "broker.conf: properties are not UTF-8"),
     ],
 )

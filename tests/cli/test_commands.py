@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pocketmq.cli import main
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.commands import ErrorTellingGroup, ExitCode, called
 from pocketmq.errors import InvalidSetting, StoreDamaged
 
 
@@ -98,3 +98,12 @@ def test_help_needs_no_client() -> None:
     code = "import sys, pocketmq.cli; sys.exit('pocketmq.client' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_a_program_that_the_shell_does_not_find_is_called_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/shop/.venv/bin/pocketmq", "demo"])
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert called() == "/shop/.venv/bin/pocketmq"
+
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/pocketmq")
+    assert called() == "pocketmq"

@@ -91,7 +91,30 @@ def test_a_dry_run_of_a_topic_that_is_not_there_says_so(broker: Broker, tmp_path
     result = quality(broker, "not-there", tmp_path, "--dry-run")
 
     assert result.exit_code == ExitCode.REFUSED
-    assert "not-there" in result.output
+    assert "there is no topic 'not-there'; `pocketmq topic ls` shows which there are" in result.output
+
+
+def test_what_cannot_be_is_told_before_spark_is_started(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker)
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rules]]\ncolumn = "id"\nmaxx = 5\n', "utf-8")
+    monkeypatch.setattr("pocketmq.pipelines.session", lambda *given: pytest.fail("Spark starts"))
+    there = ("-n", broker.name_server, "--topic", topic)
+
+    rule = quality(broker, topic, tmp_path, "--config", str(rules))
+    archive = invoke("archive", "-n", broker.name_server, "--topic", "nope", "--lake", tmp_path / "lake")
+    target = invoke("backfill", *there, "--to", "nope", "--checkpoint", tmp_path / "b")
+    itself = invoke("mirror", *there, "--target", broker.name_server, "--checkpoint", tmp_path / "m")
+    group = invoke("lag-report", "-n", broker.name_server, "--group", "nope")
+
+    assert "there is no key 'maxx'; did you mean max?" in rule.output
+    assert "there is no topic 'nope'" in archive.output
+    assert "`pocketmq topic create nope` makes it" in target.output
+    assert "would be filled with itself" in itself.output
+    assert "there is no group 'nope'" in group.output
+    assert not list(tmp_path.glob("[!r]*"))
 
 
 def test_a_run_tells_its_progress_and_what_it_did(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:

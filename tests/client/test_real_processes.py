@@ -2,26 +2,17 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
 from tests.client.processes import Child, Children, processes
+from tests.client.spinning import LEASE_MS, impatient_broker, spin
 from tests.client.storm import is_body, storm
 
 from pocketmq import Admin, MessageQueue
-from pocketmq.broker.broker import Broker
-from pocketmq.broker.settings import BrokerSettings
-from pocketmq.nameserver.server import NameServer
-from pocketmq.nameserver.settings import NameServerSettings
-from pocketmq.net.portal import Portal
-from pocketmq.store.settings import StoreSettings
 
 MESSAGES = 3_000
-LEASE_MS = 2_500
-SPIN_S = 3 * LEASE_MS / 1000
 
 
 @pytest.fixture
@@ -66,57 +57,13 @@ def stored(name_server: str, topic: str) -> list[str]:
     return found
 
 
-@pytest.fixture
-def impatient(tmp_path: Path) -> Iterator[str]:
-    """The name server of a broker that forgets clients of which it has not heard for `LEASE_MS`."""
-    running = AsyncExitStack()
-
-    async def start() -> str:
-        name_server = await running.enter_async_context(NameServer(NameServerSettings(port=0)))
-        settings = BrokerSettings(
-            port=0,
-            name_servers=(name_server.address,),
-            store=StoreSettings(folder=tmp_path / "impatient", log_file_bytes=4 << 20),
-            client_expiry_ms=LEASE_MS,
-            expiry_scan_ms=100,
-        )
-        await running.enter_async_context(Broker(settings))
-        return str(name_server.address)
-
-    with Portal("impatient") as portal:
-        yield portal.run(start())
-        portal.run(running.aclose())
-
-
 def test_a_listener_that_computes_for_three_leases_keeps_its_membership_and_its_queues(
-    children: Children, impatient: str
+    children: Children, tmp_path: Path
 ) -> None:
-    with Admin(impatient, heartbeat_ms=1_000) as admin:
-        admin.topics.create("Spin", queues=1)
-        member = children.client("member", impatient, "spinners", "Spin", "--spin-s", SPIN_S)
-        sender = children.client("sender", impatient, "Spin")
-        children.until_ready(member, sender)
-        client_id = member.said[0].removeprefix("ready ")
+    with impatient_broker(tmp_path / "impatient") as name_server:
+        looks = spin(children, name_server, spin_s=3 * LEASE_MS / 1000)
 
-        sender.tell(1)
-        children.until(lambda: "spins 0" in member.said, "the message")
-        looks = []
-
-        def is_done() -> bool:
-            assert [one.client_id for one in admin.groups.members("spinners")] == [client_id]
-            owners = admin.groups.owners("spinners")
-            assert not owners.silent
-            assert [who for queue, who in owners.queues.items() if queue.topic == "Spin"] == [(client_id,)]
-            looks.append(monotonic())
-            return "0" in member.said
-
-        children.until(is_done, "the end of the work")
-        children.until(lambda: admin.offsets.lag("spinners").messages == 0, "the commit")
-
-    assert looks[-1] - looks[0] > SPIN_S - LEASE_MS / 1000
-    assert len(looks) > SPIN_S, "asked through the broker, the client answers while its listener computes"
-    assert member.leave() == 0
-    assert member.said[1:] == ["spins 0", "0"]
+    assert looks
 
 
 class Cluster:

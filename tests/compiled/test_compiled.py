@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hatch_build import LIBRARY, SOURCES, compile_twin
@@ -33,6 +34,13 @@ def test_the_compiled_twin_is_used_unless_the_environment_says_pure(pure: str, u
     compiled_or_skip()
 
     assert twin_with(pure) == used
+
+
+def test_a_library_that_was_left_from_other_sources_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    left = SimpleNamespace(REVISION=compiled.REVISION - 1)
+
+    assert compiled._of_this_revision(left) is None
+    assert "install again" in caplog.text
 
 
 def test_a_build_that_shall_be_pure_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,4 +59,4 @@ def test_as_data_it_tells_whether_it_holds() -> None:
 
 
 def test_what_to_try_next_fits_on_a_terminal() -> None:
-    assert all(len(line) <= 80 for line in report().next_steps.splitlines())
+    assert all(len(line) <= 80 for line in report().next_steps().splitlines())

@@ -59,9 +59,9 @@ def with_builder(monkeypatch: pytest.MonkeyPatch, builder: Builder) -> Builder:
 
 def test_a_session_that_is_there_is_used_and_left_alone(spark: "SparkSession") -> None:
     with session("x", settings={"spark.sql.shuffle.partitions": "77"}) as found:
-        assert found is spark
+        assert found.sparkContext is spark.sparkContext
 
-    assert spark_session("y") is spark
+    assert spark_session("y").sparkContext is spark.sparkContext
     assert spark.range(1).count() == 1
 
 

@@ -30,6 +30,14 @@ def ran(start: Start, patience_s: int = PATIENCE_S) -> "StreamingQuery":
     return query
 
 
+def ran_side_by_side(*starts: Start) -> None:
+    """Queries under way at the same time. All are started by one thread: Spark finds no source of Python in one without a session."""
+    under_way = [(start, start()) for start in starts]
+    for start, query in under_way:
+        first = [query]
+        ran(lambda first=first, start=start: first.pop() if first else start())  # type: ignore[misc]
+
+
 def running(start: Start, until: Callable[["StreamingQuery"], bool]) -> "StreamingQuery":
     """A query that got as far as `until` says."""
     query = start()

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.errors import PySparkException
 from tests.net.certificates import make_authority, make_certificate
 from tests.spark.broker_kit import Broker, delete_old_messages, fill, new_topic, old_broker_settings, options, queue
-from tests.spark.stream_kit import ran, running
+from tests.spark.stream_kit import ran, ran_side_by_side, running
 
 from pocketmq import Admin, Credentials, Producer, Server
 from pocketmq.client import client_context
@@ -67,13 +66,7 @@ def test_two_queries_on_one_topic_know_nothing_of_each_other(
         query: StreamingQuery = writer.start()
         return query
 
-    with ThreadPoolExecutor() as side_by_side:
-        started = [
-            side_by_side.submit(ran, lambda target=target, limit=limit: start(target, limit))  # type: ignore[misc]
-            for target, limit in zip(targets, (7, 20), strict=True)
-        ]
-        for query in started:
-            query.result()
+    ran_side_by_side(lambda: start(targets[0], 7), lambda: start(targets[1], 20))
 
     for target in targets:
         assert values(spark, options(broker, subscribe=target)) == Counter(sent)

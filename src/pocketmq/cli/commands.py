@@ -4,11 +4,15 @@ import difflib
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.files import is_program
+
+PROGRAM: Final = "pocketmq"
 
 
 class ExitCode(IntEnum):
@@ -64,6 +68,12 @@ class ErrorTellingGroup(click.Group):
             hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(self.list_commands(ctx))}."
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+
+def called() -> str:
+    """How to call this program once more: by its name where the shell finds it, else by its path."""
+    here = Path(sys.argv[0]).absolute()
+    return str(here) if here.name == PROGRAM and not is_program(PROGRAM) else PROGRAM
 
 
 def _tell(text: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from pocketmq import demo as shop
-from pocketmq.cli.commands import ExitCode
+from pocketmq.cli.commands import ExitCode, called
 from pocketmq.cli.rows_screen import show_json, tell
 from pocketmq.cli.screen import screen
 from pocketmq.net.address import LARGEST_PORT
@@ -66,7 +66,7 @@ def demo(messages: int, folder: Path, seed: int, resume: bool, keep: bool, conso
             show_json([report.as_data()])
         else:
             screen().print(report.render())
-            tell(report.next_steps)
+            tell(report.next_steps(called()))
 
     wishes = shop.Wishes(folder, messages, seed, resume, console_port, keep)
     try:

@@ -1,6 +1,7 @@
 """`pocketmq pipeline`: a command for each ready pipeline, made from what the pipeline says about itself.
 
 Job ── its settings ──► flags, and keys of the file of --config
+    ├─ check ─────────► what cannot be, told before Spark starts
     ├─ --dry-run ─────► plan: what it would do
     └─ run ───────────► progress on the error stream, then what it did
 
@@ -132,6 +133,7 @@ def _callback(job: "Job[Any]") -> Callable[..., int]:
             files=DiskFiles(),
             now_ms=SystemClock().now_ms(),
         )
+        job.check(told)
         if dry_run:
             show_plan(job.plan(told), as_json=as_json)
             return ExitCode.OK

@@ -36,7 +36,7 @@ _FILES = (
 _LOST = (*_RANGES[:-1], Column("cause"))
 
 
-@click.command("lake")
+@click.command("lake", short_help="Show what is in a lake, and in which file a message is.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--topic", metavar="NAME", help="Only this topic.")
 @click.option("--offset", "at", type=click.IntRange(0), metavar="N", help="The files with this offset.")

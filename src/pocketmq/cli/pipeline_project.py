@@ -10,7 +10,7 @@ from rich.text import Text
 
 import pocketmq
 from pocketmq.cli.asking import DEFAULT_NAME_SERVER
-from pocketmq.cli.commands import ExitCode
+from pocketmq.cli.commands import ExitCode, called
 from pocketmq.cli.rows_screen import Column, show_rows, tell
 from pocketmq.cli.screen import count
 from pocketmq.files import DiskFiles
@@ -19,16 +19,19 @@ BROKER_FOLDER = Path(".data", "broker")
 """Of a project: what the broker of `--broker` keeps, so that the next run goes on."""
 
 
-@click.command("new")
+@click.command("new", short_help="Make a project: a pipeline of your own, a sample, a test and a README.")
 @click.argument("name")
 def new(name: str) -> None:
     """Make a project in the folder NAME: a pipeline for spark-pipelines, a sample, a test and a README."""
     for path in pocketmq.pipelines.make_project(name, Path().absolute(), DiskFiles()):
         tell(f"  {path}")
-    tell(f"\nNext: cd {name}, then: pocketmq pipeline run --broker")
+    install = pocketmq.pipelines.what_to_install()
+    tell("\nNext:")
+    for line in (*([install] if install else []), f"cd {name}", f"{called()} pipeline run --broker"):
+        tell(f"  {line}")
 
 
-@click.command("run")
+@click.command("run", short_help="Run the project in this folder, and show what is in its tables.")
 @click.option(
     "--project",
     type=click.Path(path_type=Path),

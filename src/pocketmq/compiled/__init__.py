@@ -10,6 +10,7 @@ The compiled functions know no rule. Which queues may be sent to, whether the lo
 when something fails is decided in Python, and whatever is unusual is left to it.
 """
 
+import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -18,6 +19,8 @@ try:
     from pocketmq.compiled import _turn  # type: ignore[attr-defined]
 except ImportError:
     _turn = None
+
+log = logging.getLogger("pocketmq.compiled")
 
 PURE: Final = "POCKETMQ_PURE"
 """The variable of the environment that leaves the compiled twin out."""
@@ -124,7 +127,22 @@ class Twin(Protocol):
         ...
 
 
-built: Final[Twin | None] = _turn
+REVISION: Final = 1
+"""Of what the compiled functions take and give: see `module.c`."""
+
+
+def _of_this_revision(found: Any) -> Twin | None:
+    """A library that was left from other sources would be called in a way that it does not know."""
+    if found is not None and found.REVISION != REVISION:
+        log.warning(
+            "the compiled twin is of revision %d, not %d, and is left out: install again", found.REVISION, REVISION
+        )
+        return None
+    twin: Twin | None = found
+    return twin
+
+
+built: Final[Twin | None] = _of_this_revision(_turn)
 """What was made when the package was installed."""
 
 _in_use: Twin | None = None if os.environ.get(PURE, "0") not in ("", "0") else built

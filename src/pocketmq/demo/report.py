@@ -42,18 +42,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             "plot": str(self.plot),
         }
 
-    @property
-    def next_steps(self) -> str:
-        """What to try now."""
+    def next_steps(self, program: str = "pocketmq") -> str:
+        """What to try now, with the program as the user calls it."""
         return f"""
 What to try next
-  pocketmq demo --messages 1_000_000
-      More of the same. Kill it in the middle, and go on: pocketmq demo --resume
-  pocketmq serve --console --data {self.folder}/broker
-      Look around in a browser, or beside it: pocketmq topic ls, pocketmq dlq ls
-  pocketmq pipeline --help
+  {program} demo --messages 1_000_000
+      More of the same. Kill it in the middle, and go on: {program} demo --resume
+  {program} serve --console --data {self.folder}/broker
+      Look around in a browser, or beside it: {program} topic ls, {program} dlq ls
+  {program} pipeline --help
       Ready pipelines: topics to a lake and back, checked, mirrored, measured.
-  pocketmq pipeline new my-shop
+  {program} pipeline new my-shop
       A pipeline of your own, with a test."""
 
     def render(self) -> RenderableType:

@@ -16,7 +16,7 @@ from pocketmq.pipelines.late_rows import LateRows, Split
 from pocketmq.pipelines.metrics import ProgressMetrics, metrics_served
 from pocketmq.pipelines.progress import Progress, ProgressTable, progress_table
 from pocketmq.pipelines.project.making import make_project
-from pocketmq.pipelines.project.running import check_project, run_project, table_rows
+from pocketmq.pipelines.project.running import check_project, run_project, table_rows, what_to_install
 from pocketmq.pipelines.project.sample import read_sample, send_sample
 from pocketmq.pipelines.running import Run, Summary, run_until_caught_up, stopped_by_signals
 from pocketmq.pipelines.session import session, spark_session
@@ -58,5 +58,6 @@ __all__ = [
     "spark_session",
     "stopped_by_signals",
     "table_rows",
+    "what_to_install",
     "write_dead_letters",
 ]

@@ -25,6 +25,7 @@ from pocketmq.pipelines.plan import Plan, batch_queues
 from pocketmq.pipelines.running import Run, Summary
 from pocketmq.pipelines.sending import MESSAGES_PER_S, SendingSettings, check_target, cores, read_ranges, send
 from pocketmq.pipelines.stretches import Do, Piece, run_pieces, stretches
+from pocketmq.pipelines.topics import require_topics
 
 
 class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
@@ -65,6 +66,12 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
     @property
     def sink(self) -> str:
         return f"the topic {self.to}" if self.to else f"{self.format} files in {self.lake}, by topic and {self.slot}"
+
+
+def check_backfill(settings: BackfillSettings) -> None:
+    _check(settings)
+    require_topics(settings.connection, settings.topics)
+    check_target(settings)
 
 
 def run_backfill(spark: SparkSession, settings: BackfillSettings, run: Run) -> Summary:
@@ -145,4 +152,5 @@ BACKFILL: Final = Job(
         "The stretch is fixed when it is begun. A run that was stopped or killed goes on with the same --checkpoint, and every "
         "message is written once."
     ),
+    check=check_backfill,
 )

@@ -1,6 +1,7 @@
 """A ready pipeline, as data: its name, its settings, how it is planned and how it runs. Commands are made from these.
 
-settings ── plan(settings) ───────────► Plan       a dry run: nothing is started, nothing is changed
+settings ── check(settings) ──────────►            what cannot be is told before Spark takes its time to start
+         ├─ plan(settings) ───────────► Plan       a dry run: nothing is started, nothing is changed
          └─ run(spark, settings, run) ► Summary    starts its queries and follows them: `run.follow(query)`
 """
 
@@ -24,3 +25,5 @@ class Job(NamedTuple, Generic[S]):
     plan: Callable[[S], Plan]
     run: Callable[[SparkSession, S, Run], Summary]
     description: str = ""
+    check: Callable[[S], None] = lambda settings: None
+    """Raises for a topic that is not there, or for settings that exclude one another."""

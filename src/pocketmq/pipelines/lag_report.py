@@ -77,12 +77,17 @@ def lag_summary(samples: DataFrame) -> DataFrame:
     )
 
 
+def check(settings: LagSettings) -> None:
+    with admin_of(settings.connection) as admin:
+        _groups(admin, settings)
+
+
 def plan(settings: LagSettings) -> Plan:
     with admin_of(settings.connection) as admin:
         groups = _groups(admin, settings)
     return Plan(
         pipeline=NAME,
-        source=f"{len(groups)} groups: {', '.join(groups[:10])}{' …' if len(groups) > 10 else ''}",
+        source=f"groups: {', '.join(groups[:10])}{' …' if len(groups) > 10 else ''}",
         sink=f"{settings.format} below {settings.output}" if settings.output else "the screen",
         options={"window": str(settings.window), "every": str(settings.every), "looks": str(settings.looks)},
     )
@@ -174,4 +179,5 @@ LAG_REPORT: Final = Job(
     plan,
     run,
     "It looks at the cluster every so often, and tells for each group and topic the least, the most, the last and the trend.",
+    check,
 )

@@ -61,6 +61,11 @@ class QualitySettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         told = [*self.rules, *({"expression": text} for text in self.expect)]
         return Contract.of(told) if told else None
 
+    @property
+    def written(self) -> list[str]:
+        """Topics that it writes to."""
+        return [self.dead_letters, *([self.good] if self.good else [])]
+
 
 class Counts(NamedTuple):
     """What a batch came to."""
@@ -97,16 +102,21 @@ def plan(settings: QualitySettings) -> Plan:
     )
 
 
-def run(spark: SparkSession, settings: QualitySettings, run: Run) -> Summary:
-    contract = settings.contract
-    parse_schema(settings.schema)
+def check(settings: QualitySettings) -> None:
+    """All but the schema, which only Spark can read."""
+    _ = settings.contract
     require_topics(settings.connection, settings.topics)
-    written = [settings.dead_letters, *([settings.good] if settings.good else [])]
-    if clash := set(written) & set(settings.topics):
+    if clash := set(settings.written) & set(settings.topics):
         raise InvalidSetting(
             f"the topic {clash.pop()!r} is read and written: what is written would be read again, for ever"
         )
-    made = ensure_topics(settings.connection, written)
+
+
+def run(spark: SparkSession, settings: QualitySettings, run: Run) -> Summary:
+    check(settings)
+    contract = settings.contract
+    parse_schema(settings.schema)
+    made = ensure_topics(settings.connection, settings.written)
     counted: list[Counts] = []
     owner = Owner(pipeline=NAME, topics=tuple(sorted(settings.topics)), sink=_sink(settings))
     with owned(spark, settings.checkpoint, owner) as name:
@@ -200,4 +210,5 @@ QUALITY: Final = Job(
     plan,
     run,
     "Messages are JSON by --schema. Rules stand in the file as [[rules]], or are given by --expect.",
+    check,
 )

@@ -30,6 +30,7 @@ from pocketmq.pipelines.plan import Plan, QueuePlan, batch_queues
 from pocketmq.pipelines.running import Run, Summary
 from pocketmq.pipelines.sending import MESSAGES_PER_S, SendingSettings, check_target, cores, read_ranges, send
 from pocketmq.pipelines.stretches import Piece, run_pieces, stretches
+from pocketmq.pipelines.topics import require_topics
 
 _LATEST: Final = 2**62
 
@@ -68,6 +69,13 @@ class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab")
     @property
     def sink(self) -> str:
         return f"the topic {self.to}" if self.to else "the topic of each message"
+
+
+def check_replay(settings: ReplaySettings) -> None:
+    _check(settings)
+    if not settings.lake:
+        require_topics(settings.connection, settings.sources)
+    check_target(settings)
 
 
 def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summary:
@@ -181,4 +189,5 @@ REPLAY: Final = Job(
         "What is replayed is fixed when it is begun. A run that was stopped or killed goes on with the same --checkpoint, and "
         "every message is sent once."
     ),
+    check=check_replay,
 )

@@ -48,8 +48,10 @@ class RowIds:
 
 def _digest(message: Message) -> str:
     """Of everything that a row says, in one way: properties by name, separated as on the wire, and the length of all that first."""
-    pairs = [f"{name}\x01{value}" for name, value in sorted(message.properties.items())]
-    text = "\x02".join([message.topic, *pairs]).encode()
+    said = message.topic
+    if message.properties:
+        said = "\x02".join([said, *[f"{name}\x01{value}" for name, value in sorted(message.properties.items())]])
+    text = said.encode()
     whole = b"".join((len(text).to_bytes(_LENGTH_BYTES, "big"), text, message.body))
     return blake2b(whole, digest_size=_DIGEST_BYTES).hexdigest()
 

@@ -36,6 +36,16 @@ _NOT_SENT: Final = (ConnectFailed, TooManyCalls)
 Lane = tuple[str, MessageQueue | None]
 
 
+class Parcel:
+    """Messages of a lane that wait for others, and their bytes."""
+
+    __slots__ = ("messages", "size")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.size = 0
+
+
 class Sends:
     """Sends the messages of one task. `start` runs a coroutine beside and gives its future."""
 
@@ -50,8 +60,7 @@ class Sends:
         self._options = options
         self._start = start
         self._queues_of = queues_of
-        self._waiting: dict[Lane, list[Message]] = {}
-        self._waiting_bytes: dict[Lane, int] = {}
+        self._waiting: dict[Lane, Parcel] = {}
         self._under_way: deque[Future[None]] = deque()
         self._orders: dict[MessageQueue, asyncio.Lock] = {}
         self._warned = False
@@ -66,9 +75,12 @@ class Sends:
                 self._flush(lane)  # what came before it in its lane stays before it
                 self._send(lane, [message])
                 continue
-            self._waiting.setdefault(lane, []).append(message)
-            size = self._waiting_bytes[lane] = self._waiting_bytes.get(lane, 0) + _size(message)
-            if size >= limit:
+            parcel = self._waiting.get(lane)
+            if parcel is None:
+                parcel = self._waiting[lane] = Parcel()
+            parcel.messages.append(message)
+            parcel.size += _size(message)
+            if parcel.size >= limit:
                 self._flush(lane)
 
     def finish(self) -> None:
@@ -90,10 +102,8 @@ class Sends:
         return message.topic, by_hash(self._queues_of(message.topic), message)
 
     def _flush(self, lane: Lane) -> None:
-        messages = self._waiting.pop(lane, None)
-        self._waiting_bytes.pop(lane, None)
-        if messages:
-            self._send(lane, messages)
+        if (parcel := self._waiting.pop(lane, None)) is not None:
+            self._send(lane, parcel.messages)
 
     def _send(self, lane: Lane, messages: list[Message]) -> None:
         while len(self._under_way) >= self._options.max_in_flight:
@@ -145,4 +155,5 @@ def may_repeat(failure: PocketMQError, options: WriteOptions) -> bool:
 
 
 def _size(message: Message) -> int:
-    return len(message.body) + _RECORD_BYTES + sum(len(name) + len(text) for name, text in message.properties.items())
+    own = message.properties
+    return len(message.body) + _RECORD_BYTES + sum(map(len, own)) + sum(map(len, own.values()))

@@ -129,13 +129,19 @@ class Replays:
 
     def missing(self, messages: Sequence[Message]) -> list[Message]:
         """Those that have to be sent, each with its id."""
+        found = []
+        topic, replay = "", None
         for message in messages:
             if DELAY in message.properties or TIMER_DELIVER_MS in message.properties:
                 raise InvalidMessage(
                     "a row with delayLevel or deliverAt is not in its topic until it is due, so a replay would write it "
                     "again: set deliveryGuarantee = at-least-once for such rows"
                 )
-        return [message for message in messages if self._replay(message.topic).admit(message)]
+            if replay is None or message.topic != topic:
+                topic, replay = message.topic, self._replay(message.topic)
+            if replay.admit(message):
+                found.append(message)
+        return found
 
     def check_complete(self) -> None:
         """WrongState when rows are there that the partition does not have now."""

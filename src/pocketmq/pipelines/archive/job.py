@@ -31,6 +31,7 @@ from pocketmq.pipelines.plan import Plan, stream_queues
 from pocketmq.pipelines.running import Run, Summary, lost_row
 from pocketmq.pipelines.setting_kinds import Size
 from pocketmq.pipelines.settings import StreamSettings
+from pocketmq.pipelines.topics import require_topics
 from pocketmq.spark.offsets import ranges_between
 
 if TYPE_CHECKING:
@@ -93,6 +94,10 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
     @property
     def has_manifest(self) -> bool:
         return self.format in FILE_FORMATS
+
+
+def check_archive(settings: ArchiveSettings) -> None:
+    require_topics(settings.connection, settings.topics)
 
 
 def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Summary:
@@ -250,4 +255,5 @@ ARCHIVE: Final = Job(
         "Run it as often as you like: it goes on where it was. Every message is in the lake once, also after a run that was "
         "killed. `pocketmq pipeline lake` tells what is in which file."
     ),
+    check=check_archive,
 )

@@ -24,6 +24,7 @@ from pocketmq.pipelines.notes import Notes, is_classic, notes_in
 from pocketmq.pipelines.plan import Plan, stream_queues
 from pocketmq.pipelines.running import Row, Run, Summary
 from pocketmq.pipelines.settings import StreamSettings
+from pocketmq.pipelines.topics import require_topics
 from pocketmq.spark.offsets import Cause
 from pocketmq.spark.write_options import WriteOptions, parse_write_options
 
@@ -61,6 +62,11 @@ class MirrorSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
     @property
     def writing(self) -> WriteOptions:
         return parse_write_options({**self.target_connection, "groupId": GROUP}, streaming=True, environ=os.environ)
+
+
+def check_mirror(settings: MirrorSettings) -> None:
+    _check(settings)
+    require_topics(settings.connection, settings.topics)
 
 
 def run_mirror(spark: SparkSession, settings: MirrorSettings, run: Run) -> Summary:
@@ -175,4 +181,5 @@ MIRROR: Final = Job(
         "Topics that the other cluster lacks are made with as many queues. Each message is there once, in the order of its "
         "queue, also after a run that was killed. --move-group lets consumer groups go on there."
     ),
+    check=check_mirror,
 )

@@ -52,9 +52,14 @@ def check_project(folder: Path, files: Files) -> None:
         raise InvalidSetting(
             f"there is no {SPEC} in {folder}: `pocketmq pipeline new NAME` makes a project; or give --project"
         )
-    missing = [name for name in _NEEDED if not _is_there(name)]
-    if missing:
-        raise MissingLibrary(f"Declarative Pipelines need the library {missing[0]}: pip install 'pyspark[pipelines]'")
+    if install := what_to_install():
+        raise MissingLibrary(f"Declarative Pipelines need more libraries than are here: {install}")
+
+
+def what_to_install() -> str | None:
+    """The command that brings what Declarative Pipelines need; None where all of it is there."""
+    is_whole = all(map(_is_there, _NEEDED))
+    return None if is_whole else f"{sys.executable} -m pip install 'pyspark[pipelines]' 'pandas<3'"
 
 
 def run_project(

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from pocketmq.errors import TopicNotFound
 from pocketmq.files import DiskFiles
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.pipelines.checkpoint import Owner, owned
@@ -26,6 +27,7 @@ from pocketmq.pipelines.trace.timelines import latencies, timelines
 
 NAME: Final = "trace"
 SHOWN_ROWS: Final = 50
+HOW: Final = "pocketmq.Producer(…, trace=True), or enableMsgTrace in Java"
 
 
 class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
@@ -48,6 +50,13 @@ class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
         return self.checkpoint or f"{self.lake}/checkpoint"
 
 
+def check(settings: TraceSettings) -> None:
+    try:
+        require_topics(settings.connection, settings.topics)
+    except TopicNotFound as error:
+        raise TopicNotFound(f"{error.remark}; the first trace of a client makes the one of traces: {HOW}") from None
+
+
 def plan(settings: TraceSettings) -> Plan:
     queues, begins = stream_queues(settings.reading, settings.place, DiskFiles())
     return Plan(
@@ -63,7 +72,7 @@ def plan(settings: TraceSettings) -> Plan:
 
 
 def run(spark: SparkSession, settings: TraceSettings, run: Run) -> Summary:
-    require_topics(settings.connection, settings.topics)
+    check(settings)
     owner = Owner(pipeline=NAME, topics=tuple(sorted(settings.topics)), sink=f"the lake {settings.lake}")
     with owned(spark, settings.place, owner):
         messages = spark.readStream.format("rocketmq").options(**settings.reading, includeProperties="false").load()
@@ -117,5 +126,6 @@ TRACE: Final = Job(
     TraceSettings,
     plan,
     run,
-    "Clients write traces when they are told to: pocketmq.Producer(…, trace=True), or enableMsgTrace in Java.",
+    f"Clients write traces when they are told to: {HOW}.",
+    check,
 )
