@@ -19,7 +19,7 @@ from bench.broker.ledger import Ledger, count_records
 from bench.broker.load import Load, percentile, read_options
 from bench.broker.loads import disturbance
 from bench.broker.machine import TICKS, Moment, disturbed, moment
-from bench.broker.page import BROKER, PAGE, marks, written
+from bench.broker.page import BROKER, CLIENT, PAGE, marks, written
 from bench.broker.rows import AIMS, Aim, aims_cell, all_shapes, latency_sheet, rate_sheet, sync_shapes
 from bench.broker.scale import DEFAULT, QUICK
 from bench.broker.sections import Bench
@@ -221,7 +221,7 @@ def test_results_replace_what_stands_between_the_marks_and_nothing_else() -> Non
 
 
 def test_a_page_without_marks_is_not_written() -> None:
-    assert BEGIN in PAGE.read_text("utf-8")
+    assert all(mark in PAGE.read_text("utf-8") for program in (BROKER, CLIENT) for mark in marks(program))
     with pytest.raises(ValueError, match="no place for results"):
         written("a page", [], [])
 

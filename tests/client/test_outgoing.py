@@ -64,7 +64,7 @@ def test_a_batch_carries_its_messages_with_their_own_properties_and_has_no_id_th
     assert [(flag, body) for flag, body, _ in items] == [(0, b"0"), (1, b"1"), (2, b"2")]
     assert [parse_properties(text.decode())["KEYS"] for _, _, text in items] == ["k0", "k1", "k2"]
     assert out.message_ids == [member.message_id for member in members]
-    assert (out.count, out.flag) == (3, 0)
+    assert (out.count, out.message.flag) == (3, 0)
     assert parse_properties(out.properties) == {"WAIT": "true"}
 
 
@@ -75,7 +75,7 @@ def test_a_message_whose_consumption_failed_is_sent_as_it_was() -> None:
 
     out = packer(namespace="NS").pack_resend(resend)
 
-    assert (out.topic, out.body, out.flag, out.sys_flag) == ("%RETRY%g", b"packed", 7, 0x301)
+    assert (out.topic, out.body, out.message.flag, out.sys_flag) == ("%RETRY%g", b"packed", 7, 0x301)
     assert out.attempts == (2, 16)
     assert parse_properties(out.properties) == resend.properties
 

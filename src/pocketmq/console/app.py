@@ -26,6 +26,7 @@ from pocketmq.console.pages import (
     letters,
     messages,
     overview,
+    picture,
     pipelines,
     topics,
     waiting,
@@ -99,6 +100,7 @@ def _routes(site: Site) -> list[Route | Mount]:
         Route("/logout", login.leave, methods=["POST"]),
         Route("/live", endpoints.live, methods=["GET"]),
         *(Route(path, endpoints.download(find), methods=["GET"]) for path, find in DOWNLOADS.items()),
+        *(Route(path, endpoints.picture(find), methods=["GET"]) for path, find in picture.PICTURES.items()),
         *(Route(action.path, endpoints.action(action), methods=["POST"]) for action in ACTIONS),
         *(Route(page.path, endpoints.page(page), methods=["GET"]) for page in PAGES),
     ]

@@ -70,6 +70,7 @@ _users_option = click.option("--users", type=_FILE, required=True, metavar="FILE
 )
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file.")
+@click.option("--picture", type=_FILE, metavar="FILE", help="A picture (PNG) for the overview, once it is there.")
 @click.option(
     "--access-key",
     envvar="ROCKETMQ_ACCESS_KEY",
@@ -94,6 +95,7 @@ def console(
     allowed_hosts: tuple[str, ...],
     tls_cert: Path | None,
     tls_key: Path | None,
+    picture: Path | None,
     access_key: str | None,
     tls: bool,
     pinned_cert: Path | None,
@@ -116,6 +118,7 @@ def console(
         allowed_hosts=allowed_hosts,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        picture=picture,
     )
     options: ClientOptions = {
         "tls": tls if pinned_cert is None else pinned_context(pinned_cert, cert=client_cert, key=client_key),

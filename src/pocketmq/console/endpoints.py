@@ -7,7 +7,7 @@ POST action   session ── token ── may change? ── do ──► 303 to
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -120,7 +120,15 @@ class Endpoints:
 
     def download(self, find: Callable[[Site, Visit], Awaitable[bytes]]) -> Endpoint:
         """A body whole, as bytes that no browser takes for a page."""
+        return self._given(find, "application/octet-stream", {"content-disposition": 'attachment; filename="body.bin"'})
 
+    def picture(self, find: Callable[[Site, Visit], Awaitable[bytes]]) -> Endpoint:
+        """A picture, which is asked for again each time: it may be drawn anew."""
+        return self._given(find, "image/png", {"cache-control": "no-cache"})
+
+    def _given(
+        self, find: Callable[[Site, Visit], Awaitable[bytes]], media_type: str, headers: Mapping[str, str]
+    ) -> Endpoint:
         async def give(request: Request) -> Response:
             if self._door.enter(request) is None:
                 return PlainTextResponse("no session", 401)
@@ -129,8 +137,7 @@ class Endpoints:
                 body = await find(self._site, visit)
             except PocketMQError as error:
                 return PlainTextResponse(sentence(error), 404)
-            headers = {"content-disposition": 'attachment; filename="body.bin"'}
-            return Response(body, media_type="application/octet-stream", headers=headers)
+            return Response(body, media_type=media_type, headers=headers)
 
         return give
 

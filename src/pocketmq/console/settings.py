@@ -26,6 +26,8 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Names, beside addresses and localhost, by which browsers may call it. Others are taken for DNS rebinding."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    picture: Path | None = None
+    """A PNG that the overview shows, as soon as it is there."""
 
     # how much it asks
     watched_s: float = 2.0

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from pocketmq.console import words
 from pocketmq.console.charts import Line, chart
+from pocketmq.console.pages.picture import picture_name
 from pocketmq.console.ring import Sample
 from pocketmq.console.site import Page, Site, Visit
 
@@ -32,6 +33,7 @@ async def overview(site: Site, visit: Visit) -> Mapping[str, Any]:
     newest = samples[-1] if samples else None
     return {
         "newest": newest,
+        "picture": picture_name(site.settings),
         "charts": [
             ("Messages a second", ["in", "out"], _rates_chart(samples)),
             ("Lag of all groups", ["messages"], _lag_chart(samples)),
