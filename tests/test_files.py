@@ -5,6 +5,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pocketmq.files import (
     File,
     Files,
     diverted_errors,
+    heard_errors,
     make_executable,
     temporary_folder,
     walk,
@@ -428,6 +430,37 @@ def test_what_is_said_on_the_error_stream_goes_to_a_file_for_a_while(
 
     assert log.read_text() == "of this process\nof a child\n"
     assert capfd.readouterr().err == "as before\nafterwards\n"
+
+
+def test_what_is_said_on_the_error_stream_is_heard_also_when_it_is_said_later(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    heard: list[str] = []
+    told = threading.Event()
+
+    def hear(line: str) -> None:
+        heard.append(line)
+        if line == "late":
+            told.set()
+
+    with heard_errors(hear):
+        os.write(2, b"of this process\n")
+        child = subprocess.Popen(["/bin/sh", "-c", "read line; echo late >&2"], stdin=subprocess.PIPE)
+    os.write(2, b"afterwards\n")
+    child.communicate(b"go\n")
+
+    assert told.wait(30)
+    assert heard == ["of this process", "late"]
+    assert capfd.readouterr().err == "afterwards\n"
+
+
+def test_the_last_words_of_what_failed_are_heard_before_the_failure() -> None:
+    heard: list[str] = []
+
+    with pytest.raises(subprocess.CalledProcessError), heard_errors(heard.append):
+        subprocess.run(["/bin/sh", "-c", "echo no room >&2; exit 1"], check=True)
+
+    assert heard == ["no room"]
 
 
 def test_a_file_becomes_a_program_for_whoever_may_read_it(tmp_path: Path) -> None:

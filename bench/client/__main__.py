@@ -4,7 +4,7 @@ python -m bench.client                  all rows, beside redis-py, nats-py and t
 python -m bench.client --quick          a glance: one shot each, bodies of 100 bytes, nobody beside
 python -m bench.client window e2e       some rows: threads tasks window many linger consume_loop consume_pool e2e e2e_many
 python -m bench.client --alone          only ours
-python -m bench.client --bytes 100      bodies of this size only
+python -m bench.client --bytes 100      bodies of this size only; --shots 1 for less of each
 python -m bench.client --write-docs     and put the table into docs/performance.md
 """
 
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None, *, pace: Pace | None = None) ->
     )
     parser.add_argument("--quick", action="store_true", help="one short shot each, bodies of 100 bytes, nobody beside")
     parser.add_argument("--alone", action="store_true", help="only ours")
+    parser.add_argument("--shots", type=int, choices=range(1, 10), help="of each row, of which the middle one counts")
     parser.add_argument("--bytes", type=int, choices=SIZES, help="bodies of this size only")
     parser.add_argument("--write-docs", action="store_true", help="put the table into docs/performance.md")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files are made")
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str] | None = None, *, pace: Pace | None = None) ->
     rows = chosen(options.rows)
     sizes = (options.bytes,) if options.bytes else SIZES[:1] if options.quick else SIZES
     pace = pace or (QUICK if options.quick else DEFAULT)
+    if options.shots:
+        pace = pace._replace(shots=options.shots)
 
     load_before = machine.load()
     results, notes = run(rows, sizes, pace, options.folder, console)

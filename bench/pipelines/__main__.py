@@ -10,6 +10,7 @@ CPU is that of Spark's driver, with its Java and its Python workers, and of the 
 import argparse
 import os
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from bench.method import machine
 from bench.pipelines.brokers import broker
 from bench.pipelines.processes import Cost, costs_below
 from pocketmq import Admin, Message, Producer
-from pocketmq.pipelines import JOBS, Run, Summary, spark_session
+from pocketmq.pipelines import JOBS, Progress, Run, Summary, spark_session
 
 NAMES: Final = ("archive", "backfill", "replay", "mirror")
 QUEUES: Final = 8
@@ -75,7 +76,7 @@ def measure(table: Table, name: str, scene: Scene, *, properties: bool) -> None:
     after = costs_below(os.getpid())
     used = {cost.pid: cost.cpu_s - before.get(cost.pid, 0.0) for cost in after}
     java = [cost for cost in after if cost.program == "java"]
-    workers = [cost for cost in after if cost.program != "java" and cost.pid != os.getpid()]
+    workers = [cost for one in java for cost in costs_below(one.pid) if cost.pid != one.pid]
     seconds = summary.took_ms / 1000
     table.add_row(
         name,
@@ -92,9 +93,16 @@ def measure(table: Table, name: str, scene: Scene, *, properties: bool) -> None:
 
 def run_one(name: str, scene: Scene, *, properties: bool) -> Summary:
     job = JOBS[name]
-    summary = job.run(scene.spark, job.settings(namesrv=scene.source, **_settings(name, scene, properties)), Run())
+    settings = job.settings(namesrv=scene.source, **_settings(name, scene, properties))
+    summary = job.run(scene.spark, settings, Run(report=_tell))
     assert summary.messages, "it had something to do"
     return summary
+
+
+def _tell(progress: Progress) -> None:
+    """The first batches pay for Java getting warm: later ones tell what a longer run would reach."""
+    told = f"{progress.query}: batch {progress.batch} took {progress.took_ms / 1000:.1f} s, {progress.messages:,} messages so far"
+    print(told, file=sys.stderr, flush=True)
 
 
 def _settings(name: str, scene: Scene, properties: bool) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class Target:
             [sys.executable, "-m", "pocketmq", "store", "verify", store], capture_output=True, text=True, check=False
         )
         if checked.returncode:
-            raise Broken(f"its store is not sound: {checked.stdout[-2000:]}")
+            raise Broken(f"its store is not sound: {checked.stdout[-2000:]} {checked.stderr[-2000:]}")
 
 
 async def attack(folder: Path, seconds: float, seed: int, *, with_accounts: bool) -> str:

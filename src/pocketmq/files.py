@@ -20,13 +20,15 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TextIO
 
 STDERR = 2
 """The number of the error stream."""
+HEARING_S = 2.0
 
 
 class DiskUsage(NamedTuple):
@@ -345,3 +347,29 @@ def diverted_errors(path: Path) -> Iterator[TextIO]:
             sys.stderr.flush()
             before.flush()
             os.dup2(before.fileno(), STDERR)
+
+
+@contextmanager
+def heard_errors(hear: Callable[[str], None]) -> Iterator[None]:
+    """What this process, and those that it starts meanwhile for as long as they live, say on the error stream is told line by line."""
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    before = os.dup(STDERR)
+    os.dup2(writing, STDERR)
+    os.close(writing)
+    hearing = threading.Thread(target=_hear, args=(reading, hear), name="pocketmq heard errors", daemon=True)
+    hearing.start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, STDERR)
+        os.close(before)
+        if sys.exc_info()[0] is not None:
+            hearing.join(HEARING_S)  # who failed has ended, and its last words are told before the failure is
+
+
+def _hear(reading: int, hear: Callable[[str], None]) -> None:
+    with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            hear(line.rstrip("\n"))

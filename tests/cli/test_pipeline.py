@@ -100,7 +100,7 @@ def test_what_cannot_be_is_told_before_spark_is_started(
     topic = new_topic(broker)
     rules = tmp_path / "rules.toml"
     rules.write_text('[[rules]]\ncolumn = "id"\nmaxx = 5\n', "utf-8")
-    monkeypatch.setattr("pocketmq.pipelines.session", lambda *given: pytest.fail("Spark starts"))
+    monkeypatch.setattr("pocketmq.pipelines.session", lambda *given, **more: pytest.fail("Spark starts"))
     there = ("-n", broker.name_server, "--topic", topic)
 
     rule = quality(broker, topic, tmp_path, "--config", str(rules))

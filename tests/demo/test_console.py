@@ -2,27 +2,32 @@
 
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from pocketmq.demo import console
 from pocketmq.demo.console import running_console
+from pocketmq.demo.png import Picture
 
 
-def test_a_console_answers_browsers_for_as_long_as_the_block_lasts(shop: str) -> None:
+def test_a_console_answers_browsers_for_as_long_as_the_block_lasts(shop: str, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
 
-    with running_console(shop, 0) as url:
+    plot = tmp_path / "revenue.png"
+    plot.write_bytes(Picture(1, 1, ((0, 0, 0),)).png())
+
+    with running_console(shop, 0, plot) as url:
         assert url is not None
         with urllib.request.urlopen(url, timeout=30) as page:
-            assert page.status == 200
+            assert b'src="/picture"' in page.read()
 
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=30)
 
 
-def test_there_is_none_where_it_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_none_where_it_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(console, "PROGRAM", (sys.executable, "-c", "raise SystemExit(3)"))
 
-    with running_console("127.0.0.1:1", 0) as url:
+    with running_console("127.0.0.1:1", 0, tmp_path / "none.png") as url:
         assert url is None

@@ -98,6 +98,26 @@ def test_spark_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch
         spark_session("x", master="spark://nowhere")
 
 
+def test_a_quiet_one_says_nothing_unless_it_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Saying(Builder):
+        def getOrCreate(self) -> object:
+            os.write(2, b"no such heap\n")
+            return super().getOrCreate()
+
+    with_builder(monkeypatch, Saying())
+    spark_session("x", is_quiet=True)
+    assert capfd.readouterr().err == ""
+
+    spark_session("x", settings={"spark.log.level": "WARN"}, is_quiet=True)
+    assert capfd.readouterr().err == "no such heap\n"
+
+    with_builder(monkeypatch, Saying(RuntimeError("Java ended")))
+    with pytest.raises(PocketMQError, match=r"Spark does not start on local\[\*\]: Java ended\nno such heap"):
+        spark_session("x", is_quiet=True)
+
+
 def test_a_library_of_connect_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with_builder(monkeypatch, Builder(ImportError("grpcio must be installed")))
 

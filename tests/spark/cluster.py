@@ -212,4 +212,5 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no process is left behind
     main()

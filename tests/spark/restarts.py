@@ -10,10 +10,12 @@ those that were sent, each as often. `tests.spark.driver_kills` kills at chance 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
@@ -32,7 +34,9 @@ from pocketmq.spark.java import find_java
 ROOT: Final = Path(__file__).parents[2]
 ROWS: Final = 400
 PER_BATCH: Final = 100
-PATIENCE_S: Final = 300.0
+PATIENCE_S: Final = 180.0
+TOO_LONG: Final = -signal.SIGALRM
+"""How a driver ended that did not end by itself."""
 
 
 class Case(NamedTuple):
@@ -109,7 +113,13 @@ def driver(case: Case, broker: Broker, source: str, target: str, folder: str) ->
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        return process.wait(PATIENCE_S)
+        try:
+            return process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            return TOO_LONG
+        finally:
+            with suppress(ProcessLookupError):  # the usual case: it has ended, with all that it started
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def rows_in_files(folder: Path) -> Counter[str]:
@@ -153,4 +163,5 @@ def stream(name_server: str, source: str, target: str, folder: str, victim: str,
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no driver is left behind
     sys.exit(main())

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,23 @@ def test_two_queries_on_one_topic_know_nothing_of_each_other(
         assert values(spark, options(broker, subscribe=target)) == Counter(sent)
         with Admin(broker.name_server) as admin:
             assert admin.offsets.lag(f"of-{target}", source).messages == 0
+
+
+def test_another_thread_can_start_a_write_once_it_has_the_session(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    source, target = new_topic(broker), new_topic(broker)
+    fill(broker, source, ["a", "b"])
+
+    def run() -> None:
+        spark.createDataFrame([(1,)], "number int")  # whatever the rows are: Spark notes whose session this thread uses
+        frame = stream(spark, options(broker, subscribe=source, startingOffsets="earliest"))
+        ran(to_topic(frame, options(broker, topic=target), tmp_path).trigger(availableNow=True).start)
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(run).result()
+
+    assert values(spark, options(broker, subscribe=target)) == Counter("ab")
 
 
 @pytest.mark.parametrize(

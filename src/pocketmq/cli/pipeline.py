@@ -150,7 +150,9 @@ def _run(job: "Job[Any]", settings: "JobSettings", *, as_json: bool) -> int:
         screen.tell(f"starting Spark on {settings.remote or settings.master or 'this machine'}")
         with (
             pipelines.metrics_served(getattr(settings, "metrics_port", None), run),
-            pipelines.session(f"pocketmq {job.name}", settings.master, settings.remote, settings.spark) as spark,
+            pipelines.session(
+                f"pocketmq {job.name}", settings.master, settings.remote, settings.spark, is_quiet=True
+            ) as spark,
             pipelines.stopped_by_signals(run),
         ):
             screen.tell(f"{job.name} runs" + ("" if is_once else "; ctrl-C ends it"))

@@ -89,9 +89,7 @@ def show_plan(plan: "Plan", *, as_json: bool) -> None:
             "reads": plan.source,
             **({"begins": plan.begins} if plan.begins else {}),
             "writes": plan.sink,
-            "messages": f"{plan.messages:,} in {len(rows):,} queues now, about {byte_words(plan.bytes)}",
-            "takes": f"about {span(max(1_000, round(plan.seconds * 1000)))} at {plan.messages_per_s:,} a second, "
-            "and some seconds for Spark to start",
+            **(_cost(plan) if rows else {}),
         }
     )
     if rows:
@@ -105,6 +103,14 @@ def show_plan(plan: "Plan", *, as_json: bool) -> None:
     for note in plan.notes:
         tell(f"\nNote: {note}")
     tell("\nNothing was started or changed.")
+
+
+def _cost(plan: "Plan") -> dict[str, str]:
+    return {
+        "messages": f"{plan.messages:,} in {len(plan.queues):,} queues now, about {byte_words(plan.bytes)}",
+        "takes": f"about {span(max(1_000, round(plan.seconds * 1000)))} at {plan.messages_per_s:,} a second, "
+        "and some seconds for Spark to start",
+    }
 
 
 def show_summary(summary: "Summary", *, as_json: bool) -> None:

@@ -117,7 +117,7 @@ class Batching:
             count = _fitting(lane.members, self._batch_bytes)
             members, lane.members = lane.members[:count], lane.members[count:]
             futures, lane.futures = lane.futures[:count], lane.futures[count:]
-            lane.bytes = sum(map(_bytes_of, lane.members))
+            lane.bytes -= sum(map(_bytes_of, members))
             await self._send(members, futures, lane.wish)
         lane.is_sending = False
         if self._lanes.get(key) is lane:

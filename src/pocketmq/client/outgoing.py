@@ -41,7 +41,7 @@ NOT_FOR_CLIENTS: Final = frozenset(
 """Topics that only brokers write to."""
 
 _TIMED: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
-_POSTPONED: Final = (names.DELAY, *_TIMED)
+_POSTPONED: Final = frozenset((names.DELAY, *_TIMED))
 _MAX_CHARS_SURELY_SHORT = MAX_PROPERTIES_BYTES // 4
 
 
@@ -212,7 +212,7 @@ def replaced(message: Message, body: bytes, properties: dict[str, str]) -> Messa
 def can_share_a_batch(message: Message) -> bool:
     """Whether it may travel with others: not what is postponed, retried or half of a transaction."""
     properties = message.properties
-    return not (is_retry(message.topic) or (properties and any(name in properties for name in _POSTPONED)))
+    return not (is_retry(message.topic) or (properties and not _POSTPONED.isdisjoint(properties)))
 
 
 def _as_bytes(body: object) -> bytes:

@@ -28,11 +28,6 @@ _END: Final = f',"serializeTypeCurrentRPC":"JSON","version":{int(VERSION)}}}'
 MAX_TEMPLATES: Final = 16_384
 """Texts that are kept, one for each queue and kind of send; beyond that all are composed anew."""
 
-# Once per send: a look-up in an enum takes longer than all else that is asked for the code.
-_SINGLE: Final = RequestCode.SEND_MESSAGE_V2
-_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE
-_REPLY: Final = RequestCode.SEND_REPLY_MESSAGE_V2
-
 _Key = tuple[MessageQueue, bool, bool]
 
 
@@ -99,5 +94,5 @@ class SendFrames:
 def code_of(out: Outgoing) -> RequestCode:
     """How such a message is sent."""
     if out.is_reply:
-        return _REPLY
-    return _SINGLE if out.members is None else _BATCH
+        return RequestCode.SEND_REPLY_MESSAGE_V2
+    return RequestCode.SEND_MESSAGE_V2 if out.members is None else RequestCode.SEND_BATCH_MESSAGE

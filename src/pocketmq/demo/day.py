@@ -81,7 +81,7 @@ def run(
     with (
         diverted_errors(folder.log) as errors,
         running_broker(folder.broker, CHECKS) as name_servers,
-        running_console(name_servers, wishes.console_port) as url,
+        running_console(name_servers, wishes.console_port, folder.plot) as url,
     ):
         make_topics(name_servers)
         with LiveScreen(clock, Console(file=errors, highlight=False), is_quiet=is_quiet) as screen:

@@ -105,8 +105,9 @@ def raw_property(raw: bytes, name: bytes) -> bytes | None:
 
 def format_properties(properties: Mapping[str, str]) -> str:
     """The text of `properties`, ending in 0x02 as RocketMQ 5 writes it; entries that would vanish are left out."""
-    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items() if name and value])
-    if text.count(NAME_END) + text.count(VALUE_END) != 2 * sum(1 for n, v in properties.items() if n and v):
+    pairs = [f"{name}\x01{value}\x02" for name, value in properties.items() if name and value]
+    text = "".join(pairs)
+    if text.count(NAME_END) + text.count(VALUE_END) != 2 * len(pairs):
         raise InvalidMessage(_culprit(properties))
     return text
 

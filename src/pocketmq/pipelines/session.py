@@ -2,21 +2,26 @@
 
 import os
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from pocketmq.errors import InvalidSetting, MissingLibrary, PocketMQError
+from pocketmq.files import heard_errors
 from pocketmq.pipelines.failures import told
 from pocketmq.pipelines.libraries import SparkSession
 from pocketmq.spark.java import find_java
 
+LOG_LEVEL: Final = "spark.log.level"
+LAST_WORDS: Final = 40
+"""Lines that are told of what Java said when Spark does not start."""
 USUAL: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",  # some 40 ms of each micro-batch
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",  # what goes wrong is told by pipelines themselves, in a sentence
+    LOG_LEVEL: "OFF",  # what goes wrong is told by pipelines themselves, in a sentence
 }
 ON_THIS_MACHINE: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -27,9 +32,17 @@ ON_THIS_MACHINE: Final[Mapping[str, str]] = {
 
 
 def spark_session(
-    name: str, master: str | None = None, remote: str | None = None, settings: Mapping[str, str] | None = None
+    name: str,
+    master: str | None = None,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    is_quiet: bool = False,
 ) -> SparkSession:
-    """A session, or the one that this process has already. `settings` win over the usual ones."""
+    """A session, or the one that this process has already. `settings` win over the usual ones.
+
+    A quiet one says nothing on the error stream, neither Java nor workers, unless it does not start or `spark.log.level` is given.
+    """
     if remote is not None and master is not None:
         raise InvalidSetting("--master and --remote exclude one another: a Connect server has its master already")
     if (active := SparkSession.getActiveSession()) is not None:
@@ -43,16 +56,28 @@ def spark_session(
     if where.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns about the name of the machine
     chosen = {**USUAL, **(_of_this_machine() if where.startswith("local") else {}), **(settings or {})}
-    return _made(SparkSession.builder.master(where).appName(name), where, chosen)
+    if not is_quiet or chosen[LOG_LEVEL] != USUAL[LOG_LEVEL]:
+        return _made(SparkSession.builder.master(where).appName(name), where, chosen)
+    said: deque[str] = deque(maxlen=LAST_WORDS)
+    try:
+        with heard_errors(said.append):
+            return _made(SparkSession.builder.master(where).appName(name), where, chosen)
+    except PocketMQError as error:
+        raise PocketMQError("\n".join([str(error), *said])) from error
 
 
 @contextmanager
 def session(
-    name: str, master: str | None = None, remote: str | None = None, settings: Mapping[str, str] | None = None
+    name: str,
+    master: str | None = None,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    is_quiet: bool = False,
 ) -> Iterator[SparkSession]:
     """The same for a while: one that was made for this is stopped at the end, one that was there is left alone."""
     is_ours = SparkSession.getActiveSession() is None
-    spark = spark_session(name, master, remote, settings)
+    spark = spark_session(name, master, remote, settings, is_quiet=is_quiet)
     try:
         yield spark
     finally:

@@ -75,7 +75,7 @@ def reading(now_ms: int) -> Callable[[type, Any], Any]:
 
     def read(kind: type, value: Any) -> Any:
         if kind not in KINDS:
-            raise NotImplementedError(kind)
+            raise TypeError(f"a setting cannot be {kind}; there are {KINDS}")
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return kind(value)
         if isinstance(value, datetime) and kind is Moment:  # TOML has moments of its own

@@ -61,10 +61,7 @@ def decode(header: bytes) -> Header:
         return _decode_any_values(header)
     except DECODE_ERRORS as error:
         raise _failure(error) from None
-    ext = read.extFields
-    if ext is not None and len(ext) > MAX_EXT_FIELDS:
-        raise _too_many(ext)
-    return read.code, ext, read.remark, read.flag, read.opaque, read.version, language_of(read.language)
+    return _header(read, read.extFields)
 
 
 def encode(header: Header) -> bytes:
@@ -91,13 +88,13 @@ def _decode_any_values(header: bytes) -> Header:
         ext = None if raw_ext is None else {name: _text(raw) for name, raw in raw_ext.items() if bytes(raw) != b"null"}
     except DECODE_ERRORS as error:
         raise _failure(error) from None
+    return _header(head, ext)
+
+
+def _header(head: _ReadHead, ext: dict[str, str] | None) -> Header:
     if ext is not None and len(ext) > MAX_EXT_FIELDS:
-        raise _too_many(ext)
+        raise ProtocolError(f"JSON header with {len(ext)} ext fields; at most {MAX_EXT_FIELDS} are accepted")
     return head.code, ext, head.remark, head.flag, head.opaque, head.version, language_of(head.language)
-
-
-def _too_many(ext: dict[str, str]) -> ProtocolError:
-    return ProtocolError(f"JSON header with {len(ext)} ext fields; at most {MAX_EXT_FIELDS} are accepted")
 
 
 def _text(raw: msgspec.Raw) -> str:

@@ -48,7 +48,7 @@ class RowIds:
 
 def _digest(message: Message) -> str:
     """Of everything that a row says, in one way: properties by name, separated as on the wire, and the length of all that first."""
-    said = message.topic
+    said: str = message.topic
     if message.properties:
         said = "\x02".join([said, *[f"{name}\x01{value}" for name, value in sorted(message.properties.items())]])
     text = said.encode()

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
 """What Spark writes as plain files."""
-MESSAGES_PER_S: Final = 100_000
-"""On two busy cores with the broker beside, messages of 200 bytes; `python -m bench.pipelines` tells yours."""
+MESSAGES_PER_S: Final = 50_000
+"""Of a first million of 200 bytes on two cores, by the CPU that it took; `python -m bench.pipelines` tells yours."""
 _FILTERS: Final = ("filtertags", "filtersql")
 _EARLIEST: Final = -2
 
