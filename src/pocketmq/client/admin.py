@@ -19,8 +19,7 @@ It works with brokers of PocketMQ and of Apache RocketMQ 4.9 and 5.x.
 """
 
 from collections.abc import Sequence
-from enum import Enum
-from typing import Self, Unpack
+from typing import Unpack
 
 from pocketmq.client.administration.cluster import ClusterAdmin
 from pocketmq.client.administration.dead_letters import DeadLetterAdmin
@@ -32,19 +31,12 @@ from pocketmq.client.administration.offsets import OffsetAdmin
 from pocketmq.client.administration.reach import AdminOptions, AdminSettings, Reach
 from pocketmq.client.administration.topics import TopicAdmin
 from pocketmq.client.administration.transactions import TransactionAdmin
-from pocketmq.client.identity import generation, require_same_process
 from pocketmq.client.instance import Instance, Surroundings
+from pocketmq.client.life import Living, State
 from pocketmq.client.settings import settings_of
-from pocketmq.errors import WrongState
 
 
-class _State(Enum):
-    NEW = "was not started: use `async with`, or `await admin.start()`"
-    RUNNING = "is running"
-    STOPPED = "was stopped; make a new one"
-
-
-class AsyncAdmin:
+class AsyncAdmin(Living):
     """Asks and changes a cluster. `name_servers` and all other options are those of `AdminSettings`."""
 
     def __init__(
@@ -54,34 +46,24 @@ class AsyncAdmin:
         surroundings: Surroundings | None = None,
         **options: Unpack[AdminOptions],
     ) -> None:
+        super().__init__("admin")
         self._settings = settings_of(AdminSettings, name_servers, options)
         self._around = surroundings or Surroundings()
-        self._made_in = generation()
-        self._state = _State.NEW
         self._instance: Instance
         self._reach: Reach
 
     async def start(self) -> None:
         """Be ready. Nothing is asked of any server yet, so it does not fail when none is there."""
-        require_same_process(self._made_in, "admin")
-        if self._state is not _State.NEW:
-            raise WrongState(f"this admin {self._state.value}")
+        self._require_new()
         self._instance = Instance.join(self._settings, self._around)
         self._reach = Reach(self._instance, self._settings)
-        self._state = _State.RUNNING
+        self._state = State.RUNNING
 
     async def stop(self) -> None:
         """Leave. Harmless when done twice, or without a start."""
-        was, self._state = self._state, _State.STOPPED
-        if was is _State.RUNNING:
+        was, self._state = self._state, State.STOPPED
+        if was is State.RUNNING:
             await self._instance.leave()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
 
     @property
     def settings(self) -> AdminSettings:
@@ -124,7 +106,5 @@ class AsyncAdmin:
         return NameServerAdmin(self._running())
 
     def _running(self) -> Reach:
-        require_same_process(self._made_in, "admin")
-        if self._state is not _State.RUNNING:
-            raise WrongState(f"this admin {self._state.value}")
+        self._require_running()
         return self._reach

@@ -5,12 +5,12 @@ new ── start ──► running ── stop: what is in work is waited for �
 
 import asyncio
 from collections.abc import Coroutine
-from enum import Enum
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pocketmq.client.consumer_settings import GroupSettings
 from pocketmq.client.home import Home, OwnThread, ThisLoop
-from pocketmq.client.identity import generation, require_same_process
+from pocketmq.client.identity import require_same_process
+from pocketmq.client.life import Living, State
 from pocketmq.errors import WrongState
 
 T = TypeVar("T")
@@ -31,20 +31,13 @@ M = TypeVar("M", bound=Member)
 S = TypeVar("S", bound=GroupSettings)
 
 
-class _State(Enum):
-    NEW = "was not started: use `async with`, or `await consumer.start()`"
-    RUNNING = "is running"
-    STOPPED = "was stopped; make a new one"
-
-
-class AsyncConsumer(Generic[M, S]):
+class AsyncConsumer(Living, Generic[M, S]):
     """Base of the async consumers."""
 
     def __init__(self, settings: S, member: M) -> None:
+        super().__init__("consumer")
         self._settings = settings
         self._member = member
-        self._made_in = generation()
-        self._state = _State.NEW
         self._stopped = asyncio.Event()
         self._home: Home
 
@@ -58,16 +51,16 @@ class AsyncConsumer(Generic[M, S]):
             await home.close()
             raise
         self._home = home
-        self._state = _State.RUNNING
+        self._state = State.RUNNING
 
     async def stop(self) -> None:
         """Take no more messages, wait for those in work, leave the group. Harmless when done twice, or without a start.
 
         What is not done within `stop_timeout_ms` comes again, to another member.
         """
-        was, self._state = self._state, _State.STOPPED
-        if was is _State.RUNNING:
-            require_same_process(self._made_in, "consumer")
+        was, self._state = self._state, State.STOPPED
+        if was is State.RUNNING:
+            require_same_process(self._made_in, self._what)
             try:
                 await self._home.run(self._member.stop(self._settings.stop_timeout_ms / 1000))
             finally:
@@ -77,13 +70,6 @@ class AsyncConsumer(Generic[M, S]):
     async def wait(self) -> None:
         """Return when somebody stops this consumer."""
         await self._stopped.wait()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
 
     @property
     def settings(self) -> S:
@@ -98,11 +84,11 @@ class AsyncConsumer(Generic[M, S]):
     @property
     def is_new(self) -> bool:
         """Whether it was not started yet."""
-        return self._state is _State.NEW
+        return self._state is State.NEW
 
     @property
     def is_running(self) -> bool:
-        return self._state is _State.RUNNING
+        return self._state is State.RUNNING
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """What a coroutine of the member comes to, run where it lives."""
@@ -112,13 +98,3 @@ class AsyncConsumer(Generic[M, S]):
             work.close()
             raise
         return await self._home.run(work)
-
-    def _require_new(self) -> None:
-        require_same_process(self._made_in, "consumer")
-        if self._state is not _State.NEW:
-            raise WrongState(f"this consumer {self._state.value}")
-
-    def _require_running(self) -> None:
-        require_same_process(self._made_in, "consumer")
-        if self._state is not _State.RUNNING:
-            raise WrongState(f"this consumer {self._state.value}")

@@ -10,16 +10,15 @@ request, reply ─────┘  a message and its answer                     
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from enum import Enum
-from typing import Self, Unpack
+from typing import Unpack
 
 from pocketmq.client.batching import Batching
 from pocketmq.client.bulk import Bulk
 from pocketmq.client.calling import call
 from pocketmq.client.fault_strategy import PROBE_SECONDS
 from pocketmq.client.hooks import HookList, Hooks
-from pocketmq.client.identity import generation, require_same_process
 from pocketmq.client.instance import Instance, Surroundings
+from pocketmq.client.life import Living, State
 from pocketmq.client.message_options import MessageOptions, message_of
 from pocketmq.client.outgoing import Packer
 from pocketmq.client.queue_choice import Wish, wish_for
@@ -46,13 +45,7 @@ from pocketmq.protocol.recall_handle import RecallHandle
 log = logging.getLogger("pocketmq.client")
 
 
-class _State(Enum):
-    NEW = "was not started: use `async with`, or `await producer.start()`"
-    RUNNING = "is running"
-    STOPPED = "was stopped; make a new one"
-
-
-class AsyncProducer:
+class AsyncProducer(Living):
     """Sends messages. Use it as `async with AsyncProducer("127.0.0.1:9876", group="orders") as producer:`.
 
     `name_servers` and all other options are those of `ProducerSettings`. `check`, or a `listener` with `execute` and
@@ -69,6 +62,7 @@ class AsyncProducer:
         surroundings: Surroundings | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
+        super().__init__("producer")
         self._settings = settings_of(ProducerSettings, name_servers, options)
         if check is not None and listener is not None:
             raise InvalidSetting("give check or listener, not both: a listener brings its own check")
@@ -79,8 +73,6 @@ class AsyncProducer:
             )
         self._listener = listener
         self._around = surroundings or Surroundings()
-        self._made_in = generation()
-        self._state = _State.NEW
         self._tracer = _tracer(self._settings, self._around)
         self._hooks = HookList((*hooks, self._tracer) if self._tracer is not None else hooks)
         self._room = Room(self._settings.max_in_flight_messages, self._settings.max_in_flight_bytes)
@@ -97,9 +89,7 @@ class AsyncProducer:
 
     async def start(self) -> None:
         """Take part. Nothing is asked of any server yet, so it does not fail when none is there."""
-        require_same_process(self._made_in, "producer")
-        if self._state is not _State.NEW:
-            raise WrongState(f"this producer {self._state.value}")
+        self._require_new()
         settings = self._settings
         self._instance = instance = Instance.join(settings, self._around)
         self.packer = Packer(settings, instance.unique_ids, instance.clock)
@@ -114,12 +104,12 @@ class AsyncProducer:
         if self._tracer is not None:
             self._tracer.start()
         instance.add_producer(self)
-        self._state = _State.RUNNING
+        self._state = State.RUNNING
 
     async def stop(self) -> None:
         """Take no more messages, finish what is on its way, leave. Harmless when done twice, or without a start."""
-        was, self._state = self._state, _State.STOPPED
-        if was is not _State.RUNNING:
+        was, self._state = self._state, State.STOPPED
+        if was is not State.RUNNING:
             return
         try:
             async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
@@ -134,13 +124,6 @@ class AsyncProducer:
         if self._tracer is not None:
             await self._tracer.stop()
         await self._instance.leave()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
 
     @property
     def settings(self) -> ProducerSettings:
@@ -175,7 +158,7 @@ class AsyncProducer:
         While too much is on its way this waits for room first. A `queue`, or one that a `selector` chooses, is kept to:
         there is no other attempt then.
         """
-        if self._state is not _State.RUNNING:
+        if self._state is not State.RUNNING:
             self._require_running()
         made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
@@ -186,7 +169,7 @@ class AsyncProducer:
         if not self._room.try_take(1, size):
             await self._room.take(1, size)
         try:
-            if self._state is not _State.RUNNING:
+            if self._state is not State.RUNNING:
                 self._require_running()
             return await self.sender.deliver(out, wish, timeout_s)
         finally:
@@ -208,7 +191,7 @@ class AsyncProducer:
         TooManyCalls when there is no room for it; `await producer.wait_room()` helps. A broker's refusal is not tried
         again on this road, only lost lines and time-outs are.
         """
-        if self._state is not _State.RUNNING:
+        if self._state is not State.RUNNING:
             self._require_running()
         made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
@@ -365,11 +348,6 @@ class AsyncProducer:
         deadline = asyncio.get_running_loop().time() + self._settings.send_timeout_ms / 1000
         topic = wrap(self._settings.namespace, message.topic)
         return Wish(await self.sender.choice.find(topic, message, wish, deadline))
-
-    def _require_running(self) -> None:
-        require_same_process(self._made_in, "producer")
-        if self._state is not _State.RUNNING:
-            raise WrongState(f"this producer {self._state.value}")
 
 
 def _tracer(settings: ProducerSettings, around: Surroundings) -> Tracer | None:

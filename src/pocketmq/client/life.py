@@ -1,0 +1,55 @@
+"""The life of an async client: made, running, stopped. It is lived once, and in one process.
+
+made ── start ──► running ── stop ──► stopped
+  └────────────────── stop ─────────────┘
+"""
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Self
+
+from pocketmq.client.identity import generation, require_same_process
+from pocketmq.errors import WrongState
+
+
+class State(Enum):
+    """Where a client is in its life, in words about it."""
+
+    NEW = "was not started: use `async with`, or `await {}.start()`"
+    RUNNING = "is running"
+    STOPPED = "was stopped; make a new one"
+
+
+class Living(ABC):
+    """Base of the async clients. `what` is how errors call them."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._made_in = generation()
+        self._state = State.NEW
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin. WrongState when it was begun before."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End. Harmless when done twice, or without a start."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    def _require_new(self) -> None:
+        self._require(State.NEW)
+
+    def _require_running(self) -> None:
+        self._require(State.RUNNING)
+
+    def _require(self, state: State) -> None:
+        require_same_process(self._made_in, self._what)
+        if self._state is not state:
+            raise WrongState(f"this {self._what} {self._state.value.format(self._what)}")
