@@ -53,9 +53,9 @@ def test_after_a_worker_was_killed_each_row_is_there_once(
         writer = frame.writeStream.format("killing").options(**write, **kill)
         return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
 
-    with pytest.raises(PySparkException):  # a session with a master of `local[2]` gives a task one attempt
+    with pytest.raises(PySparkException) as failure:  # a session with a master of `local[2]` gives a task one attempt
         ran(start)
-    assert (tmp_path / "killed").exists()
+    assert (tmp_path / "killed").exists(), failure.value
     ran(start)
 
     assert rows_in(broker, target) == Counter(sent)
