@@ -30,12 +30,13 @@ def ran(start: Start, patience_s: int = PATIENCE_S) -> "StreamingQuery":
     return query
 
 
-def ran_side_by_side(*starts: Start) -> None:
-    """Queries under way at the same time. All are started by one thread: Spark finds no source of Python in one without a session."""
-    under_way = [(start, start()) for start in starts]
-    for start, query in under_way:
-        first = [query]
+def ran_side_by_side(*starts: Start) -> "list[StreamingQuery]":
+    """Queries that were under way at the same time. All are started by one thread: Spark finds no source of Python in one without a session."""
+    under_way = [(start, [start()]) for start in starts]
+    return [
         ran(lambda first=first, start=start: first.pop() if first else start())  # type: ignore[misc]
+        for start, first in under_way
+    ]
 
 
 def running(start: Start, until: Callable[["StreamingQuery"], bool]) -> "StreamingQuery":

@@ -67,12 +67,13 @@ def test_two_queries_on_one_topic_know_nothing_of_each_other(
         query: StreamingQuery = writer.start()
         return query
 
-    ran_side_by_side(lambda: start(targets[0], 7), lambda: start(targets[1], 20))
+    queries = ran_side_by_side(lambda: start(targets[0], 7), lambda: start(targets[1], 20))
 
-    for target in targets:
+    for target, query in zip(targets, queries, strict=True):
         assert values(spark, options(broker, subscribe=target)) == Counter(sent)
         with Admin(broker.name_server) as admin:
-            assert admin.offsets.lag(f"of-{target}", source).messages == 0
+            group = f"of-{target}"
+            running(lambda query=query: query, lambda _, group=group: admin.offsets.lag(group, source).messages == 0)  # type: ignore[misc]
 
 
 def test_another_thread_can_start_a_write_once_it_has_the_session(
