@@ -96,7 +96,7 @@ class HostileServer:
 
 async def torment(folder: Path, seconds: float, seed: int) -> str:
     """Let our client live with such a server; a line about it. Broken when something did not hold."""
-    folder.mkdir(parents=True)
+    await asyncio.to_thread(folder.mkdir, parents=True)
     async with HostileServer(seed) as server:
         with (folder / "log").open("wb") as log:
             client = await asyncio.create_subprocess_exec(

@@ -146,9 +146,7 @@ async def _quietly(passing: Coroutine[Any, Any, None]) -> None:
         await passing
 
 
-async def _until_one_ends(
-    forth: asyncio.Task[None], home: asyncio.Task[None], *writers: asyncio.StreamWriter
-) -> None:
+async def _until_one_ends(forth: asyncio.Task[None], home: asyncio.Task[None], *writers: asyncio.StreamWriter) -> None:
     """A connection that ends on one side ends on the other."""
     await asyncio.wait((forth, home), return_when=asyncio.FIRST_COMPLETED)
     for task in (forth, home):

@@ -82,8 +82,10 @@ async def _missing(traveller: OurTraveller | JavaTraveller, wanted: set[str], se
     """Wait for all of them; those that did not come."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    while (missing := wanted - set(traveller.got)) and loop.time() < end:
+    missing = wanted
+    while missing and loop.time() < end:
         await asyncio.sleep(0.1)
+        missing = wanted - set(traveller.got)
     return [f"{len(missing)} of {len(wanted)} did not come: {sorted(missing)[:5]}"] if missing else []
 
 
