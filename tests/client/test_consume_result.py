@@ -7,6 +7,7 @@ from tests.client.messages import stored
 
 from pocketmq.client.consume_result import (
     LATER,
+    MAX_PLACES,
     SUCCESS,
     AckIndex,
     ConsumeResult,
@@ -211,3 +212,40 @@ def test_an_administrator_learns_how_a_message_was_consumed_directly(result: Any
 )
 def test_a_trace_record_says_how_a_listener_ended(result: Any, took_ms: int, outcome: Outcome) -> None:
     assert traced_outcome(result, took_ms, 900) is outcome
+
+
+def test_a_raised_error_is_told_with_the_places_where_it_came_from_innermost_first() -> None:
+    def rate() -> None:
+        raise ValueError("no price")
+
+    def charge() -> None:
+        rate()
+
+    try:
+        charge()
+    except ValueError as error:
+        raised = error
+    [verdict] = verdicts(raised, 1)
+
+    what, *places = verdict.reason.split(", at ")
+    assert what == "ValueError: no price"
+    assert [place.rpartition(" ")[2] for place in places] == [
+        "rate",
+        "charge",
+        "test_a_raised_error_is_told_with_the_places_where_it_came_from_innermost_first",
+    ]
+    assert all(place.startswith("test_consume_result.py:") for place in places)
+
+
+def test_of_a_deep_error_the_innermost_places_are_told() -> None:
+    def fall(depth: int) -> None:
+        if not depth:
+            raise ValueError("bottom")
+        fall(depth - 1)
+
+    try:
+        fall(40)
+    except ValueError as error:
+        raised = error
+
+    assert verdicts(raised, 1)[0].reason.count(", at ") == MAX_PLACES

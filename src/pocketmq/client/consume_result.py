@@ -16,6 +16,8 @@ comes once more does less harm than one that is lost.
 
 from collections.abc import Sequence
 from enum import Enum
+from pathlib import PurePath
+from traceback import walk_tb
 from typing import Final, NamedTuple
 
 from pocketmq.errors import UsageError
@@ -29,6 +31,8 @@ SUSPEND_MS: Final = 1000
 """How long an ordered queue waits when nobody says."""
 MIN_SUSPEND_MS: Final = 10
 MAX_SUSPEND_MS: Final = 30_000
+MAX_PLACES: Final = 5
+"""Calls that the reason of a dead letter tells of, when an error made it one."""
 
 
 class ConsumeResult(Enum):
@@ -122,10 +126,20 @@ def _verdict(result: object) -> Verdict:
         case Suspend():
             return Verdict(False, reason=result.reason)
         case BaseException():
-            return Verdict(False, reason=f"{type(result).__name__}: {result}")
+            return Verdict(False, reason=_told(result))
     raise UsageError(
         f"the listener returned {result!r:.80}; return nothing or SUCCESS, LATER, RetryLater(…) or DeadLetter(…), or raise"
     )
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong, and where in the user's code, innermost first: `ValueError: no price, at tax.py:7 in rate, at …`."""
+    places = [
+        f", at {PurePath(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name}"
+        for frame, line in walk_tb(error.__traceback__)
+        if not frame.f_globals.get("__name__", "").startswith("pocketmq.")
+    ]
+    return f"{type(error).__name__}: {error}" + "".join(places[: -MAX_PLACES - 1 : -1])
 
 
 class OrderlyVerdict(NamedTuple):
