@@ -16,7 +16,6 @@ import pytest
 
 from pocketmq import Server
 from pocketmq.client import AsyncProducer, Producer, TransactionState
-from pocketmq.client.shared_portal import SHARED
 from pocketmq.errors import InvalidSetting, NetworkError, TopicNotFound, WrongState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
@@ -41,10 +40,6 @@ def queues_of(producer: Producer, topic: str) -> list[MessageQueue]:
         with suppress(TopicNotFound):
             return producer.queues(topic)
     raise AssertionError(f"{topic} did not come up")
-
-
-def client_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "pocketmq client"]
 
 
 def test_a_message_is_stored(producer: Producer) -> None:
@@ -203,20 +198,45 @@ def test_its_life_has_one_way(server: Server) -> None:
         producer.submit("Blocking", b"x")
 
 
+ALONE = """
+import sys, threading
+from pocketmq import Producer
+from pocketmq.errors import InvalidSetting
+
+def count():
+    return sum(thread.name == "pocketmq client" for thread in threading.enumerate())
+"""
+
+
+def printed_alone(code: str, server: Server) -> str:
+    """What a program prints in which nobody else has a client."""
+    command = [sys.executable, "-W", "error", "-c", ALONE + code, server.name_server]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
 def test_all_share_one_thread_that_ends_with_the_last(server: Server) -> None:
-    assert client_threads() == []
-    with Producer(server.name_server, group="A") as one, Producer(server.name_server, group="B") as two:
-        assert one.client_id == two.client_id
-        assert len(client_threads()) == 1
-    assert client_threads() == []
+    code = """
+before = count()
+with Producer(sys.argv[1], group="A") as one, Producer(sys.argv[1], group="B") as two:
+    print(before, count(), one.client_id == two.client_id, end=" ")
+print(count())
+"""
+
+    assert printed_alone(code, server) == "0 1 True 0"
 
 
-def test_a_start_that_fails_leaves_nothing_behind() -> None:
-    with pytest.raises(InvalidSetting, match="no name server is given"):
-        Producer(()).start()
+def test_a_start_that_fails_leaves_nothing_behind(server: Server) -> None:
+    code = """
+try:
+    Producer(()).start()
+except InvalidSetting as error:
+    print(error, count(), sep="; ")
+"""
 
-    assert client_threads() == []
-    assert SHARED._users == 0
+    why, threads = printed_alone(code, server).rsplit("; ", 1)
+
+    assert why.startswith("no name server is given")
+    assert threads == "0"
 
 
 def test_inside_a_running_loop_it_says_what_to_do_instead(server: Server) -> None:

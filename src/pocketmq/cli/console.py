@@ -14,6 +14,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import click
@@ -188,5 +189,7 @@ class WithConsole(AbstractAsyncContextManager["WithConsole[P]"], Generic[P]):
             self._parts = parts.pop_all()
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self._parts.__aexit__(None, None, None)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._parts.__aexit__(kind, error, trace)
