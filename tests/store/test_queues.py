@@ -695,10 +695,11 @@ def test_forgetting_all_leaves_the_files(disk: FaultyFiles, queues: Queues) -> N
     assert bounds(queues) == {("T", 0): (0, 25)}
 
 
-def test_whether_the_file_of_an_entry_is_there(queues: Queues) -> None:
+def test_whether_the_files_of_two_entries_are_there(queues: Queues) -> None:
     queue = filled(queues, "T", 0, 15)
+    places = [(0, 14), (0, 0), (14, 19), (0, 20), (20, 14)]
 
-    assert [queues.has_entry_file(queue, offset) for offset in (0, 14, 19, 20)] == [True, True, True, False]
+    assert [queues.has_entry_files(queue, first, last) for first, last in places] == [True, True, True, False, False]
 
 
 # what an entry points to

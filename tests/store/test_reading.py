@@ -367,6 +367,17 @@ def test_a_missing_queue_file_is_a_hole_that_is_passed_over(
     assert (offsets(before), before.next_offset) == ([8, 9], 10)
 
 
+def test_entries_far_behind_a_hole_are_not_taken_for_those_in_it(store: Store, queue: ConsumeQueue) -> None:
+    fill(store, queue, 90)
+    store.queues.flush()
+    store.queues.close()
+    store.files.unlink(queue.file_of(10))
+
+    result = read(store, queue, 15, 4)
+
+    assert (result.status, result.next_offset, offsets(result)) == (ReadStatus.HOLE, 20, [])
+
+
 def test_a_hole_at_the_end_leads_to_the_end(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 15)
     store.queues.flush()

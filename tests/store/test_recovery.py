@@ -126,6 +126,20 @@ def test_a_queue_that_was_deleted_by_hand_after_a_clean_stop_is_made_anew() -> N
     assert bodies_of(again.reopen()) == ALL
 
 
+def test_old_files_that_another_program_removed_after_a_clean_stop_are_not_counted_by_the_resume_point() -> None:
+    opened = filled()
+    opened.store.close()
+    for number in range(2):
+        opened.disk.unlink(log_file(number))
+    opened.disk.unlink(QUEUES / "T" / "0" / f"{0:020d}")
+
+    again = OpenStore(opened.settings, opened.clock, opened.disk)
+
+    first = again.store.min_offset("T", 0)
+    assert first >= 10
+    assert bodies_of(again) == (ALL[0][first:], ALL[1][again.store.min_offset("U", 0) :])
+
+
 def test_a_file_missing_in_the_middle_of_a_queue_is_made_anew() -> None:
     opened = filled()
     opened.store.close()

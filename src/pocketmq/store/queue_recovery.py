@@ -52,7 +52,8 @@ class QueueRecovery:
         for (topic, queue_id), (low, high) in self._known.queues.items():
             queue = self._queues.get(topic, queue_id)
             queue.min_offset, queue.max_offset, queue.next_offset = low, high, high
-            if high > low and not self._queues.has_entry_file(queue, high - 1):
+            # Apache leaves the file alone when it removes old ones, so the oldest may be gone as well as the newest.
+            if high > low and not self._queues.has_entry_files(queue, low, high - 1):
                 self._queues.forget_all()
                 return False
         return True

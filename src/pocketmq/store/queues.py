@@ -182,9 +182,9 @@ class Queues:
                 high = middle
         return low
 
-    def has_entry_file(self, queue: ConsumeQueue, offset: int) -> bool:
-        """Whether the file that must hold the entry at `offset` is there."""
-        return self._files.status(queue.file_of(offset)) is not None
+    def has_entry_files(self, queue: ConsumeQueue, first: int, last: int) -> bool:
+        """Whether the files that must hold these two entries are there; of most queues it is the same."""
+        return all(self._files.status(path) is not None for path in {queue.file_of(first), queue.file_of(last)})
 
     # cutting and deleting
 

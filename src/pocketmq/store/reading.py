@@ -18,7 +18,7 @@ import msgspec
 
 from pocketmq import compiled
 from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, Entry
+from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, Entry
 from pocketmq.store.settings import StoreSettings
 
 
@@ -203,7 +203,10 @@ def _collect(
     most = max(limits.entries, max_count)
     # Unfiltered, one more than it may have is enough to see where to stop; the rest is read if those are all gone.
     first = most if tag_codes is not None or matches is not None else min(hot_most + 1, most)
-    for log_offset, size, tags_code in chain(queue.entries(offset, first), _rest(queue, offset + first, most - first)):
+    raw = queue.read(offset, first)
+    # Where a file is missing the entries end early, and those behind the hole have other offsets.
+    more = most - first if len(raw) == first * ENTRY_BYTES else 0
+    for log_offset, size, tags_code in chain(ENTRY.iter_unpack(raw), _rest(queue, offset + first, more)):
         end = log_offset + size
         if log_offset < log_start or end > log_end or not 0 < size < NOTHING_HERE_SIZE:
             result.status = ReadStatus.REMOVED
