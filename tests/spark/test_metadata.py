@@ -11,7 +11,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 from pocketmq import Admin
+from pocketmq.client.calls.offsets import OffsetCalls
 from pocketmq.errors import CallTimedOut, PocketMQError, TopicNotFound
+from pocketmq.model.queue import MessageQueue
 from pocketmq.spark import metadata
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.metadata import KEPT_TTL_S, ClientMetadata
@@ -47,6 +49,29 @@ def test_queues_and_what_they_hold(broker: Broker) -> None:
         assert asked.offsets_at({second: stored + 60_000}) == {second: 2}
         assert asked.offsets_at({second: 0}) == {second: 0}
         assert set(asked.bytes_per_message("looking", {first: 0, second: 0})) == {second}
+
+
+def test_a_broker_that_names_the_last_message_when_all_are_older_is_not_believed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, queues=1)
+    place = queue(broker, topic, 0)
+    fill(broker, topic, ["a", "b"])
+    at_time = OffsetCalls.at_time
+
+    async def as_in_4_9(calls: OffsetCalls, wire_queue: MessageQueue, time_ms: int) -> int:
+        return min(await at_time(calls, wire_queue, time_ms), await calls.largest(wire_queue) - 1)
+
+    monkeypatch.setattr(OffsetCalls, "at_time", as_in_4_9)
+
+    with asking(broker) as asked:
+        stored = asked.stored_ms("looking", {place: 1})[place]
+        times = [0, stored, stored + 1, stored + 60_000]
+        found = [asked.offsets_at({place: time_ms})[place] for time_ms in times]
+
+    assert found[0] == 0
+    assert found[1] <= 1
+    assert found[2:] == [2, 2]
 
 
 def test_a_group_that_is_committed_for_is_made(broker: Broker) -> None:

@@ -84,7 +84,7 @@ def stream_queues(options: Mapping[str, str], checkpoint: str, files: Files) -> 
     parsed = parse_read_options(options, streaming=True, environ=os.environ)
     before = last_offset(Path(checkpoint), files) if is_local(checkpoint) else None
     with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
-        metadata = _metadata(client, parsed)
+        metadata = ClientMetadata.of(client, parsed)
         queues = queues_of(parsed, metadata)
         known = {} if before is None else before.queues
         new = [queue for queue in queues if queue not in known]
@@ -106,17 +106,8 @@ def batch_queues(options: Mapping[str, str]) -> tuple[QueuePlan, ...]:
     """What a batch read with these options would read now."""
     parsed = parse_read_options(options, streaming=False, environ=os.environ)
     with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
-        metadata = _metadata(client, parsed)
+        metadata = ClientMetadata.of(client, parsed)
         return _sized(batch_ranges(parsed, metadata), metadata, parsed)
-
-
-def _metadata(client: Any, options: ReadOptions) -> ClientMetadata:
-    return ClientMetadata(
-        client,
-        retries=options.fetch_retries,
-        retry_interval_ms=options.fetch_interval_ms,
-        ttl_ms=options.metadata_ttl_ms,
-    )
 
 
 def _sized(ranges: Sequence[QueueRange], metadata: ClientMetadata, options: ReadOptions) -> tuple[QueuePlan, ...]:

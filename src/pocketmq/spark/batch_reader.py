@@ -30,12 +30,7 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with READING.borrow(options.connection, options.idle_timeout_ms) as client:
-            metadata = ClientMetadata(
-                client,
-                retries=options.fetch_retries,
-                retry_interval_ms=options.fetch_interval_ms,
-                ttl_ms=options.metadata_ttl_ms,
-            )
+            metadata = ClientMetadata.of(client, options)
             ranges = narrowed(batch_ranges(options, metadata), self._pushed, metadata)
         planned = plan_partitions(
             ranges,

@@ -4,18 +4,19 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from pocketmq.client.administration.groups import GroupAdmin
 from pocketmq.client.administration.progress import stored_offset
 from pocketmq.client.administration.topics import TopicAdmin
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, PocketMQError, RemoteError
-from pocketmq.model.names import TopicName
+from pocketmq.model.names import TOOLS_GROUP, TopicName
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.record import decode_record
 from pocketmq.spark.broker_facts import Bounds
+from pocketmq.spark.read_options import ReadOptions
 from pocketmq.spark.worker_connections import Held, ReadingCore
 
 log = logging.getLogger("pocketmq.spark")
@@ -45,10 +46,12 @@ class ClientMetadata:
         retries: int,
         retry_interval_ms: int,
         ttl_ms: int,
+        pull_group: str = TOOLS_GROUP,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client = client
+        self._pull_group = pull_group
         self._retries = retries
         self._interval_s = retry_interval_ms / 1000
         self._ttl_s = ttl_ms / 1000
@@ -56,6 +59,17 @@ class ClientMetadata:
         self._sleep = sleep
         self._queues: dict[str, _Remembered[list[MessageQueue]]] = {}
         self._kept_ms: dict[str, _Remembered[int | None]] = {}
+
+    @classmethod
+    def of(cls, client: Held[ReadingCore], options: ReadOptions) -> Self:
+        """As the options of a read say."""
+        return cls(
+            client,
+            retries=options.fetch_retries,
+            retry_interval_ms=options.fetch_interval_ms,
+            ttl_ms=options.metadata_ttl_ms,
+            pull_group=options.pull_group,
+        )
 
     def topics(self) -> list[str]:
         return self._asked(lambda core: TopicAdmin(core.reach).names())
@@ -71,10 +85,17 @@ class ClientMetadata:
         return self._of_each(queues, lambda core, queue: core.bounds(queue))
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        return self._of_each(
-            list(times_ms),
-            lambda core, queue: core.reach.brokers.offsets.at_time(core.reach.wire_queue(queue), times_ms[queue]),
-        )
+        async def found(core: ReadingCore, queue: MessageQueue) -> int:
+            calls, wire_queue = core.reach.brokers.offsets, core.reach.wire_queue(queue)
+            return await calls.at_time(wire_queue, times_ms[queue])
+
+        # RocketMQ 4.9 names the last message when all are older than that time: it is looked at. Bounds are asked first, so that
+        # one that comes meanwhile does not hide which was the last.
+        bounds = self.bounds(list(times_ms))
+        places = self._of_each(list(times_ms), found)
+        last = {queue: place for queue, place in places.items() if place >= bounds[queue].max - 1}
+        stored = self.stored_ms(self._pull_group, last)
+        return places | {queue: last[queue] + 1 for queue in stored if stored[queue] < times_ms[queue]}
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         found = self._of_each(

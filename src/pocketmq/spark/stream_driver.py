@@ -37,12 +37,7 @@ class StreamDriver:
         self._clock = SystemClock()
         self._lease = ExitStack()
         client = self._lease.enter_context(READING.borrow(options.connection, options.idle_timeout_ms))
-        self._metadata = ClientMetadata(
-            client,
-            retries=options.fetch_retries,
-            retry_interval_ms=options.fetch_interval_ms,
-            ttl_ms=options.metadata_ttl_ms,
-        )
+        self._metadata = ClientMetadata.of(client, options)
         self._progress = ProgressGroup(options.group)
         self._watch = RetentionWatch(options.retention_warning_ms, options.pull_group)
         self._missing = MissingQueues()
