@@ -50,6 +50,7 @@ COLUMNS: Final = (
     Column("C++ → PocketMQ", GUEST, "Other languages", "C++ 1.2 (PyPI rocketmq 0.4.4)"),
     Column("Node → PocketMQ", GUEST, "Other languages", "Node (ali-ons 3.12.0)"),
     Column("Spark → Apache 5.3", SPARK, "Spark", "5.3.3"),
+    Column("Spark → Apache 4.9", SPARK, "Spark", "4.9.7"),
 )
 
 _J53, _P53, _POURS = "Java 5.3 → PocketMQ", "Python → Apache 5.3", "Python → PocketMQ"

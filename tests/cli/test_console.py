@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.program import ACCOUNTS, SECRET, Start, ended, programs, ready
+from tests.net.certificates import make_authority, make_certificate
 
 from pocketmq.cli.console import console_wishes
 from pocketmq.console.users_file import Role, new_user, write_users
@@ -88,6 +89,28 @@ def test_secrets_are_not_on_the_command_line(tmp_path: Path, users: Path, monkey
 
     assert SECRET not in " ".join(wishes.options)
     assert wishes.environment == {"ROCKETMQ_ACCESS_KEY": "operator", "ROCKETMQ_SECRET_KEY": SECRET}
+
+
+def test_a_console_of_a_server_with_tls_asks_it_by_tls(start: Start, tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    certificate = make_certificate(tmp_path, authority)
+    tls = ("--tls-cert", certificate.cert, "--tls-key", certificate.key, "--tls-client-ca", authority.cert)
+
+    process = start("serve", "--console", "--json", *tls, *PORTS)
+
+    with urllib.request.urlopen(f"{ready(process)['console']}brokers/broker-a", timeout=20) as answer:
+        assert b"brokerClusterName" in answer.read()
+
+
+def test_a_console_by_itself_ends_when_it_is_told_to(start: Start) -> None:
+    process = start("console", "--json", "--port", 0)
+    url = ready(process)["url"]
+
+    process.send_signal(signal.SIGTERM)
+    ended(process)
+
+    assert process.returncode == 0
+    assert not answers(url)
 
 
 def test_exit_codes_of_the_console_are_passed_on(start: Start) -> None:

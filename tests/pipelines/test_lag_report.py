@@ -12,7 +12,7 @@ from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq import Admin
 from pocketmq.errors import GroupNotFound
-from pocketmq.pipelines.lag_report import LAG_REPORT, SAMPLES, LagSettings, lag_summary
+from pocketmq.pipelines.lag_report import LAG_REPORT, SAMPLES, LagSettings, lag_summary, watched
 from pocketmq.pipelines.progress import Progress
 from pocketmq.pipelines.running import Run
 from pocketmq.pipelines.setting_kinds import Span
@@ -70,6 +70,14 @@ def test_groups_are_watched_and_what_was_seen_is_written(spark: "SparkSession", 
 def test_a_group_that_is_not_there_is_told(broker: Broker) -> None:
     with pytest.raises(GroupNotFound, match="there is no group 'none'"):
         LAG_REPORT.plan(LagSettings(namesrv=broker.name_server, groups=("none",)))
+
+
+def test_the_notes_of_a_sink_are_left_out_unless_they_are_named() -> None:
+    note = "spark-rocketmq-sink-0a1b2c3d4e5f-odd"
+    known = [note, note.replace("odd", "even"), "shop-odd", "shop"]
+
+    assert watched(known, ()) == ["shop", "shop-odd"]
+    assert watched(known, (note,)) == [note]
 
 
 def test_a_plan_counts_its_looks(broker: Broker) -> None:

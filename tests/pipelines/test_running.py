@@ -14,6 +14,7 @@ from tests.spark.broker_kit import Broker, fill, new_topic, options
 from pocketmq.errors import PipelineFailed
 from pocketmq.pipelines.progress import Progress, ProgressTable
 from pocketmq.pipelines.running import Run, run_until_caught_up, stopped_by_signals
+from pocketmq.pipelines.setting_kinds import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +103,7 @@ def test_a_failure_is_one_sentence_and_all_queries_end() -> None:
 
 def test_a_run_that_is_asked_to_stop_ends_its_queries() -> None:
     query: Any = FakeQuery()
-    run = Run(once=False, every_ms=250)
+    run = Run(once=False, every_ms=Span(250))
     run.stop()
 
     assert run.follow(query).ended == "stopped"

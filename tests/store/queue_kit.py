@@ -1,11 +1,13 @@
 """What tests of queues and reads share: queues on a disk in memory, and a log that they point into."""
 
+from pathlib import Path
+
 import msgspec
 from tests.store.kit import HOST, ROOT, LogOnDisk
 
 from pocketmq.protocol.record import encode_record
 from pocketmq.store.consume_queue import ENTRY, ConsumeQueue, Entry
-from pocketmq.store.queues import Queues
+from pocketmq.store.queues import QueueKey, Queues
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FaultyFiles
 
@@ -76,3 +78,30 @@ class Store:
         self.log.synced = self.log.written
         self.log.drop_first()
         self.disk.making.run()
+
+
+def loaded(disk: FaultyFiles) -> Queues:
+    """The queues as the next start finds them."""
+    queues = queues_on(disk)
+    queues.load()
+    return queues
+
+
+def bounds(queues: Queues) -> dict[QueueKey, tuple[int, int]]:
+    return {queue.key: (queue.min_offset, queue.max_offset) for queue in queues}
+
+
+def filled(queues: Queues, topic: str, queue_id: int, count: int) -> ConsumeQueue:
+    """A queue with `count` entries in files."""
+    queue = queues.get(topic, queue_id)
+    fill(queue, count)
+    queues.note_dirty(queue)
+    queues.flush()
+    return queue
+
+
+def put_file(disk: FaultyFiles, path: Path, data: bytes = b"") -> Path:
+    disk.make_dir(path.parent)
+    with disk.open(path, create=True) as file:
+        file.write_at(0, data)
+    return path

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pocketmq.store.consume_queue import ENTRY, ConsumeQueue
-from pocketmq.store.entered import arrivals_of, enter_all, give_back, last_log_offset
+from pocketmq.store.entered import arrivals_of, enter_all, give_back, newest_log_offset
 from pocketmq.store.open_files import OpenFiles
 from pocketmq.testing import FaultyFiles
 
@@ -42,4 +42,5 @@ def test_every_message_of_every_piece_arrives() -> None:
     arrived = list(arrivals_of([(one, entries(0)), (other, entries(100, 200))]))
 
     assert arrived == [(one, 0, 100, 7), (other, 100, 100, 7), (other, 200, 100, 7)]
-    assert last_log_offset(entries(100, 200)) == 200
+    assert newest_log_offset([(one, entries(100, 200))]) == 200
+    assert newest_log_offset([(one, entries(100, 300)), (other, entries(200))]) == 300

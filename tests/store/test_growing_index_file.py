@@ -113,7 +113,7 @@ def test_a_full_file_takes_no_more(files: FaultyFiles) -> None:
     assert file.header.next_number == SHAPE.entries
 
 
-def test_flushing_goes_from_the_entries_to_the_slots_to_the_header(files: FaultyFiles) -> None:
+def test_the_first_flush_goes_from_the_entries_to_the_slots_to_the_header(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 23))
 
@@ -127,6 +127,42 @@ def test_flushing_goes_from_the_entries_to_the_slots_to_the_header(files: Faulty
     assert not any(after_slots[:40])
     assert any(after_header[:40])
     assert after_header[40:] == after_slots[40:]
+
+
+def test_a_later_flush_counts_entries_before_slots_point_to_them(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 24))
+    settle(files, file)
+    before = on_disk(files)
+    file.put(keys(13, 35, first_offset=200))
+
+    steps = [(file.flush(FOREVER, FOREVER), file.is_flushing, on_disk(files)) for _ in range(5)]
+
+    assert [step[:2] for step in steps] == [(True, True)] * 4 + [(False, False)]
+    after_entries, after_count, after_slots, after_header, _ = [data for _, _, data in steps]
+    assert after_entries[: SHAPE.entries_at] == before[: SHAPE.entries_at]
+    assert after_count[:40] == HEADER.pack(NOW_MS, NOW_MS + 1000, 0, 100, 2, 5)
+    assert after_count[40:] == after_entries[40:]
+    assert after_slots[:40] == after_count[:40]
+    assert after_slots[40 : SHAPE.entries_at] != before[40 : SHAPE.entries_at]
+    assert after_header[:40] == HEADER.pack(NOW_MS, NOW_MS + 1000, 0, 300, 3, 5)
+    assert after_header[40:] == after_slots[40:]
+
+
+def test_keys_of_one_message_on_both_sides_of_an_end_are_not_counted_early(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 24))
+    settle(files, file)
+    before = on_disk(files)
+    file.put([(35, 100, NOW_MS + 1000), (46, 200, NOW_MS + 2000)])
+
+    headers = []
+    while not file.is_settled:
+        file.flush(FOREVER, FOREVER)
+        headers.append(on_disk(files)[:40])
+
+    assert headers[:2] == [before[:40]] * 2
+    assert headers[2] == HEADER.pack(NOW_MS, NOW_MS + 2000, 0, 200, 4, 5)
 
 
 def test_what_is_put_during_a_flush_waits_for_the_next(files: FaultyFiles) -> None:
@@ -146,21 +182,31 @@ def test_what_is_put_during_a_flush_waits_for_the_next(files: FaultyFiles) -> No
     assert found(IndexFile(files, PATH, SHAPE), 13) == [100, 0]
 
 
-@pytest.mark.parametrize(("log_synced", "checkpoint_ms"), [(100, FOREVER), (FOREVER, NOW_MS + 999)])
-def test_the_header_waits_for_the_log_and_for_the_checkpoint(
-    files: FaultyFiles, log_synced: int, checkpoint_ms: int
-) -> None:
+def test_slots_and_count_wait_for_the_log(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 13))
-    file.flush(log_synced, checkpoint_ms)
-    file.flush(log_synced, checkpoint_ms)
+    file.flush(100, FOREVER)
 
-    assert not file.flush(log_synced, checkpoint_ms)
-    assert not file.flush(log_synced, checkpoint_ms)
+    assert not file.flush(100, FOREVER)
+    assert not any(on_disk(files)[: SHAPE.entries_at])
+    assert file.safe_ms == 0
+    assert file.is_flushing
+
+    assert file.flush(101, FOREVER)
+    assert any(on_disk(files)[: SHAPE.entries_at])
+
+
+def test_the_header_waits_for_the_checkpoint(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 13))
+    file.flush(FOREVER, NOW_MS + 999)
+    file.flush(FOREVER, NOW_MS + 999)
+
+    assert not file.flush(FOREVER, NOW_MS + 999)
     assert not any(on_disk(files)[:40])
     assert file.safe_ms == NOW_MS + 1000
 
-    assert file.flush(101, NOW_MS + 1000)
+    assert file.flush(FOREVER, NOW_MS + 1000)
     assert any(on_disk(files)[:40])
 
 
@@ -199,14 +245,16 @@ def test_many_new_entries_go_to_the_file_by_themselves(files: FaultyFiles, monke
     assert found(file, 13) == [number * 100 for number in range(19, -1, -1)]
 
 
-@pytest.mark.parametrize("failing", [1, 2, 3])
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
 def test_a_write_that_fails_is_made_good_by_the_next_flush(files: FaultyFiles, failing: int) -> None:
     file = grow(files)
-    file.put(keys(13, 23))
+    file.put(keys(13))
+    settle(files, file)
+    file.put(keys(23, first_offset=100))
     files.fail("write", errno.ENOSPC, nth=failing)
 
     failures = 0
-    for _ in range(5):
+    for _ in range(6):
         try:
             file.flush(FOREVER, FOREVER)
         except OSError:
@@ -246,15 +294,19 @@ def test_after_a_crash_slots_lead_back_to_what_the_header_counts(files: FaultyFi
     file = grow(files)
     file.put(keys(13, 25, 13))
     settle(files, file)
+    settled = IndexFile(files, PATH, SHAPE).header
     file.put(keys(13, 23, 4, first_offset=300))
-    for _ in range(2):
+    for _ in range(3):
         file.flush(FOREVER, FOREVER)
         sync(files)
 
     crashed = files.crash(Random(1))
     broken = IndexFile(crashed, PATH, SHAPE)
-    assert found(broken, 13) == []
+    assert found(broken, 13) == [300, 200, 0]
 
+    broken.count_back()
+    assert broken.header == settled
+    assert found(broken, 13) == []
     assert put_slots_right(crashed, broken) == 2
     assert found(broken, 13) == [200, 0]
     assert found(broken, 25) == [100]

@@ -1,36 +1,28 @@
-"""The store as a broker sees it: turns, reads, searches, refusals, and how it opens and closes."""
+"""The store as a broker sees it: turns, refusals, syncs, and disks that fill up."""
 
 import errno
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.kit import HOST, ROOT
+from tests.store.kit import HOST
 from tests.store.open_store import OpenStore, numbered
 
-from pocketmq.codes import BoundaryType
 from pocketmq.errors import (
     InvalidMessage,
     InvalidName,
     StoreBusy,
-    StoreDamaged,
     StoreError,
     StoreFull,
-    StoreLocked,
     SyncFailed,
     WrongState,
 )
-from pocketmq.files import DiskFile, DiskFiles
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC, TopicName
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reading import ReadStatus
-from pocketmq.store.settings import FlushMode, StoreSettings
-from pocketmq.testing import FakeClock, FaultyFiles
+from pocketmq.store.settings import FlushMode
+from pocketmq.testing import FaultyFiles
 from pocketmq.testing.fake_clock import START_MS
-
-HOUR_MS = 3_600_000
 
 # turns
 
@@ -240,92 +232,6 @@ def test_the_entry_of_a_delayed_message_says_when_it_is_due() -> None:
     entry = opened.queue(SCHEDULE_TOPIC, 2).entry(0)
     assert entry is not None
     assert entry[2] == opened.clock.now_ms() + 10_000
-
-
-# time
-
-
-def test_store_times_never_go_back_when_the_clock_does() -> None:
-    opened = OpenStore.small()
-    opened.send(b"one")
-    opened.clock.step_ms(-HOUR_MS)
-    opened.send(b"two")
-    opened.clock.advance_ms(1000)
-    opened.send(b"three")
-
-    assert [opened.store.store_ms("T", 0, offset) for offset in range(3)] == [START_MS] * 3
-    again = opened.reopen()
-    again.send(b"four")
-    again.clock.advance_ms(2 * HOUR_MS)
-    again.send(b"five")
-    assert [again.store.store_ms("T", 0, offset) for offset in (3, 4)] == [START_MS, START_MS + HOUR_MS + 1000]
-
-
-def test_offsets_by_time() -> None:
-    opened = OpenStore.small()
-    for _ in range(3):
-        opened.send(b"a", b"b")
-        opened.clock.advance_ms(1000)
-    at = opened.store.offset_at_time
-
-    assert [at("T", 0, START_MS + ms) for ms in (-1, 0, 1, 1000, 2000, 2001)] == [0, 0, 2, 2, 4, 6]
-    assert [at("T", 0, START_MS + ms, BoundaryType.UPPER) for ms in (-1, 0, 999, 1000, 9999)] == [0, 1, 1, 3, 5]
-    assert at("unknown", 0, START_MS) == 0
-    assert opened.store.store_ms("T", 0, 2) == START_MS + 1000
-    assert opened.store.store_ms("T", 0, 6) is None
-    assert opened.store.store_ms("unknown", 0, 0) is None
-
-
-# looking up
-
-
-def test_messages_are_found_by_their_keys_the_newest_first() -> None:
-    opened = OpenStore.small()
-    for number in range(3):
-        opened.send(b"%d" % number, properties=f"KEYS\x01red k{number}\x02UNIQ_KEY\x01id{number}\x02")
-        opened.clock.advance_ms(5000)
-    opened.send(b"other", topic="U", properties="KEYS\x01red\x02")
-    find = opened.store.find_by_key
-
-    assert [message.body for message in find("T", "red", 10)] == [b"2", b"1", b"0"]
-    assert [message.body for message in find("T", "red", 2)] == [b"2", b"1"]
-    assert [message.body for message in find("T", "red", 10, START_MS + 1, START_MS + 5000)] == [b"1"]
-    assert [message.body for message in find("T", "k1", 10)] == [b"1"]
-    assert [message.body for message in find("T", "id1", 10, unique=True)] == [b"1"]
-    assert find("T", "id1", 10) == []
-    assert find("T", "k1", 10, unique=True) == []
-    assert find("T", "nothing", 10) == []
-    assert opened.store.index_backlog_bytes == 0
-
-
-def test_messages_are_found_by_where_they_lie() -> None:
-    opened = OpenStore.small()
-    one, two = opened.send(b"one", b"two")
-
-    message = opened.store.message(two)
-
-    assert message is not None
-    assert (message.body, message.log_offset, message.queue_offset) == (b"two", two, 1)
-    record = opened.store.record(one)
-    assert record is not None
-    assert len(record) == two
-    assert [opened.store.message(offset) for offset in (-1, 1, opened.store.end, 2**60)] == [None] * 4
-
-
-def test_a_damaged_message_is_refused_by_name_and_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    opened = OpenStore.small()
-    one, two = opened.send(b"one body", b"two body", properties="KEYS\x01k\x02")
-    log = opened.disk.open(ROOT / "commitlog" / f"{0:020d}")
-    log.write_at(one + 90, b"?")
-
-    with pytest.raises(StoreDamaged, match=f"the log is damaged at offset {one}: .*checksum"):
-        opened.store.message(one)
-
-    with caplog.at_level(logging.ERROR):
-        assert [message.body for message in opened.store.find_by_key("T", "k", 10)] == [b"two body"]
-    assert f"damaged at offset {one}" in caplog.text
-    assert opened.store.message(two) is not None
-    assert opened.store.read("T", 0, 0, 32).count == 2, "a reader gets the bytes as they are, and checks them"
 
 
 # safety
@@ -541,236 +447,3 @@ def test_a_resume_point_or_checkpoint_that_cannot_be_written_refuses_nothing() -
 
     opened.send(b"two")
     assert opened.bodies() == [b"one", b"two"]
-
-
-# opening and closing
-
-
-def test_a_store_opens_once() -> None:
-    opened = OpenStore.small()
-
-    with pytest.raises(WrongState, match="this store is open"):
-        opened.store.open()
-    opened.send(b"still working")
-    opened.store.close()
-    opened.store.close()
-
-    with pytest.raises(WrongState, match="this store is closed"):
-        opened.store.open()
-
-
-def test_a_store_is_a_context_manager(tmp_path: Path) -> None:
-    settings = StoreSettings(
-        folder=tmp_path / "deep" / "store", log_file_bytes=64 * 1024, index_slots=9, index_entries=9
-    )
-    with MessageStore(settings, store_host=HOST, post=lambda _: None) as store:
-        store.stage(store.queue(TopicName("T"), 0), b"body", b"", 0, 0, 0, HOST)
-        store.end_turn()
-
-    with MessageStore(settings, store_host=HOST, post=lambda _: None) as store:
-        message = store.message(0)
-
-    assert message is not None
-    assert message.body == b"body"
-
-
-def test_a_second_owner_is_kept_out_and_harms_nothing(tmp_path: Path) -> None:
-    settings = StoreSettings(folder=tmp_path, log_file_bytes=64 * 1024, index_slots=9, index_entries=9)
-    with MessageStore(settings, store_host=HOST, post=lambda _: None) as store:
-        with pytest.raises(StoreLocked, match="in use by process"):
-            MessageStore(settings, store_host=HOST, post=lambda _: None).open()
-        store.stage(store.queue(TopicName("T"), 0), b"body", b"", 0, 0, 0, HOST)
-        store.end_turn()
-        assert store.max_offset("T", 0) == 1
-    assert not (tmp_path / "abort").exists()
-
-
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_a_folder_that_may_not_be_written_is_an_error_that_says_so(code: int) -> None:
-    disk = FaultyFiles()
-    disk.make_dir(ROOT)
-    disk.fail("create", code, times=None)
-
-    with pytest.raises(StoreError, match=r"/store cannot be used: .*may write to"):
-        OpenStore.small(disk)
-
-
-def test_closing_on_a_disk_that_refuses_leaves_the_mark_of_a_crash() -> None:
-    opened = OpenStore.small()
-    opened.send(*numbered(3))
-    opened.disk.fail("write", errno.ENOSPC, "*/consumequeue/*")
-
-    with pytest.raises(StoreFull, match="cannot be closed cleanly"):
-        opened.store.close()
-
-    assert "abort" in opened.names(".")
-    again = OpenStore(opened.settings, opened.clock, opened.disk)
-    assert not again.report.clean
-    assert again.bodies() == numbered(3)
-
-
-def test_closing_ends_the_sync_thread_even_when_the_last_write_fails() -> None:
-    opened = OpenStore.small(transient_pool=True)
-    opened.send(*numbered(3))
-    opened.run_workers()
-    opened.store._log.end_writing = _refuse  # type: ignore[method-assign]
-
-    with pytest.raises(StoreError, match="no answer"):
-        opened.store.close()
-
-    assert opened.store._log.synced == opened.store._log.written
-    assert "abort" in opened.names(".")
-
-
-def _refuse() -> None:
-    raise StoreError("no answer from the disk")
-
-
-def test_a_store_that_could_not_be_opened_gives_the_folder_back() -> None:
-    opened = OpenStore.small()
-    opened.send(*numbered(3))
-    opened.store.close()
-    opened.disk.fail("sync", errno.EIO, "*/commitlog/*")
-
-    with pytest.raises(StoreError, match="syncing the recovered log failed"):
-        OpenStore(opened.settings, opened.clock, opened.disk)
-
-    assert OpenStore(opened.settings, opened.clock, opened.disk).bodies() == numbered(3)
-
-
-def test_clean_start_reads_no_queue_however_many_there_are(tmp_path: Path) -> None:
-    settings = StoreSettings(folder=tmp_path, log_file_bytes=1024 * 1024, index_slots=9, index_entries=9)
-    store = MessageStore(settings, store_host=HOST, post=lambda _: None)
-    store.open()
-    for number in range(100):
-        store.stage(store.queue(TopicName(f"T{number}"), 0), b"body", b"", 0, 0, 0, HOST)
-    store.end_turn()
-    store.close()
-    point = store._parts.resume.load()
-    assert point is not None
-    for number in range(100, 10_000):
-        (tmp_path / "consumequeue" / f"T{number}" / "0").mkdir(parents=True)
-        (tmp_path / "consumequeue" / f"T{number}" / "0" / f"{0:020d}").touch()
-        point.queues[f"T{number}", 0] = (0, 1)
-    store._parts.resume.save(point)
-    counting = CountingFiles()
-
-    again = MessageStore(settings, store_host=HOST, post=lambda _: None, files=counting)
-    report = again.open()
-
-    assert report.clean
-    assert report.seconds < 2
-    assert again.max_offset("T9999", 0) == 1
-    assert counting.opened_queues == 0
-    assert again.read("T99", 0, 0, 1).count == 1
-    again._parts.close(clean=False)
-
-
-class CountingFiles(DiskFiles):
-    """Counts how often a file of a queue is opened."""
-
-    opened_queues = 0
-
-    def open(self, path: Path, *, create: bool = False, write: bool = True) -> DiskFile:
-        self.opened_queues += "consumequeue" in path.parts
-        return super().open(path, create=create, write=write)
-
-
-# topics that are deleted
-
-
-def test_topics_with_queues_are_told_each_once() -> None:
-    opened = OpenStore.small()
-    opened.send(topic="T", queue_id=0)
-    opened.send(topic="T", queue_id=1)
-    opened.send(topic="U")
-
-    assert opened.store.topics() == ["T", "U"]
-    opened.store.delete_topic("T")
-    assert opened.store.topics() == ["U"]
-
-
-def test_topics_with_messages_are_told_with_how_many_queues_they_need() -> None:
-    opened = OpenStore.small()
-    opened.send(topic="T", queue_id=2)
-    opened.send(topic="T", queue_id=0)
-    opened.send(topic="U")
-    opened.queue("Empty", 7)
-
-    assert opened.store.topic_queues() == {"T": 3, "U": 1}
-    opened.store.delete_topic("T")
-    assert opened.reopen().store.topic_queues() == {"U": 1}
-
-
-def test_a_deleted_topic_is_gone_and_one_made_again_begins_anew() -> None:
-    opened = OpenStore.small()
-    opened.send(*numbered(25))
-    opened.send(b"other", topic="U")
-    opened.settle()
-
-    opened.store.delete_topic("T")
-    assert opened.store.find_queue("T", 0) is None
-    assert opened.store.read("T", 0, 0, 32).status is ReadStatus.NO_QUEUE
-    assert opened.names("consumequeue") == ["U"]
-    assert opened.stage(b"new")[0] == 0
-    opened.store.end_turn()
-
-    assert opened.bodies() == [b"new"]
-    assert opened.bodies("U") == [b"other"]
-    for again in (opened.crash(), opened.crash("nothing"), opened.reopen()):
-        assert again.bodies() in ([b"new"], []), "but never the old ones"
-
-
-def test_a_deleted_topic_stays_deleted_after_a_crash() -> None:
-    opened = OpenStore.small()
-    opened.send(*numbered(25))
-    opened.settle()
-    opened.store.delete_topic("T")
-
-    for survives in ("everything", "nothing"):
-        again = opened.crash(survives)
-        assert again.store.max_offset("T", 0) == 0
-        assert again.stage(b"new")[0] == 0
-
-
-def test_a_topic_is_not_deleted_in_the_middle_of_a_turn() -> None:
-    opened = OpenStore.small()
-    opened.stage(b"one")
-
-    with pytest.raises(WrongState, match="while a turn is under way"):
-        opened.store.delete_topic("T")
-    opened.store.end_turn()
-    opened.store.delete_topic("T")
-
-    assert opened.bodies() == []
-
-
-def test_a_topic_that_cannot_be_deleted_says_so_and_can_be_deleted_later() -> None:
-    opened = OpenStore.small()
-    opened.send(b"one")
-    opened.settle()
-    opened.disk.fail("unlink", errno.EIO, "*/consumequeue/*")
-
-    with pytest.raises(StoreError, match="queues of topic T cannot be removed"):
-        opened.store.delete_topic("T")
-    opened.store.delete_topic("T")
-
-    assert opened.names("consumequeue") == []
-
-
-def test_tables_live_in_the_same_folder() -> None:
-    opened = OpenStore.small()
-
-    opened.store.tables.save("topics.json", b'{"a":1}')
-
-    assert opened.disk.read(ROOT / "config" / "topics.json") == b'{"a":1}'
-    assert opened.reopen().store.tables.load("topics.json") == {"a": 1}
-
-
-def test_time_of_day_is_the_clocks() -> None:
-    clock = FakeClock(start_ms=5_000)
-    opened = OpenStore.small(clock=clock)
-
-    opened.send()
-
-    assert opened.store.store_ms("T", 0, 0) == 5_000

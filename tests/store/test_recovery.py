@@ -444,6 +444,20 @@ def test_a_queue_file_of_a_wrong_size_is_named() -> None:
         opened.crash()
 
 
+def test_an_index_file_that_the_checkpoint_of_a_clean_stop_does_not_speak_of_outlives_a_crash() -> None:
+    opened = OpenStore.small()
+    opened.send(properties="UNIQ_KEY\x01A\x02")
+    opened.store.close()
+    checkpoint = Checkpoint(opened.disk, ROOT).load()
+    newest_ms, checkpoint.index_ms = checkpoint.index_ms, 0
+    checkpoint.save()
+
+    again = OpenStore.small(opened.disk, opened.clock)
+
+    assert Checkpoint(again.disk, ROOT).load().index_ms == newest_ms
+    assert again.crash("nothing").report.discarded_index_files == 0
+
+
 def test_an_index_file_of_a_wrong_size_is_named() -> None:
     opened = OpenStore.small()
     opened.send(properties="KEYS\x01k\x02")

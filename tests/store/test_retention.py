@@ -2,6 +2,7 @@
 
 import logging
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -148,6 +149,39 @@ def test_a_verdict_never_goes_too_far(ages_h: list[int], hour: int, used: float,
         assert verdict.drop == 0 or used > 0.75 or hour == 4
 
 
+# what is held
+
+
+@pytest.mark.parametrize(
+    ("held_from", "drop", "held"),
+    [
+        (None, 3, False),
+        (9999, 3, False),
+        (3000, 3, False),
+        (2999, 2, True),
+        (1000, 1, True),
+        (999, 0, True),
+        (-1, 0, True),
+    ],
+)
+def test_a_file_stays_while_a_message_in_it_is_needed(held_from: int | None, drop: int, held: bool) -> None:
+    some = files(NIGHT_MS, *[AGE_MS] * 3, 0)
+
+    for now_ms, by_hand in ((NIGHT_MS, False), (DAY_MS + AGE_MS, True)):
+        verdict = decide(some, now_ms, 0.1, SETTINGS, by_hand=by_hand, held_from=held_from)
+        assert verdict == Verdict(drop, False, "older than 72 h", held)
+
+
+def test_what_is_not_aged_is_not_held_either() -> None:
+    assert not decide(files(NIGHT_MS, 0, 0), NIGHT_MS, 0.1, SETTINGS, held_from=0).held
+
+
+def test_a_disk_that_is_too_full_takes_what_is_held() -> None:
+    verdict = decide(files(DAY_MS, 3, 2, 1, 0), DAY_MS, 0.86, SETTINGS, held_from=1500)
+
+    assert verdict == Verdict(3, False, "disk 86% full", overruled=2)
+
+
 # acting
 
 
@@ -249,3 +283,22 @@ def test_files_that_go_make_room_for_writes_again() -> None:
     assert (retention.refuses_writes, disk.done) == (True, ["drop 0", "follow"])
     retention.run(DAY_MS)
     assert (retention.refuses_writes, disk.done) == (False, ["drop 0", "follow"])
+
+
+def test_the_first_that_anybody_needs_counts_and_holding_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk(0)
+    disk.files = files(NIGHT_MS, *[AGE_MS] * 4, 0)
+    retention = retention_of(disk)
+    needed: list[int | None] = [None, 2500, 1500]
+    retention.holders += [partial(needed.__getitem__, place) for place in range(3)]
+
+    retention.run(NIGHT_MS)
+    retention.run(NIGHT_MS)
+    assert (disk.done, retention.holds_files) == (["drop 0", "follow"], True)
+    needed[:] = [None] * 3
+    retention.run(NIGHT_MS)
+
+    assert (retention.dropped_files, retention.dropped_held_files, retention.holds_files) == (4, 0, False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "log files older than 72 h stay for now: messages in them still wait for their time"
+    ]

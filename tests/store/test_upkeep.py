@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore, numbered
+from tests.store.rocketmq_index import RocketMQIndex
 
 from pocketmq.errors import StoreError
 from pocketmq.files import FileStatus
+from pocketmq.store import upkeep
 from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.index_file import IndexShape
+from pocketmq.store.key_hash import key_hash
 from pocketmq.store.resume import ResumeFile, ResumePoint
 from pocketmq.store.upkeep import INDEX_STEP
 from pocketmq.testing import FakeClock
@@ -60,9 +64,10 @@ def test_a_flush_that_is_not_synced_yet_is_not_spoken_of() -> None:
         opened.clock.advance_ms(1000)
         opened.store.tick()
 
-    assert opened.store._parts.checkpoint.logics_ms == 0
+    assert on_disk(opened).logics_ms == 0
     opened.run_workers()
-    assert opened.store._parts.checkpoint.logics_ms == START_MS
+    opened.settle(2)
+    assert on_disk(opened).logics_ms == START_MS
 
 
 def test_entries_entered_during_a_flush_wait_for_the_next_one() -> None:
@@ -73,8 +78,39 @@ def test_entries_entered_during_a_flush_wait_for_the_next_one() -> None:
     opened.send()
 
     opened.run_workers()
+    opened.settle(2)
 
-    assert opened.store._parts.checkpoint.logics_ms == START_MS
+    assert on_disk(opened).logics_ms == START_MS
+
+
+def test_the_checkpoint_speaks_of_queues_after_the_index_has_the_keys_of_the_same_messages() -> None:
+    opened = OpenStore.small(queue_thorough_ms=700, flush_thorough_ms=500)
+    shape = IndexShape(opened.settings.index_slots, opened.settings.index_entries)
+    sent: dict[int, int] = {}
+    told: list[int] = []
+
+    for number in range(150):
+        [log_offset] = opened.send(properties=f"UNIQ_KEY\x01{number}\x02")
+        sent[log_offset] = number
+        opened.tick(100)
+        checkpoint = on_disk(opened)
+        theirs = RocketMQIndex(opened.disk, ROOT / "index", shape, checkpoint.index_ms)
+        told = [at for at in sent if opened.store._log.store_ms_at(at) <= checkpoint.logics_ms]
+        assert [at for at in told if at not in theirs.find(key_hash("T", str(sent[at])))] == []
+
+    assert len(told) > 100
+
+
+def test_queues_without_keys_do_not_wait_for_the_index() -> None:
+    opened = OpenStore.small(queue_thorough_ms=700, flush_thorough_ms=500)
+    opened.send(properties="UNIQ_KEY\x01A\x02")
+    opened.settle(5)
+
+    for _ in range(50):
+        opened.send()
+        opened.tick(100)
+
+    assert opened.clock.now_ms() - on_disk(opened).logics_ms < 2500
 
 
 def test_the_checkpoint_knows_of_the_log_what_was_synced() -> None:
@@ -153,6 +189,40 @@ def test_entries_of_many_queues_are_written_over_several_ticks() -> None:
     assert sum(written) == 100
     assert max(written) <= 3
     assert opened.crash("nothing").store.max_offset("T", 99) == 1
+
+
+def test_a_store_says_that_it_writes_entries_until_all_are_written() -> None:
+    clock = SteppingClock()
+    opened = OpenStore.small(clock=clock)
+    for queue_id in range(20):
+        opened.send(queue_id=queue_id)
+    opened.clock.advance_ms(10_000)
+    clock.slow = True
+
+    flushing = [opened.store.is_flushing]
+    for _ in range(200):
+        opened.tick()
+        flushing.append(opened.store.is_flushing)
+
+    assert (flushing[0], flushing[1], flushing[-1]) == (False, True, False)
+    assert len(opened.disk.list(ROOT / "consumequeue" / "T")) == 20
+
+
+def test_the_more_queues_are_in_use_the_less_often_these_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FLUSHED_QUEUES_PER_S", 2)
+    opened = OpenStore.small()
+    flushes: list[int] = []
+
+    for second in range(60):
+        if second < 20:
+            for queue_id in range(20):
+                opened.send(queue_id=queue_id)
+        since = opened.disk.position
+        opened.tick(1000)
+        if any(path.startswith("consumequeue") for kind, path in operations(opened, since) if kind == "write"):
+            flushes.append(second + 1)
+
+    assert flushes == [10, 30], "of twenty queues ten seconds later than of one"
 
 
 def test_a_flush_over_several_ticks_speaks_only_of_what_was_entered_before_it() -> None:

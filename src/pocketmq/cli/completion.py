@@ -23,6 +23,17 @@ SHELLS: Final = ("bash", "zsh", "fish")
 PROGRAM: Final = "pocketmq"
 VARIABLE: Final = "_POCKETMQ_COMPLETE"
 
+_CHANGES: Final = {
+    # A shell that has not begun to complete yet does not know compdef.
+    "zsh": (
+        "#compdef pocketmq\n",
+        "#compdef pocketmq\n\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }\n",
+    ),
+    # A description may have commas in it.
+    "fish": ('string split ","', 'string split --max 1 ","'),
+}
+"""What click's scripts lack."""
+
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
@@ -60,4 +71,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None, "click has a class for each of these"
-    click.echo(kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())
+    script = kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source()
+    click.echo(script.replace(*_CHANGES.get(shell, ("", "")), 1))

@@ -7,18 +7,20 @@ pocketmq serve --console  ──► the same, beside the broker; it ends with it
 import asyncio
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from pocketmq.access.accounts_file import read_accounts
 from pocketmq.cli.asking import SECRET_VARIABLE
@@ -31,24 +33,47 @@ from pocketmq.net.tls import ServerTlsFiles
 log = logging.getLogger("pocketmq.cli")
 
 PROGRAM = (sys.executable, "-m", "pocketmq.console")
+COMPLETION = "_POCKETMQ_CONSOLE_COMPLETE"
+"""The variable by which a shell asks the program for completions."""
 DEFAULT_PORT = 9878
 STOP_S = 10
 """How long a console has to end after it was told to."""
 
 
+class _Console(click.Command):
+    """Knows its options from its program."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return _completed(ctx, incomplete)
+
+
+def _completed(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """What its program would complete; nothing where that cannot run."""
+    words = ("console", *ctx.params.get("words", ()), incomplete)
+    asking = {COMPLETION: "zsh_complete", "COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1)}
+    asked = subprocess.run(  # noqa: S603 our own program
+        PROGRAM, env={**os.environ, **asking}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    lines = asked.stdout.splitlines()
+    return [
+        CompletionItem(value, type=kind, help=told if told != "_" else None)
+        for kind, value, told in zip(lines[::3], lines[1::3], lines[2::3], strict=False)
+    ]
+
+
 @click.command(
+    cls=_Console,
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
     short_help="A web console for a running cluster.",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def console(words: tuple[str, ...]) -> int:
+@click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, shell_complete=lambda ctx, _, incomplete: _completed(ctx, incomplete)
+)
+def console(words: tuple[str, ...]) -> None:
     """A web console for a running cluster."""
-    process = subprocess.Popen([*PROGRAM, *words])  # noqa: S603 our own program
-    while True:
-        # Ctrl-C is told to all processes of the terminal: the console ends by itself, and says how.
-        with suppress(KeyboardInterrupt):
-            return process.wait()
+    # This process becomes the console's: a process between would leave it behind when it is told to stop.
+    os.execv(sys.executable, [*PROGRAM, *words])  # noqa: S606 our own program
 
 
 class ConsoleWishes(NamedTuple):
@@ -83,10 +108,11 @@ def console_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def console_wishes(
-    host: str, port: int, users: Path | None, accounts: Path | None, tls: ServerTlsFiles
+    host: str, port: int, users: Path | None, accounts: Path | None, tls: ServerTlsFiles, log_format: str = "text"
 ) -> ConsoleWishes:
-    """What a console needs to ask a server that has these accounts and this certificate."""
+    """What a console needs to ask a server that has these accounts and this certificate, and to write the same log."""
     options = ["--host", host, "--port", str(port), *(() if users is None else ("--users", str(users)))]
+    options += ["--log-format", log_format]
     towards = name_server_tls(tls)
     files = {"pinned-cert": towards.pinned, "client-cert": towards.cert, "client-key": towards.key}
     for option, file in files.items():

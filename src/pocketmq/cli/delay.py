@@ -7,6 +7,7 @@ import click
 from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
 from pocketmq.cli.completion import complete_topic
+from pocketmq.cli.listing import limit_option, show_some
 from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
 from pocketmq.cli.screen import count
 from pocketmq.cli.words import clock_time, span
@@ -28,13 +29,8 @@ _COLUMNS: Final = (
     Column("broker"),
 )
 
-limit_option = click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=DEFAULT_LIMIT,
-    show_default=True,
-    metavar="N",
-    help="Read at most so many of each level, and of those with a time, of each broker.",
+waiting_limit = limit_option(
+    DEFAULT_LIMIT, "Read at most so many of each level, and of those with a time, of each broker."
 )
 
 
@@ -46,16 +42,15 @@ def delay_commands() -> None:
 @delay_commands.command("ls")
 @on_a_cluster
 @click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="Only those for this topic.")
-@limit_option
+@waiting_limit
 @json_option
 def ls(cluster: Cluster, topic: str | None, limit: int, as_json: bool) -> None:
     """List messages that wait for their time, the soonest first."""
     found = _waiting(cluster, limit)
     now_ms = SystemClock().now_ms()
     rows = [_row(one, now_ms) for one in found.found if topic is None or one.topic == topic]
-    show_rows(rows, _COLUMNS, as_json=as_json, empty="No message waits for its time.")
-    if not found.is_complete:
-        click.echo("There may be more: --limit says how many are read.", err=True)
+    more = "" if found.is_complete else "--limit says how many are read."
+    show_some(rows, _COLUMNS, as_json=as_json, empty="No message waits for its time.", more=more)
 
 
 @delay_commands.command("cancel")
@@ -64,7 +59,7 @@ def ls(cluster: Cluster, topic: str | None, limit: int, as_json: bool) -> None:
 @click.option(
     "--handle", "handles", multiple=True, metavar="HANDLE", help="By the recall handle of its send; may be repeated."
 )
-@limit_option
+@waiting_limit
 @dry_run_option
 @yes_option
 @json_option

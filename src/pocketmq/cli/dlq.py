@@ -9,6 +9,7 @@ from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
 from pocketmq.cli.completion import complete_topic, group_argument
 from pocketmq.cli.dlq_export import export
 from pocketmq.cli.dlq_rows import letter_row
+from pocketmq.cli.listing import limit_option
 from pocketmq.cli.msg import body_option
 from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
 from pocketmq.cli.screen import count, late_bar
@@ -53,7 +54,7 @@ def ls(cluster: Cluster, as_json: bool) -> None:
 @dlq_commands.command("show")
 @on_a_cluster
 @group_argument
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="At most so many.")
+@limit_option(100, "At most so many.")
 @click.option("--newest", is_flag=True, help="Those that died last, instead of first.")
 @body_option
 @json_option

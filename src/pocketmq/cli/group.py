@@ -9,8 +9,9 @@ import click
 from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
 from pocketmq.cli.completion import complete_group, complete_topic, group_argument, topic_argument
+from pocketmq.cli.listing import show_named
 from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
-from pocketmq.cli.screen import count, late_bar
+from pocketmq.cli.screen import count
 from pocketmq.cli.words import moment_ms, number, offset, place_word, queue_word, span
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, UsageError
@@ -67,12 +68,15 @@ def group_commands() -> None:
 @json_option
 def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:
     """List groups."""
-    if is_long:
-        rows, columns = _described(cluster, everything), _LONG
-    else:
-        with cluster.admin() as admin:
-            rows, columns = [{"group": name} for name in admin.groups.names(everything=everything)], _LONG[:1]
-    show_rows(rows, columns, as_json=as_json, empty="There is no group. A consumer makes one when it starts.")
+    show_named(
+        cluster,
+        lambda admin: admin.groups.names(everything=everything),
+        _long_row,
+        _LONG,
+        is_long=is_long,
+        as_json=as_json,
+        empty="There is no group. A consumer makes one when it starts.",
+    )
 
 
 @group_commands.command("show")
@@ -255,17 +259,6 @@ def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> int:
         admin.groups.delete(group, with_topics=not keep_topics)
     tell(f"Deleted group {group}.")
     return ExitCode.OK
-
-
-def _described(cluster: Cluster, everything: bool) -> list[dict[str, Any]]:
-    """Each group with members and lag. That many questions may take their time."""
-    rows: list[dict[str, Any]] = []
-    with cluster.long_admin() as admin, late_bar(SystemClock(), "groups", in_bytes=False) as bar:
-        names = admin.groups.names(everything=everything)
-        for at, name in enumerate(names, 1):
-            rows.append(_long_row(admin, name))
-            bar.update(at, len(names))
-    return rows
 
 
 def _long_row(admin: "Admin", group: str) -> dict[str, Any]:

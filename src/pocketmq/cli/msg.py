@@ -12,6 +12,7 @@ from pocketmq.cli.asking import Cluster, on_a_cluster
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
 from pocketmq.cli.completion import topic_argument
 from pocketmq.cli.dump_screen import show_messages
+from pocketmq.cli.listing import limit_option
 from pocketmq.cli.msg_trace import trace
 from pocketmq.cli.rows_screen import Column, json_option, show_rows
 from pocketmq.cli.screen import late_bar
@@ -194,7 +195,7 @@ def get(cluster: Cluster, topic: str, message_id: str, form: str, as_json: bool)
 @click.option("--until", type=moment_word, metavar="WHEN", help="Stored before.")
 @click.option("--queue", type=queue_word, metavar="BROKER:QUEUE", help="In this queue, from --offset on.")
 @click.option("--offset", type=click.IntRange(0), metavar="N", help="The first offset, with --queue.")
-@click.option("--limit", type=click.IntRange(1), default=64, show_default=True, metavar="N", help="At most so many.")
+@limit_option(64, "At most so many.")
 @body_option
 @json_option
 def find(

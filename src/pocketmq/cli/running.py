@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
-from pocketmq.cli.log_lines import log_formatter
+from pocketmq.metrics.log_lines import log_formatter
 from pocketmq.net.loops import new_loop
 
 P = TypeVar("P")

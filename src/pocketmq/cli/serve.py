@@ -134,7 +134,9 @@ def serve(
         host, namesrv_port, broker_port, folder, flush, settings, accounts, tls, metrics_port, is_open, log_format
     )
     show = _show_json if as_json else _show_banner
-    beside = console_wishes(console_host, console_port, console_users, accounts, tls) if with_console else None
+    beside = (
+        console_wishes(console_host, console_port, console_users, accounts, tls, log_format) if with_console else None
+    )
     log_to_stderr(log_format)
     if count == 1:
         run_until_stopped(

@@ -8,11 +8,11 @@ import click
 from pocketmq.cli.asking import Cluster, agreed, on_a_cluster, yes_option
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
 from pocketmq.cli.completion import topic_argument
+from pocketmq.cli.listing import show_named
 from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
-from pocketmq.cli.screen import count, late_bar
+from pocketmq.cli.screen import count
 from pocketmq.cli.topic_stats import stats
 from pocketmq.cli.words import clock_time, number, pair_word, perm_text, perm_word
-from pocketmq.clock import SystemClock
 from pocketmq.errors import UsageError
 from pocketmq.model.flags import Perm
 
@@ -53,12 +53,15 @@ def topic_commands() -> None:
 @json_option
 def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:
     """List topics."""
-    if is_long:
-        rows, columns = _described(cluster, everything), _LONG
-    else:
-        with cluster.admin() as admin:
-            rows, columns = [{"topic": name} for name in admin.topics.names(everything=everything)], _LONG[:1]
-    show_rows(rows, columns, as_json=as_json, empty="There is no topic. `pocketmq topic create NAME` makes one.")
+    show_named(
+        cluster,
+        lambda admin: admin.topics.names(everything=everything),
+        lambda admin, topic: _row(admin.topics.describe(topic)),
+        _LONG,
+        is_long=is_long,
+        as_json=as_json,
+        empty="There is no topic. `pocketmq topic create NAME` makes one.",
+    )
 
 
 @topic_commands.command("show")
@@ -193,17 +196,6 @@ def rm(cluster: Cluster, topic: str, yes: bool) -> int:
 
 
 topic_commands.add_command(stats)
-
-
-def _described(cluster: Cluster, everything: bool) -> list[dict[str, Any]]:
-    """Each topic with what it holds. That many questions may take their time."""
-    rows: list[dict[str, Any]] = []
-    with cluster.long_admin() as admin, late_bar(SystemClock(), "topics", in_bytes=False) as bar:
-        names = admin.topics.names(everything=everything)
-        for at, name in enumerate(names, 1):
-            rows.append(_row(admin.topics.describe(name)))
-            bar.update(at, len(names))
-    return rows
 
 
 def _row(state: "TopicState") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import click
 
 from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.listing import limit_option, show_some
 from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
 from pocketmq.cli.words import number, span
 from pocketmq.clock import SystemClock
@@ -27,14 +28,7 @@ _COLUMNS = (
 )
 
 
-limit_option = click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=DEFAULT_LIMIT,
-    show_default=True,
-    metavar="N",
-    help="Read at most so many half messages of each broker.",
-)
+half_limit = limit_option(DEFAULT_LIMIT, "Read at most so many half messages of each broker.")
 
 
 @click.group("tx", cls=ErrorTellingGroup)
@@ -44,7 +38,7 @@ def tx_commands() -> None:
 
 @tx_commands.command("ls")
 @on_a_cluster
-@limit_option
+@half_limit
 @click.option("--given-up", is_flag=True, help="Instead those that brokers have asked about in vain, and ask no more.")
 @json_option
 def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
@@ -63,16 +57,15 @@ def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
         found = admin.transactions.undecided(limit=limit)
     now_ms = SystemClock().now_ms()
     rows = [_row(one, one.broker, now_ms) for one in found.found]
-    show_rows(rows, _COLUMNS, as_json=as_json, empty="No transaction was found that is undecided.")
-    if not found.is_complete:
-        click.echo("There may be more: not all half messages could be read. --limit says how many are.", err=True)
+    more = "" if found.is_complete else "not all half messages could be read. --limit says how many are."
+    show_some(rows, _COLUMNS, as_json=as_json, empty="No transaction was found that is undecided.", more=more)
 
 
 @tx_commands.command("resolve")
 @on_a_cluster
 @click.argument("transaction_id", metavar="TRANSACTION")
 @click.option("--commit/--rollback", "is_commit", required=True, help="Let its message be read, or by nobody ever.")
-@limit_option
+@half_limit
 @dry_run_option
 @yes_option
 @json_option
@@ -106,7 +99,7 @@ def resolve(
 @tx_commands.command("check")
 @on_a_cluster
 @click.argument("transaction_id", metavar="TRANSACTION")
-@limit_option
+@half_limit
 @yes_option
 @json_option
 def check(cluster: Cluster, transaction_id: str, limit: int, yes: bool, as_json: bool) -> int:

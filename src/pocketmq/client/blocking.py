@@ -13,11 +13,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from enum import Enum
 from typing import Any, Generic, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from pocketmq.client.identity import generation
+from pocketmq.client.life import State
 from pocketmq.client.shared_portal import SHARED
 from pocketmq.errors import WrongState
 from pocketmq.net.portal import Portal
@@ -37,12 +37,6 @@ C = TypeVar("C", bound=Core)
 T = TypeVar("T")
 
 
-class _State(Enum):
-    NEW = "was not started: use `with`, or start()"
-    RUNNING = "is running"
-    STOPPED = "was stopped; make a new one"
-
-
 class BlockingClient(Generic[C]):
     """A client for threads. `make` makes its core, again in the child of a fork; `what` is what errors call it."""
 
@@ -52,14 +46,14 @@ class BlockingClient(Generic[C]):
         self._lock = threading.Lock()  # one thread at a time starts, stops, or begins anew
         self._core = make()
         self._made_in = generation()
-        self._state = _State.NEW
+        self._state = State.NEW
         self._portal: Portal
 
     def start(self) -> None:
         """Take part, on the shared loop thread."""
         with self._lock:
-            if self._state is not _State.NEW:
-                raise WrongState(f"this {self._what} {self._state.value}")
+            if self._state is not State.NEW:
+                raise self._state.refusal(self._what, "`with`, or start()")
             if self._made_in != generation():
                 self._replace_core()
             self._portal = SHARED.borrow()
@@ -69,14 +63,14 @@ class BlockingClient(Generic[C]):
             except BaseException:
                 SHARED.give_back()
                 raise
-            self._state = _State.RUNNING
+            self._state = State.RUNNING
         _running.add(self)
 
     def stop(self) -> None:
         """Finish what is under way, leave. Harmless when done twice, or without a start."""
         with self._lock:
-            was, self._state = self._state, _State.STOPPED
-            if was is not _State.RUNNING:
+            was, self._state = self._state, State.STOPPED
+            if was is not State.RUNNING:
                 return
             _running.discard(self)
             try:
@@ -94,8 +88,8 @@ class BlockingClient(Generic[C]):
 
     def core(self) -> C:
         """The running core of this process; WrongState when there is none."""
-        if self._state is not _State.RUNNING:
-            raise WrongState(f"this {self._what} {self._state.value}")
+        if self._state is not State.RUNNING:
+            raise self._state.refusal(self._what, "`with`, or start()")
         if self._made_in != generation():
             self._begin_anew()
         return self._core

@@ -1,4 +1,4 @@
-"""The life of an async client: made, running, stopped. It is lived once, and in one process.
+"""The life of a client: made, running, stopped. It is lived once; that of an async client in one process.
 
 made ── start ──► running ── stop ──► stopped
   └────────────────── stop ─────────────┘
@@ -15,9 +15,13 @@ from pocketmq.errors import WrongState
 class State(Enum):
     """Where a client is in its life, in words about it."""
 
-    NEW = "was not started: use `async with`, or `await {}.start()`"
+    NEW = "was not started: use {}"
     RUNNING = "is running"
     STOPPED = "was stopped; make a new one"
+
+    def refusal(self, what: str, start: str) -> WrongState:
+        """Why a client that is called `what`, and is started so, cannot do it now."""
+        return WrongState(f"this {what} {self.value.format(start)}")
 
 
 class Living(ABC):
@@ -52,4 +56,4 @@ class Living(ABC):
     def _require(self, state: State) -> None:
         require_same_process(self._made_in, self._what)
         if self._state is not state:
-            raise WrongState(f"this {self._what} {self._state.value.format(self._what)}")
+            raise self._state.refusal(self._what, f"`async with`, or `await {self._what}.start()`")

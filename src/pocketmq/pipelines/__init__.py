@@ -7,7 +7,7 @@ from pocketmq.pipelines import libraries
 from pocketmq.pipelines.archive.reading import ReadLake, file_rows, lost_ranges, lost_rows
 from pocketmq.pipelines.catalogue import JOBS
 from pocketmq.pipelines.contracts import Checked, Contract, Rule
-from pocketmq.pipelines.dead_letters import dead_letters, write_dead_letters
+from pocketmq.pipelines.dead_letter_rows import dead_letters, write_dead_letters
 from pocketmq.pipelines.deduplication import deduplicate
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.job_file import read_job, settings_of
@@ -19,7 +19,7 @@ from pocketmq.pipelines.project.making import make_project
 from pocketmq.pipelines.project.running import check_project, run_project, table_rows, what_to_install
 from pocketmq.pipelines.project.sample import read_sample, send_sample
 from pocketmq.pipelines.running import Run, Summary, run_until_caught_up, stopped_by_signals
-from pocketmq.pipelines.session import session, spark_session
+from pocketmq.pipelines.sessions import session, spark_session
 
 __all__ = [
     "JOBS",

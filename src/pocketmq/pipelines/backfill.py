@@ -4,7 +4,9 @@ topics, since … until or offsets ── pieces ──┬─► a topic, each m
                                              └─► a lake as `archive` makes them, with its manifest
 """
 
+import os
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -12,9 +14,11 @@ from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.pipelines.archive.form import Form
-from pocketmq.pipelines.archive.lake import Batch, Lake
+from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
 from pocketmq.pipelines.archive.layout import Slot
 from pocketmq.pipelines.archive.rows import schema_of
+from pocketmq.pipelines.archive.staging import Stage
+from pocketmq.pipelines.archive.tasks import stage_ranges
 from pocketmq.pipelines.checkpoint import Owner, owned
 from pocketmq.pipelines.cluster import ranges_of
 from pocketmq.pipelines.job import Job
@@ -23,9 +27,18 @@ from pocketmq.pipelines.message_rows import message_rows
 from pocketmq.pipelines.notes import notes_in
 from pocketmq.pipelines.plan import Plan, batch_queues
 from pocketmq.pipelines.running import Run, Summary
-from pocketmq.pipelines.sending import MESSAGES_PER_S, SendingSettings, check_target, cores, read_ranges, send
+from pocketmq.pipelines.sending import (
+    MESSAGES_PER_S,
+    SendingSettings,
+    check_target,
+    cores,
+    range_options,
+    read_ranges,
+    send,
+)
 from pocketmq.pipelines.stretches import Do, Piece, run_pieces, stretches
 from pocketmq.pipelines.topics import require_topics
+from pocketmq.spark.read_options import parse_read_options
 
 
 class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
@@ -131,15 +144,26 @@ def _to_lake(spark: SparkSession, settings: BackfillSettings, name: str, leave: 
     lake = leave.enter_context(Lake(Path(settings.lake or ""), form))
 
     def do(piece: Piece) -> int:
-        commit = lake.add(_messages(spark, settings, piece), Batch(name, piece.number, tuple(piece.ranges)))
+        batch = Batch(name, piece.number, tuple(piece.ranges))
+        commit = lake.add(batch, _staging(spark, settings, form, piece))
         return 0 if commit is None else sum(file.rows for file in commit.added)
 
     return do
 
 
+def _staging(spark: SparkSession, settings: BackfillSettings, form: Form, piece: Piece) -> Stage:
+    if not form.is_quick:
+        return frame_stage(_messages(spark, settings, piece), piece.ranges)
+    told = {**_options(settings), **range_options(piece.ranges, piece.partitions)}
+    return partial(stage_ranges, spark, parse_read_options(told, streaming=False, environ=os.environ))
+
+
 def _messages(spark: SparkSession, settings: BackfillSettings, piece: Piece) -> DataFrame:
-    options = {**settings.connection, "onDataLoss": settings.on_data_loss}
-    return read_ranges(spark, options, piece.ranges, piece.partitions, schema_of(properties=True))
+    return read_ranges(spark, _options(settings), piece.ranges, piece.partitions, schema_of(properties=True))
+
+
+def _options(settings: BackfillSettings) -> dict[str, str]:
+    return {**settings.connection, "onDataLoss": settings.on_data_loss}
 
 
 BACKFILL: Final = Job(

@@ -4,9 +4,12 @@
                                                  └─ lag_summary ──► a row for each group and topic: least, most, last, trend
 
 What nobody knows is null: the lag of a group that broadcasts, or of a queue whose broker did not answer. `problem` says why.
+Sinks of Spark keep two groups each as a note of where their last batches ended. These consume nothing and are behind by design:
+they are watched only if they are named.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -28,6 +31,8 @@ from pocketmq.pipelines.settings import JobSettings
 NAME: Final = "lag-report"
 MAX_SAMPLES: Final = 100_000
 """Looks at the cluster in one run; a longer watch takes a longer step."""
+NOTE_OF_A_SINK: Final = re.compile(r".+-[0-9a-f]{12}-(?:odd|even)")
+"""What `spark.sink_progress` calls them."""
 SAMPLES: Final = (
     "at timestamp, `group` string, topic string, broker string, queue int, committed bigint, end bigint, messages bigint, "
     "timeMs bigint, lost bigint, problem string"
@@ -38,7 +43,11 @@ class LagSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
     """What `lag-report` is told."""
 
     groups: Annotated[
-        tuple[str, ...], Meta(description="A group to watch; may be repeated.  [default: all]", extra={"flag": "group"})
+        tuple[str, ...],
+        Meta(
+            description="A group to watch; may be repeated.  [default: all but the notes of Spark's sinks]",
+            extra={"flag": "group"},
+        ),
     ] = ()
     window: Annotated[Span, Meta(description="How long to watch; 0s for one look.")] = Span(60_000)
     every: Annotated[Span, Meta(description="How often to look.")] = Span(5_000)
@@ -79,12 +88,12 @@ def lag_summary(samples: DataFrame) -> DataFrame:
 
 def check(settings: LagSettings) -> None:
     with admin_of(settings.connection) as admin:
-        _groups(admin, settings)
+        watched(admin.groups.names(), settings.groups)
 
 
 def plan(settings: LagSettings) -> Plan:
     with admin_of(settings.connection) as admin:
-        groups = _groups(admin, settings)
+        groups = watched(admin.groups.names(), settings.groups)
     return Plan(
         pipeline=NAME,
         source=f"groups: {', '.join(groups[:10])}{' …' if len(groups) > 10 else ''}",
@@ -97,7 +106,7 @@ def run(spark: SparkSession, settings: LagSettings, run: Run) -> Summary:
     began, rows = run.clock.monotonic(), list[tuple[Any, ...]]()
     looks = min(settings.looks, MAX_SAMPLES)
     with admin_of(settings.connection) as admin:
-        groups = _groups(admin, settings)
+        groups = watched(admin.groups.names(), settings.groups)
         for look in range(looks):
             if look and run.stopping.wait(max(0.0, began + look * settings.every / 1000 - run.clock.monotonic())):
                 break
@@ -124,12 +133,12 @@ def run(spark: SparkSession, settings: LagSettings, run: Run) -> Summary:
     )
 
 
-def _groups(admin: Admin, settings: LagSettings) -> list[str]:
-    known = admin.groups.names()
-    for group in settings.groups:
+def watched(known: Collection[str], named: Sequence[str]) -> list[str]:
+    """Which of the groups that there are a report is about; GroupNotFound for one that is named and not there."""
+    for group in named:
         if group not in known:
             raise GroupNotFound(f"there is no group {group!r}; `pocketmq group ls` shows which there are")
-    return sorted(settings.groups or known)
+    return sorted(named or (group for group in known if not NOTE_OF_A_SINK.fullmatch(group)))
 
 
 def _lag(admin: Admin, group: str) -> GroupLag | None:

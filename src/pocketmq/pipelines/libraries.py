@@ -6,6 +6,7 @@ from pocketmq.errors import MissingLibrary
 
 try:
     import pyspark
+    from pyarrow import parquet
     from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions, types
 except ImportError as error:
     raise MissingLibrary(f"pipelines need the library {error.name}: pip install 'pocketmq[spark]'") from None
@@ -18,6 +19,7 @@ __all__ = [
     "SparkSession",
     "Window",
     "functions",
+    "parquet",
     "pyspark_folder",
     "types",
 ]

@@ -10,7 +10,7 @@ from typing import Final
 from pocketmq.errors import InvalidSetting
 from pocketmq.model import properties as names
 from pocketmq.model.names import DLQ_PREFIX
-from pocketmq.pipelines.dead_letters import PAST
+from pocketmq.pipelines.dead_letter_rows import PAST
 from pocketmq.pipelines.libraries import Column, DataFrame, functions
 from pocketmq.spark.sink_rows import Written
 

@@ -15,7 +15,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.checkpoint import Owner, owned
 from pocketmq.pipelines.contracts import VIOLATIONS, Checked, Contract
-from pocketmq.pipelines.dead_letters import write_dead_letters
+from pocketmq.pipelines.dead_letter_rows import write_dead_letters
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.json_rows import MESSAGE, REASON, parse_json, parse_schema
 from pocketmq.pipelines.libraries import DataFrame, SparkSession

@@ -71,7 +71,7 @@ class Run:
         self.report = report
         self.clock: Clock = clock or SystemClock()
         self.stopping = threading.Event()
-        self._every_ms = every_ms
+        self._every_ms = int(every_ms)  # a span of the settings is a number that would write itself with its unit
 
     @property
     def trigger(self) -> dict[str, Any]:

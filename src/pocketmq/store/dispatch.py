@@ -29,12 +29,13 @@ def tags_code_of(raw_properties: bytes, is_delay: bool, store_ms: int, levels: D
         if level > 0:
             return levels.due_ms(level, store_ms)
     # What `raw_property` does, at half the price: this runs once per message.
-    before, name, behind = raw_properties.rpartition(b"TAGS\x01")
-    if not name:
+    at = raw_properties.rfind(b"TAGS\x01")
+    if at < 0:
         return 0
-    if before and before[-1] != 2:  # the end of a longer name
+    if at and raw_properties[at - 1] != 2:  # the end of a longer name
         return _code_of_tag(raw_property(raw_properties, b"TAGS") or b"")
-    tag = behind.partition(b"\x02")[0]
+    end = raw_properties.find(b"\x02", at)
+    tag = raw_properties[at + 5 : end] if end >= 0 else raw_properties[at + 5 :]
     code = _known_codes.get(tag)
     return _code_of_tag(tag) if code is None else code
 

@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 
+_BEHIND_LOG_OFFSET = ENTRY_BYTES - 8
+"""Bytes of an entry that follow its log offset."""
+
 Entered = tuple[ConsumeQueue, bytes]
 """A queue, and entries that go to its end."""
 
@@ -37,9 +40,10 @@ def give_back(staged: Iterable[Entered]) -> None:
         queue.next_offset -= len(entries) // ENTRY_BYTES
 
 
-def last_log_offset(entries: bytes) -> int:
-    """Where the last of these messages lies in the log."""
-    return int.from_bytes(entries[-ENTRY_BYTES:][:8], "big")
+def newest_log_offset(staged: Iterable[Entered]) -> int:
+    """Where the last of these messages lies in the log. There is at least one."""
+    # Places in the log are compared as they are packed, the high byte first: a turn may bring each message to another queue.
+    return int.from_bytes(max([entries[-ENTRY_BYTES:-_BEHIND_LOG_OFFSET] for _, entries in staged]), "big")
 
 
 def arrivals_of(staged: Iterable[Entered]) -> Iterator[Arrival]:

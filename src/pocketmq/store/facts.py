@@ -105,6 +105,11 @@ class StoreFacts:
         return self._parts.files.usage(self._parts.settings.folder)
 
     @property
+    def dropped_held_files(self) -> int:
+        """Log files that the full disk took though messages in them still waited for their time."""
+        return self._parts.dropped_held_files
+
+    @property
     def free_pool_buffers(self) -> int | None:
         """Buffers of the transient pool that are free; None when there is no pool."""
         return None if self._parts.pool is None else self._parts.pool.free_buffers

@@ -3,11 +3,15 @@
     put ──► slot table and new entries, in memory; look-ups see them at once
 
     flush   1  entries ──► file, sync       nobody points to them yet
-            2  slots   ──► file, sync       as they were at 1: they point to entries that are safe
-            3  header  ──► file, sync       as it was at 1, once the log is safe as far, and the checkpoint says so
+            2  count   ──► file, sync       once the log is safe as far: the header counts them, but ends where it did
+            3  slots   ──► file, sync       as they were at 1: they point to entries that are safe and counted
+            4  header  ──► file, sync       as it was at 1, once the checkpoint says so
 
-After a crash the header is true, whatever else was in flight: it counts only entries that are safe, and speaks only of records
-that are safe. Slots may be ahead of it, and lead through safe entries back to one that the header counts: `put_slots_right`.
+After a crash the end in the header is true, whatever else was in flight: each key up to there is safe and found. Entries behind
+that end may be counted and have slots, or not. They are forgotten, their slots led back (`IndexFile.count_back`,
+`put_slots_right`), and they are made again from the log.
+The count comes before the slots for the sake of a RocketMQ broker that opens the store next. It repairs nothing: a slot that
+points behind the count is an empty one to it, and with the slot go all older keys in it. It enters again what lies behind the end.
 The checkpoint comes before the header because a file that is newer than the checkpoint is thrown away after a crash: RocketMQ
 writes its newest file through a map, in any order.
 """
@@ -47,6 +51,7 @@ class _Step(Enum):
 
     NOTHING = auto()
     ENTRIES = auto()
+    COUNT = auto()
     SLOTS = auto()
     HEADER = auto()
 
@@ -76,8 +81,11 @@ class GrowingIndexFile:
         self._step = _Step.NOTHING
         self._snapshot: list[Piece] = []
         self._snapshot_header = header
+        self._counted: IndexHeader | None = None
         self.safe_ms = header.end_ms
         """Keys of messages up to this store time are on the disk, though the header may not say so yet."""
+        self.told_ms = header.end_ms
+        """The header on the disk says so up to this store time."""
 
     @property
     def header(self) -> IndexHeader:
@@ -169,32 +177,48 @@ class GrowingIndexFile:
         """Whether everything that was put is safe, the header included."""
         return self._step is _Step.NOTHING and self._snapshot_header.next_number == self._next
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a flush has begun and some of its steps are still to come."""
+        return self._step is not _Step.NOTHING
+
     def flush(self, log_synced: int, checkpoint_ms: int) -> bool:
         """Take the next step; whether the file must be synced before the next call. After an OSError the step is open."""
+        header = self._snapshot_header
         match self._step:
             case _Step.NOTHING:
                 return self._begin_flush()
-            case _Step.ENTRIES:
+            case _Step.ENTRIES if log_synced <= header.end_offset:
+                return False
+            case _Step.ENTRIES if self._counted is not None:
+                self._file.write_at(0, HEADER.pack(*self._counted))
+                self._step = _Step.COUNT
+                return True
+            case _Step.ENTRIES | _Step.COUNT:
                 for offset, data in self._snapshot:
                     self._file.write_at(offset, data)
                 self._snapshot.clear()
                 self._step = _Step.SLOTS
                 return True
             case _Step.SLOTS:
-                header = self._snapshot_header
                 self.safe_ms = header.end_ms
-                if log_synced <= header.end_offset or checkpoint_ms < header.end_ms:
+                if checkpoint_ms < header.end_ms:
                     return False
                 self._file.write_at(0, HEADER.pack(*header))
                 self._step = _Step.HEADER
                 return True
             case _Step.HEADER:
+                self.told_ms = header.end_ms
                 self._step = _Step.NOTHING
                 return False
 
     def _begin_flush(self) -> bool:
         if self.is_settled:
             return False
+        before = self._snapshot_header
+        # Without older keys there are none to protect; and keys of one message on both sides of an end cannot be told apart.
+        is_apart = not before.is_empty and self.entry(before.next_number)[1] > before.end_offset
+        self._counted = before._replace(next_number=self._next) if is_apart else None
         self._write_entries()
         self._snapshot = self._slots.take_dirty()
         self._snapshot_header = self.header

@@ -77,6 +77,13 @@ class IndexHeader(NamedTuple):
     def is_empty(self) -> bool:
         return self.next_number == 1
 
+    def counted_back(self, entry_at: Callable[[int], Entry]) -> "IndexHeader":
+        """Without the entries behind its own end: after a crash a header may count some of these."""
+        number = self.next_number
+        while number > 1 and entry_at(number - 1)[1] > self.end_offset:
+            number -= 1
+        return self._replace(next_number=number)
+
 
 class KeyQuery:
     """A look-up on its way through the files, newest first: what is wanted, and what was found so far."""
@@ -166,6 +173,11 @@ class IndexFile:
     @property
     def is_full(self) -> bool:
         return self.header.next_number >= self.shape.entries
+
+    def count_back(self) -> None:
+        """After a crash, forget entries that the header counts though it ends before them."""
+        with self._files.open(self.path, write=False) as file:
+            self.header = self.header.counted_back(EntryBlocks(file, self.shape).entry)
 
     def find(self, query: KeyQuery) -> None:
         """Add to `query` what this file knows."""

@@ -55,6 +55,8 @@ class KeyIndex:
         """Log offset of the last message that was entered; -1 when there is none."""
         self.newest_ms = 0
         """What the checkpoint may say of the index: keys of messages up to this store time are on the disk."""
+        self.told_ms = 0
+        """Whoever opens the files finds the keys of messages up to this store time, without putting anything right."""
         self.foreign: list[Path] = []
         """Things in the folder that are not index files; they are left alone."""
 
@@ -132,6 +134,7 @@ class KeyIndex:
             return True
         if file.header.end_ms > checkpoint_ms:
             return False
+        file.count_back()
         try:
             return file.is_full or put_slots_right(self._files, file) >= 0
         except StoreDamaged as damage:
@@ -141,7 +144,7 @@ class KeyIndex:
     def _note_end(self) -> None:
         headers = [file.header for file in self._table if not file.header.is_empty]
         self.indexed_to = headers[-1].end_offset if headers else -1
-        self.newest_ms = headers[-1].end_ms if headers else 0
+        self.newest_ms = self.told_ms = headers[-1].end_ms if headers else 0
 
     # adding
 
@@ -257,17 +260,28 @@ class KeyIndex:
 
     # to the disk
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether some of what was put is on its way to the disk, and the next step waits for its turn."""
+        return bool(self._growing) and self._growing[0].is_flushing
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was put is safe, and told by the headers."""
+        return all(file.is_settled for file in self._growing)
+
     def flush(self, log_synced: int, checkpoint_ms: int) -> list[Path]:
         """Take the next step of writing back: sync what it returns, then call again. None: nothing to do now.
 
         The folder itself may be among the paths: its names must be synced. `log_synced` is how far the log is safe, and
-        `checkpoint_ms` what the checkpoint on the disk says of the index: the last step waits for both. After an OSError,
-        call it again; nothing is forgotten.
+        `checkpoint_ms` what the checkpoint on the disk says of the index: one step waits for each. After an OSError, call it
+        again; nothing is forgotten.
         """
         while self._growing:
             file = self._growing[0]
             needs_sync = file.flush(log_synced, checkpoint_ms)
             self.newest_ms = max(self.newest_ms, file.safe_ms)
+            self.told_ms = max(self.told_ms, file.told_ms)
             if needs_sync:
                 paths = [file.path, self.folder] if self._new_names else [file.path]
                 self._new_names = False
@@ -282,13 +296,19 @@ class KeyIndex:
         """Write everything back and wait for the disk: for a clean stop. `save_checkpoint` is told the index time."""
         assert log_synced > self.indexed_to, "the log is synced before what is made from it"
         saved_ms = -1
-        while not all(file.is_settled for file in self._growing):
+        while not self.is_settled:
             paths = self.flush(log_synced, saved_ms)
             for path in paths:
                 self._sync(path)
             if not paths and saved_ms < self.newest_ms:
                 saved_ms = self.newest_ms
                 save_checkpoint(saved_ms)
+
+    def sync_newer(self, checkpoint_ms: int) -> None:
+        """Sync the files that a checkpoint with this index time does not vouch for."""
+        for file in self._table:
+            if file.header.end_ms > checkpoint_ms:
+                self._sync(file.path)
 
     def _sync(self, path: Path) -> None:
         if path == self.folder:

@@ -1,4 +1,4 @@
-"""The store as a broker sees it: append in turns, read, search; everything else is behind it.
+"""The store as a broker sees it: append in turns, and what `ReadableStore` can be asked; everything else is behind it.
 
     stage × n ── records made and offsets assigned, in memory
     end_turn ──► one write per log file ──► queue entries ──► arrivals
@@ -8,67 +8,52 @@ One thread owns a store: all methods are called on it, and threads inside hand t
 Within a turn nothing is visible to readers; a turn whose write fails leaves no trace but its error.
 """
 
-import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Self
 from zlib import crc32
 
-from pocketmq import compiled
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.codes import BoundaryType
 from pocketmq.errors import (
     InvalidMessage,
     PocketMQError,
-    ProtocolError,
     StoreBusy,
-    StoreDamaged,
     StoreFull,
     TurnUnderWay,
     WrongState,
 )
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.flags import SysFlag
-from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName, parse_topic
 from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
 from pocketmq.protocol.batch import BatchItem
 from pocketmq.protocol.record import (
     CRC_MASK,
     SMALLEST_RECORD,
-    decode_record,
     head_packer,
     host_flags,
     pack_short,
     pack_usual_head,
 )
-from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, is_message
+from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.dispatch import tags_code_of
-from pocketmq.store.entered import Arrival, Entered, arrivals_of, enter_all, give_back, last_log_offset
+from pocketmq.store.entered import Arrival, Entered, arrivals_of, enter_all, give_back, newest_log_offset
 from pocketmq.store.facts import StoreFacts
 from pocketmq.store.lost_sectors import looks_cut
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue_folders import MAX_QUEUE_ID
-from pocketmq.store.reading import Matches, ReadLimits, ReadResult, read_queue
+from pocketmq.store.readable_store import ReadableStore
 from pocketmq.store.record_run import lay_out, with_suffix
 from pocketmq.store.recovery import RecoveryReport, recover
-from pocketmq.store.settings import MIB, StoreSettings
+from pocketmq.store.settings import StoreSettings
 from pocketmq.store.tables import Tables
-from pocketmq.store.time_search import offset_at_time, store_ms_of
-from pocketmq.store.upkeep import Upkeep
 from pocketmq.store.worker import Post, Worker
 
 _WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PREPARED = SysFlag.TRANSACTION_PREPARED
 _pack_entry = ENTRY.pack
-
-MAX_KEY_RESULTS = 64
-MAX_KEY_BYTES = 4 * MIB
-"""Messages of one look-up by key; the first is given whatever its size."""
-
-log = logging.getLogger("pocketmq.store")
 
 
 class _State(Enum):
@@ -77,7 +62,7 @@ class _State(Enum):
     CLOSED = "closed"
 
 
-class MessageStore:
+class MessageStore(ReadableStore):
     """Messages on disk. Use it as a context manager, or `open` and `close` it."""
 
     def __init__(
@@ -95,16 +80,14 @@ class MessageStore:
         self.store_host = store_host
         """Packed address of this broker, as records keep it. Clients come back to it with offset ids."""
         self._clock = clock or SystemClock()
-        self._parts = StoreParts(settings, files or DiskFiles(), self._clock, post, self._written_behind, make_worker)
-        self._log, self._queues = self._parts.log, self._parts.queues
-        self._flusher, self._index = self._parts.flusher, self._parts.index
-        self._upkeep = Upkeep(self._parts)
+        super().__init__(
+            StoreParts(settings, files or DiskFiles(), self._clock, post, self._written_behind, make_worker)
+        )
+        self._flusher = self._parts.flusher
         self.facts = StoreFacts(self._parts)
-        self._limits = ReadLimits.of(settings, self._parts.memory_bytes)
         self._on_arrivals = on_arrivals or _nobody_waits
         self._max_body_bytes, self._levels = settings.max_message_bytes, settings.delay_levels
         self._file_bytes = settings.log_file_bytes
-        self._twin = compiled.twin()
         self._reserve, self._put = self._log.reserve, self._log.put
         self._staged: list[Entered] = []
         self._last_staged = -1
@@ -169,6 +152,18 @@ class MessageStore:
     def index_backlog_bytes(self) -> int:
         """How far the key index is behind the log."""
         return self._upkeep.index_backlog_bytes
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether queue entries are being written, a slice at every tick."""
+        return self._upkeep.is_flushing
+
+    def hold_log(self, needed_from: Callable[[], int | None]) -> None:
+        """Let retention keep the log from the offset on that `needed_from` gives, unless the disk is almost full.
+
+        It is that of the first message that is still to be moved; None when there is none.
+        """
+        self._upkeep.retention.holders.append(needed_from)
 
     def hurry_index(self) -> None:
         """Somebody waits for the key index: for a second, ticks work on it though messages come."""
@@ -289,14 +284,14 @@ class MessageStore:
         """For who lays out records: the store time of this turn, where the next record begins, and up to where records may go."""
         return self._turn_ms or self._begin_turn(), self._log.end, self._log.limit
 
-    def stage_laid_out(self, records: bytes, end: int, entered: Iterable[Entered]) -> None:
+    def stage_laid_out(self, records: bytes, end: int, entered: Sequence[Entered]) -> None:
         """Put records into this turn that were laid out from the beginning of its `room` up to `end`, with their queue entries."""
         taken = self._log.put_run((records,), end)
         assert taken, "laid out within the room"
         for queue, entries in entered:
             queue.next_offset += len(entries) // ENTRY_BYTES
-            self._staged.append((queue, entries))
-            self._last_staged = max(self._last_staged, last_log_offset(entries))
+        self._staged += entered
+        self._last_staged = newest_log_offset(entered)
 
     def _begin_turn(self) -> int:
         """The store time of this turn, which never goes back; refuses when the store cannot take more."""
@@ -384,105 +379,6 @@ class MessageStore:
     def when_synced(self, upto: int, callback: Callable[[bool], None]) -> None:
         """Call back with True once the log is synced up to `upto`, or with False when that takes too long."""
         self._flusher.when_synced(upto, callback)
-
-    # reading
-
-    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.find(topic, queue_id)
-
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        tag_codes: Collection[int] | None = None,
-        matches: Matches | None = None,
-    ) -> ReadResult:
-        """Messages of a queue from `offset` on; see `reading`."""
-        queue = self._queues.find(topic, queue_id)
-        return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches, self._twin)
-
-    def record(self, log_offset: int) -> bytes | None:
-        """The record that begins at `log_offset`; None when there is none."""
-        return self._log.record(log_offset)
-
-    def message(self, log_offset: int) -> StoredMessage | None:
-        """The message that begins at `log_offset`; None when there is none, StoreDamaged when it is not as it was stored."""
-        raw = self._log.record(log_offset)
-        try:
-            return None if raw is None else decode_record(raw)
-        except ProtocolError as error:
-            raise StoreDamaged(f"the log is damaged at offset {log_offset}: {error}") from error
-
-    def find_by_key(
-        self, topic: str, key: str, limit: int, begin_ms: int = 0, end_ms: int = 2**63 - 1, *, unique: bool = False
-    ) -> list[StoredMessage]:
-        """Messages of `topic` with this key (or this unique key), newest first; few of them when they are large."""
-        self._upkeep.index_now()
-        offsets = self._index.find(topic, key, begin_ms, end_ms, min(limit, MAX_KEY_RESULTS))
-        found: list[StoredMessage] = []
-        room = MAX_KEY_BYTES
-        for message in map(self._message_if_sound, offsets):
-            # The index compares hashes and whole seconds: another key may share a hash, and the time may be just outside.
-            if (
-                message is not None
-                and message.topic == topic
-                and begin_ms <= message.store_ms <= end_ms
-                and (message.properties.get("UNIQ_KEY") == key if unique else key in message.keys)
-            ):
-                room -= message.size
-                if found and room < 0:
-                    break
-                found.append(message)
-        return found
-
-    def _message_if_sound(self, log_offset: int) -> StoredMessage | None:
-        """One damaged message must not hide the others that have its key."""
-        try:
-            return self.message(log_offset)
-        except StoreDamaged as damage:
-            log.error("left out of a look-up: %s", damage)
-            return None
-
-    # where a queue stands
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
-
-    def offset_at_time(
-        self, topic: str, queue_id: int, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
-    ) -> int:
-        queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else offset_at_time(queue, self._log, when_ms, boundary)
-
-    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether the message at `offset` is there and so young that it need not be read from the disk."""
-        queue = self._queues.find(topic, queue_id)
-        entry = None if queue is None else next(queue.entries(offset, 1), None)
-        return entry is not None and is_message(entry) and entry[0] >= self._log.written - self._limits.memory_bytes
-
-    def store_ms(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """When the message at `offset` was stored; None when it is not there."""
-        queue = self._queues.find(topic, queue_id)
-        return None if queue is None else store_ms_of(queue, self._log, offset)
-
-    def topics(self) -> list[str]:
-        """Topics that have queues, whether or not anybody still knows them."""
-        return list(dict.fromkeys(queue.topic for queue in self._queues))
-
-    def topic_queues(self) -> dict[str, int]:
-        """Topics that have messages, each with how many queues it has at least: one more than the largest id."""
-        found: dict[str, int] = {}
-        for queue in self._queues:
-            if queue.max_offset > queue.min_offset:
-                found[queue.topic] = max(found.get(queue.topic, 0), queue.queue_id + 1)
-        return found
 
     # by hand
 

@@ -9,6 +9,7 @@ thing that is not a sound record, and cut there. All steps may be interrupted an
 
 import errno
 import logging
+from math import inf
 
 import msgspec
 
@@ -70,6 +71,8 @@ class _Recovery:
         )
         if not report.clean or report.cut:
             self._lower_checkpoint()
+        elif parts.index.newest_ms > index_ms:
+            self._raise_checkpoint()
         report.log_end = self._log.end
         report.foreign = [*self._log.segments.foreign, *parts.queues.foreign, *parts.index.foreign]
         return report
@@ -159,17 +162,21 @@ class _Recovery:
     def _walk(self, queues: QueueRecovery) -> None:
         parts, report, segments = self._parts, self._report, self._log.segments
         walk = LogWalk(self._read_log, segments.file_bytes, report.walked_from, segments.end_of_files)
-        safe_ms = parts.checkpoint.physic_ms
-        doubtful = None
+        # After a clean stop no record is in doubt, however new it is.
+        safe_ms = inf if report.clean else parts.checkpoint.physic_ms
+        newest, newest_ms, doubtful = parts.last_record, parts.last_store_ms, None
         for log_offset, message in walk:
-            if message.store_ms >= safe_ms and not report.clean:
+            store_ms = message.store_ms
+            if store_ms >= safe_ms:
                 if has_lost_part(message, log_offset % segments.file_bytes):
                     walk.refuse(log_offset, "a part of the record is lost")
                     break
                 doubtful = log_offset if doubtful is None else doubtful
-            parts.last_record = log_offset
-            parts.last_store_ms = max(parts.last_store_ms, message.store_ms)
+            newest = log_offset
+            if store_ms > newest_ms:
+                newest_ms = store_ms
             queues.dispatch(log_offset, message)
+        parts.last_record, parts.last_store_ms = newest, newest_ms
         self._cut(walk)
         if doubtful is not None:
             self._write_again(doubtful)
@@ -201,8 +208,18 @@ class _Recovery:
         come in their place, perhaps with earlier times: it must not vouch for these.
         """
         checkpoint = self._parts.checkpoint
-        if not checkpoint.lower(self._parts.last_store_ms, self._parts.index.newest_ms):
-            return
+        if checkpoint.lower(self._parts.last_store_ms, self._parts.index.newest_ms):
+            self._save_checkpoint()
+
+    def _raise_checkpoint(self) -> None:
+        """RocketMQ does not speak of its newest index file, not even after a clean stop. Do, or a crash would cost the file."""
+        checkpoint, index = self._parts.checkpoint, self._parts.index
+        index.sync_newer(checkpoint.index_ms)
+        checkpoint.index_ms = index.newest_ms
+        self._save_checkpoint()
+
+    def _save_checkpoint(self) -> None:
+        checkpoint = self._parts.checkpoint
         for path in checkpoint.save():
             with self._parts.files.open(path) as file:
                 file.sync()

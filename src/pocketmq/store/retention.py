@@ -3,7 +3,11 @@
     disk in use     0 ────────── 75 % ─────────── 85 % ─────────── 90 % ───────
     files go        aged ones,   aged ones,       any               any
                     at hour 4    at once
+    held files      stay         stay             go, and it is told
     writes          accepted     accepted         accepted          refused, until below again
+
+A file is held while a message in it is still to be moved: one that waits for its time, on a machine that slept for longer than
+such messages are left where they are. It goes when the message has found another place.
 
 The decision is pure and told everything; `Retention` acts on it. Queue files and index files follow the log.
 """
@@ -11,6 +15,7 @@ The decision is pure and told everything; `Retention` acts on it. Queue files an
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from pocketmq.store.settings import StoreSettings
@@ -33,14 +38,25 @@ class Verdict(NamedTuple):
     drop: int
     refuse_writes: bool
     why: str
+    held: bool = False
+    """Whether one more would go, if no message in it were still needed."""
+    overruled: int = 0
+    """How many of those that go are held: the disk is too full to keep them."""
 
 
 def decide(
-    files: Sequence[AgedFile], now_ms: int, used_ratio: float, settings: StoreSettings, *, by_hand: bool = False
+    files: Sequence[AgedFile],
+    now_ms: int,
+    used_ratio: float,
+    settings: StoreSettings,
+    *,
+    by_hand: bool = False,
+    held_from: int | None = None,
 ) -> Verdict:
     """What to do about these files, oldest first, on a disk that is this full.
 
     `by_hand`: somebody asks for it. Then the aged ones go at any hour, and no others, however full the disk is.
+    `held_from`: the log offset of the first message that is still needed; None when there is none.
     """
     refuse = used_ratio > settings.disk_full_ratio
     any_age = used_ratio > settings.disk_force_ratio and not by_hand
@@ -48,19 +64,24 @@ def decide(
     if not any_age and not in_hour and used_ratio <= settings.disk_clean_ratio:
         return Verdict(0, refuse, "")
     oldest_kept_ms = now_ms - settings.retention_hours * HOUR_MS
-    droppable = 0
-    for file in files[:-1][: settings.max_deletes_per_run]:
+    why = f"disk {used_ratio:.0%} full" if any_age else f"older than {settings.retention_hours} h"
+    drop = overruled = 0
+    for file, following in islice(pairwise(files), settings.max_deletes_per_run):
         if not any_age and file.modified_ms > oldest_kept_ms:
             break
-        droppable += 1
-    why = f"disk {used_ratio:.0%} full" if any_age else f"older than {settings.retention_hours} h"
-    return Verdict(droppable, refuse, why)
+        is_held = held_from is not None and following.first_offset > held_from
+        if is_held and not any_age:
+            return Verdict(drop, refuse, why, held=True)
+        drop += 1
+        overruled += is_held
+    return Verdict(drop, refuse, why, overruled=overruled)
 
 
 class Retention:
     """Applies verdicts: `drop_first` removes the oldest log file, `follow` lets the derived files follow it.
 
     `aged_files` gives the files that may be dropped, oldest first, and then one that may not: the newest, or one that is not safe.
+    Each of `holders` gives the log offset of the first message that it still needs, None when it needs none.
     """
 
     def __init__(
@@ -76,7 +97,12 @@ class Retention:
         self._used_ratio = used_ratio
         self._drop_first = drop_first
         self._follow = follow
+        self.holders: list[Callable[[], int | None]] = []
         self.dropped_files = 0
+        self.dropped_held_files = 0
+        """Of those, files that were held, and went because the disk was too full."""
+        self.holds_files = False
+        """Whether files stay that would have gone."""
         self.refuses_writes = False
 
     def run(self, now_ms: int) -> None:
@@ -91,18 +117,37 @@ class Retention:
         return dropped
 
     def _look(self, now_ms: int, *, by_hand: bool = False) -> int:
-        used = self._used_ratio()
-        verdict = decide(self._aged_files(), now_ms, used, self._settings, by_hand=by_hand)
+        used, files = self._used_ratio(), self._aged_files()
+        held_from = self._held_from() if len(files) > 1 else None
+        verdict = decide(files, now_ms, used, self._settings, by_hand=by_hand, held_from=held_from)
         for _ in range(verdict.drop):
             self._drop_first()
         if verdict.drop:
             self.dropped_files += verdict.drop
+            self.dropped_held_files += verdict.overruled
             log.info("dropped %d log files: %s", verdict.drop, verdict.why)
             self._follow()
+        self._tell(verdict, used)
+        return verdict.drop
+
+    def _held_from(self) -> int | None:
+        needed = (needed_from() for needed_from in self.holders)
+        return min((offset for offset in needed if offset is not None), default=None)
+
+    def _tell(self, verdict: Verdict, used: float) -> None:
+        """Say what is unusual, once."""
+        if verdict.overruled:
+            log.error(
+                "%d of the dropped log files had messages that still wait for their time: the disk is %.0f %% full",
+                verdict.overruled,
+                used * 100,
+            )
+        if verdict.held and not self.holds_files:
+            log.warning("log files %s stay for now: messages in them still wait for their time", verdict.why)
+        self.holds_files = verdict.held
         if verdict.refuse_writes != self.refuses_writes:
             self.refuses_writes = verdict.refuse_writes
             if verdict.refuse_writes:
                 log.error("the disk is %.0f %% full: writes are refused until space returns", used * 100)
             else:
                 log.warning("the disk is %.0f %% full: writes are accepted again", used * 100)
-        return verdict.drop

@@ -1,14 +1,15 @@
 """What a store does besides appending and reading, a little at every tick, so that no turn has to wait for it.
 
-    every tick        time-outs and syncs of the log, a slice of the key index, smaller while messages come, a slice of
-                      retention's follow-up
+    every tick        time-outs and syncs of the log, a slice of the key index, smaller while messages come, its next step
+                      to the disk, a slice of retention's follow-up
     every second      checkpoint, when it changed
-    every 10 s        all pending queue entries to their files, a slice at a time, then synced; retention looks at the disk
+    every 10 s        all pending queue entries to their files, a slice at a time, then synced; less often when these are many
+    every 10 s        retention looks at the disk
     every minute      the resume point, when queues were added
 
-The order that makes recovery safe: queue entries are written, then synced (files and names), and only then does the checkpoint
-say how far they are whole. The same holds for the index. A flush that takes several ticks speaks only of what was entered
-before it began.
+The order that makes recovery safe: queue entries are written, then synced (files and names), and only then, and after the keys
+of the same messages, does the checkpoint say how far they are whole. The same holds for the index. A flush that takes several
+ticks speaks only of what was entered before it began.
 """
 
 import logging
@@ -20,6 +21,7 @@ from pathlib import Path
 from pocketmq.errors import StoreError
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.parts import StoreParts
+from pocketmq.store.queue_times import QueueTimes
 from pocketmq.store.resume_upkeep import ResumeUpkeep
 from pocketmq.store.retention import AgedFile, Retention
 from pocketmq.store.segments import disk_error
@@ -38,6 +40,9 @@ LOOKUP_HURRY_S = 1.0
 """How long after a look-up each tick spends as much on the index as the look-up itself."""
 QUEUE_SLICE_S = 0.003
 """How long one tick may spend on writing queue entries: a file that has to be made for a new queue takes its time."""
+FLUSHED_QUEUES_PER_S = 400
+"""How many queues are flushed per second in the long run. To sync a file costs as much as fifty messages, so with thousands of
+queues in use the next flush waits longer: with ten thousand, half a minute."""
 RETENTION_S = 10.0
 MAX_DROPS_BY_HAND = 200
 """Log files that one request of an administrator drops."""
@@ -59,7 +64,8 @@ class Upkeep:
         self._unsynced: dict[Path, None] = {}
         self._new_folders: dict[Path, None] = {}
         self._unwritten: deque[ConsumeQueue] | None = None
-        self._flushed_ms = 0
+        self._flushed = 0, 0
+        self._queue_times = QueueTimes()
         self._flushing = self._index_flushing = False
         self._entered_ms = 0
         self._max_backlog_bytes = settings.index_backlog_bytes if settings.index_enabled else inf
@@ -97,9 +103,9 @@ class Upkeep:
         if now >= self._retention_at:
             self._retention_at = now + RETENTION_S
             self._guarded("retention", lambda: self.retention.run(self._parts.clock.now_ms()))
-            self._parts.disk_full = self.retention.refuses_writes
+            self._note_retention()
         self._guarded("index", lambda: self.index_for(self._index_slice_s(now)))
-        if "index files" in self._failures:
+        if "index files" in self._failures or self._parts.index.is_flushing:
             self._guarded("index files", self._flush_index)
         if self._followers:
             self._guarded("files behind the log", self._follow_some)
@@ -120,12 +126,17 @@ class Upkeep:
         if parts.log.written - parts.index_builder.indexed_to > self._max_backlog_bytes:
             self._guarded("index", lambda: self._index_some(INDEX_PAYBACK * count))
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether queue entries are being written, a slice at every tick."""
+        return self._unwritten is not None
+
     def _begin_flush(self, now: float) -> None:
         """All that is pending now shall be written, in slices; then the checkpoint may speak of it."""
         if self._unwritten is None:
-            self._thorough_at = now + self._thorough_s
             self._unwritten = deque(self._parts.queues.dirty())
-            self._flushed_ms = self._entered_ms
+            self._thorough_at = now + self._thorough_s + len(self._unwritten) / FLUSHED_QUEUES_PER_S
+            self._flushed = self._parts.log.written, self._entered_ms
 
     def _write_some(self) -> None:
         """Write entries of some queues. A refusal counts until all are written: those that are may not be the ones refused."""
@@ -156,7 +167,7 @@ class Upkeep:
     def _sync_queues(self) -> None:
         """All entries of this flush are in files: have them synced."""
         parts = self._parts
-        entered_ms = self._flushed_ms
+        flushed = self._flushed
         noted = self._resume.note()
         paths, self._unsynced = self._unsynced, {}
         folders, self._new_folders = self._new_folders, {}
@@ -165,7 +176,7 @@ class Upkeep:
 
         def synced() -> None:
             self._flushing = False
-            parts.checkpoint.logics_ms = entered_ms
+            self._queue_times.synced(*flushed)
             self._resume.flushed(noted)
 
         parts.flusher.sync_files([*paths, *folders], synced)
@@ -240,9 +251,19 @@ class Upkeep:
     def _save_checkpoint(self) -> None:
         parts = self._parts
         parts.checkpoint.physic_ms = max(parts.checkpoint.physic_ms, parts.flusher.synced_ms)
+        queues_ms = self._queue_times.take_told(*self._keys_told())
+        if queues_ms is not None:
+            parts.checkpoint.logics_ms = queues_ms
         paths = parts.checkpoint.save()
         if paths:
             parts.flusher.sync_files(paths, parts.checkpoint.saved)
+
+    def _keys_told(self) -> tuple[float, float]:
+        """Up to which log offset keys were entered, and up to which store time they are safe of what was entered."""
+        parts = self._parts
+        if not parts.settings.index_enabled:
+            return inf, inf
+        return parts.index_builder.indexed_to, inf if parts.index.is_settled else parts.index.told_ms
 
     # retention
 
@@ -258,8 +279,12 @@ class Upkeep:
     def drop_expired(self) -> int:
         """Drop log files that are older than the retention time, whatever the hour; how many."""
         dropped = self.retention.run_by_hand(self._parts.clock.now_ms(), MAX_DROPS_BY_HAND)
-        self._parts.disk_full = self.retention.refuses_writes
+        self._note_retention()
         return dropped
+
+    def _note_retention(self) -> None:
+        self._parts.disk_full = self.retention.refuses_writes
+        self._parts.dropped_held_files = self.retention.dropped_held_files
 
     def follow_log_start(self) -> None:
         """The oldest log files went: queues and index follow, the queues a few at a time."""

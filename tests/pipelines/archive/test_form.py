@@ -34,7 +34,9 @@ def test_a_lake_that_ever_had_properties_is_read_with_them() -> None:
 
 
 def test_options_of_the_user_win() -> None:
-    assert Form().writing == {"parquet.block.size": str(PARQUET_BLOCK_BYTES)}
+    paged = {"parquet.page.size": "4096"}
+
+    assert Form(options=paged).writing == {"parquet.block.size": str(PARQUET_BLOCK_BYTES), **paged}
     assert Form(format="orc", options={"compression": "zlib"}).writing == {"compression": "zlib"}
 
 
@@ -47,3 +49,11 @@ def test_a_damaged_note_is_told() -> None:
     with pytest.raises(StoreDamaged, match="form"):
         read_form(LAKE, files)
     assert msgspec.json.decode(msgspec.json.encode(Form()), type=Form) == Form()
+
+
+def test_parquet_is_written_by_tasks_unless_an_option_or_a_codec_is_spark_s_alone() -> None:
+    assert Form().is_quick
+    assert Form(options={"compression": "ZSTD"}).codec == "zstd"
+    assert not Form(options={"compression": "lzo"}).is_quick
+    assert not Form(options={"parquet.page.size": "4096"}).is_quick
+    assert not Form(format="orc").is_quick

@@ -10,12 +10,14 @@ from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq.errors import InvalidSetting, PipelineFailed, WrongState
 from pocketmq.files import DiskFiles
+from pocketmq.model.queue import QueueRange
+from pocketmq.pipelines.archive import job as job_module
 from pocketmq.pipelines.archive import lake as lake_module
 from pocketmq.pipelines.archive.job import ArchiveSettings, plan_archive, run_archive
 from pocketmq.pipelines.archive.lake import is_full
 from pocketmq.pipelines.archive.manifest_log import ManifestLog, read_manifest
 from pocketmq.pipelines.archive.reading import ReadLake, file_rows, lost_ranges
-from pocketmq.pipelines.archive.staging import stage
+from pocketmq.pipelines.archive.tasks import stage_ranges
 from pocketmq.pipelines.running import Run, Summary
 
 if TYPE_CHECKING:
@@ -76,9 +78,18 @@ def test_a_run_that_breaks_off_anywhere_is_made_good_by_the_next(
     def broken(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "the machine is gone")
 
-    for module, step in ((lake_module, "describe_staged"), (ManifestLog, "commit"), (lake_module, "publish")):
+    def broken_after_writing(*given: object) -> None:
+        stage_ranges(*given)  # type: ignore[arg-type]
+        broken()
+
+    steps = (
+        (job_module, "stage_ranges", broken_after_writing),
+        (ManifestLog, "commit", broken),
+        (lake_module, "publish", broken),
+    )
+    for module, step, broken_step in steps:
         with monkeypatch.context() as patch:
-            patch.setattr(module, step, broken)
+            patch.setattr(module, step, broken_step)
             with pytest.raises(PipelineFailed, match="the machine is gone"):
                 archive(spark, told)
     archive(spark, told)
@@ -121,10 +132,11 @@ def test_lost_ranges_are_rows(
     fill(broker, topic, bodies(0, 4))
     told = settings(broker, folder, topic)
 
-    def without_the_first(rows: object, *rest: object) -> None:
-        stage(rows.where("queueOffset > 1"), *rest)  # type: ignore[attr-defined, arg-type]
+    def without_the_first(spark: object, options: object, ranges: list[QueueRange], place: object) -> object:
+        late = [QueueRange(one.queue, one.start + 2, one.end) for one in ranges]
+        return stage_ranges(spark, options, late, place)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(lake_module, "stage", without_the_first)  # as if retention had been faster
+    monkeypatch.setattr(job_module, "stage_ranges", without_the_first)  # as if retention had been faster
     summary = archive(spark, told)
 
     assert [(row["start"], row["end"], row["cause"]) for row in summary.lost] == [(0, 2, "retention")]
@@ -142,7 +154,7 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(
         raise RuntimeError("java.io.IOException: No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lake_module, "stage", full)
+        patch.setattr(job_module, "stage_ranges", full)
         with pytest.raises(PipelineFailed, match=r"is full .* make room and run it again"):
             archive(spark, told)
     archive(spark, told)

@@ -6,7 +6,7 @@ from tests.store.made_store import INDEX_ENTRIES, INDEX_SLOTS, LOG_FILE_BYTES, R
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.checks.findings import Kind
 from pocketmq.store.growing_index_file import GrowingIndexFile
-from pocketmq.store.index_file import IndexHeader, IndexShape, PlacedKey
+from pocketmq.store.index_file import IndexFile, IndexHeader, IndexShape, PlacedKey
 from pocketmq.store.key_hash import key_hash
 
 ENTRIES_AT = 40 + 4 * INDEX_SLOTS
@@ -127,6 +127,21 @@ def test_after_a_crash_the_header_may_be_behind_entries_and_slots(store: MadeSto
     store.write(path, header[:36] + (4).to_bytes(4, "big"))
 
     assert [kind for kind, *_ in store.told()] == ["crashed"]
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_after_a_crash_the_index_may_be_on_its_way_to_the_disk(store: MadeStore, steps: int) -> None:
+    keys = keys_of(store)
+    path = write_index(store, keys[:6])
+    shape = IndexShape(INDEX_SLOTS, INDEX_ENTRIES)
+    file = GrowingIndexFile(store.files, ROOT / path, shape, IndexFile(store.files, ROOT / path, shape).header)
+    file.put(keys[6:])
+
+    for _ in range(steps):
+        file.flush(FOR_EVER, FOR_EVER)
+    store.crash()
+
+    assert [kind for kind, *_ in store.told() if kind != "index-behind"] == ["crashed"]
 
 
 def test_a_header_that_counts_too_many_is_told(store: MadeStore) -> None:

@@ -1,13 +1,13 @@
 """Topics to a lake: files by topic and day, and a manifest that says which offsets are in which file.
 
-    <lake>/topic=orders/day=2026-11-15/0000000007-part-00000-….parquet    what anybody may read
+    <lake>/topic=orders/day=2026-11-15/0000000007-part-….parquet    what anybody may read
     <lake>/_manifest/0000000007.json          what belongs to the lake: files, offsets in them, lost ranges
     <lake>/_staging/0000000008/…              a batch that is being written
     <lake>/_checkpoint/…                      Spark's own
 
 A batch is written beside the lake, then noted in the manifest, then moved in:
 
-    1 stage     Spark writes files to _staging/<n>      killed here: nobody has seen them, the next run removes them
+    1 stage     tasks write files to _staging/<n>       killed here: nobody has seen them, the next run removes them
     2 commit    one file of the manifest, by rename     this is the moment: before it the batch is not there, after it it is
     3 publish   files move to where readers look        killed here: the next run goes on moving, the manifest says what
 

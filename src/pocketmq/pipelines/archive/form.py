@@ -11,6 +11,17 @@ from pocketmq.pipelines.archive.layout import MANIFEST, Slot
 from pocketmq.pipelines.archive.rows import lake_schema
 
 FORM_FILE: Final = "form"
+COMPRESSION: Final = "compression"
+CODECS: Final = {
+    "none": "none",
+    "uncompressed": "none",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "zstd": "zstd",
+    "lz4_raw": "lz4",
+}
+"""Spark's names of what Arrow can do as well, and Arrow's."""
 PARQUET_BLOCK_BYTES: Final = 32 * 1024 * 1024
 """What a writer keeps in memory before it writes; times open files and tasks this must fit into the heap."""
 
@@ -30,7 +41,23 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         return lake_schema(self.slot, properties=self.properties)
 
     @property
+    def is_quick(self) -> bool:
+        """Whether tasks write the files themselves; see `tasks`. Of the options of Spark's Parquet they know one."""
+        return self.format == "parquet" and self.options.keys() <= {COMPRESSION} and self._compression in CODECS
+
+    @property
+    def codec(self) -> str:
+        """What Arrow calls the compression."""
+        return CODECS[self._compression]
+
+    @property
+    def _compression(self) -> str:
+        return self.options.get(COMPRESSION, "snappy").lower()
+
+    @property
     def writing(self) -> dict[str, str]:
+        if self.is_quick:
+            return {COMPRESSION: self._compression}
         blocks = {"parquet.block.size": str(PARQUET_BLOCK_BYTES)} if self.format == "parquet" else {}
         return {**blocks, **self.options}
 

@@ -1,13 +1,13 @@
 """A lake that is written: batches of messages become files of it, small files become large ones, each step whole or not at all.
 
 with Lake(folder, form) as lake:          repairs what a killed run left
-    lake.add(frame, batch)                stage ── commit ── publish
+    lake.add(batch, stage)                stage ── commit ── publish
     lake.compact(spark)                   the same, with files that are replaced
 """
 
 import errno
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -24,7 +24,8 @@ from pocketmq.pipelines.archive.manifest import Commit, DataFile, Manifest, not_
 from pocketmq.pipelines.archive.manifest_log import ManifestLog
 from pocketmq.pipelines.archive.publishing import clear, clear_unfinished, publish
 from pocketmq.pipelines.archive.rows import archive_rows
-from pocketmq.pipelines.archive.staging import describe_staged, read_files, stage
+from pocketmq.pipelines.archive.staging import Place, Stage, read_files, stage_rows
+from pocketmq.pipelines.archive.tasks import stage_merged
 from pocketmq.pipelines.libraries import Column, DataFrame, SparkSession, functions
 from pocketmq.spark.offsets import Cause, Lost
 
@@ -59,7 +60,7 @@ class Lake:
     def manifest(self) -> Manifest:
         return self._log.manifest
 
-    def add(self, messages: DataFrame, batch: Batch) -> Commit | None:
+    def add(self, batch: Batch, stage: Stage) -> Commit | None:
         """Make what of a batch is not in the lake part of it; None when all of it is."""
         # Spark may plan a batch anew when its own notes were lost: only what it reads now and is not here counts then.
         lost = () if self.manifest.has_batch(batch.query, batch.number) else batch.lost
@@ -67,17 +68,12 @@ class Lake:
         wanted = still_to_do(batch.ranges, self.manifest.ends(), anew)
         if not wanted and not lost:
             return None
-        if wanted != list(batch.ranges):
-            messages = messages.where(within(wanted))
-        with self._staging() as (number, staging):
-            added: tuple[DataFile, ...] = ()
-            if wanted:
-                stage(archive_rows(messages, self._form.slot), staging, self._form)
-                added = describe_staged(messages.sparkSession, staging, self._form, number, self._files)
+        with self._staging() as place:
+            added = stage(wanted, place) if wanted else ()
             spans = [span for file in added for span in file.spans]
             gone = [] if batch.is_filtered else not_covered(wanted, spans)
             commit = Commit(
-                number=number,
+                number=place.number,
                 made_ms=self._clock.now_ms(),
                 query=batch.query,
                 batch=batch.number,
@@ -92,17 +88,16 @@ class Lake:
         """Make one file of many small ones, folder by folder; what was done."""
         done = []
         for group in groups_to_merge(self.manifest.files.values(), aim_bytes=aim_bytes, at_least=at_least):
-            with self._staging() as (number, staging):
+            with self._staging() as place:
                 paths = [file.path for file in group]
-                stage(read_files(spark, self._folder, paths, self._form).coalesce(1), staging, self._form)
-                added = describe_staged(spark, staging, self._form, number, self._files)
+                added = self._merged(spark, paths, place)
                 before, after = sum(file.rows for file in group), sum(file.rows for file in added)
                 if before != after:
                     raise WrongState(
                         f"{len(group)} files of {group[0].folder} hold {after:,} messages and not the {before:,} that the "
                         "manifest has: they were changed by somebody else; nothing was compacted"
                     )
-                commit = Commit(number=number, made_ms=self._clock.now_ms(), added=added, removed=tuple(paths))
+                commit = Commit(number=place.number, made_ms=self._clock.now_ms(), added=added, removed=tuple(paths))
                 self._finish(commit)
                 done.append(commit)
         return done
@@ -116,17 +111,22 @@ class Lake:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _merged(self, spark: SparkSession, paths: list[str], place: Place) -> tuple[DataFile, ...]:
+        if self._form.is_quick:
+            return stage_merged(spark, self._folder, paths, place)
+        return stage_rows(read_files(spark, self._folder, paths, self._form).coalesce(1), place)
+
     def _finish(self, commit: Commit) -> None:
         self._log.commit(commit)
         publish(self._folder, commit, self._files)
 
     @contextmanager
-    def _staging(self) -> Iterator[tuple[int, Path]]:
-        """A folder for the next commit. After a failure before the commit nothing of it is left."""
+    def _staging(self) -> Iterator[Place]:
+        """A place for the next commit. After a failure before the commit nothing of it is left."""
         number = self.manifest.number + 1
         staging = self._folder / staging_of(number)
         try:
-            yield number, staging
+            yield Place(staging, number, self._form, self._files)
         except Exception as error:
             if self.manifest.number < number:
                 self._clear_after(error, staging)
@@ -162,6 +162,16 @@ def is_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+def frame_stage(messages: DataFrame, ranges: Sequence[QueueRange]) -> Stage:
+    """Spark's way to stage what of `ranges`, which are all of `messages`, is wanted."""
+
+    def stage(wanted: Sequence[QueueRange], place: Place) -> tuple[DataFile, ...]:
+        rows = messages if list(wanted) == list(ranges) else messages.where(within(wanted))
+        return stage_rows(archive_rows(rows, place.form.slot), place)
+
+    return stage
 
 
 def within(wanted: Iterable[QueueRange]) -> Column:

@@ -1,37 +1,53 @@
-"""Spark's part of a commit: it writes the files of a batch, and says which offsets came to lie in which."""
+"""Where a commit is staged, and the general way to do it: Spark writes the files of a batch, and says which offsets came to lie in which.
 
-from collections.abc import Sequence
+For Parquet there is a quicker one: see `tasks`.
+"""
+
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pocketmq.files import Files
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import Form
 from pocketmq.pipelines.archive.layout import final_path, partition_values
 from pocketmq.pipelines.archive.manifest import DataFile, Span
+from pocketmq.pipelines.archive.parquet_files import MAX_OPEN_FILES, Target
 from pocketmq.pipelines.archive.publishing import staged_files, sync_staged
 from pocketmq.pipelines.libraries import DataFrame, SparkSession, functions
 
 OPEN_FILES: Final = "spark.sql.maxConcurrentOutputFileWriters"
 """With it Spark writes rows as they come, instead of sorting each task by folder first."""
-MAX_OPEN_FILES: Final = 16
 
 
-def stage(rows: DataFrame, folder: Path, form: Form) -> None:
-    """Write rows, which have the columns of the folders, below `folder`."""
-    rows.write.format(form.format).options(**form.writing).partitionBy(*form.slot.columns).mode("overwrite").save(
-        str(folder)
-    )
+class Place(NamedTuple):
+    """Where the files of commit `number` are written before it is made."""
+
+    folder: Path
+    number: int
+    form: Form
+    files: Files
+
+    def target(self, part: int = 0) -> Target:
+        return Target(str(self.folder), self.number, self.form.slot, self.form.codec, part)
 
 
-def describe_staged(spark: SparkSession, folder: Path, form: Form, number: int, files: Files) -> tuple[DataFile, ...]:
-    """The staged files of commit `number` as the manifest knows them, each safe on disk."""
-    names = staged_files(folder, files)
+Stage = Callable[[Sequence[QueueRange], Place], tuple[DataFile, ...]]
+"""Writes ranges below a place; the files as the manifest knows them, each safe on disk."""
+
+
+def stage_rows(rows: DataFrame, place: Place) -> tuple[DataFile, ...]:
+    """Write rows, which have the columns of the folders, by Spark."""
+    spark, form = rows.sparkSession, place.form
+    spark.conf.set(OPEN_FILES, str(MAX_OPEN_FILES))
+    writer = rows.write.format(form.format).options(**form.writing).partitionBy(*form.slot.columns)
+    writer.mode("overwrite").save(str(place.folder))
+    names = staged_files(place.folder, place.files)
     if not names:
         return ()
-    sync_staged(folder, names, files)
-    found = _spans(spark, folder, form)
-    return tuple(_data_file(folder, name, found[_key(name, form)], number, files) for name in names)
+    sync_staged(place.folder, names, place.files)
+    found = _spans(spark, place.folder, form)
+    return tuple(_data_file(place, name, found[_key(name, form)]) for name in names)
 
 
 def read_files(spark: SparkSession, lake: Path, paths: Sequence[str], form: Form) -> DataFrame:
@@ -66,16 +82,16 @@ def _key(path: str, form: Form) -> tuple[str, ...]:
     return (*(values[name] for name in form.slot.columns), path.rpartition("/")[2])
 
 
-def _data_file(folder: Path, name: str, rows: Sequence[Any], number: int, files: Files) -> DataFile:
+def _data_file(place: Place, name: str, rows: Sequence[Any]) -> DataFile:
     topic = partition_values(name)["topic"]
-    status = files.status(folder / name)
+    status = place.files.status(place.folder / name)
     assert status is not None, "it was listed a moment ago"
     spans = [
         Span(QueueRange(MessageQueue(topic, row.brokerName, row.queueId), row.first, row.last + 1), row.rows)
         for row in rows
     ]
     return DataFile(
-        path=final_path(name, number),
+        path=final_path(name, place.number),
         topic=topic,
         spans=tuple(sorted(spans)),
         bytes=status.size,

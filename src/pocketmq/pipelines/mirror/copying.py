@@ -23,23 +23,16 @@ from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue, QueueOffset, QueueRange
 from pocketmq.pipelines.mirror.copies import OF, Place, copy_of, parse_place
 from pocketmq.pipelines.mirror.offset_map import MirroredRun
-from pocketmq.spark.connection_options import Connection
 from pocketmq.spark.libraries import pa, pc
 from pocketmq.spark.metadata import ClientMetadata
-from pocketmq.spark.planning import ReadPartition
-from pocketmq.spark.range_reading import read_partition
 from pocketmq.spark.schema import Name
+from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata, search
 from pocketmq.spark.sink_sending import FIRST_WAIT_S, may_repeat
-from pocketmq.spark.worker_connections import READING, SENDING, Held
+from pocketmq.spark.worker_connections import SENDING, Held
 from pocketmq.spark.write_options import WriteOptions
 
 READ: Final = "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, value binary, properties map<string,string>, bornTimestamp timestamp"  # fmt: skip
 """What is read of the source."""
-IDLE_TIMEOUT_MS: Final = 300_000
-SEARCH_TIMEOUT_MS: Final = 120_000
-_PULL_MESSAGES: Final = 4096
-_PULL_BYTES: Final = 4 * 1024 * 1024
-_BUFFER_BYTES: Final = 2 * 1024 * 1024
 _RECORD_BYTES: Final = 64
 
 
@@ -56,7 +49,7 @@ def mirror_rows(order: Order, batches: Iterator[Any]) -> list[MirroredRun]:
     """Send the rows of whole queues, sorted by queue and offset; the runs that this made."""
     with ExitStack() as lease:
         sending = lease.enter_context(SENDING.borrow(order.writing, IDLE_TIMEOUT_MS))
-        copying = _Copying(order, sending, _metadata(order.writing.connection, lease))
+        copying = _Copying(order, sending, borrow_metadata(order.writing.connection, lease))
         for batch in batches:
             copying.take(batch)
         copying.flush()
@@ -139,28 +132,13 @@ class _Copying:
         start = max(low, self._searched_from.get(target, low))
         if start >= high:
             return
-        for batch in read_partition(self._search(QueueRange(target, start, high))):
+        wanted = [QueueRange(target, start, high)]
+        columns = (Name.QUEUE_OFFSET, Name.PROPERTIES)
+        for batch in search(self._writing.connection, self._writing.group, wanted, columns):
             texts = pc.map_lookup(batch.column(1), OF, "first").to_pylist()
             for at, text in zip(batch.column(0).to_pylist(), texts, strict=True):
                 if text is not None and (place := parse_place(text)) is not None:
                     yield place, at
-
-    def _search(self, wanted: QueueRange) -> ReadPartition:
-        return ReadPartition(
-            (wanted,),
-            (Name.QUEUE_OFFSET, Name.PROPERTIES),
-            self._writing.connection,
-            self._writing.group,
-            None,
-            None,
-            _PULL_MESSAGES,
-            _PULL_BYTES,
-            _BUFFER_BYTES,
-            False,
-            SEARCH_TIMEOUT_MS,
-            IDLE_TIMEOUT_MS,
-            "skip",
-        )
 
 
 async def _deliver(
@@ -177,8 +155,3 @@ async def _deliver(
         await asyncio.sleep(wait_s)
         wait_s *= 2
     raise AssertionError("the last attempt returns or raises")
-
-
-def _metadata(connection: Connection, lease: ExitStack) -> ClientMetadata:
-    client = lease.enter_context(READING.borrow(connection, IDLE_TIMEOUT_MS))
-    return ClientMetadata(client, retries=3, retry_interval_ms=1_000, ttl_ms=10_000)

@@ -22,6 +22,7 @@ from pocketmq.store.index_file import (
     LARGEST_SECONDS,
     SLOT_BYTES,
     Entry,
+    EntryBlocks,
     IndexHeader,
     IndexShape,
 )
@@ -46,7 +47,7 @@ class CheckedIndexFile:
         """Log offset and store time of the record that the last entry belongs to, if that is known."""
         self._shape = shape
         self._file: File = files.open(path, write=False)
-        self.header = IndexHeader.parse(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        self.header = self._read_header()
         self._begin_ms = self.header.begin_ms
         self._slots = array("i", bytes(shape.slots * SLOT_BYTES))
         self._used_slots = 0
@@ -189,14 +190,34 @@ class CheckedIndexFile:
         """Behind the last entry: compare header and slots with what the entries make of them."""
         if is_clean:
             self._check_end()
+        sure = self.number if is_clean else self._sure_count()
         for slot, number in self._differing_slots():
-            if is_clean or number < self.number:
+            if is_clean or (number < sure and number != self._led_back(slot, sure)):
                 detail = f"it points to entry {number}, but its newest entry is {self._slots[slot]}"
                 self.runs.add(Kind.INDEX_SLOT, self.path, HEADER_BYTES + slot * SLOT_BYTES, SLOT_BYTES, slot, detail)
         self._file.close()
 
+    def _sure_count(self) -> int:
+        """Where the entries end whose slots must be there after a crash."""
+        header = self._read_header()
+        counted = min(header.next_number, self.number)
+        return header._replace(next_number=counted).counted_back(EntryBlocks(self._file, self._shape).entry).next_number
+
+    def _led_back(self, slot: int, end: int) -> int:
+        """The newest entry of a slot before `end`."""
+        number, blocks = self._slots[slot], EntryBlocks(self._file, self._shape)
+        while number >= end:
+            previous = blocks.entry(number)[3]
+            if previous >= number:
+                break  # a chain leads back; this one is damaged
+            number = previous
+        return number
+
+    def _read_header(self) -> IndexHeader:
+        return IndexHeader.parse(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+
     def _check_end(self) -> None:
-        header = IndexHeader.parse(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        header = self._read_header()
         if header.next_number != self.number:
             self.flaws.append(f"it counts {header.next_number - 1} entries, but there are {self.number - 1}")
         if self.last is not None and (header.end_offset, header.end_ms) != self.last:

@@ -1,7 +1,6 @@
 """The session of a pipeline: the one that is there, or one that suits topics."""
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +9,11 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pocketmq.errors import InvalidSetting, PocketMQError
-from pocketmq.pipelines.session import session, spark_session
+from pocketmq.pipelines import sessions
+from pocketmq.pipelines.sessions import session, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-sessions = sys.modules["pocketmq.pipelines.session"]
-"""The module: the room gives its name to the function."""
 
 
 class Builder:

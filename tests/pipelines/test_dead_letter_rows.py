@@ -10,7 +10,7 @@ from tests.pipelines.rows_kit import messages
 from tests.spark.broker_kit import Broker, new_topic, options
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.pipelines.dead_letters import dead_letters, write_dead_letters
+from pocketmq.pipelines.dead_letter_rows import dead_letters, write_dead_letters
 from pocketmq.pipelines.json_rows import parse_json
 
 if TYPE_CHECKING:

@@ -1,0 +1,150 @@
+"""What can be asked of a store: messages by queue, place, key and time, and where its queues stand.
+
+    queue, offset ──► queue entries ──► log        pulls
+    topic, key ─────► key index ──────► log        look-ups
+    queue, time ────► search in the queue ──► log  seeks
+
+Nothing here changes anything; `MessageStore` adds life and writing to it.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from pocketmq import compiled
+from pocketmq.codes import BoundaryType
+from pocketmq.errors import ProtocolError, StoreDamaged
+from pocketmq.model.message import StoredMessage
+from pocketmq.protocol.record import decode_record
+from pocketmq.store.consume_queue import ConsumeQueue, is_message
+from pocketmq.store.parts import StoreParts
+from pocketmq.store.reading import Matches, ReadLimits, ReadResult, read_queue
+from pocketmq.store.settings import MIB
+from pocketmq.store.time_search import offset_at_time, store_ms_of
+from pocketmq.store.upkeep import Upkeep
+
+MAX_KEY_RESULTS: Final = 64
+MAX_KEY_BYTES: Final = 4 * MIB
+"""Messages of one look-up by key; the first is given whatever its size."""
+
+log = logging.getLogger("pocketmq.store")
+
+
+class ReadableStore:
+    """The reading half of a store. Owned by the store's thread."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+        self._log, self._queues, self._index = parts.log, parts.queues, parts.index
+        self._upkeep = Upkeep(parts)
+        self._limits = ReadLimits.of(parts.settings, parts.memory_bytes)
+        self._twin = compiled.twin()
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.find(topic, queue_id)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Collection[int] | None = None,
+        matches: Matches | None = None,
+    ) -> ReadResult:
+        """Messages of a queue from `offset` on; see `reading`."""
+        queue = self._queues.find(topic, queue_id)
+        return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches, self._twin)
+
+    def read_limits(self, max_count: int) -> compiled.PullLimits:
+        """For who reads queues by `find_queue` and `map_at`: what `read` goes by at this moment."""
+        log, limits = self._log, self._limits
+        counts, sizes = (limits.hot_count, limits.cold_count), (limits.hot_bytes, limits.cold_bytes)
+        return log.start, log.written, log.written - limits.memory_bytes, *counts, *sizes, limits.entries, max_count
+
+    @property
+    def map_at(self) -> Callable[[int], tuple[memoryview | None, int]]:
+        """All bytes of the log file that holds an offset, and where it begins; None when it is not in the log."""
+        return self._log.map_at
+
+    def record(self, log_offset: int) -> bytes | None:
+        """The record that begins at `log_offset`; None when there is none."""
+        return self._log.record(log_offset)
+
+    def message(self, log_offset: int) -> StoredMessage | None:
+        """The message that begins at `log_offset`; None when there is none, StoreDamaged when it is not as it was stored."""
+        raw = self._log.record(log_offset)
+        try:
+            return None if raw is None else decode_record(raw)
+        except ProtocolError as error:
+            raise StoreDamaged(f"the log is damaged at offset {log_offset}: {error}") from error
+
+    def find_by_key(
+        self, topic: str, key: str, limit: int, begin_ms: int = 0, end_ms: int = 2**63 - 1, *, unique: bool = False
+    ) -> list[StoredMessage]:
+        """Messages of `topic` with this key (or this unique key), newest first; few of them when they are large."""
+        self._upkeep.index_now()
+        offsets = self._index.find(topic, key, begin_ms, end_ms, min(limit, MAX_KEY_RESULTS))
+        found: list[StoredMessage] = []
+        room = MAX_KEY_BYTES
+        # After a crash RocketMQ enters messages once more that its index knows already.
+        for message in map(self._message_if_sound, dict.fromkeys(offsets)):
+            # The index compares hashes and whole seconds: another key may share a hash, and the time may be just outside.
+            if (
+                message is not None
+                and message.topic == topic
+                and begin_ms <= message.store_ms <= end_ms
+                and (message.properties.get("UNIQ_KEY") == key if unique else key in message.keys)
+            ):
+                room -= message.size
+                if found and room < 0:
+                    break
+                found.append(message)
+        return found
+
+    def _message_if_sound(self, log_offset: int) -> StoredMessage | None:
+        """One damaged message must not hide the others that have its key."""
+        try:
+            return self.message(log_offset)
+        except StoreDamaged as damage:
+            log.error("left out of a look-up: %s", damage)
+            return None
+
+    # where a queue stands
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def offset_at_time(
+        self, topic: str, queue_id: int, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else offset_at_time(queue, self._log, when_ms, boundary)
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the message at `offset` is there and so young that it need not be read from the disk."""
+        queue = self._queues.find(topic, queue_id)
+        entry = None if queue is None else next(queue.entries(offset, 1), None)
+        return entry is not None and is_message(entry) and entry[0] >= self._log.written - self._limits.memory_bytes
+
+    def store_ms(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """When the message at `offset` was stored; None when it is not there."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else store_ms_of(queue, self._log, offset)
+
+    def topics(self) -> list[str]:
+        """Topics that have queues, whether or not anybody still knows them."""
+        return list(dict.fromkeys(queue.topic for queue in self._queues))
+
+    def topic_queues(self) -> dict[str, int]:
+        """Topics that have messages, each with how many queues it has at least: one more than the largest id."""
+        found: dict[str, int] = {}
+        for queue in self._queues:
+            if queue.max_offset > queue.min_offset:
+                found[queue.topic] = max(found.get(queue.topic, 0), queue.queue_id + 1)
+        return found

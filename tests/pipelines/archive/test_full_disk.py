@@ -1,0 +1,68 @@
+"""A lake on a disk that is really full: told in a sentence, and a rerun after room was made repairs."""
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.broker_kit import Broker, fill, new_topic
+
+from pocketmq.errors import PipelineFailed
+from pocketmq.files import DiskFiles
+from pocketmq.pipelines.archive.job import ArchiveSettings, run_archive
+from pocketmq.pipelines.archive.manifest_log import read_manifest
+from pocketmq.pipelines.running import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL, LARGE = "1m", "64m"
+MESSAGES, BODY_BYTES = 1_500, 1_024
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or _mount("-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(disk)):
+        pytest.skip("this machine lets nobody mount a small disk")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def _mount(*arguments: str) -> int:
+    return subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("is_quick", [True, False], ids=["by tasks", "by spark"])
+def test_a_batch_that_does_not_fit_comes_again_when_there_is_room(
+    spark: "SparkSession", broker: Broker, small_disk: Path, is_quick: bool
+) -> None:
+    topic, lake = new_topic(broker), small_disk / "lake"
+    bodies = [os.urandom(BODY_BYTES // 2).hex() for _ in range(MESSAGES)]
+    fill(broker, topic, bodies)
+    told = ArchiveSettings(
+        namesrv=broker.name_server,
+        topics=[topic],
+        lake=str(lake),
+        max_messages=1_000,
+        file_options={} if is_quick else {"parquet.page.size": "65536"},
+    )
+
+    with pytest.raises(PipelineFailed, match=r"the disk of the lake .* is full .* make room and run it again"):
+        run_archive(spark, told, Run())
+    kept = read_manifest(lake)
+    assert _mount("-o", f"remount,size={LARGE}", str(small_disk)) == 0
+    run_archive(spark, told, Run())
+
+    assert kept.rows < MESSAGES
+    assert Counter(
+        bytes(row[0]).decode() for row in spark.read.parquet(str(lake)).select("value").collect()
+    ) == Counter(bodies)
+    assert read_manifest(lake).rows == MESSAGES
+    assert DiskFiles().list(lake / "_staging") == []

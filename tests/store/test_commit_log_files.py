@@ -1,0 +1,185 @@
+"""The files of a log: dropped, cut, recovered, and any history of them."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.store.kit import LOG_FILE_BYTES, ROOT, SMALLEST, LogOnDisk, record_of, walk
+
+from pocketmq.errors import StoreDamaged, StoreError, SyncFailed, WrongState
+from pocketmq.protocol.record import BLANK_SIZE
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.settings import StoreSettings
+from pocketmq.testing import FaultyFiles
+
+MOST = LOG_FILE_BYTES - BLANK_SIZE
+
+
+@pytest.fixture
+def disk() -> LogOnDisk:
+    return LogOnDisk().begin()
+
+
+def bytes_of(disk: LogOnDisk, first: int = 0) -> bytes:
+    return disk.files.read(ROOT / "commitlog" / f"{first:020d}")
+
+
+def reopened(files: FaultyFiles, file_bytes: int = LOG_FILE_BYTES) -> CommitLog:
+    """The log as it is found by the next start, before anything is cut."""
+    log = CommitLog(StoreSettings(folder=ROOT, log_file_bytes=file_bytes), files)
+    log.load()
+    return log
+
+
+def test_the_oldest_file_is_dropped_only_when_safe_and_not_the_newest(disk: LogOnDisk) -> None:
+    disk.turn(MOST)
+    assert disk.log.droppable == 0
+    with pytest.raises(WrongState, match="may not be dropped"):
+        disk.log.drop_first()
+    disk.turn(MOST)
+    with pytest.raises(WrongState, match="not yet safe"):
+        disk.log.drop_first()
+
+    disk.tick(after_ms=10_000)
+
+    assert disk.log.droppable == 1
+    disk.log.drop_first()
+    assert disk.log.first_offsets == [LOG_FILE_BYTES]
+    assert disk.turn(100) == [2 * LOG_FILE_BYTES]
+
+
+def test_the_age_of_files_is_when_they_were_last_written(disk: LogOnDisk) -> None:
+    files = FaultyFiles(clock=disk.clock)
+    disk = LogOnDisk(files).begin()
+    disk.turn(MOST)
+    disk.turn(100)
+
+    assert [(first, status.size) for first, status in disk.log.file_statuses()] == [(0, 4096), (4096, 4096)]
+    assert {status.modified_ms for _, status in disk.log.file_statuses()} == {1_700_000_000_000}
+
+
+def test_a_cut_zeroes_what_follows_and_removes_later_files(disk: LogOnDisk) -> None:
+    disk.turn(1000)
+    disk.turn(1000)
+    disk.turn(MOST)
+    disk.log.close()
+    log = reopened(disk.files)
+
+    dropped = log.cut(1000)
+
+    assert dropped == 1008 + MOST
+    assert (log.start, log.synced, log.written, log.end) == (0, 1000, 1000, 1000)
+    assert disk.files.list(ROOT / "commitlog") == [f"{0:020d}"]
+    assert bytes_of(disk) == record_of(1000, 0, store_ms=disk.clock.now_ms()) + bytes(LOG_FILE_BYTES - 1000)
+    assert log.cut(1000) == 0
+
+
+@pytest.mark.parametrize("call", ["unlink", "write", "sync", "sync_dir"])
+def test_a_cut_that_the_disk_refuses_says_so_and_can_be_made_again(disk: LogOnDisk, call: str) -> None:
+    disk.turn(1000, 1000, MOST)
+    disk.log.close()
+    log = reopened(disk.files)
+    disk.files.fail(call)  # type: ignore[arg-type]
+
+    with pytest.raises(StoreError, match="cutting the log at offset 1000 failed"):
+        log.cut(1000)
+    again = reopened(disk.files)
+    again.cut(1000)
+
+    assert len(list(walk(again))) == 1
+
+
+def test_a_cut_at_the_start_of_a_file_keeps_the_file_empty(disk: LogOnDisk) -> None:
+    disk.turn(MOST)
+    disk.turn(100)
+    disk.log.close()
+    log = reopened(disk.files)
+
+    assert log.cut(LOG_FILE_BYTES) == 100
+
+    assert log.first_offsets == [0, LOG_FILE_BYTES]
+    assert bytes_of(disk, LOG_FILE_BYTES) == bytes(LOG_FILE_BYTES)
+
+
+def test_a_cut_is_safe_when_it_returns_and_harmless_when_it_is_interrupted(disk: LogOnDisk) -> None:
+    disk.turn(1000)
+    disk.turn(1000)
+    disk.turn(MOST)
+    disk.tick(after_ms=10_000)
+    log, begun = reopened(disk.files), disk.files.position
+
+    log.cut(1000)
+
+    for point in disk.files.crash_points(seed=5, states=5):
+        if point.position >= begun:
+            again = reopened(point.files)
+            assert next(walk(again)) == (0, record_of(1000, 0, store_ms=disk.clock.now_ms() - 10_000))
+            again.cut(1000)
+            assert len(list(walk(again))) == 1
+    safe = reopened(disk.files.crash(Random(0), survives="nothing"))
+    assert len(list(walk(safe))) == 1
+
+
+def test_a_file_that_was_being_made_goes_with_the_cut() -> None:
+    files = FaultyFiles()
+    files.make_dir(ROOT / "commitlog")
+    files.open(ROOT / "commitlog" / f"{0:020d}", create=True).close()
+    log = reopened(files)
+
+    assert log.cut(0) == 0
+
+    assert files.list(ROOT / "commitlog") == []
+
+
+def test_a_recovered_log_is_synced_before_it_goes_on(disk: LogOnDisk) -> None:
+    disk.turn(1000)
+    disk.turn(MOST)
+    log = reopened(disk.files)
+    log.cut(LOG_FILE_BYTES + MOST)
+
+    log.sync_from(0)
+
+    safe = reopened(disk.files.crash(Random(0), survives="nothing"))
+    assert len(list(walk(safe))) == 2
+    disk.files.fail("sync")
+    with pytest.raises(SyncFailed, match="syncing the recovered log failed"):
+        log.sync_from(0)
+
+
+def test_a_log_of_another_file_size_is_not_touched(disk: LogOnDisk) -> None:
+    disk.turn(1000)
+    log = CommitLog(StoreSettings(folder=ROOT, log_file_bytes=2 * LOG_FILE_BYTES), disk.files)
+
+    with pytest.raises(StoreDamaged, match="has 4096 bytes, expected 8192"):
+        log.load()
+
+
+@given(st.lists(st.lists(st.integers(SMALLEST, MOST), min_size=1, max_size=6), max_size=12), st.randoms())
+def test_any_turns_with_failures_and_restarts_leave_exactly_what_was_accepted(
+    turns: list[list[int]], random: Random
+) -> None:
+    disk = LogOnDisk(FaultyFiles(seed=random.randrange(1000)), prepared_files=8).begin()
+    accepted: list[int] = []
+    for sizes in turns:
+        if random.random() < 0.3:
+            disk.files.fail("write", nth=random.randint(1, 3))
+        try:
+            accepted += disk.turn(*sizes)
+        except StoreError:
+            disk.files.heal()
+        disk.tick()
+        if random.random() < 0.2:
+            disk.log.close()
+            disk = resumed(disk)
+
+    assert [at for at, _ in walk(disk.log)] == accepted
+
+
+def resumed(disk: LogOnDisk) -> LogOnDisk:
+    files = disk.files
+    files.heal()
+    again = LogOnDisk(files, prepared_files=8)
+    records = list(walk(again.log))
+    again.log.cut(records[-1][0] + len(records[-1][1]) if records else 0)
+    return again.begin()
