@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.golden import captured, needs_golden
 
-from pocketmq.broker.introduction import MAX_TOPICS_TOLD, Introduction
+from pocketmq.broker.introduction import MAX_TOPICS_TOLD, SINGLE_COST, Introduction
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode
@@ -90,11 +90,36 @@ def test_one_topic_is_told_with_the_version_of_all() -> None:
     broker = Broker()
     broker.put(TopicConfig("T"), TopicConfig("U"))
 
-    (command,) = broker.introduction.register(OWN, TopicConfig("T"))
+    (command,) = broker.introduction.register(OWN, [TopicConfig("T")])
 
     table = body_of(command).topics
     assert list(table.topic_config_table) == ["T"]
     assert table.data_version == broker.topics.version
+
+
+def test_topics_that_changed_are_told_one_by_one_and_a_name_server_takes_each_of_them() -> None:
+    broker, routes = Broker(), RouteTable()
+    topics = [f"T{number}" for number in range(200)]
+    broker.put(*map(TopicConfig, topics))
+    tell(routes, *broker.introduction.register(OWN))
+    changed = [TopicConfig(topic, perm=Perm.READ) for topic in ("T1", "T2", "T3")]
+    broker.put(*changed)
+
+    commands = broker.introduction.register(OWN, changed)
+    tell(routes, *commands)
+
+    assert [list(body_of(command).topics.topic_config_table) for command in commands] == [["T1"], ["T2"], ["T3"]]
+    assert perms(routes, "T0", "T1", "T2", "T3", "T4") == [Perm.READ_WRITE, *[Perm.READ] * 3, Perm.READ_WRITE]
+    assert body_of(commands[-1]).topics.data_version == broker.topics.version
+
+
+def test_a_few_of_many_topics_are_told_singly_and_a_good_part_of_them_with_all_others() -> None:
+    broker = Broker()
+    broker.put(*(TopicConfig(f"T{number}") for number in range(320 - len(broker.topics))))
+
+    assert broker.introduction.may_tell_singly(1)
+    assert broker.introduction.may_tell_singly(320 // SINGLE_COST)
+    assert not broker.introduction.may_tell_singly(320 // SINGLE_COST + 1)
 
 
 def test_good_bye_names_what_was_registered() -> None:

@@ -78,6 +78,20 @@ def test_topics_that_come_while_one_is_told_are_told_together_afterwards() -> No
     run(main())
 
 
+def test_a_few_new_topics_of_a_large_broker_are_told_without_all_the_others() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with Listener(network) as server, Broker(network) as broker:
+            broker.put(*(f"T{number}" for number in range(1000)))
+            await asyncio.sleep(1)
+            broker.put(*(f"U{number}" for number in range(20)))
+            await asyncio.sleep(1)
+
+            assert server.sizes[1:] == [len(broker.topics) - 20, *[1] * 20]
+
+    run(main())
+
+
 def test_a_change_that_nobody_announced_is_not_hidden_by_one_that_somebody_did() -> None:
     async def main() -> None:
         network = MemoryNetwork()

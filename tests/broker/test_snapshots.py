@@ -333,6 +333,41 @@ def test_topics_and_groups_that_were_made_by_using_them_are_saved_soon() -> None
     run(main())
 
 
+def test_large_tables_are_saved_less_often_and_all_the_same() -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.create(*(f"T{number}" for number in range(10_000)))
+        for number in range(100):
+            broker.create(f"U{number}")
+            broker.snapshots.save_soon()
+            await asyncio.sleep(0.01)
+        assert broker.saves("topics.json") <= 4
+
+        await asyncio.sleep(1)
+        assert "U99" in broker.again().topics
+        await broker.snapshots.stop()
+
+    run(main())
+
+
+def test_who_asks_for_large_tables_does_not_wait_for_their_turn() -> None:
+    async def main() -> None:
+        broker = Broker()
+        broker.create(*(f"T{number}" for number in range(10_000)))
+        await broker.snapshots.save_topics()
+        broker.create("U")
+        broker.snapshots.save_soon()
+        before = asyncio.get_running_loop().time()
+
+        await broker.snapshots.save_topics()
+
+        assert asyncio.get_running_loop().time() - before < 0.1
+        assert "U" in broker.again().topics
+        await broker.snapshots.stop()
+
+    run(main())
+
+
 def test_further_tables_are_saved_beside() -> None:
     async def main() -> None:
         broker, progress = Broker(), Progress()

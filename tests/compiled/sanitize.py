@@ -18,7 +18,13 @@ from hatch_build import LIBRARY, SOURCES, compile_twin
 ROOT = Path(__file__).parents[2]
 PLACE = "POCKETMQ_SANITIZED"
 FLAGS = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-TESTS = ("tests/compiled", "tests/protocol/test_frames.py", "tests/store/test_record_keys.py")
+TESTS = (
+    "tests/compiled",
+    "tests/protocol/test_frames.py",
+    "tests/store/test_record_keys.py",
+    "tests/spark/test_compiled_properties.py",
+    "tests/spark/test_decoding.py",
+)
 
 
 def load(library: Path) -> None:

@@ -1,6 +1,7 @@
 """The compiled twin gives back all memory that it takes, whether a call ends well, is declined or is an error."""
 
 import gc
+import struct
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,11 +55,11 @@ def test_sends_leave_nothing_behind(turn: compiled.Twin) -> None:
 
     def work() -> None:
         for at in (0, 4, 5):  # queue 4 is not known: declined after some, and at once
-            turn.lay_out_sends(frames, at, 64, places, plan, HOST, STORE_MS, 0, 1_000_000)
+            turn.lay_out_sends(frames, at, 64, places, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
         with suppress(TypeError):
-            turn.lay_out_sends([*frames[:2], None], 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000)  # type: ignore[list-item]
+            turn.lay_out_sends([*frames[:2], None], 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)  # type: ignore[list-item]
 
-    run = turn.lay_out_sends(frames, 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000)
+    run = turn.lay_out_sends(frames, 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
     assert run is not None
     assert run[0] == 4
     assert grown_bytes(work) < SLACK_BYTES
@@ -88,6 +89,8 @@ def test_frames_and_keys_leave_nothing_behind(turn: compiled.Twin) -> None:
         STORE_MS,
         0,
         1_000_000,
+        64,
+        bytes,
     )
     assert run is not None
 
@@ -96,4 +99,26 @@ def test_frames_and_keys_leave_nothing_behind(turn: compiled.Twin) -> None:
         turn.read_keys(run[1], 0, 0, 64)
 
     assert len(turn.read_keys(run[1], 0, 0, 64)[0]) == 20
+    assert grown_bytes(work) < SLACK_BYTES
+
+
+def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
+    texts = [b"KEYS\x01k\x02TAGS\x01t\x02", b"own\x01" + bytes([200]), b"UNIQ_KEY\x01u\x02TAGS\x01t"]
+    names = (b"UNIQ_KEY", b"TAGS")
+
+    def places(rows: list[bytes]) -> tuple[bytes, bytes, bytes]:
+        ends = [sum(map(len, rows[: at + 1])) for at in range(len(rows))]
+        starts = [end - len(row) for end, row in zip(ends, rows, strict=True)]
+        return b"".join(rows), struct.pack(f"={len(rows)}q", *starts), struct.pack(f"={len(rows)}q", *ends)
+
+    def work() -> None:
+        for rows in (texts, [texts[0], texts[2]], []):
+            turn.read_properties(*places(rows), names, True)
+        turn.record_starts(struct.pack(">I", 100) + bytes(96), 91)
+        turn.record_starts(b"no records", 91)
+        with suppress(ValueError):
+            turn.read_properties(b"", *places(texts)[1:], names, True)
+
+    assert turn.read_properties(*places(texts), names, True)[0] is not None
+    assert turn.read_properties(*places(texts[:1]), names, True)[0] is None
     assert grown_bytes(work) < SLACK_BYTES

@@ -12,6 +12,7 @@ from tests.compiled.requests import USUAL, streams
 from tests.twins import BOTH, compiled_or_skip, using
 
 from pocketmq.model.message_id import UniqueIds
+from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.frames import join_frame
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import run
@@ -102,12 +103,21 @@ def test_both_store_and_answer_the_same(kind: str, pieces: list[bytes]) -> None:
 
 
 def usual_send(number: int, queue_id: int, body: bytes, topic: str = "T") -> bytes:
-    properties = USUAL.replace("\x01", "\\u0001").replace("\x02", "\\u0002").replace("00A1", f"{number:04X}")
+    return _request(310, number, queue_id, USUAL.replace("00A1", f"{number:04X}"), body, topic)
+
+
+def usual_batch(number: int, queue_id: int, sizes: list[int], properties: str = "WAIT\x01true\x02") -> bytes:
+    body = encode_batch((0, bytes(size), f"UNIQ_KEY\x01{number}-{size}\x02TAGS\x01A".encode()) for size in sizes)
+    return _request(320, number, queue_id, properties, body)
+
+
+def _request(code: int, number: int, queue_id: int, properties: str, body: bytes, topic: str = "T") -> bytes:
+    escaped = properties.replace("\x01", "\\u0001").replace("\x02", "\\u0002")
     ext = (
         f'"a":"PG","b":"{topic}","c":"TBW102","d":"4","e":"{queue_id}","f":"0","g":"1700000000123","h":"0",'
-        f'"i":"{properties}","j":"0","k":"false","m":"false","n":"broker-a"'
+        f'"i":"{escaped}","j":"0","k":"false","m":"false","n":"broker-a"'
     )
-    header = f'{{"code":310,"extFields":{{{ext}}},"flag":0,"language":"JAVA","opaque":{number},"version":479}}'
+    header = f'{{"code":{code},"extFields":{{{ext}}},"flag":0,"language":"JAVA","opaque":{number},"version":479}}'
     return join_frame(0, header.encode(), body)
 
 
@@ -126,6 +136,39 @@ def test_long_turns_that_roll_from_file_to_file_are_the_same_as_well(
     pieces = [first, *(data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True))]
 
     python, compiled = (said_by(name, pieces, **KINDS["small files"]) for name in BOTH)
+
+    assert compiled == python
+
+
+BATCH_PROPERTIES = (
+    "WAIT\x01true\x02",
+    "WAIT\x01true",
+    "UNIQ_KEY\x01a\x02UNIQ_KEY\x01b",
+    "UNIQ_KEY\x01c\x02",
+    "DELAY\x011",
+    "",
+    "X\x01UNIQ_KEY",
+)
+
+
+@pytest.mark.parametrize("kind", ["small files", "synced"])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.integers(0, 3), st.lists(st.integers(0, 900), max_size=8), st.sampled_from(BATCH_PROPERTIES)),
+            st.tuples(st.integers(0, 3), st.lists(st.integers(1, 900), min_size=1, max_size=8)),
+        ),
+        min_size=5,
+        max_size=40,
+    )
+)
+def test_batches_are_stored_whole_or_not_at_all_by_both(kind: str, batches: list[Any]) -> None:
+    compiled_or_skip()
+    known = b"".join(usual_send(number, number, b"the queues are known from here on") for number in range(4))
+    sent = [usual_batch(number, *batch) for number, batch in enumerate(batches)]
+
+    python, compiled = (said_by(name, [known, b"".join(sent), known], **KINDS[kind]) for name in BOTH)
 
     assert compiled == python
 
@@ -151,11 +194,15 @@ def test_the_usual_sends_of_one_read_are_taken_by_the_compiled_twin_in_one_go(mo
             await settled()
             wire.transport.write(b"".join(usual_send(number, number % 4, b"body") for number in range(40)))
             await settled()
+            wire.transport.write(
+                b"".join(usual_batch(number, 3, [9, 9]) for number in range(4)) + usual_send(9, 0, b"body")
+            )
+            await settled()
             return len(broker.bodies("T", 3))
 
     with using("compiled"):
         assert twin is not None
         stored = run(talk())
 
-    assert taken == [0, 0, 0, 0, 40], "a queue is not known before it was sent to"
-    assert stored == 11
+    assert taken == [0, 0, 0, 0, 40, 5], "a queue is not known before it was sent to"
+    assert stored == 11 + 8

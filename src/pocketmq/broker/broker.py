@@ -38,7 +38,7 @@ log = logging.getLogger("pocketmq.broker")
 
 VIP_PORT_DISTANCE = 2
 QUIET_TICKS = 10
-"""While everything is on the disk and indexed, only every so many-th tick comes: a broker at rest shall let its machine sleep."""
+"""While nothing is left to be written or indexed, only every so many-th tick comes: a broker at rest shall let its machine sleep."""
 
 
 class Broker:
@@ -209,7 +209,7 @@ class Broker:
     def _tick(self) -> None:
         """The store's turn. It must come round whatever else fails, so it is no task."""
         store = self.parts.store
-        is_quiet = not store.facts.unsynced_bytes and not store.facts.behind_bytes
+        is_quiet = not store.facts.unsynced_bytes and not store.facts.behind_bytes and not store.is_flushing
         wait_s = self.settings.tick_ms / 1000 * (QUIET_TICKS if is_quiet else 1)
         self._ticking = asyncio.get_running_loop().call_later(wait_s, self._tick)
         store.tick()

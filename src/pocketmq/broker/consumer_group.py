@@ -133,6 +133,11 @@ class ConsumerGroup:
         }
         return changed
 
+    @property
+    def served_by(self) -> tuple[MessageModel, dict[str, Subscription]]:
+        """All that pulls are served by. A heartbeat replaces it, and never changes what was given out."""
+        return self.message_model, self.subscriptions
+
     def subscription(self, topic: str, sub_version: int) -> Subscription:
         """What a pull is served by; an error when the broker knows nothing, or less than the one who pulls."""
         found = self.subscriptions.get(topic)

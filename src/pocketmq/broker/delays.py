@@ -24,7 +24,7 @@ from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.protocol.bodies.data_version import DataVersion
 from pocketmq.protocol.bodies.offsets import DelayOffsets
 from pocketmq.protocol.java_json import write_json, write_pretty_json
-from pocketmq.store.consume_queue import ConsumeQueue, is_message
+from pocketmq.store.consume_queue import ConsumeQueue, is_message, log_offset_of
 from pocketmq.store.message_store import MessageStore
 
 MARKS: Final = 16
@@ -79,6 +79,7 @@ class Delays:
         self._saved: dict[int, int] = {}
         self._progress = SafeProgress(self._saved)
         self.version = DataVersion(timestamp=started_ms)
+        store.hold_log(self._needed_from)
 
     @property
     def delivered(self) -> int:
@@ -155,6 +156,16 @@ class Delays:
         return Move(message, topic, queue_id, message.raw_properties)
 
     # keeping
+
+    def _needed_from(self) -> int | None:
+        """The log offset of the first message that waits, or whose delivery a power loss could take back; None: there is none."""
+        done, needed = self._progress.upto(self._store.synced), []
+        for level in self._levels:
+            queue = self._store.find_queue(SCHEDULE_TOPIC, queue_of_level(level.level))
+            entry = queue.entry(max(done.get(level.level, 0), queue.min_offset)) if queue is not None else None
+            if entry is not None:
+                needed.append(log_offset_of(entry))
+        return min(needed, default=None)
 
     def load(self, saved: DelayOffsets) -> None:
         """Go on where delayOffset.json says. A level that the table of levels does not have any more is still emptied."""

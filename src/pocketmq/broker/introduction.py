@@ -1,11 +1,14 @@
 """What a broker says of itself to a name server: who and where it is, and its topics.
 
     first of all, and now and then ──► all topics            a name server that knows nothing of us refuses a single one
-    one topic changed ───────────────► that one, in addition to what was said before
+    a few of many topics changed ────► each of these, in addition to what was said before
+
+A name server takes two topics or more for all that we have, so those that changed are told one by one. That is worth it while they
+are few: the cost of telling all grows with the table, and is borne only when as good a part of it is new.
 
 A name server takes topics over only when the version differs from the one it knows. So a version must stand for everything:
-a change of the broker's permission, which is a change of all its topics, makes another one, and parts of a large table, which
-are told one after the other, have one each.
+a change of the broker's permission, which is a change of all its topics, makes another one, and what is told one after the other,
+parts of a large table or single topics, has one each.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,6 +35,9 @@ from pocketmq.protocol.signing import signed_fields
 MAX_TOPICS_TOLD: Final = 20_000
 """Topics in one request, which has to fit into a frame; a larger table is told in parts."""
 
+SINGLE_COST: Final = 32
+"""To tell one topic by itself costs as much as so many that are told with all the others."""
+
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
@@ -56,10 +62,14 @@ class Introduction:
         self._permission, self._permission_ms = permission, self._clock.now_ms()
         return True
 
-    def register(self, own: Address, changed: TopicConfig | None = None) -> list[Command]:
-        """The requests that tell all topics, or the one that changed; `own` is where clients find us."""
-        tables = [self._table([changed])] if changed else self._whole_table()
-        return [self._register(own, table) for table in tables]
+    def may_tell_singly(self, changed: int) -> bool:
+        """Whether so many topics are better told one by one than with all the others."""
+        return changed == 1 or changed * SINGLE_COST <= len(self._topics)
+
+    def register(self, own: Address, changed: Iterable[TopicConfig] = ()) -> list[Command]:
+        """The requests that tell all topics, or only those that changed; `own` is where clients find us."""
+        parts = [[row] for row in changed] or list(_parts(self._topics, self._max_told))
+        return [self._register(own, table) for table in self._tables(parts)]
 
     def unregister(self, own: Address) -> Command:
         settings = self._settings.now
@@ -90,23 +100,15 @@ class Introduction:
         ext, credentials = write_fields(header), self._settings.now.credentials
         return Command(code, signed_fields(ext, body, credentials) if credentials else ext, body)
 
-    def _table(self, topics: list[TopicConfig] | None = None) -> MappedTopicTable:
-        table = self._topics.registration(self._permission, topics)
-        version = table.data_version
-        return replace(table, data_version=replace(version, timestamp=max(version.timestamp, self._permission_ms)))
-
-    def _whole_table(self) -> list[MappedTopicTable]:
-        whole = self._table()
-        version = whole.data_version
-        parts = list(_parts(whole.topic_config_table.values(), self._max_told))
-        return [
-            replace(
-                whole,
-                data_version=replace(version, timestamp=version.timestamp - behind),
-                topic_config_table={row.topic_name: row for row in part},
-            )
-            for behind, part in zip(reversed(range(len(parts))), parts, strict=True)
-        ]
+    def _tables(self, parts: list[list[TopicConfig]]) -> list[MappedTopicTable]:
+        """What is told one after the other; the last has the version of everything."""
+        tables = []
+        for behind, part in zip(reversed(range(len(parts))), parts, strict=True):
+            table = self._topics.registration(self._permission, part)
+            version = table.data_version
+            timestamp = max(version.timestamp, self._permission_ms) - behind
+            tables.append(replace(table, data_version=replace(version, timestamp=timestamp)))
+        return tables
 
 
 def _parts(topics: Iterable[TopicConfig], size: int) -> Iterator[list[TopicConfig]]:

@@ -62,6 +62,8 @@ class Members:
         self._expiry = expiry
         self._max_groups = max_groups
         self._max_subscriptions = max_subscriptions
+        self.version = 0
+        """Grows when pulls are served by something else than before: a subscription or message model that changed, a group that left."""
 
     # what happens
 
@@ -140,7 +142,11 @@ class Members:
     ) -> bool:
         self._consuming.setdefault(client.connection, {})[group.name] = None
         without_sub = heartbeat.without_sub and heartbeat.heartbeat_fingerprint != 0
-        return group.join(client, data, heartbeat.heartbeat_fingerprint, without_sub=without_sub, now=now)
+        before = group.served_by
+        changed = group.join(client, data, heartbeat.heartbeat_fingerprint, without_sub=without_sub, now=now)
+        if group.served_by != before:
+            self.version += 1
+        return changed
 
     def _leave(self, groups: list[ConsumerGroup], connection: Hashable) -> Changes:
         for group in groups:
@@ -151,6 +157,7 @@ class Members:
         group.leave(connection)
         if not group.members:
             del self._groups[group.name]
+            self.version += 1
         consuming = self._consuming[connection]
         del consuming[group.name]
         if not consuming:

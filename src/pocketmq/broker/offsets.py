@@ -102,6 +102,11 @@ class OffsetTable:
             del self._pending[key]
         return offset
 
+    @property
+    def resets(self) -> Mapping[str, Mapping[int, int]]:
+        """Those that no pull has taken yet, by `topic@group`."""
+        return self._pending
+
     # asking
 
     def stored(self, group: str, topic: str, queue_id: int) -> int | None:

@@ -18,6 +18,7 @@ from pocketmq.broker.access import ACCESS, by_place
 from pocketmq.broker.appending import Appender
 from pocketmq.broker.arrivals import Arrivals
 from pocketmq.broker.carried import CarriedSubscriptions
+from pocketmq.broker.checked_pulls import CheckedPulls
 from pocketmq.broker.delays import Delays
 from pocketmq.broker.destinations import Destinations
 from pocketmq.broker.detours import Detours
@@ -146,8 +147,11 @@ class BrokerParts:
         self.destinations = Destinations(self.topics, self.settings, clock, self.announce)
         self.sending = self._sending()
         self.clients = self._clients()
+        self.checked = self._checked_pulls()
         check = self.authentication.check if self.authentication else None
-        self.turns = Turns(self.store, self.sending, self._hot_handlers(), settings.flow, clock, self.stats, check)
+        self.turns = Turns(
+            self.store, self.sending, self._hot_handlers(), settings.flow, clock, self.stats, check, self.checked
+        )
         self.dispatcher = Dispatcher(self._tables(), ACCESS)
 
     # what parts ask of one another
@@ -205,6 +209,20 @@ class BrokerParts:
             announce=self.announce,
         )
 
+    def _checked_pulls(self) -> CheckedPulls:
+        return CheckedPulls(
+            self.store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.members,
+            self.carried,
+            self.settings,
+            self.clock,
+            self.stats,
+            signed=self.authentication is not None,
+        )
+
     def _hot_handlers(self) -> dict[type[object], Serve]:
         pulling = Pulling(
             self.store,
@@ -218,6 +236,7 @@ class BrokerParts:
             self.settings,
             self.clock,
             self.stats,
+            self.checked,
         )
         consuming = Consuming(self.store, self.topics, self.groups, self.offsets)
         return {

@@ -1,7 +1,7 @@
 """One name server: what it knows of this broker, and the task that keeps it so.
 
-    ┌──► connected ── knows nothing of us, or it is time ──► all topics ──┬─► known ── a topic changed ──► that topic ──┐
-    │        │        several topics changed meanwhile                    │     ▲                                       │
+    ┌──► connected ── knows nothing of us, or it is time ──► all topics ──┬─► known ── a few changed ──► each of these ─┐
+    │        │        many topics changed meanwhile                       │     ▲                                       │
     │        └─ no connection ──────────────┐                             │     └───────────────────────────────────────┤
     │                                       ▼                             │                                             │
     └── a second, two, four … later ── unknown ◄── refused, no answer ────┘                                             │
@@ -149,15 +149,17 @@ class Registry:
         peer = await self.connect()
         self._gather()
         is_due = peer is not self._known_by or asyncio.get_running_loop().time() >= self._due_at
-        if is_due or self._all_changed or len(self._changed) > 1:
-            await self._say(peer, None)
-        elif self._changed:
-            await self._say(peer, next(iter(self._changed.values())))
+        changed = list(self._changed.values())
+        if is_due or self._all_changed or not self._introduction.may_tell_singly(len(changed)):
+            await self._say(peer, ())
+        elif changed:
+            await self._say(peer, changed)
         if is_due:
             wait_s = self._settings.now.register_interval_ms / 1000 if self._due_at else SECOND_TELLING_S
             self._due_at = asyncio.get_running_loop().time() + wait_s
 
-    async def _say(self, peer: Peer, changed: TopicConfig | None) -> None:
+    async def _say(self, peer: Peer, changed: Iterable[TopicConfig]) -> None:
+        """Tell these topics, or all when there are none."""
         assert self.own is not None, "it is known from the connection on"
         self._known_by, self._all_changed = None, False
         self._changed.clear()

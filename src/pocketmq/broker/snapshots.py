@@ -5,6 +5,8 @@
     save_changed, save_parts: now and then ─┘                       └─ the disk refuses: the bytes stay, and are tried again
 
 One round at a time. Whoever comes while one is under way joins the next, so a hundred administrators who wait share one write.
+What is to be saved soon comes the later, the larger the tables are: each of ten thousand topics that clients make by using them
+must not write all the others again. A crash before that loses no topic: its queues tell that it was there.
 Taking the bytes of a table clears its mark of change; so they are kept here until they are on the disk.
 
 Within a round offsets come first: a crash in the middle of a deletion must not leave offsets of something that is gone.
@@ -39,6 +41,9 @@ OFFSETS_FILE: Final = "consumerOffset.json"
 
 STOP_SECONDS: Final = 10.0
 """How long stopping waits for a disk that does not answer."""
+
+SOON_BYTES_PER_S: Final = 4_000_000
+"""What saving soon writes in the long run; a topic takes about 150 bytes."""
 
 Failures = dict[str, StoreError]
 """Why files could not be saved."""
@@ -158,6 +163,8 @@ class Snapshots:
         self._stop_s = stop_s
         self._one_at_a_time = asyncio.Lock()
         self._next: _Round | None = None
+        self._rests_until = 0.0
+        self._soon: asyncio.TimerHandle | None = None
         self._stopped = False
 
     def add(self, file_name: str, part: Savable) -> None:
@@ -204,14 +211,24 @@ class Snapshots:
         await self._finished(self._files.keys() - set(self._own))
 
     def save_soon(self) -> None:
-        """Begin to save topics and groups, and wait for nothing: they were made by using them."""
-        if not self._stopped:
-            self._join((TOPICS_FILE, GROUPS_FILE))
+        """Begin to save topics and groups, at once or a moment later, and wait for nothing: they were made by using them."""
+        if not self._stopped and self._soon is None:
+            loop = asyncio.get_running_loop()
+            if loop.time() < self._rests_until:
+                self._soon = loop.call_at(self._rests_until, self._save_now)
+            else:
+                self._save_now()
+
+    def _save_now(self) -> None:
+        self._soon = None
+        self._join((TOPICS_FILE, GROUPS_FILE))
 
     async def stop(self) -> None:
         """Save everything a last time. A disk that does not answer within `stop_s` is not waited for any longer."""
         if self._stopped:
             return
+        if self._soon is not None:
+            self._soon.cancel()
         last = self._join(self._files)
         self._stopped = True
         await asyncio.wait((last.task,), timeout=self._stop_s)
@@ -253,8 +270,10 @@ class Snapshots:
         data = file.take(self._clock.now_ms())
         if data is None:
             return None
+        loop = asyncio.get_running_loop()
+        self._rests_until = max(self._rests_until, loop.time()) + len(data) / SOON_BYTES_PER_S
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._tables.save, file.name, data)
+            await loop.run_in_executor(None, self._tables.save, file.name, data)
         except StoreError as failure:
             file.tell_failure(failure)
             return failure

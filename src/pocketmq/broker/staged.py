@@ -43,6 +43,16 @@ class Sends(Protocol):
         ...
 
 
+class Pulls(Protocol):
+    """What a turn needs of pulls that were checked before."""
+
+    in_use: bool
+
+    def serve_run(self, frames: list[Frame], at: int, room: int) -> tuple[int, bytes]:
+        """Answer usual pulls from `at` on until `room` bytes are full: how many, and their answers."""
+        ...
+
+
 class PutStats(Protocol):
     """Counts how turns were stored."""
 

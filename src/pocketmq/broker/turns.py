@@ -22,7 +22,7 @@ from typing import Any
 
 from pocketmq.broker.flow import STORING, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
 from pocketmq.broker.settings import FlowSettings
-from pocketmq.broker.staged import Answers, Group, PutStats, Sends, StagedSend, tell_synced
+from pocketmq.broker.staged import Answers, Group, Pulls, PutStats, Sends, StagedSend, tell_synced
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy, TurnUnderWay
@@ -55,12 +55,17 @@ Serve = Callable[[Peer, Any, bytes], bytes | None]
 
 Stage = Callable[[Peer, Any, bytes], tuple[StagedSend, bool]]
 
+Run = Callable[[Peer, list[Frame], int, Answers], int]
+"""Takes requests from an index on; how many. None of them: look at the first by itself."""
+
 _HEADS: dict[int, Any] = {
     head.code: head
     for head in (SendHead, SendV2Head, SendBatchHead, PullHead, LitePullHead, QueryOffsetHead, UpdateOffsetHead)
 }
-_USUAL_SEND = b'{"code":%d,' % RequestCode.SEND_MESSAGE_V2
-"""How the header of a send begins, with whatever library a client writes it."""
+_BEGINNING = 11
+"""Bytes with which a header tells its code, with whatever library a client writes it."""
+_USUAL_SENDS = b'{"code":310', b'{"code":320'
+_USUAL_PULLS = b'{"code":11,', b'{"code":361'
 _LOOK_EVERY = 16
 """Requests between two looks at the time."""
 _LOOK_EVERY_BYTES = 256 * 1024
@@ -79,10 +84,10 @@ class Turns:
         clock: Clock,
         stats: PutStats,
         check: Check | None = None,
+        pulls: Pulls | None = None,
     ) -> None:
         self._check = check
         self._decode_head = decode_head if check is None else _no_head
-        self._takes_runs = sends.takes_runs and check is None
         self._store = store
         self._sends = sends
         self._serve: dict[type[Any], Serve] = {**serve, Command: self._handle}
@@ -95,6 +100,7 @@ class Turns:
             SendV2Head: sends.stage,
             SendBatchHead: self._stage_batch,
         }
+        self._runs = self._usual_runs(pulls) if check is None else {}
         self._answers: list[Answers] = []
         self._sweeping: asyncio.Handle | None = None
         self._crowded = False
@@ -122,10 +128,11 @@ class Turns:
                 if self._clock.monotonic() - started > self._budget_s:
                     self._put_off(peer, frames[index:], started)
                     return
-            if self._takes_runs and (taken := self._stage_run(peer, frames, index, answers)):
+            frame = frames[index]
+            take_run = self._runs.get(frame[1][:_BEGINNING])
+            if take_run is not None and not self._crowded and (taken := take_run(peer, frames, index, answers)):
                 index += taken
                 continue
-            frame = frames[index]
             index += 1
             head = self._decode_head(frame) or self._other(peer, frame)
             if head is None:
@@ -168,10 +175,16 @@ class Turns:
 
     # many requests
 
+    def _usual_runs(self, pulls: Pulls | None) -> dict[bytes, Run]:
+        """Who takes usual requests of one kind that follow one another, all at once, by how their headers begin."""
+        runs: dict[bytes, Run] = {}
+        if self._sends.takes_runs:
+            runs |= dict.fromkeys(_USUAL_SENDS, self._stage_run)
+        if pulls is not None and pulls.in_use:
+            runs |= dict.fromkeys(_USUAL_PULLS, partial(_serve_pulls, pulls))
+        return runs
+
     def _stage_run(self, peer: Peer, frames: list[Frame], at: int, answers: Answers) -> int:
-        """Stage the usual sends that follow one another from `at` on, all at once; how many. None: look at this one by itself."""
-        if self._crowded or not frames[at][1].startswith(_USUAL_SEND):
-            return 0
         try:
             taken, replies, waits = self._sends.stage_run(peer, frames, at)
         except PocketMQError:  # the store takes nothing now: each send is told so, or waits, by itself
@@ -426,3 +439,10 @@ def _may_pass(error: StoreBusy) -> bool:
 def _no_head(frame: Frame) -> Head | None:
     """Where requests must be signed: a head would have lost the signature."""
     return None
+
+
+def _serve_pulls(pulls: Pulls, peer: Peer, frames: list[Frame], at: int, answers: Answers) -> int:
+    taken, replies = pulls.serve_run(frames, at, answers.line.answer_room)
+    if taken:
+        answers.line.write(replies)
+    return taken

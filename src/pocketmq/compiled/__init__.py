@@ -1,4 +1,4 @@
-"""The compiled twin of the broker's hot path, where there is one.
+"""The compiled twin of the broker's hot path, and of the Spark connector's, where there is one.
 
     frames of a turn ── usual? ─┬─ yes ──► compiled: records, queue entries and answers in one call ─┐
                                 └─ no ───► Python, one by one. Without a compiled twin all of them ──┴──► Python commits
@@ -35,8 +35,9 @@ SendPlan = tuple[bytes, tuple[bytes, ...], bytes, bytes, int, bool]
 """What all sends have in common: suffix of the properties, parts of an answer, first half of the message ids, packed host of the
 store, largest body, and whether sends wait for the disk."""
 
-SendRun = tuple[int, bytes, int, list[tuple[Place, bytes, int]], bytes]
-"""How many frames, their records, where these end in the log, each place with its queue entries and bytes of bodies, and the answers."""
+SendRun = tuple[int, bytes, int, list[tuple[Place, bytes, int, int]], bytes]
+"""How many frames, their records, where these end in the log, each place with its queue entries, bytes of bodies and messages that
+came along with another one, and the answers."""
 
 BatchRun = tuple[int, bytes, int, bytes, bytes]
 """How many messages, their records, where these end in the log, queue entries, and message ids joined by commas."""
@@ -45,12 +46,30 @@ Picked = tuple[bool, bool, int, int, int, int, bytes | list[tuple[int, int]]]
 """Whether there was more than may be had, whether messages were missing, entries looked at, log offset of the last, messages, their
 bytes, and these, or where they lie."""
 
+PullPlace = tuple[Any, Any, str, Collection[int] | None, tuple[bytes, ...], tuple[bytes, ...], list[Any]]
+"""A pull whose checks were made: who it is, its queue, its group and topic as resets know them, the tags it wants, parts of an answer
+for who is near and for who is far behind, and offset and bytes of queue entries that were read ahead."""
+
+PullLimits = tuple[int, int, int, int, int, int, int, int, int]
+"""Log start and end, from where on it is hot, count of hot and cold, bytes of hot and cold, entries looked at, count that may be asked."""
+
+PullRun = tuple[list[tuple[Any, int, int, int, int]], bytes]
+"""For each pull who it is, next offset, commit offset, messages and their bytes; and the answers, one behind the other."""
+
 PlacedKey = tuple[int, int, int]
 """As `store.index_file` has it: hash, log offset, store time."""
 
+TextColumn = tuple[bytearray | None, bytearray, bytearray]
+"""Buffers of Arrow: a bit for each text that is there, None when all are; where each begins; the texts."""
+
+MapColumn = tuple[bytearray, TextColumn, TextColumn]
+"""Where the entries of each row begin, their names, and their values."""
+
 
 class Twin(Protocol):
-    """The compiled functions. Each computes what its twin in Python would; all but the last change nothing."""
+    """The compiled functions. Each computes what its twin in Python would. Only `enter_keys` changes anything, and
+    `serve_pulls` what its places have read ahead.
+    """
 
     def split_whole(
         self, data: bytes, largest_total: int, largest_header: int, largest_encoding: int, /
@@ -69,9 +88,14 @@ class Twin(Protocol):
         store_ms: int,
         log_offset: int,
         limit: int,
+        most_items: int,
+        next_id: Callable[[], bytes],
         /,
     ) -> SendRun | None:
-        """Twin of `Sending.stage`, for up to `most` usual sends that follow one another from `at` on; None when the first is none."""
+        """Twin of `Sending.stage` and `stage_batch`, for up to `most` usual frames that follow one another from `at` on.
+
+        None when the first is none of them.
+        """
         ...
 
     def lay_out_batch(
@@ -89,6 +113,23 @@ class Twin(Protocol):
         /,
     ) -> BatchRun | None:
         """Twin of `protocol.batch.decode_batch` and `store.record_run.lay_out`; None when anything about it is unusual."""
+        ...
+
+    def serve_pulls(
+        self,
+        frames: list[Frame],
+        at: int,
+        places: Mapping[bytes, PullPlace],
+        resets: Mapping[str, object],
+        limits: PullLimits,
+        map_at: Callable[[int], tuple[memoryview | None, int]],
+        room: int,
+        /,
+    ) -> PullRun | None:
+        """Twin of `Pulling.pull`, for usual pulls that follow one another from `at` on; None when the first is none.
+
+        It ends with the pull by which the answers have `room` bytes or more.
+        """
         ...
 
     def pick_entries(
@@ -126,8 +167,20 @@ class Twin(Protocol):
         """
         ...
 
+    def record_starts(self, buffer: bytes, smallest: int, /) -> bytes | None:
+        """Twin of the loop of `spark.records`: 64-bit numbers of the machine; None when records do not fill the buffer exactly."""
+        ...
 
-REVISION: Final = 1
+    def read_properties(
+        self, buffer: bytes, starts: Any, ends: Any, names: tuple[bytes, ...], with_map: bool, /
+    ) -> tuple[bytearray | None, MapColumn | None, tuple[TextColumn, ...] | None]:
+        """Twin of `spark.property_table`, for rows from `starts` to `ends`, arrays of 64-bit numbers. A byte for each row says
+        whether it is odd; only when none is, there is a map, if wanted, and a column for each name.
+        """
+        ...
+
+
+REVISION: Final = 3
 """Of what the compiled functions take and give: see `module.c`."""
 
 

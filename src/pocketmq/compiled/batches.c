@@ -9,37 +9,43 @@
 
 enum { ITEM_HEAD = 20, ITEM_FIXED = 22 };
 
-typedef struct {
-    RecordPlan plan;
-    Record record; /* what all have in common; changed for each */
-    Span id_prefix;
-    int64_t limit;
-    Py_ssize_t items;
-    Out records, entries, ids;
-} Batch;
-
 /* Takes the item at the beginning of `rest` and moves on; false when it is not sound, or nothing that can be laid out here. */
-static bool take_item(Batch *batch, Span *rest) {
+static bool put_item(const BatchPlan *plan, Span *rest, Record *record) {
     if (rest->size < ITEM_FIXED) return false;
     const int32_t size = (int32_t)get32(rest->at), body_bytes = (int32_t)get32(rest->at + 16);
     if (size < ITEM_FIXED || size > rest->size || body_bytes < 0 || body_bytes > size - ITEM_FIXED) return false;
     const byte *body = rest->at + ITEM_HEAD;
     const Py_ssize_t properties_bytes = size - ITEM_FIXED - body_bytes;
     if ((Py_ssize_t)get16(body + body_bytes) != properties_bytes) return false;
-    Record *record = &batch->record;
     record->flag = (int32_t)get32(rest->at + 12);
     record->body = (Span){body, body_bytes};
     record->properties = (Span){body + body_bytes + 2, properties_bytes};
-    if (!measure_record(record, &batch->plan) || record->size > batch->limit - record->log_offset) return false;
-    put_record(record, &batch->plan, &batch->records, &batch->entries);
-    if (batch->items++) out_put(&batch->ids, (const byte *)",", 1);
-    out_span(&batch->ids, batch->id_prefix);
-    out_hex16(&batch->ids, (uint64_t)record->log_offset);
+    if (!measure_record(record, plan->plan) || record->size > plan->limit - record->log_offset) return false;
+    put_record(record, plan->plan, plan->records, plan->entries);
+    out_span(plan->ids, plan->id_prefix);
+    out_hex16(plan->ids, (uint64_t)record->log_offset);
     record->log_offset += record->size;
     record->queue_offset++;
     *rest = (Span){rest->at + size, rest->size - size};
-    return !batch->records.failed && !batch->entries.failed && !batch->ids.failed;
+    return !plan->records->failed && !plan->entries->failed && !plan->ids->failed;
 }
+
+Py_ssize_t put_batch(const BatchPlan *plan, Span body, Record *record) {
+    Py_ssize_t items = 0;
+    for (; body.size; items++) {
+        if (items) out_put(plan->ids, (const byte *)",", 1);
+        if (items == plan->most || !put_item(plan, &body, record)) return 0;
+    }
+    return items;
+}
+
+typedef struct {
+    RecordPlan plan;
+    Record record;
+    Span id_prefix;
+    int64_t limit;
+    Out records, entries, ids;
+} Batch;
 
 /* The place is (queue, tally, magic, topic field); its queue says where it goes on. */
 static bool read_place(Batch *batch, PyObject *place) {
@@ -85,16 +91,16 @@ PyObject *lay_out_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t
     (void)module;
     if (count != 10) return PyErr_Format(PyExc_TypeError, "lay_out_batch takes 10 arguments, got %zd", count);
     Batch batch = {0};
-    Span rest;
+    Span body;
     Py_ssize_t most;
-    if (!read_arguments(&batch, arguments, &rest, &most)) return NULL;
-    const bool empty = !rest.size;
-    while (rest.size && batch.items < most && take_item(&batch, &rest)) continue;
+    if (!read_arguments(&batch, arguments, &body, &most)) return NULL;
+    const BatchPlan plan = {&batch.plan, batch.id_prefix, batch.limit, most, &batch.records, &batch.entries, &batch.ids};
+    const Py_ssize_t items = put_batch(&plan, body, &batch.record);
     PyObject *found = NULL;
     if (!PyErr_Occurred())
-        found = rest.size || empty ? Py_NewRef(Py_None)
-                                   : Py_BuildValue("(nNLNN)", batch.items, out_bytes(&batch.records), (long long)batch.record.log_offset,
-                                                   out_bytes(&batch.entries), out_bytes(&batch.ids));
+        found = !items ? Py_NewRef(Py_None)
+                       : Py_BuildValue("(nNLNN)", items, out_bytes(&batch.records), (long long)batch.record.log_offset,
+                                       out_bytes(&batch.entries), out_bytes(&batch.ids));
     out_free(&batch.records);
     out_free(&batch.entries);
     out_free(&batch.ids);

@@ -19,9 +19,14 @@ bool span_holds(Span span, Span part) { return span_find(span, part) >= 0; }
 
 /* The last place of a property's name, with the 0x01 behind it; the end of a longer name does not count. */
 Py_ssize_t span_find_last_name(Span properties, Span name) {
-    for (Py_ssize_t at = properties.size - name.size; at >= 0; at--)
-        if ((at == 0 || properties.at[at - 1] == 2) && !memcmp(properties.at + at, name.at, (size_t)name.size)) return at;
-    return -1;
+    const byte *at = properties.at, *end = properties.at + properties.size;
+    Py_ssize_t found = -1;
+    while (at && end - at >= name.size) {
+        if (!memcmp(at, name.at, (size_t)name.size)) found = at - properties.at;
+        at = memchr(at, 2, (size_t)(end - at));
+        if (at) at++;
+    }
+    return found;
 }
 
 bool span_of_bytes(PyObject *object, Span *span) {
@@ -134,6 +139,11 @@ static int utf8_length(byte first) { return first < 0xC0 ? 1 : first < 0xE0 ? 2 
 
 uint32_t java_hash(uint32_t hash, Span text) {
     const byte *at = text.at, *end = text.at + text.size;
+    /* Four plain characters a step: one by one, each would wait for the product of the one before. */
+    while (end - at >= 4 && !((at[0] | at[1] | at[2] | at[3]) & 0x80)) {
+        hash = hash * (31u * 31 * 31 * 31) + at[0] * (31u * 31 * 31) + at[1] * (31u * 31) + at[2] * 31u + at[3];
+        at += 4;
+    }
     while (at < end) {
         int length = utf8_length(*at);
         if (length == 1 || length > end - at) {
@@ -154,9 +164,14 @@ uint32_t java_hash(uint32_t hash, Span text) {
 }
 
 bool is_ascii(Span text) {
-    byte seen = 0;
-    for (Py_ssize_t at = 0; at < text.size; at++) seen |= text.at[at];
-    return seen < 0x80;
+    uint64_t seen = 0, word;
+    Py_ssize_t at = 0;
+    for (; text.size - at >= 8; at += 8) {
+        memcpy(&word, text.at + at, 8);
+        seen |= word;
+    }
+    for (; at < text.size; at++) seen |= text.at[at];
+    return !(seen & 0x8080808080808080u);
 }
 
 bool is_utf8(Span text) {

@@ -9,22 +9,6 @@
 
 enum { NOTHING_HERE = 0x7FFFFFFF };
 
-typedef struct {
-    int64_t offset, size;
-} Stretch;
-
-typedef struct {
-    int64_t log_start, log_end, cold_below;
-    int64_t hot_most, cold_most, hot_bytes, cold_bytes;
-    PyObject *tag_codes; /* NULL when all are wanted */
-    Py_ssize_t looked, count;
-    int64_t looked_at, total;
-    bool stopped, removed;
-    Out stretches;
-    int64_t last_code;
-    int last_wanted; /* whether messages with `last_code` are; -1 before the first */
-} Pick;
-
 static int is_wanted(Pick *pick, int64_t code) {
     if (!pick->tag_codes) return 1;
     if (pick->last_wanted >= 0 && pick->last_code == code) return pick->last_wanted;
@@ -74,6 +58,11 @@ static bool look_at(Pick *pick, const byte *entry) {
     pick->total += size;
     add_stretch(pick, offset, size);
     return !pick->stretches.failed;
+}
+
+bool pick_from(Pick *pick, Span entries) {
+    for (Py_ssize_t at = 0; entries.size - at >= ENTRY_BYTES && look_at(pick, entries.at + at); at += ENTRY_BYTES) continue;
+    return !PyErr_Occurred();
 }
 
 /* The bytes of all stretches, if they lie in this map, which begins at `first`; NULL without an error when they do not. */
@@ -142,8 +131,7 @@ PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     Pick pick = {.log_start = start, .log_end = end, .cold_below = cold_below, .hot_most = hot_most, .cold_most = cold_most,
                  .hot_bytes = hot_bytes, .cold_bytes = cold_bytes, .looked_at = -1, .last_wanted = -1,
                  .tag_codes = arguments[2] == Py_None ? NULL : arguments[2]};
-    for (Py_ssize_t at = 0; entries.size - at >= ENTRY_BYTES && look_at(&pick, entries.at + at); at += ENTRY_BYTES) continue;
-    PyObject *found = NULL, *bytes = PyErr_Occurred() ? NULL : found_bytes(&pick, arguments[3]);
+    PyObject *found = NULL, *bytes = pick_from(&pick, entries) ? found_bytes(&pick, arguments[3]) : NULL;
     if (bytes)
         found = Py_BuildValue("(OOnLnLN)", pick.stopped ? Py_True : Py_False, pick.removed ? Py_True : Py_False, pick.looked,
                               (long long)pick.looked_at, pick.count, (long long)pick.total, bytes);

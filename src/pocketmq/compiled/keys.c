@@ -49,12 +49,24 @@ static Span value_of(Span properties, Span name) {
     return (Span){start, (end ? end : limit) - start};
 }
 
+/* Both steps of a number by hand: formats of arguments, read anew for each of a million keys, would cost more than all the rest. */
+static bool set_number(PyObject *tuple, Py_ssize_t place, int64_t number) {
+    PyObject *object = PyLong_FromLongLong(number);
+    return object && PyTuple_SetItem(tuple, place, object) == 0;
+}
+
+static bool get_number(PyObject *tuple, Py_ssize_t place, int64_t *number) {
+    *number = PyLong_AsLongLong(PyTuple_GetItem(tuple, place));
+    return *number != -1 || !PyErr_Occurred();
+}
+
 /* Adds one key; false with an error set. */
 static bool add_key(PyObject *keys, uint32_t topic_hash, Span key, int64_t log_offset, int64_t store_ms) {
     const uint32_t hash = java_hash(topic_hash, key);
     const uint32_t positive = hash < 0x80000000u ? hash : (0u - hash) & 0x7FFFFFFFu; /* the smallest int becomes 0 */
-    PyObject *placed = Py_BuildValue("(kLL)", (unsigned long)positive, (long long)log_offset, (long long)store_ms);
-    const bool added = placed && PyList_Append(keys, placed) == 0;
+    PyObject *placed = PyTuple_New(3);
+    const bool made = placed && set_number(placed, 0, positive) && set_number(placed, 1, log_offset) && set_number(placed, 2, store_ms);
+    const bool added = made && PyList_Append(keys, placed) == 0;
     Py_XDECREF(placed);
     return added;
 }
@@ -125,6 +137,14 @@ static bool swap_slot(PyObject *pages, PyObject *dirty, int64_t slot, int32_t nu
     return fits;
 }
 
+static bool read_key(PyObject *key, int64_t *hash, int64_t *log_offset, int64_t *store_ms) {
+    if (PyTuple_Check(key) && PyTuple_Size(key) == 3 && get_number(key, 0, hash) && get_number(key, 1, log_offset) &&
+        get_number(key, 2, store_ms) && *hash >= 0 && *hash <= INT32_MAX)
+        return true;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a key is a tuple of hash, log offset and store time");
+    return false;
+}
+
 /* enter_keys(keys, at, pages, dirty, slots, number, begin_ms) -> (how many, how many slots were unused, their entries)
  *
  * The one function that changes what it is given: slots, and the marks of their pages. It ends at a page that has to be read first.
@@ -146,13 +166,9 @@ PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t co
     Out entries = {0};
     Py_ssize_t unused = 0;
     for (; at < end; at++, number++) {
-        int hash, previous;
-        long long log_offset, store_ms;
-        PyObject *key = PyList_GetItem(keys, at);
-        if (!PyTuple_Check(key) || !PyArg_ParseTuple(key, "iLL", &hash, &log_offset, &store_ms) || hash < 0) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a key is a tuple of hash, log offset and store time");
-            break;
-        }
+        int32_t previous;
+        int64_t hash, log_offset, store_ms;
+        if (!read_key(PyList_GetItem(keys, at), &hash, &log_offset, &store_ms)) break;
         if (!out_need(&entries, INDEX_ENTRY)) break;
         if (!swap_slot(pages, dirty, hash % slots, (int32_t)number, &previous)) break;
         const uint64_t seconds = store_ms <= begin_ms ? 0 : ((uint64_t)store_ms - (uint64_t)begin_ms) / 1000;

@@ -19,16 +19,17 @@ typedef struct {
     PyObject *place;
     Record record; /* what all records of this queue have in common */
     Out entries;
-    int64_t body_bytes;
+    int64_t body_bytes, joined; /* joined came along with another one, in a batch */
 } Touched;
 
 typedef struct {
-    PyObject *places;
+    PyObject *places, *next_id;
     RecordPlan plan;
     Span answer[ANSWER_PARTS], id_prefix;
     bool waits; /* sends are answered after a sync, unless they say otherwise */
     int64_t log_offset, limit;
-    Out records, answers, scratch;
+    Py_ssize_t most_items;
+    Out records, answers, scratch, ids;
     Touched *touched;
     int touched_count;
 } Run;
@@ -87,18 +88,18 @@ static bool takes_detour(Span properties) {
     return span_holds(properties, TEXT("DEL")) || span_holds(properties, TEXT("TRAN_MSG")) || span_holds(properties, TEXT("POP_CK"));
 }
 
-static void put_answer(Run *run, const SendHead *head, const Record *record, Span unique_key) {
+/* The answer to a send or a batch: its message ids, and where the first went. */
+static void put_answer(Run *run, const SendHead *head, Span ids, int64_t queue_offset, Span unique_key) {
     Out *out = &run->answers;
     if (!out_need(out, 8)) return;
     const Py_ssize_t start = out->used;
     out->used += 8;
     out_span(out, run->answer[0]);
-    out_span(out, run->id_prefix);
-    out_hex16(out, (uint64_t)record->log_offset);
+    out_span(out, ids);
     out_span(out, run->answer[1]);
-    out_number(out, record->queue_id);
+    out_number(out, head->queue_id);
     out_span(out, run->answer[2]);
-    out_number(out, record->queue_offset);
+    out_number(out, queue_offset);
     out_span(out, run->answer[3]);
     out_span(out, unique_key);
     out_span(out, run->answer[4]);
@@ -110,9 +111,64 @@ static void put_answer(Run *run, const SendHead *head, const Record *record, Spa
     put32(out->data + start + 4, header_bytes);
 }
 
+/* Lays out one message; false when it is not usual, when the log has no room for it here, or with an error set. */
+static bool put_single(Run *run, const SendHead *head, Span body, Touched *touched, Record *record) {
+    Span unique_key;
+    if (!body.size || head->sys_flag & TRANSACTION_FLAGS || !find_unique_key(head->properties, &unique_key)) return false;
+    record->body = body;
+    record->properties = head->properties;
+    record->flag = head->flag;
+    record->reconsume_times = head->reconsume_times;
+    if (!measure_record(record, &run->plan) || record->size > run->limit - run->log_offset) return false;
+    put_record(record, &run->plan, &run->records, &touched->entries);
+    run->ids.used = 0;
+    if (!head->oneway) {
+        out_span(&run->ids, run->id_prefix);
+        out_hex16(&run->ids, (uint64_t)record->log_offset);
+        put_answer(run, head, (Span){run->ids.data, run->ids.used}, record->queue_offset, unique_key);
+    }
+    record->log_offset += record->size;
+    record->queue_offset++;
+    return true;
+}
+
+/* The unique key of a batch that has one, else a new one, which is kept in `made`. False when it cannot stand in an answer. */
+static bool key_of_batch(Run *run, Span properties, PyObject **made, Span *key) {
+    const Py_ssize_t found = span_find(properties, TEXT("UNIQ_KEY"));
+    if (found >= 0) { /* of several the last counts in a batch, the first in a send: Python knows */
+        const Span behind = {properties.at + found + 1, properties.size - found - 1};
+        return !span_holds(behind, TEXT("UNIQ_KEY")) && find_unique_key(properties, key);
+    }
+    *made = PyObject_CallNoArgs(run->next_id);
+    return *made && span_of_bytes(*made, key);
+}
+
+/* Lays out a batch, all of it or nothing; false likewise. */
+static bool put_whole_batch(Run *run, const SendHead *head, Span body, Touched *touched, Record *record) {
+    const Py_ssize_t records_before = run->records.used, entries_before = touched->entries.used;
+    const BatchPlan plan = {&run->plan, run->id_prefix, run->limit, run->most_items, &run->records, &touched->entries, &run->ids};
+    const int64_t first = record->queue_offset;
+    Span unique_key;
+    PyObject *made = NULL;
+    if (body.size > run->plan.max_body_bytes) return false;
+    run->ids.used = 0;
+    record->sys_flag &= ~TRANSACTION_FLAGS;
+    const Py_ssize_t items = put_batch(&plan, body, record);
+    const bool done = items && key_of_batch(run, head->properties, &made, &unique_key);
+    if (done && !head->oneway) put_answer(run, head, (Span){run->ids.data, run->ids.used}, first, unique_key);
+    Py_XDECREF(made);
+    if (!done) {
+        run->records.used = records_before;
+        touched->entries.used = entries_before;
+        return false;
+    }
+    touched->joined += items - 1;
+    return true;
+}
+
 /* Takes one frame into the run; false when it is not usual, when the log has no room for it here, or with an error set. */
 static bool take_send(Run *run, PyObject *frame) {
-    Span header, body, unique_key;
+    Span header, body;
     SendHead head;
     if (!PyTuple_Check(frame) || PyTuple_Size(frame) != 3) {
         PyErr_SetString(PyExc_TypeError, "a frame is a tuple of encoding, header and body");
@@ -120,27 +176,20 @@ static bool take_send(Run *run, PyObject *frame) {
     }
     const long encoding = PyLong_AsLong(PyTuple_GetItem(frame, 0));
     if (PyErr_Occurred() || encoding != 0 || !span_of_bytes(PyTuple_GetItem(frame, 1), &header)) return false;
-    if (!span_of_bytes(PyTuple_GetItem(frame, 2), &body) || !body.size) return false;
-    if (!read_send_head(header, &run->scratch, &head) || head.sys_flag & TRANSACTION_FLAGS) return false;
-    if (takes_detour(head.properties) || !find_unique_key(head.properties, &unique_key)) return false;
+    if (!span_of_bytes(PyTuple_GetItem(frame, 2), &body)) return false;
+    if (!read_send_head(header, &run->scratch, &head) || takes_detour(head.properties)) return false;
     if (run->waits && span_holds(head.properties, TEXT("WAIT\x01" "false"))) return false;
     Touched *touched = touch(run, &head);
     if (!touched) return false;
     Record record = touched->record;
-    record.body = body;
-    record.properties = head.properties;
-    record.flag = head.flag;
     record.sys_flag = head.sys_flag & ~HOST_FLAGS;
     record.born_ms = head.born_ms;
-    record.reconsume_times = head.reconsume_times;
     record.log_offset = run->log_offset;
-    if (!measure_record(&record, &run->plan) || record.size > run->limit - run->log_offset) return false;
-    put_record(&record, &run->plan, &run->records, &touched->entries);
-    if (!head.oneway) put_answer(run, &head, &record, unique_key);
-    run->log_offset += record.size;
-    touched->record.queue_offset++;
+    if (!(head.batch ? put_whole_batch : put_single)(run, &head, body, touched, &record)) return false;
+    run->log_offset = record.log_offset;
+    touched->record.queue_offset = record.queue_offset;
     touched->body_bytes += body.size;
-    return !run->records.failed && !touched->entries.failed && !run->answers.failed;
+    return !run->records.failed && !touched->entries.failed && !run->answers.failed && !run->ids.failed;
 }
 
 /* A place that was opened for a send that was declined after all has no entries, and is left out. */
@@ -149,14 +198,14 @@ static PyObject *placed_list(Run *run) {
     for (int number = 0; placed && number < run->touched_count; number++) {
         Touched *touched = &run->touched[number];
         if (!touched->entries.used) continue;
-        PyObject *one = Py_BuildValue("(ONL)", touched->place, out_bytes(&touched->entries), (long long)touched->body_bytes);
+        PyObject *one = Py_BuildValue("(ONLL)", touched->place, out_bytes(&touched->entries), (long long)touched->body_bytes, (long long)touched->joined);
         if (!one || PyList_Append(placed, one) < 0) Py_CLEAR(placed);
         Py_XDECREF(one);
     }
     return placed;
 }
 
-/* (how many frames, their records, where these end, [(place, queue entries, bytes of bodies)], answers) */
+/* (how many frames, their records, where these end, [(place, queue entries, bytes of bodies, joined)], answers) */
 static PyObject *outcome(Run *run, Py_ssize_t taken) {
     PyObject *placed = placed_list(run);
     if (!placed) return NULL;
@@ -189,26 +238,38 @@ static void close_run(Run *run) {
     out_free(&run->records);
     out_free(&run->answers);
     out_free(&run->scratch);
+    out_free(&run->ids);
 }
 
-/* lay_out_sends(frames, at, most, places, plan, born_host, store_ms, log_offset, limit) -> outcome, or None when the first is not usual */
+/* lay_out_sends(frames, at, most, places, plan, born_host, store_ms, log_offset, limit, most_items, next_id)
+ *     -> outcome, or None when the first is not usual
+ *
+ * It takes `most` frames at most. A batch has `most_items` at most, and gets a unique key from `next_id` if it has none.
+ */
 PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    if (count != 9) return PyErr_Format(PyExc_TypeError, "lay_out_sends takes 9 arguments, got %zd", count);
+    if (count != 11) return PyErr_Format(PyExc_TypeError, "lay_out_sends takes 11 arguments, got %zd", count);
     PyObject *frames = arguments[0];
     if (!PyList_Check(frames) || !PyDict_Check(arguments[3]) || !PyTuple_Check(arguments[4]))
         return PyErr_Format(PyExc_TypeError, "frames are a list, places a dict, the plan a tuple");
     Touched touched[MAX_TOUCHED]; /* filled one by one, as queues come up */
-    Run run = {.places = arguments[3], .touched = touched};
+    Run run = {.places = arguments[3], .touched = touched, .next_id = arguments[10]};
     Py_ssize_t at = PyLong_AsSsize_t(arguments[1]);
     const Py_ssize_t most = PyLong_AsSsize_t(arguments[2]);
     run.plan.store_ms = PyLong_AsLongLong(arguments[6]);
     run.log_offset = PyLong_AsLongLong(arguments[7]);
     run.limit = PyLong_AsLongLong(arguments[8]);
+    run.most_items = PyLong_AsSsize_t(arguments[9]);
     if (PyErr_Occurred() || !read_plan(&run, arguments[4], arguments[5])) return NULL;
     if (at < 0 || most < 0 || run.log_offset < 0) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
-    const Py_ssize_t first = at, end = PyList_Size(frames);
-    while (at < end && at - first < most && take_send(&run, PyList_GetItem(frames, at))) at++;
+    const Py_ssize_t first = at;
+    while (at - first < most && at < PyList_Size(frames)) {
+        PyObject *frame = Py_NewRef(PyList_GetItem(frames, at)); /* making a key calls Python, which could change the list */
+        const bool taken = take_send(&run, frame);
+        Py_DECREF(frame);
+        if (!taken) break;
+        at++;
+    }
     PyObject *found = NULL;
     if (!PyErr_Occurred()) found = at > first ? outcome(&run, at - first) : Py_NewRef(Py_None);
     close_run(&run);

@@ -75,12 +75,22 @@ typedef struct {
     Span topic, queue_text, properties;
     int64_t queue_id, sys_flag, born_ms, flag, reconsume_times;
     int64_t opaque;
-    bool oneway;
+    bool oneway, batch;
 } SendHead;
 
-/* Reads the JSON header of a send with code 310. `scratch` holds its properties, which must not move before they are used.
+/* Reads the JSON header of a send with code 310, or of a batch with code 320. `scratch` holds its properties, which must not move before they are used.
  * False when it is not a usual one. */
 bool read_send_head(Span header, Out *scratch, SendHead *head);
+
+/* The usual head of a pull. The texts are NULL where there is none. */
+typedef struct {
+    Span group, topic, subscription, expression_type;
+    int64_t code, queue_id, queue_offset, most, sys_flag, commit_offset, sub_version;
+    int64_t opaque;
+} PullHead;
+
+/* Reads the JSON header of a pull with code 11 or 361. False when it is not a usual one. */
+bool read_pull_head(Span header, PullHead *head);
 
 /* What the records of one turn have in common. */
 typedef struct {
@@ -103,14 +113,49 @@ enum { RECORD_HEAD = 88, ENTRY_BYTES = 20, MAX_PROPERTIES = 32767 };
 bool measure_record(Record *record, const RecordPlan *plan);
 /* Puts a record that was measured, and its queue entry. */
 void put_record(const Record *record, const RecordPlan *plan, Out *records, Out *entries);
+/* Lays out the messages of a batch, of which there are `most` at most, up to the log offset `limit`. Record is what they have in common
+ * and where the first goes; afterwards, where the next would. How many these are; 0 when Python has to look, or with an error set. */
+typedef struct {
+    const RecordPlan *plan;
+    Span id_prefix;
+    int64_t limit;
+    Py_ssize_t most;
+    Out *records, *entries, *ids;
+} BatchPlan;
+
+Py_ssize_t put_batch(const BatchPlan *plan, Span body, Record *record);
 /* Fills a plan; false, with an error set, when the arguments are not what they should be. */
 bool plan_records(RecordPlan *plan, PyObject *suffix, PyObject *born_host, PyObject *store_host);
+
+/* Messages that lie in the log one behind the other. */
+typedef struct {
+    int64_t offset, size;
+} Stretch;
+
+/* Which messages of a queue one pull gets: what it may have, what was looked at, and where that lies. */
+typedef struct {
+    int64_t log_start, log_end, cold_below;
+    int64_t hot_most, cold_most, hot_bytes, cold_bytes;
+    PyObject *tag_codes; /* NULL when all are wanted */
+    Py_ssize_t looked, count;
+    int64_t looked_at, total;
+    bool stopped, removed;
+    Out stretches;
+    int64_t last_code;
+    int last_wanted; /* whether messages with `last_code` are; -1 before the first */
+} Pick;
+
+/* Looks at entries until the pull has enough; false with an error set. */
+bool pick_from(Pick *pick, Span entries);
 
 PyObject *split_whole(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *lay_out_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *serve_pulls(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *record_starts(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

@@ -166,8 +166,15 @@ class Line(asyncio.BufferedProtocol):
     @property
     def should_pause(self) -> bool:
         """Whether so much waits to be sent that no further request should be served now."""
+        return self.answer_room <= 0
+
+    @property
+    def answer_room(self) -> int:
+        """How many bytes of answers may be written before the line should pause."""
         settings = self._settings
-        return settings.pause_reading and (not self.writable or self._out_bytes >= settings.unsent_high_bytes)
+        if not settings.pause_reading:
+            return settings.unsent_max_bytes
+        return settings.unsent_high_bytes - self._out_bytes if self.writable else 0
 
     def put_back(self, frames: list[Frame]) -> None:
         """During a turn: its last `frames`, not served. They are a turn of their own when there is room again."""
@@ -186,6 +193,11 @@ class Line(asyncio.BufferedProtocol):
         self._out_bytes += len(data)
         if self._out_bytes > self._room:
             self._check_room()
+
+    def flush(self) -> None:
+        """Send now what was written, for a writer who knows that nothing follows. Within a turn, its end does that."""
+        if not self._in_turn:
+            self._flush()
 
     async def wait_writable(self) -> None:
         """Return when there is room for more; ConnectionLost when the line ends first."""

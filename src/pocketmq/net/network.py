@@ -67,7 +67,8 @@ class TcpNetwork:
         except ssl.SSLCertVerificationError as error:
             raise ConnectFailed(
                 f"{address}: its certificate is not accepted: {error.verify_message}; "
-                "name the authority that signed it (ca=…), or connect without verification (verify=False)"
+                "name the authority that signed it (ca=…, --tls-ca), or connect without verification "
+                "(verify=False, --tls-no-verify)"
             ) from error
         except ssl.SSLError as error:
             raise ConnectFailed(f"{address}: TLS handshake failed: {error.reason or error}") from error

@@ -17,7 +17,7 @@ A server may take the turn itself (`on_turn`). The contract of a turn:
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVarTuple
 
 import msgspec
@@ -40,6 +40,7 @@ from pocketmq.net.line import Line, LineSettings
 from pocketmq.protocol.command import RESPONSE, Command, decode_command
 from pocketmq.protocol.connection import MAX_IN_FLIGHT, Connection, failure_reply
 from pocketmq.protocol.frames import Frame
+from pocketmq.protocol.stored_answers import NOT_STORED, StoredAnswer, read_stored
 
 log = logging.getLogger("pocketmq.net")
 
@@ -71,16 +72,22 @@ class PeerSettings(msgspec.Struct, frozen=True):
 
 
 class Waiting(Protocol):
-    """Who waits for an answer: is told exactly one of the two, in the turn that brings it, and must neither wait nor raise.
+    """Who waits for an answer: is told of it or of its failure, once, in the turn that brings it, and must neither wait nor raise.
 
     `code` and `timeout_s` are the request and its time, for what is said when no answer comes.
     """
 
-    code: int
-    timeout_s: float
+    @property
+    def code(self) -> int: ...
+
+    @property
+    def timeout_s(self) -> float: ...
 
     def answered(self, response: Command) -> None:
         """The response came, whatever its code."""
+
+    def stored(self, answer: StoredAnswer) -> bool:
+        """The same for a response that says where a message was stored; False: it wants to have the whole of it."""
 
     def failed(self, error: PocketMQError) -> None:
         """None came in time, or the line is gone."""
@@ -97,6 +104,9 @@ class _Awaited(msgspec.Struct, eq=False):
         if not self.future.done():
             self.future.set_result(response)
 
+    def stored(self, answer: StoredAnswer) -> bool:
+        return False
+
     def failed(self, error: PocketMQError) -> None:
         if not self.future.done():
             self.future.set_exception(error)
@@ -108,6 +118,7 @@ class Peer:
     __slots__ = (
         "__weakref__",
         "_asked_at",
+        "_asked_many",
         "_connection",
         "_on_lost",
         "_on_made",
@@ -143,6 +154,7 @@ class Peer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._asked_at = 0.0
+        self._asked_many = False
         self.line = Line(self._turn, self._lost, self._made, settings.line)
 
     def __repr__(self) -> str:
@@ -216,6 +228,22 @@ class Peer:
         if self._asked_at <= line.heard_at or self._timer is None or deadline < self._timer_at:
             self._await_answer(deadline)
 
+    def ask_many(self, waiting: Sequence[Waiting], deadline: float) -> Sequence[int]:
+        """Open calls for a caller that writes all their frames at once: the numbers to put into them. All or none."""
+        line = self.line
+        if not line.writable:
+            self._require_writable()
+        numbers = self._connection.begin_many(deadline, waiting)
+        self._asked_many = True
+        if self._asked_at <= line.heard_at or self._timer is None or deadline < self._timer_at:
+            self._await_answer(deadline)
+        return numbers
+
+    @property
+    def spare_calls(self) -> int:
+        """How many more calls may wait for an answer now."""
+        return self._connection.spare
+
     def oneway(self, command: Command) -> None:
         """Send and expect nothing back. TooManyCalls when the line is not writable."""
         self._require_writable()
@@ -224,11 +252,28 @@ class Peer:
     def take_turn(self, frames: list[Frame]) -> None:
         """The turn of a peer that was given no other: responses to their calls, requests to `serve`."""
         may_pause = self._settings.line.pause_reading
+        if self._asked_many and not may_pause:
+            self._take_answers(frames)
+            return
         for at, frame in enumerate(frames, 1):
             self.handle(decode_command(frame))
             if may_pause and self.line.should_pause:
                 self.line.put_back(frames[at:])
                 return
+
+    def _take_answers(self, frames: list[Frame]) -> None:
+        """The turn of a peer that was asked for many things at once: usual answers to sends are not made commands first."""
+        take = self._connection.take_number
+        for frame in frames:
+            encoding, header, body = frame
+            try:
+                answer = None if encoding or body else read_stored(header)
+            except NOT_STORED:
+                answer = None
+            if answer is None:
+                self.handle(decode_command(frame))
+            elif (waiting := take(answer.opaque)) is not None and not waiting.stored(answer):
+                waiting.answered(decode_command(frame))
 
     def handle(self, command: Command) -> None:
         """One command of this line, from a turn that does not want it."""

@@ -83,6 +83,8 @@ class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.enabled and (self.ca or self.cert or self.key or self.pinned or not self.verify):
             raise InvalidSetting("TLS: it is said whom to trust or what to show, but not that TLS is to be used")
+        if self.key and not self.cert:
+            raise InvalidSetting(f"TLS: {self.key} is named as our key, but not the certificate that it belongs to")
         if self.pinned and (self.ca or not self.verify):
             raise InvalidSetting("TLS: either one certificate is trusted, or those of an authority, or any")
 

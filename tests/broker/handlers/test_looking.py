@@ -15,7 +15,7 @@ from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, read_json
 from pocketmq.protocol.record import decode_records
-from pocketmq.store import message_store
+from pocketmq.store import readable_store
 from pocketmq.store.upkeep import INDEX_STEP
 from pocketmq.testing import FakeClock, run
 from pocketmq.testing.fake_clock import START_MS
@@ -161,7 +161,7 @@ def test_a_look_up_after_a_burst_finds_the_newest_message(goes_on: bool) -> None
 
 
 def test_large_messages_are_few_in_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_store, "MAX_KEY_BYTES", 2500)
+    monkeypatch.setattr(readable_store, "MAX_KEY_BYTES", 2500)
 
     async def main() -> None:
         desk = Desk()

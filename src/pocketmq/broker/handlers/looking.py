@@ -18,7 +18,8 @@ from pocketmq.protocol.api.pulling import QueryConsumeQueue, QueryMessage, Query
 from pocketmq.protocol.bodies.stats import ConsumeQueueContent, ConsumeQueueEntry
 from pocketmq.protocol.java_json import write_body
 from pocketmq.store.consume_queue import Entry, is_message
-from pocketmq.store.message_store import MAX_KEY_RESULTS, MessageStore
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.readable_store import MAX_KEY_RESULTS
 
 LOOK_SECONDS: Final = 0.01
 """Between two looks at the index."""

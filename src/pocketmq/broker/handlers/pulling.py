@@ -11,16 +11,16 @@
 A wrong 21 makes clients lose or repeat messages, so it is said only for offsets that are not in the queue.
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 from pocketmq.broker.arrivals import Arrivals
 from pocketmq.broker.carried import CarriedSubscriptions
+from pocketmq.broker.checked_pulls import CheckedPulls, PullStats
 from pocketmq.broker.filters import EVERYTHING, Filter, Filters
 from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.members import Members
 from pocketmq.broker.offsets import OffsetTable, refuse_own_group
 from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.stats.tally import Tally
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
@@ -34,7 +34,6 @@ from pocketmq.errors import (
     PocketMQError,
     TopicNotFound,
 )
-from pocketmq.model.durations import Durations
 from pocketmq.model.flags import Perm, PullFlag
 from pocketmq.model.names import is_retry
 from pocketmq.model.subscription import Subscription
@@ -76,17 +75,6 @@ _RESET: Final = (_MOVED, "OFFSET_RESET")
 _EMPTY: Final = frozenset({ReadStatus.NO_QUEUE, ReadStatus.NO_MESSAGE})
 
 
-class PullStats(Protocol):
-    """Counts what was read. `missed` are pulls that found nothing."""
-
-    get_times: Durations
-    missed: int
-
-    def pulled(self, group: str, topic: str) -> Tally:
-        """What a group pulls of a topic."""
-        ...
-
-
 class Forbidden(NoPermission):
     """A pull that is not allowed. `kind` tells clients which of the permissions is missing."""
 
@@ -113,6 +101,7 @@ class Pulling:
         settings: SettingsInUse,
         clock: Clock,
         stats: PullStats,
+        checked: CheckedPulls,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -125,7 +114,8 @@ class Pulling:
         self._settings = settings
         self._clock = clock
         self._stats = stats
-        self._max_count = max(store.settings.hot_read_count, store.settings.max_read_entries)
+        self._checked = checked
+        self._max_count = checked.max_count
         self._parsed: dict[tuple[str, str | None, str | None], Subscription] = {}
         self._kept: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
         self._replies: dict[tuple[int, str, int], PullReplies] = {}
@@ -153,7 +143,21 @@ class Pulling:
             code = _NOTHING_NEW
         if code == _NOTHING_NEW and may_wait and ext.sys_flag & PullFlag.SUSPEND and self._hold(peer, head, wanted):
             return None
+        if found.count and wanted.matches is None and self._checked.in_use:
+            self._remember(head, group, wanted)
         return self._answer(head, group, found, seconds, code, remark)
+
+    def _remember(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, wanted: Filter) -> None:
+        """The next one of its kind need not be checked again, unless something changes."""
+        ext = head.ext
+        carried = None
+        if ext.sys_flag & PullFlag.SUBSCRIPTION:
+            carried = self._parsed.get((ext.topic, ext.subscription, ext.expression_type))
+            if carried is None:
+                return
+        near, far = (self._replies_of(_FOUND, "FOUND", self._suggested(group, behind)) for behind in (False, True))
+        tally = self._stats.pulled(ext.consumer_group, ext.topic)
+        self._checked.remember(head, wanted.tag_codes, carried, (near.parts, far.parts), tally)
 
     def _read(self, ext: PullMessage, wanted: Filter) -> tuple[ReadResult, float]:
         """What is there, and how long it took to find it."""

@@ -46,7 +46,8 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import FlushMode
 
 MAX_RUN: Final = 64
-"""Sends that are staged at once: some fifty microseconds, after which a turn looks at the time again."""
+"""Sends or batches that are staged at once: some fifty microseconds, or what one read brings in batches, which is not much more.
+After that a turn looks at the time again."""
 
 _UNIQ_KEY: Final = f"{names.UNIQ_KEY}\x01"
 _UNIQ_KEY_BYTES: Final = names.UNIQ_KEY.encode()
@@ -188,7 +189,7 @@ class Sending:
         )
 
     def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
-        """Put usual sends that follow one another from `at` on into the store's turn, by the compiled twin.
+        """Put usual sends and batches that follow one another from `at` on into the store's turn, by the compiled twin.
 
         How many these are, their answers joined, and whether these wait for the disk.
         """
@@ -203,15 +204,24 @@ class Sending:
         born_host = self._hosts.get(peer) or self._host_of(peer)
         if len(born_host) != _V4_BYTES:
             return _NONE
-        run = twin.lay_out_sends(frames, at, MAX_RUN, self._usual, plan, born_host, *self._store.room())
+        room = self._store.room()
+        run = twin.lay_out_sends(
+            frames, at, MAX_RUN, self._usual, plan, born_host, *room, MAX_ITEMS, self._next_unique_key
+        )
         if run is None:
             return _NONE
         count, records, end, placed, answers = run
-        self._store.stage_laid_out(records, end, [(place[0], entries) for place, entries, _ in placed])
-        for (_, tally, _, _), entries, size in placed:
+        entered: list[tuple[ConsumeQueue, bytes]] = []
+        for (queue, tally, _, _), entries, size, joined in placed:
+            entered.append((queue, entries))
             tally.count += len(entries) // ENTRY_BYTES
+            tally.joined += joined
             tally.bytes += size
+        self._store.stage_laid_out(records, end, entered)
         return count, answers, self._waits_for_sync
+
+    def _next_unique_key(self) -> bytes:
+        return self._unique_ids.next(self._clock.now_ms()).encode()
 
     def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[StagedSend, bool]:
         """Put all messages of a batch into the store's turn. What was staged before an error is for the caller to abandon."""

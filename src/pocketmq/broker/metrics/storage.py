@@ -1,7 +1,7 @@
 """The store: the log, what of it is not safe yet, what is made from it, and the disk."""
 
 from pocketmq.clock import Clock
-from pocketmq.metrics.families import Family, Labels, gauge, histogram
+from pocketmq.metrics.families import Family, Labels, counter, gauge, histogram
 from pocketmq.store.facts import StoreFacts
 
 
@@ -46,6 +46,11 @@ class StorageMetrics:
             gauge("rocketmq_storage_disk_bytes", "Size of the disk", disk.total),
             gauge("rocketmq_storage_disk_free_bytes", "What of it is free", disk.free),
             gauge("rocketmq_storage_disk_ratio", "Part of the disk that is used, 0 to 1", disk.used_ratio),
+            counter(
+                "rocketmq_storage_dropped_held_files",
+                "Log files that the full disk took though messages in them still waited for their time",
+                self._facts.dropped_held_files,
+            ),
             gauge(
                 "rocketmq_storage_pool_buffers", "Free buffers of the pool", {} if buffers is None else {(): buffers}
             ),

@@ -28,7 +28,7 @@ from pocketmq.broker.timers.waiting import Waiting
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, StoreBusy, StoreFull
 from pocketmq.model.names import TIMER_TOPIC
-from pocketmq.store.consume_queue import ConsumeQueue, Entry, is_message
+from pocketmq.store.consume_queue import ConsumeQueue, Entry, is_message, log_offset_of
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.retention import HOUR_MS
 
@@ -84,6 +84,7 @@ class Timers:
         """Messages that were not delivered because their senders took them back."""
         self.rolled = 0
         """Messages that were stored anew because they wait for so long."""
+        store.hold_log(self._needed_from)
 
     def __len__(self) -> int:
         """How many messages wait."""
@@ -271,6 +272,17 @@ class Timers:
         return Move(message, TIMER_TOPIC, 0, rolled_properties(message, self._settings.now.timer.precision_ms))
 
     # keeping
+
+    def _needed_from(self) -> int | None:
+        """The log offset of the first message that waits or has not been read; None when there is none.
+
+        A message that was rolled or delivered counts as long as a power loss could take its new place back.
+        """
+        queue = self._store.find_queue(TIMER_TOPIC, 0)
+        if queue is None:
+            return None
+        entry = queue.entry(queue.first_at_or_beyond(self._progress.upto(self._store.synced).oldest))
+        return None if entry is None else log_offset_of(entry)
 
     def load(self, saved: TimerProgress | None, check: TimerCheck | None = None) -> None:
         """Go on where timers.json says; where RocketMQ's own timercheck says, when there is no timers.json."""

@@ -17,7 +17,8 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.model.transactions import origin_of
-from pocketmq.store.message_store import MAX_KEY_RESULTS, MessageStore
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.readable_store import MAX_KEY_RESULTS
 
 log = logging.getLogger("pocketmq.broker")
 

@@ -1,0 +1,317 @@
+/* All usual pulls of a turn in one call: heads read, messages picked, answers made.
+ *
+ *   frames from `at` on ── usual, and checked before? ──► which stretches of the log ──► | head | messages | head | messages | …
+ *                       └─ no, or nothing to be found ──► the run ends here; Python serves this one
+ *
+ * A place is a pull whose checks were made: who asks, for which queue, with which subscription. Python keeps the table, forgets it
+ * when anything changes that a check looked at, and counts and commits when the run is over. So all that is left here is where
+ * the messages lie. They are copied once, from the mapped log into the answer.
+ *
+ * A place remembers some entries of its queue beyond what was asked for, since the next pull asks for those. An entry that was
+ * entered never changes, and both ends of queue and log are looked at each time.
+ */
+
+#include "turn.h"
+
+enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257 };
+
+/* A file of the log. */
+typedef struct {
+    Py_buffer bytes;
+    int64_t first;
+} Map;
+
+/* One pull that is answered. Its head and its stretches are among those of the run. */
+typedef struct {
+    PyObject *place;
+    const Map *map;
+    int64_t next_offset, commit_offset, body_bytes;
+    Py_ssize_t messages, head_bytes, stretches;
+} Pulled;
+
+typedef struct {
+    PyObject *places, *resets, *map_at;
+    int64_t log_start, log_end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, entries, max_count;
+    Out key, heads, stretches;
+    Map maps[MAX_RUN];
+    Pulled pulled[MAX_RUN];
+    int map_count, count;
+    int64_t size; /* of all answers */
+} Run;
+
+static void put_optional(Out *out, Span text) {
+    out_put(out, (const byte *)(text.at ? "\1\2" : "\1"), text.at ? 2 : 1);
+    out_span(out, text);
+}
+
+/* The place of such pulls; NULL when it is not known, or with an error set. See `CheckedPulls.key_of`. */
+static PyObject *find_place(Run *run, const PullHead *head) {
+    Out *key = &run->key;
+    key->used = 0;
+    out_number(key, head->code);
+    put_optional(key, head->group);
+    put_optional(key, head->topic);
+    out_put(key, (const byte *)"\1", 1);
+    out_number(key, head->queue_id);
+    out_put(key, (const byte *)"\1", 1);
+    out_number(key, head->sys_flag);
+    out_put(key, (const byte *)"\1", 1);
+    out_number(key, head->sub_version);
+    put_optional(key, head->subscription);
+    put_optional(key, head->expression_type);
+    if (key->failed || key->used > LONGEST_KEY) return NULL;
+    PyObject *name = out_bytes(key);
+    PyObject *place = name ? PyDict_GetItemWithError(run->places, name) : NULL;
+    Py_XDECREF(name);
+    if (place && (!PyTuple_Check(place) || PyTuple_Size(place) != PLACE_PARTS)) {
+        PyErr_Format(PyExc_TypeError, "a place of pulls is a tuple of %d", PLACE_PARTS);
+        return NULL;
+    }
+    return place;
+}
+
+static bool read_offset(PyObject *queue, const char *name, int64_t *offset) {
+    PyObject *number = PyObject_GetAttrString(queue, name);
+    if (!number) return false;
+    *offset = PyLong_AsLongLong(number);
+    Py_DECREF(number);
+    return !PyErr_Occurred();
+}
+
+/* Entries from `offset` on out of what the place remembers, which is [offset of the first, entries]. */
+static bool remembered(PyObject *kept, int64_t offset, int64_t count, Span *entries) {
+    if (!PyList_Check(kept) || PyList_Size(kept) != 2) {
+        PyErr_SetString(PyExc_TypeError, "a place remembers entries in a list of two");
+        return false;
+    }
+    const int64_t first = PyLong_AsLongLong(PyList_GetItem(kept, 0));
+    if (PyErr_Occurred() || !span_of_bytes(PyList_GetItem(kept, 1), entries)) return false;
+    const int64_t held = entries->size / ENTRY_BYTES;
+    if (offset < first || offset - first > held || count > held - (offset - first)) return false;
+    *entries = (Span){entries->at + (offset - first) * ENTRY_BYTES, (Py_ssize_t)(count * ENTRY_BYTES)};
+    return true;
+}
+
+/* `count` entries from `offset` on; false when there are fewer, or with an error set. */
+static bool find_entries(PyObject *place, int64_t offset, int64_t count, Span *entries) {
+    PyObject *kept = PyTuple_GetItem(place, 6);
+    if (remembered(kept, offset, count, entries)) return true;
+    if (PyErr_Occurred()) return false;
+    PyObject *read = PyObject_CallMethod(PyTuple_GetItem(place, 1), "read", "LL", (long long)offset,
+                                         (long long)(count > READ_AHEAD ? count : READ_AHEAD));
+    PyObject *first = PyLong_FromLongLong(offset);
+    if (!read || !first || !PyBytes_Check(read)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "entries are bytes");
+        Py_XDECREF(read);
+        Py_XDECREF(first);
+        return false;
+    }
+    return PyList_SetItem(kept, 0, first) == 0 && PyList_SetItem(kept, 1, read) == 0 && remembered(kept, offset, count, entries);
+}
+
+/* The file of the log that holds `offset`; NULL when there is none, or with an error set. */
+static const Map *find_map(Run *run, int64_t offset) {
+    if (run->map_count) { /* mostly the one before */
+        const Map *last = &run->maps[run->map_count - 1];
+        if (offset >= last->first && offset - last->first < last->bytes.len) return last;
+    }
+    PyObject *found = PyObject_CallFunction(run->map_at, "L", (long long)offset), *bytes;
+    Map *map = &run->maps[run->map_count];
+    long long first;
+    bool opened = false;
+    if (!found) return NULL;
+    if (!PyTuple_Check(found)) {
+        PyErr_SetString(PyExc_TypeError, "a map comes as a tuple with its offset");
+    } else if (PyArg_ParseTuple(found, "OL", &bytes, &first) && bytes != Py_None && first >= 0) {
+        opened = PyObject_GetBuffer(bytes, &map->bytes, PyBUF_SIMPLE) == 0;
+        map->first = first;
+    }
+    Py_DECREF(found);
+    if (opened) run->map_count++;
+    return opened ? map : NULL;
+}
+
+static bool lies_in(const Map *map, const Stretch *stretches, Py_ssize_t count) {
+    for (Py_ssize_t number = 0; number < count; number++) {
+        const int64_t at = stretches[number].offset - map->first;
+        if (at < 0 || at > map->bytes.len - stretches[number].size) return false;
+    }
+    return true;
+}
+
+/* Puts the head of an answer; its parts are what stands around next, least and largest offset and opaque. */
+static bool put_head(Run *run, PyObject *parts, int64_t opaque, const int64_t offsets[3], int64_t body_bytes) {
+    Out *out = &run->heads;
+    const Py_ssize_t start = out->used;
+    if (!PyTuple_Check(parts) || PyTuple_Size(parts) != HEAD_PARTS) {
+        PyErr_Format(PyExc_TypeError, "the head of an answer has %d parts", HEAD_PARTS);
+        return false;
+    }
+    if (!out_need(out, 8)) return false;
+    out->used += 8;
+    for (int part = 0; part < HEAD_PARTS; part++) {
+        Span text;
+        if (!span_of_bytes(PyTuple_GetItem(parts, part), &text)) return false;
+        out_span(out, text);
+        if (part < HEAD_PARTS - 1) out_number(out, part < 3 ? offsets[part] : opaque);
+    }
+    if (out->failed) return false;
+    const uint32_t header_bytes = (uint32_t)(out->used - start - 8);
+    put32(out->data + start, 4 + header_bytes + (uint32_t)body_bytes);
+    put32(out->data + start + 4, header_bytes); /* the high byte 0 is JSON */
+    return true;
+}
+
+static int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
+
+/* Picks the messages as `store.reading` does; false when this is for Python to look at, or with an error set. */
+static bool pick_messages(const Run *run, Pick *pick, PyObject *place, const PullHead *head, int64_t high) {
+    int64_t most = least(head->most, run->max_count);
+    if (most < 1) most = 1;
+    const int64_t at_most = most > run->entries ? most : run->entries;
+    pick->hot_most = least(most, run->hot_count);
+    pick->cold_most = least(most, run->cold_count);
+    const int64_t wanted = least(pick->tag_codes ? at_most : pick->hot_most + 1, at_most);
+    Span entries;
+    if (!find_entries(place, head->queue_offset, least(wanted, high - head->queue_offset), &entries)) return false;
+    if (!pick_from(pick, entries) || !pick->count) return false;
+    return pick->stopped || pick->looked != wanted || wanted == at_most;
+}
+
+/* Notes an answer with these messages; false when they do not lie in one file, or with an error set. */
+static bool note_answer(Run *run, PyObject *place, const PullHead *head, const Pick *picked, int64_t low, int64_t high) {
+    const Stretch *stretches = (const Stretch *)picked->stretches.data;
+    const Py_ssize_t count = picked->stretches.used / (Py_ssize_t)sizeof(Stretch), heads_before = run->heads.used;
+    const int64_t offsets[3] = {head->queue_offset + picked->looked, low, high};
+    const Map *map = find_map(run, stretches[0].offset);
+    if (!map || !lies_in(map, stretches, count)) return false;
+    out_put(&run->stretches, picked->stretches.data, picked->stretches.used);
+    if (run->stretches.failed) return false;
+    PyObject *parts = PyTuple_GetItem(place, picked->looked_at < run->cold_below ? 5 : 4);
+    if (!put_head(run, parts, head->opaque, offsets, picked->total)) return false;
+    Pulled *pulled = &run->pulled[run->count++];
+    *pulled = (Pulled){Py_NewRef(place), map, offsets[0], head->commit_offset, picked->total, picked->count, run->heads.used - heads_before, count};
+    run->size += pulled->head_bytes + picked->total;
+    return true;
+}
+
+/* Answers from a place; false when this is for Python to look at, or with an error set. */
+static bool answer(Run *run, PyObject *place, const PullHead *head) {
+    PyObject *queue = PyTuple_GetItem(place, 1), *tag_codes = PyTuple_GetItem(place, 3);
+    int64_t low, high;
+    if (PyDict_Size(run->resets)) { /* a group that was set back is told so by its next pull */
+        const int is_reset = PyDict_Contains(run->resets, PyTuple_GetItem(place, 2));
+        if (is_reset) return false;
+    }
+    if (!read_offset(queue, "min_offset", &low) || !read_offset(queue, "max_offset", &high)) return false;
+    if (head->queue_offset < low || head->queue_offset >= high) return false;
+    Pick picked = {.log_start = run->log_start, .log_end = run->log_end, .cold_below = run->cold_below, .hot_bytes = run->hot_bytes,
+                   .cold_bytes = run->cold_bytes, .looked_at = -1, .last_wanted = -1, .tag_codes = tag_codes == Py_None ? NULL : tag_codes};
+    const bool answered = pick_messages(run, &picked, place, head, high) && note_answer(run, place, head, &picked, low, high);
+    out_free(&picked.stretches);
+    return answered;
+}
+
+/* Takes one frame into the run; false when it is not usual, or with an error set. */
+static bool take_pull(Run *run, PyObject *frame) {
+    Span header;
+    PullHead head;
+    if (!PyTuple_Check(frame) || PyTuple_Size(frame) != 3) {
+        PyErr_SetString(PyExc_TypeError, "a frame is a tuple of encoding, header and body");
+        return false;
+    }
+    const long encoding = PyLong_AsLong(PyTuple_GetItem(frame, 0));
+    if (PyErr_Occurred() || encoding != 0 || !span_of_bytes(PyTuple_GetItem(frame, 1), &header)) return false;
+    if (!read_pull_head(header, &head)) return false;
+    PyObject *place = find_place(run, &head);
+    if (!place) return false;
+    Py_INCREF(place); /* reading calls Python, which could forget it */
+    const bool answered = answer(run, place, &head);
+    Py_DECREF(place);
+    return answered;
+}
+
+/* All answers, one behind the other. */
+static PyObject *joined(const Run *run) {
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)run->size);
+    if (!bytes) return NULL;
+    byte *to = (byte *)PyBytes_AsString(bytes);
+    const byte *head = run->heads.data;
+    const Stretch *stretch = (const Stretch *)run->stretches.data;
+    for (int number = 0; number < run->count; number++) {
+        const Pulled *pulled = &run->pulled[number];
+        memcpy(to, head, (size_t)pulled->head_bytes);
+        to += pulled->head_bytes;
+        head += pulled->head_bytes;
+        for (Py_ssize_t left = pulled->stretches; left; left--, stretch++) {
+            memcpy(to, (const byte *)pulled->map->bytes.buf + (stretch->offset - pulled->map->first), (size_t)stretch->size);
+            to += stretch->size;
+        }
+    }
+    return bytes;
+}
+
+/* ([(who pulled, next offset, commit offset, messages, their bytes)], answers) */
+static PyObject *outcome(const Run *run) {
+    PyObject *pulls = PyList_New(run->count);
+    for (int number = 0; pulls && number < run->count; number++) {
+        const Pulled *pulled = &run->pulled[number];
+        PyObject *one = Py_BuildValue("(OLLnL)", PyTuple_GetItem(pulled->place, 0), (long long)pulled->next_offset,
+                                      (long long)pulled->commit_offset, pulled->messages, (long long)pulled->body_bytes);
+        if (!one || PyList_SetItem(pulls, number, one) < 0) Py_CLEAR(pulls);
+    }
+    PyObject *answers = pulls ? joined(run) : NULL;
+    if (answers) return Py_BuildValue("(NN)", pulls, answers);
+    Py_XDECREF(pulls);
+    return NULL;
+}
+
+static void close_run(Run *run) {
+    for (int number = 0; number < run->count; number++) Py_DECREF(run->pulled[number].place);
+    for (int number = 0; number < run->map_count; number++) PyBuffer_Release(&run->maps[number].bytes);
+    out_free(&run->key);
+    out_free(&run->heads);
+    out_free(&run->stretches);
+}
+
+static bool read_limits(Run *run, PyObject *limits) {
+    long long start, end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, entries, max_count;
+    if (!PyArg_ParseTuple(limits, "LLLLLLLLL", &start, &end, &cold_below, &hot_count, &cold_count, &hot_bytes, &cold_bytes, &entries, &max_count))
+        return false;
+    if (start < 0 || end < start || entries < 1) {
+        PyErr_SetString(PyExc_ValueError, "offsets are not negative, and some entries may be read");
+        return false;
+    }
+    run->log_start = start, run->log_end = end, run->cold_below = cold_below;
+    run->hot_count = hot_count, run->cold_count = cold_count, run->hot_bytes = hot_bytes, run->cold_bytes = cold_bytes;
+    run->entries = entries, run->max_count = max_count;
+    return true;
+}
+
+/* serve_pulls(frames, at, places, resets, limits, map_at, room)
+ *     -> ([(who pulled, next offset, commit offset, messages, their bytes)], answers), or None when the first is not usual
+ *
+ * It ends when the answers have `room` bytes or more: who cannot send them should not ask for others.
+ */
+PyObject *serve_pulls(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    if (count != 7) return PyErr_Format(PyExc_TypeError, "serve_pulls takes 7 arguments, got %zd", count);
+    PyObject *frames = arguments[0];
+    if (!PyList_Check(frames) || !PyDict_Check(arguments[2]) || !PyDict_Check(arguments[3]) || !PyTuple_Check(arguments[4]))
+        return PyErr_Format(PyExc_TypeError, "frames are a list, places and resets dicts, limits a tuple");
+    Run run = {.places = arguments[2], .resets = arguments[3], .map_at = arguments[5]};
+    Py_ssize_t at = PyLong_AsSsize_t(arguments[1]);
+    const int64_t room = PyLong_AsLongLong(arguments[6]);
+    if (PyErr_Occurred() || !read_limits(&run, arguments[4])) return NULL;
+    if (at < 0) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
+    for (bool goes_on = true; goes_on && run.count < MAX_RUN && run.size < room && at < PyList_Size(frames); at++) {
+        PyObject *frame = Py_NewRef(PyList_GetItem(frames, at)); /* reading calls Python, which could change the list */
+        goes_on = take_pull(&run, frame);
+        Py_DECREF(frame);
+    }
+    if (run.count) PyErr_Clear(); /* told when the next call begins with what failed: those before it are answered */
+    PyObject *found = NULL;
+    if (!PyErr_Occurred()) found = run.count ? outcome(&run) : Py_NewRef(Py_None);
+    close_run(&run);
+    return found;
+}

@@ -1,0 +1,247 @@
+"""A peer that reads slowly or not at all: what waits, what is put back, and when its line ends."""
+
+import asyncio
+
+import pytest
+from tests.net.talk import Recorder, frame_of, joined
+
+from pocketmq.errors import ConnectionLost
+from pocketmq.net.line import Ending, Line, LineSettings
+from pocketmq.protocol.frames import Frame
+from pocketmq.testing import run
+from pocketmq.testing.memory_net import Weather
+
+SMALL = LineSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, unsent_max_bytes=100_000)
+NARROW = Weather(delay_s=(0.001, 0.001), segment_bytes=(1 << 20, 1 << 20), window_bytes=1_000)
+
+
+def test_while_a_peer_does_not_read_its_requests_are_not_read_either() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL, answer=frame_of(body=bytes(6_000)))
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+
+        for _ in range(10):
+            client.line.write(frame_of())
+            await asyncio.sleep(0.01)
+        turns_while_slow = len(server.turns)
+        unsent_while_slow, writable_while_slow = server.line.unsent_bytes, server.line.writable
+
+        connection.ends[0].resume_reading()
+        await asyncio.sleep(1)
+
+        assert turns_while_slow == 2
+        assert unsent_while_slow > SMALL.unsent_high_bytes
+        assert (writable_while_slow, server.line.writable) == (False, True)
+        assert sum(len(turn) for turn in server.turns) == 10
+        assert len(client.heard) == 10
+
+    run(main())
+
+
+class Careful(Recorder):
+    """Answers each request with `answer`, and puts back what it should not serve yet."""
+
+    def __init__(self, settings: LineSettings, answer: bytes) -> None:
+        super().__init__(settings, answer)
+        self.line = Line(self._serve_some, lambda _, reason: self.lost.append(reason), None, settings)
+
+    def _serve_some(self, line: Line, frames: list[Frame]) -> None:
+        served = 0
+        while served < len(frames) and not line.should_pause:
+            line.write(self.answer)
+            served += 1
+        self.turns.append(frames[:served])
+        line.put_back(frames[served:])
+
+
+def test_requests_that_were_put_back_are_served_in_order_when_there_is_room() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+
+        client.line.write(b"".join(frame_of(body=b"%d" % number) for number in range(9)))
+        await asyncio.sleep(1)
+        served_while_slow, unsent_while_slow = len(server.heard), server.line.unsent_bytes
+        client.line.write(b"".join(frame_of(body=b"%d" % number) for number in range(9, 200)))
+        connection.ends[0].resume_reading()
+        await asyncio.sleep(10)
+
+        assert served_while_slow == 2
+        assert unsent_while_slow < SMALL.unsent_high_bytes + 6_200
+        assert [body for _, _, body in server.heard] == [b"%d" % number for number in range(200)]
+        assert len(client.heard) == 200
+        assert server.line.writable
+
+    run(main())
+
+
+def test_requests_that_were_put_back_go_on_at_once_when_the_system_takes_the_answers() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
+        await joined(client, server)
+        started_at = asyncio.get_running_loop().time()
+
+        client.line.write(frame_of() * 20)
+        await asyncio.sleep(0.003)
+
+        assert asyncio.get_running_loop().time() - started_at < 0.01
+        assert len(client.heard) == 20
+        assert len(server.turns) == 10
+
+    run(main())
+
+
+def test_garbage_behind_requests_that_were_put_back_ends_the_line_after_them() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
+        await joined(client, server, NARROW)
+
+        client.line.write(frame_of() * 10 + b"garbage!")
+        await client.line.wait_lost()
+
+        assert len(client.heard) == 10
+        assert server.line.ending is Ending.PROTOCOL
+
+    run(main())
+
+
+def test_requests_that_were_put_back_die_with_their_line() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        client.line.write(frame_of() * 10)
+        await asyncio.sleep(1)
+
+        network.cut(connection)
+        await server.line.wait_lost()
+        await asyncio.sleep(1)
+
+        assert len(server.heard) == 2
+        assert server.line._held == []
+
+    run(main())
+
+
+def test_a_line_that_mostly_asks_goes_on_reading_while_it_cannot_write() -> None:
+    async def main() -> None:
+        client = Recorder(LineSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, pause_reading=False))
+        server = Recorder()
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[1].pause_reading()
+
+        client.line.write(frame_of(body=bytes(50_000)))
+        server.line.write(frame_of(body=b"an answer"))
+        await asyncio.sleep(1)
+
+        assert not client.line.writable
+        assert [body for _, _, body in client.heard] == [b"an answer"]
+
+    run(main())
+
+
+def test_a_peer_that_reads_nothing_is_disconnected_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        loop = asyncio.get_running_loop()
+
+        server.line.write(frame_of(body=bytes(50_000)))
+        await asyncio.sleep(0)
+        paused_at = loop.time()
+        await server.line.wait_lost()
+
+        assert loop.time() - paused_at == pytest.approx(30.0)
+        assert server.line.ending is Ending.SLOW
+        assert server.line.unsent_bytes == 0
+
+    run(main())
+    assert "has not read them for 30.0 s" in caplog.text
+
+
+def test_a_peer_that_asks_for_more_than_the_largest_amount_is_disconnected_at_once() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+
+        held: list[int] = []
+        while server.line.is_open:
+            server.line.write(frame_of(body=bytes(9_000)))
+            held.append(server.line.unsent_bytes)
+            await asyncio.sleep(0)
+        await server.line.wait_lost()
+
+        assert loop.time() - started_at < 1
+        assert max(held) <= SMALL.unsent_max_bytes
+        assert len(held) == 12
+        assert "the limit is 100000" in str(server.lost[0])
+
+    run(main())
+
+
+def test_bytes_that_the_peer_has_read_since_do_not_count_against_the_largest_amount() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        await joined(client, server, NARROW)
+
+        for _ in range(30):
+            server.line.write(frame_of(body=bytes(40_000)))
+            await server.line.wait_writable()
+            await asyncio.sleep(0.1)
+
+        assert server.line.is_open
+        assert len(client.heard) == 30
+
+    run(main())
+
+
+def test_waiting_for_room_ends_when_there_is_room() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        server.line.write(frame_of(body=bytes(50_000)))
+        await asyncio.sleep(0)
+        waiters = [asyncio.create_task(server.line.wait_writable()) for _ in range(3)]
+        await asyncio.sleep(1)
+        waiters[0].cancel()
+        await asyncio.sleep(0)
+
+        assert not any(waiter.done() for waiter in waiters[1:])
+        connection.ends[0].resume_reading()
+        await asyncio.gather(*waiters[1:])
+
+        assert server.line.writable
+        assert server.line._waiters == set()
+
+    run(main())
+
+
+def test_waiting_for_room_fails_when_the_line_ends() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder(SMALL)
+        network = await joined(client, server, NARROW)
+        (connection,) = network.connections.values()
+        connection.ends[0].pause_reading()
+        server.line.write(frame_of(body=bytes(50_000)))
+        await asyncio.sleep(0)
+
+        with pytest.raises(ConnectionLost, match="has not read them"):
+            await server.line.wait_writable()
+        with pytest.raises(ConnectionLost):
+            await server.line.wait_writable()
+
+    run(main())
