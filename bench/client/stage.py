@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -146,9 +146,11 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def our_broker(folder: Path) -> Iterator[tuple[str, int]]:
+def our_broker(folder: Path, settings: Mapping[str, object] | None = None) -> Iterator[tuple[str, int]]:
     """The address of a name server and the process of a broker, started by the command that users type."""
     command = [sys.executable, "-m", "pocketmq", "serve", "--json", "--data", str(folder), "--namesrv-port", "0"]
+    for key, value in (settings or {}).items():
+        command += ["--set", f"{key}={value}"]
     with ExitStack() as stack:
         process = subprocess.Popen(
             [*command, "--broker-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT

@@ -16,13 +16,15 @@ from tests.golden import captured, needs_golden
 
 from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend
 from pocketmq.client.links import Links
+from pocketmq.client.pull_frames import pull_frame
 from pocketmq.client.send_backs import REASON
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidExpression, RemoteError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import parse_properties
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.command import Command
+from pocketmq.protocol.command import Command, decode_command
+from pocketmq.protocol.frames import split_frames
 from pocketmq.protocol.java_json_reader import read_json
 from pocketmq.protocol.trace_text import SubAfter, SubBefore, decode_trace
 from pocketmq.testing import run
@@ -68,7 +70,12 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
         made.append(signed(self, command))
         return made[-1]
 
+    def noted_bytes(*numbers: Any) -> bytes:
+        made.extend(map(decode_command, split_frames(pull_frame(*numbers))))
+        return pull_frame(*numbers)
+
     monkeypatch.setattr(Links, "signed", noted)
+    monkeypatch.setattr("pocketmq.client.pulling.pull_frame", noted_bytes)
     return made
 
 

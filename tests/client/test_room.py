@@ -109,3 +109,26 @@ def test_one_can_wait_until_nothing_is_on_its_way() -> None:
         await empty
 
     run(main())
+
+
+def test_it_is_watched_while_somebody_waits_for_it() -> None:
+    async def main() -> list[bool]:
+        room, watched = Room(1, 100), []
+        await room.take(1, 1)
+        watched.append(room.is_watched)
+
+        waiting = asyncio.create_task(room.take(1, 1))
+        await asyncio.sleep(0)
+        watched.append(room.is_watched)
+        room.give(1, 1)
+        await waiting
+        watched.append(room.is_watched)
+
+        empty = asyncio.create_task(room.wait_empty())
+        await asyncio.sleep(0)
+        watched.append(room.is_watched)
+        room.give(1, 1)
+        await empty
+        return [*watched, room.is_watched]
+
+    assert run(main()) == [False, True, False, True, False]

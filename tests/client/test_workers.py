@@ -110,9 +110,10 @@ def test_without_a_loop_of_the_user_they_have_one_of_their_own() -> None:
         workers = LoopWorkers(None, done.append, SystemClock())
         ticks = 0
         workers.submit(job(handle))
-        while not done:
-            ticks += 1
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(DEADLINE_S):
+            while not done:
+                ticks += 1
+                await asyncio.sleep(0.01)
 
         assert loops[0] is not asyncio.get_running_loop()
         assert ticks > 5
@@ -154,19 +155,21 @@ def test_processes_call_listeners_that_compute_and_say_what_they_raised() -> Non
 
 def test_closing_ends_what_async_listeners_do() -> None:
     async def main() -> None:
+        begun: list[StoredMessage] = []
         ended: list[str] = []
 
         async def handle(message: StoredMessage) -> None:
+            begun.append(message)
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
                 ended.append("cancelled")
                 raise
 
-        for loop in (asyncio.get_running_loop(), None):
+        for count, loop in enumerate((asyncio.get_running_loop(), None), 1):
             workers = LoopWorkers(loop, lambda _: None, SystemClock())
             workers.submit(job(handle))
-            await asyncio.sleep(0.05)
+            await until(lambda count=count: len(begun) == count)  # type: ignore[misc]
             await workers.close()
         await until(lambda: len(ended) == 2)
 

@@ -196,6 +196,17 @@ def test_65536_ids_fit_into_one_millisecond() -> None:
     assert len({ids.next(1_700_000_000_000) for _ in range(65536)}) == 65536
 
 
+def test_many_ids_at_once_are_those_that_would_come_one_by_one() -> None:
+    together, alone = (UniqueIds(b"\x0a\0\0\1", 77, 1) for _ in range(2))
+    now_ms = 1_700_000_000_000
+
+    ids = [*together.take(3, now_ms), together.next(now_ms), *together.take(2, now_ms + 1)]
+
+    assert ids == [alone.next(now_ms + (at > 3)) for at in range(6)]
+    assert {len(each) for each in ids} == {together.id_chars}
+    assert together.take(0, now_ms) == []
+
+
 def test_threads_never_get_the_same_id() -> None:
     ids = UniqueIds(b"\x0a\0\0\1", 77, 1)
     given_ids: list[str] = []

@@ -120,6 +120,64 @@ def test_one_call_more_than_the_bound_is_refused_and_fits_again_after_an_answer(
     assert connection.begin(1.0, "c") == 2
 
 
+def test_many_calls_are_opened_at_once_with_numbers_that_follow_one_another() -> None:
+    connection: Connection[str] = Connection(max_in_flight=5, first_number=7)
+
+    numbers = connection.begin_many(10.0, ["a", "b", "c"])
+
+    assert list(numbers) == [7, 8, 9]
+    assert (connection.in_flight, connection.spare) == (3, 2)
+    assert connection.take_number(8) == "b"
+    assert list(connection.begin_many(11.0, [])) == []
+    assert connection.begin(11.0, "d") == 10
+
+
+def test_more_calls_than_the_bound_are_refused_together_and_none_is_opened() -> None:
+    connection: Connection[str] = Connection(max_in_flight=2)
+
+    with pytest.raises(TooManyCalls, match="0 calls wait"):
+        connection.begin_many(10.0, ["a", "b", "c"])
+    assert connection.in_flight == 0
+    connection.close(ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost, match="gone"):
+        connection.begin_many(10.0, ["a"])
+
+
+def test_numbers_of_many_calls_wrap_and_skip_those_still_in_flight() -> None:
+    connection: Connection[str] = Connection(first_number=LARGEST - 1)
+
+    assert list(connection.begin_many(10.0, ["a", "b", "c"])) == [LARGEST - 1, LARGEST, SMALLEST]
+    taken: Connection[str] = Connection(first_number=SMALLEST)
+    taken.begin_many(10.0, ["a", "b"])
+    taken._next = SMALLEST  # as after all other numbers were used
+    assert list(taken.begin_many(10.0, ["c", "d"])) == [SMALLEST + 2, SMALLEST + 3]
+
+
+def test_calls_that_were_opened_together_expire_together_but_for_those_that_were_answered() -> None:
+    connection: Connection[str] = Connection()
+    first, second, _ = connection.begin_many(10.0, ["a", "b", "c"])
+    connection.begin_many(5.0, ["d"])
+    connection.take_number(second)
+
+    assert connection.next_deadline() == 5.0
+    assert connection.expire(5.0) == ["d"]
+    assert connection.next_deadline() == 10.0
+    assert connection.expire(9.9) == []
+    assert connection.expire(10.0) == ["a", "c"]
+    assert connection.next_deadline() is None
+    assert connection.take_number(first) is None
+
+
+def test_deadlines_of_many_answered_calls_do_not_pile_up() -> None:
+    connection: Connection[str] = Connection()
+
+    for at in range(5000):
+        for number in connection.begin_many(float(at), ["a", "b"]):
+            connection.take_number(number)
+
+    assert len(connection._deadlines) <= 1026
+
+
 def test_time_is_up_at_the_deadline_and_not_before() -> None:
     connection: Connection[str] = Connection()
     connection.begin(3.0, "slow")

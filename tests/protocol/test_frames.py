@@ -158,3 +158,19 @@ def test_frame_and_header_may_be_as_large_as_the_limits_and_no_larger(encoding: 
 def test_bytes_after_the_last_whole_frame_are_told() -> None:
     with pytest.raises(ProtocolError, match="3 bytes after the last whole frame"):
         split_frames(join_frame(0, b"{}") + b"\0\0\0")
+
+
+@pytest.mark.parametrize("header_bytes", [10, 40_000])
+@pytest.mark.parametrize("piece", [1_000, 20_000, 65_536])
+def test_a_large_frame_that_comes_in_pieces_is_whole_and_what_follows_it_too(piece: int, header_bytes: int) -> None:
+    large = join_frame(0, b"h" * header_bytes, bytes(range(256)) * 1_200)
+    small = join_frame(0, b"{}", b"body")
+    stream = small + large + small + large + small
+
+    splitter = FrameSplitter()
+    frames = [frame for at in range(0, len(stream), piece) for frame in splitter.feed(stream[at : at + piece])]
+
+    assert frames == split_frames(stream)
+    assert len(frames) == 5
+    assert splitter.pending == 0
+    assert all(type(part) is bytes for _, *parts in frames for part in parts)

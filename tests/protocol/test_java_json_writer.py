@@ -94,6 +94,16 @@ def test_queues_as_keys_are_objects_unless_the_reader_is_strict() -> None:
     }
 
 
+def test_a_table_of_plain_rows_is_written_as_row_by_row() -> None:
+    rows = {"ä": Plain("x"), "b": Plain(tags=("t",)), "Z": Plain(table={"y": 0.5, "a": 2.0}), "\U0001f600": Plain()}
+
+    text = write_json(rows)
+
+    assert text == b"{" + b",".join(write_json(key) + b":" + write_json(rows[key]) for key in sorted(rows)) + b"}"
+    assert write_json({**rows, "n": None}) == text
+    assert write_json(rows, strict=True) == text
+
+
 def test_other_keys_are_refused() -> None:
     with pytest.raises(TypeError, match="tuple as a key"):
         write_json({(1, 2): 3})

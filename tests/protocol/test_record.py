@@ -307,6 +307,44 @@ def test_arbitrary_messages_back_to_back_survive_decoding_and_encoding(several: 
     assert [message.size for message in messages] == [len(record) for record in several]
 
 
+def one_after_the_other(buffer: bytes, check_crc: bool) -> list[StoredMessage] | str:
+    """What `decode_record` makes of records back to back: the messages, or what is wrong with the first that is none."""
+    messages: list[StoredMessage] = []
+    try:
+        while (at := sum(message.size for message in messages)) < len(buffer):
+            messages.append(decode_record(buffer, at, check_crc))
+    except ProtocolError as error:
+        return str(error)
+    return messages
+
+
+def all_at_once(buffer: bytes, check_crc: bool) -> list[StoredMessage] | str:
+    try:
+        return decode_records(buffer, check_crc=check_crc)
+    except ProtocolError as error:
+        return str(error)
+
+
+@given(st.lists(records(), max_size=4), st.integers(0, 10_000), st.booleans(), st.binary(max_size=3))
+def test_records_that_are_read_together_are_those_that_are_read_one_by_one(
+    several: list[bytes], bit: int, check_crc: bool, tail: bytes
+) -> None:
+    whole = b"".join(several)
+    changed = _flipped(whole, bit % (8 * len(whole))) if whole else whole
+
+    for buffer in (whole, changed, whole + tail, changed[:-1]):
+        assert all_at_once(buffer, check_crc) == one_after_the_other(buffer, check_crc)
+
+
+def test_records_of_all_kinds_may_follow_one_another() -> None:
+    kinds = [VECTOR, record_of("t" * 200), record_of(born_host=V6), record_of("", b""), record_of("other"), VECTOR]
+
+    for first in kinds:
+        for second in kinds:
+            whole = first + second + first
+            assert decode_records(whole) == one_after_the_other(whole, True)
+
+
 @given(records(), st.binary(max_size=20), st.binary(max_size=20))
 def test_a_record_is_found_in_the_middle_of_other_bytes(record: bytes, before: bytes, after: bytes) -> None:
     assert decode_record(before + record + after, len(before)) == decode_record(record)

@@ -120,7 +120,8 @@ class ConcurrentListening:
         if listener is None:
             listener = self._listeners.of(messages[0])
         if listener is None:
-            self._conclude(owned, [Call(messages, RetryLater("no listener of this member is for its topic"), 0.0)], 0.0)
+            nobody = RetryLater("no listener of this member is for its topic")
+            self._conclude(owned, [], [Call(messages, nobody, 0.0)], 0.0)
             return
         size = listener.batch_size or 1
         calls = [[one] for one in messages] if size == 1 else _parts(messages, size)
@@ -150,23 +151,20 @@ class ConcurrentListening:
         self._feed()
 
     def _gather(self, job: Job) -> None:
-        calls = job.collect()
-        if not calls:
+        if job.notes is not None and job.done:
+            self._events.after(job.notes, Call(*job.done[0]))
+        collected = job.collect_apart()
+        if not collected.calls:
             return
-        if job.notes is not None:
-            self._events.after(job.notes, calls[0])
-        took_s = sum([call.took_s for call in calls])
-        mean_s = took_s / len(calls)
+        mean_s = collected.took_s / collected.calls
         self._mean_s = mean_s if self._mean_s is None else _KEPT * self._mean_s + (1 - _KEPT) * mean_s
-        self._conclude(job.owned, calls, took_s)
+        self._conclude(job.owned, collected.done, collected.others, collected.took_s)
 
-    def _conclude(self, owned: OwnedQueue, calls: Sequence[Call], took_s: float) -> None:
+    def _conclude(self, owned: OwnedQueue, done: list[StoredMessage], others: Sequence[Call], took_s: float) -> None:
         """Done messages are finished, failed ones go their way."""
-        done: list[StoredMessage] = []
         failed = 0
-        for call in calls:
-            result = call.result
-            if result is None or is_plain_success(result):
+        for call in others:
+            if is_plain_success(call.result):
                 done.extend(call.messages)
                 continue
             for message, verdict in zip(call.messages, self._verdicts(owned, call), strict=True):

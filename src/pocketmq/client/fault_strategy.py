@@ -126,6 +126,14 @@ class QueueChooser:
         self._turns[topic] = at + 1
         return queues[at % len(queues)]
 
+    def take_turns(self, topic: str, count: int) -> int:
+        """The place of the first of `count` messages that follow one another, where no broker is to be avoided."""
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._first()
+        self._turns[topic] = turn + count
+        return turn
+
     def _place(self, queues: Sequence[MessageQueue], turn: int, now: float, last_broker: str | None) -> int:
         health = self._health
         at: int | None = turn

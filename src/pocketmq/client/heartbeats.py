@@ -53,6 +53,10 @@ class Heartbeats:
         for gone in self._complaints.keys() - set(addresses):
             del self._complaints[gone]
 
+    def is_heard(self, address: Address) -> bool:
+        """Whether no heartbeat to `address` waits for its answer."""
+        return address not in self._unheard
+
     async def wait_heard(self, address: Address) -> None:
         """Return when the last heartbeat to `address` has been answered, or never will be."""
         future = self._unheard.get(address)

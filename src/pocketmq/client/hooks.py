@@ -150,6 +150,7 @@ class HookList:
         self._after_pull = _overridden(hooks, "after_pull")
         self._after_pause = _overridden(hooks, "after_pause")
         self._after_leave = _overridden(hooks, "after_leave")
+        self.add_properties = bool(self._carry)
         self.watch_sends = bool(self._before_send or self._after_send)
         self.watch_consumption = bool(self._before_consume or self._after_consume)
         self.watch_decisions = bool(self._after_decision)

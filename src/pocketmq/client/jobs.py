@@ -13,7 +13,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -40,6 +40,16 @@ class Call(msgspec.Struct, frozen=True):
     took_s: float
 
 
+class Collected(NamedTuple):
+    """What has come of some calls."""
+
+    done: list[StoredMessage]
+    """Those whose listener returned nothing."""
+    others: list[Call]
+    calls: int
+    took_s: float
+
+
 class Job:
     """Calls for one queue. `stops_at_failure`: those that follow a failed one are not made."""
 
@@ -51,7 +61,8 @@ class Job:
         self.owned = owned
         self.listener = listener
         self.todo: deque[Messages] = deque(calls)
-        self.done: deque[Call] = deque()
+        self.done: deque[tuple[Messages, Any, float]] = deque()
+        """As in `Call`, which costs more to make than many a listener to run."""
         self.began = began
         self.stops_at_failure = stops_at_failure
         self.notes: Any = None
@@ -67,8 +78,8 @@ class Job:
             except IndexError:
                 return  # the loop was faster, and took it back
             result = call_plainly(listener, messages)
-            began, took_s = (now := monotonic()), now - began
-            ended(Call(messages, result, took_s))
+            ended((messages, result, (now := monotonic()) - began))
+            began = now
             if stops_at_failure and not is_plain_success(result):
                 return
 
@@ -91,8 +102,8 @@ class Job:
                 result = error
             except Exception as error:
                 result = error
-            began, took_s = (now := monotonic()), now - began
-            ended(Call(messages, result, took_s))
+            ended((messages, result, (now := monotonic()) - began))
+            began = now
             if stops_at_failure and not is_plain_success(result):
                 return
 
@@ -108,7 +119,24 @@ class Job:
     def collect(self) -> list[Call]:
         """The calls that have ended since the last time."""
         done = self.done
-        return [done.popleft() for _ in range(len(done))]  # nobody else takes from it, so there are at least as many
+        return [
+            Call(*done.popleft()) for _ in range(len(done))
+        ]  # nobody else takes from it, so there are at least as many
+
+    def collect_apart(self) -> Collected:
+        """The same, with the messages of calls that returned nothing together: that is what most calls do."""
+        done: list[StoredMessage] = []
+        others: list[Call] = []
+        took_s = 0.0
+        count = len(self.done)
+        for _ in range(count):
+            messages, result, one_s = self.done.popleft()
+            took_s += one_s
+            if result is None:
+                done += messages
+            else:
+                others.append(Call(messages, result, one_s))
+        return Collected(done, others, count, took_s)
 
 
 def is_plain_success(result: Any) -> bool:

@@ -14,7 +14,7 @@ that says why.
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from pocketmq.model.names import RETRY_PREFIX
 Read = Callable[[StoredMessage], Any]
 """From a message to what a listener wants of it."""
 
+_COMPRESSED: Final = SysFlag.COMPRESSED
 _AS_IT_IS = (inspect.Parameter.empty, Any, object, StoredMessage)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -59,7 +60,9 @@ class Listener:
     def arguments(self, messages: Sequence[StoredMessage]) -> tuple[Any, ...]:
         """What to call the function with, for messages as they came over the wire."""
         if self.batch_size is None:
-            message = as_seen(messages[0], self.namespace)
+            message = messages[0]
+            if message.sys_flag & _COMPRESSED or self.namespace is not None or message.topic.startswith(RETRY_PREFIX):
+                message = as_seen(message, self.namespace)
             return (message,) if self._wants_messages_only else tuple(read(message) for read in self._reads)
         seen = [as_seen(message, self.namespace) for message in messages]
         return (seen,) if self._wants_messages_only else tuple([read(one) for one in seen] for read in self._reads)

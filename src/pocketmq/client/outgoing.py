@@ -30,7 +30,7 @@ from pocketmq.model.names import (
     wrap,
 )
 from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
-from pocketmq.model.properties import format_properties
+from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.protocol.batch import BatchItem, encode_batch
 from pocketmq.protocol.compression import compress
 from pocketmq.protocol.trace_text import TracedType
@@ -42,6 +42,7 @@ NOT_FOR_CLIENTS: Final = frozenset(
 
 _TIMED: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
 _POSTPONED: Final = frozenset((names.DELAY, *_TIMED))
+_UNUSUAL: Final = frozenset((names.WAIT, *_TIMED))
 _MAX_CHARS_SURELY_SHORT = MAX_PROPERTIES_BYTES // 4
 
 
@@ -99,7 +100,6 @@ class Packer:
 
     def __init__(self, settings: ProducerSettings, ids: UniqueIds, clock: Clock) -> None:
         self._namespace = settings.namespace
-        self._ids = ids
         self._clock = clock
         self._max_bytes = settings.max_message_bytes
         self._compress_over = settings.compress_over_bytes
@@ -110,6 +110,14 @@ class Packer:
         instance = "" if self._namespace is None else f"INSTANCE_ID\x01{self._namespace}\x02"
         self._after_id = f"\x02{instance}"
         self._after_id_and_wait = f"\x02WAIT\x01true\x02{instance}"
+        self._most_own_chars = _MAX_CHARS_SURELY_SHORT - len(instance) - 128
+        self.ids = ids
+        self.after_usual_id = self._after_id_and_wait
+        """What follows the id in the properties of a usual message, before its own."""
+        self.usual_bytes = min(settings.compress_over_bytes, settings.max_message_bytes + 1)
+        """The body of a usual message is smaller, and not empty."""
+        self.usual_overhead = len(names.UNIQ_KEY) + 1 + ids.id_chars + len(self._after_id_and_wait)
+        """What it takes of the room beside its body and its own properties."""
 
     def pack(self, message: Message) -> Outgoing:
         """Ready to be sent; InvalidMessage says why it never can be."""
@@ -120,6 +128,20 @@ class Packer:
             body = compress(body, self._compression, self._level)
             return Outgoing(message, topic, message_id, body, properties, self._compressed_flag)
         return Outgoing(message, topic, message_id, body, properties)
+
+    def usual_properties(self, message: Message) -> str | None:
+        """The own properties of a usual message as text; None when it is none."""
+        properties = message.properties
+        if message.flag or not _UNUSUAL.isdisjoint(properties):
+            return None
+        text = format_properties(properties) if properties else ""
+        return text if len(text) <= self._most_own_chars else None
+
+    def repack(self, topic: str, message_id: str, body: bytes, own: str) -> Outgoing:
+        """A usual message that goes on as any other: `own` are its own properties."""
+        message = replaced(Message(topic, body), body, parse_properties(own))
+        text = f"{names.UNIQ_KEY}\x01{message_id}{self._after_id_and_wait}{own}"
+        return Outgoing(message, self.wire_topic(topic), message_id, body, text)
 
     def pack_half(self, message: Message) -> Outgoing:
         """The first half of a transaction: brokers keep it to themselves until it is decided. It cannot be postponed."""
@@ -136,14 +158,14 @@ class Packer:
     def pack_resend(self, resend: Resend) -> Outgoing:
         """A message that a consumer failed on, for its retry topic: its body and its topic are as they were on the wire."""
         message = replaced(Message(resend.topic, resend.body, flag=resend.flag), resend.body, resend.properties)
-        message_id = resend.properties.get(names.UNIQ_KEY) or self._ids.next(self._clock.now_ms())
+        message_id = resend.properties.get(names.UNIQ_KEY) or self.ids.next(self._clock.now_ms())
         text = format_properties({names.WAIT: "true", **resend.properties, names.UNIQ_KEY: message_id})
         attempts = resend.reconsume_times, resend.max_reconsume_times
         return Outgoing(message, resend.topic, message_id, resend.body, text, resend.sys_flag, attempts=attempts)
 
     def pack_reply(self, message: Message) -> Outgoing:
         """The reply to a request, which goes a road of its own. It has nothing to wait for."""
-        message_id = self._ids.next(self._clock.now_ms())
+        message_id = self.ids.next(self._clock.now_ms())
         text = format_properties({**message.properties, names.UNIQ_KEY: message_id})
         return Outgoing(message, message.topic, message_id, self.checked_body(message), text, is_reply=True)
 
@@ -187,7 +209,7 @@ class Packer:
         return body
 
     def _properties(self, own: dict[str, str]) -> tuple[str, str]:
-        message_id = self._ids.next(self._clock.now_ms())
+        message_id = self.ids.next(self._clock.now_ms())
         text = f"UNIQ_KEY\x01{message_id}{self._after_id if names.WAIT in own else self._after_id_and_wait}"
         if own:
             text += format_properties(own)
@@ -198,8 +220,11 @@ class Packer:
         return message_id, text
 
     def _topic_of(self, message: Message) -> str:
-        """The topic as it is called on the wire."""
-        return message.topic if self._namespace is None else parse_topic(wrap(self._namespace, message.topic))
+        return message.topic if self._namespace is None else self.wire_topic(message.topic)
+
+    def wire_topic(self, topic: str) -> str:
+        """A topic as it is called on the wire."""
+        return topic if self._namespace is None else parse_topic(wrap(self._namespace, topic))
 
 
 def replaced(message: Message, body: bytes, properties: dict[str, str]) -> Message:

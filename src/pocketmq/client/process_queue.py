@@ -111,10 +111,18 @@ class ProcessQueue:
 
     # the way of a message
 
-    def put(self, messages: Iterable[StoredMessage]) -> int:
+    def put(self, messages: Sequence[StoredMessage]) -> int:
         """Let pulled messages wait, in offset order; how many were new. A dropped queue takes none."""
         if self._is_dropped:
             return 0
+        count = len(messages)
+        first = messages[0].queue_offset if count else 0
+        if first > self._max_offset and [one.queue_offset for one in messages] == list(range(first, first + count)):
+            self._max_offset = first + count - 1
+            self._flight.extend(messages)
+            self._waiting.extend(messages)
+            self._body_bytes += sum([len(one.body) for one in messages])
+            return count
         largest, added, size = self._max_offset, 0, 0
         flight, waiting = self._flight, self._waiting
         for message in messages:
@@ -135,9 +143,12 @@ class ProcessQueue:
             return []
         self._last_consume = now
         waiting, taken = self._waiting, self._taken
-        batch = [waiting.popleft() for _ in range(min(limit, len(waiting)))]
-        for message in batch:
-            taken[message.queue_offset] = now
+        if limit < len(waiting):
+            batch = [waiting.popleft() for _ in range(limit)]
+        else:
+            batch = list(waiting)
+            waiting.clear()
+        taken.update(dict.fromkeys([message.queue_offset for message in batch], now))
         return batch
 
     def finish(self, messages: Iterable[StoredMessage], now: float) -> int | None:

@@ -2,7 +2,8 @@
 
 new ── start ──► running ── stop: what is on its way is waited for ──► stopped
                     │
-send, submit ───────┤  room ── batch? ── route ── queue ── line ──► broker        see `room`, `batching`, `sending`
+send, submit ───────┤  room ── usual: together at the end of the turn ──► broker  see `room`, `outbox`
+                    │       └─ else: batch? ── route ── queue ── line ──► broker  see `batching`, `sending`
 transaction ────────┤  half message, then a decision                              see `transactions`
 request, reply ─────┘  a message and its answer                                   see `requests`
 """
@@ -10,7 +11,7 @@ request, reply ─────┘  a message and its answer                     
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Unpack
+from typing import Final, NamedTuple, Unpack
 
 from pocketmq.client.batching import Batching
 from pocketmq.client.bulk import Bulk
@@ -20,10 +21,12 @@ from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.instance import Instance, Surroundings
 from pocketmq.client.life import Living, State
 from pocketmq.client.message_options import MessageOptions, message_of
+from pocketmq.client.outbox import MAX_TRAYS, NO_QUEUE, Outbox, Tray
 from pocketmq.client.outgoing import Packer
-from pocketmq.client.queue_choice import Wish, wish_for
+from pocketmq.client.queue_choice import ANY_QUEUE, Wish, wish_for
 from pocketmq.client.requests import Requests
 from pocketmq.client.results import SendResult
+from pocketmq.client.retries import SendKind
 from pocketmq.client.room import Room
 from pocketmq.client.selectors import QueueSelector
 from pocketmq.client.sending import Sender
@@ -34,7 +37,7 @@ from pocketmq.client.transactions import Check, TransactionListener, Transaction
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
-from pocketmq.model.names import wrap
+from pocketmq.model.names import unwrap, wrap
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.peer import Peer
 from pocketmq.net.repeating import Repeating
@@ -43,6 +46,9 @@ from pocketmq.protocol.api.transactions import CheckTransactionState
 from pocketmq.protocol.recall_handle import RecallHandle
 
 log = logging.getLogger("pocketmq.client")
+
+_AWAITED: Final = SendKind.AWAITED
+_SUBMITTED: Final = SendKind.CALLBACK
 
 
 class AsyncProducer(Living):
@@ -81,6 +87,11 @@ class AsyncProducer(Living):
         self.packer: Packer
         self._batching: Batching
         self._bulk: Bulk
+        self._outbox: Outbox
+        self._trays: dict[object, Tray] = {}
+        """By topic, while usual messages may use the outbox and the producer runs. Who finds one here need not look at either."""
+        self._usual_bytes = 0
+        self._usual_overhead = 0
         self._requests: Requests
         self._transactions: Transactions
         self._probing: Repeating
@@ -94,6 +105,20 @@ class AsyncProducer(Living):
         self._instance = instance = Instance.join(settings, self._around)
         self.packer = Packer(settings, instance.unique_ids, instance.clock)
         self.sender = sender = Sender(instance, settings, self._hooks, self._room)
+        self._outbox = Outbox(
+            instance.clock,
+            instance.brokers,
+            sender.choice,
+            sender.frames,
+            self.packer,
+            self._room,
+            timeout_s=settings.send_timeout_ms / 1000,
+            on_failure=sender.posted_failed,
+            on_delay=sender.posted_late,
+        )
+        sender.leave_first = self._outbox.leave
+        self._uses_outbox = sender.uses_outbox and not settings.linger_ms and not self._hooks.add_properties
+        self._usual_bytes, self._usual_overhead = self.packer.usual_bytes, self.packer.usual_overhead
         self._batching = Batching(settings, self.packer, sender.deliver)
         self._bulk = Bulk(settings, self.packer, sender)
         self._requests = Requests(instance, sender, self.packer, settings)
@@ -111,6 +136,7 @@ class AsyncProducer(Living):
         was, self._state = self._state, State.STOPPED
         if was is not State.RUNNING:
             return
+        self._trays.clear()
         try:
             async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
                 await self._batching.flush()
@@ -158,10 +184,20 @@ class AsyncProducer(Living):
         While too much is on its way this waits for room first. A `queue`, or one that a `selector` chooses, is kept to:
         there is no other attempt then.
         """
+        if not options and queue is None and selector is None and selector_key is None and timeout_s is None:
+            tray = self._trays.get(message)
+            if tray is not None and type(body) is bytes and 0 < len(body) < self._usual_bytes:
+                size = len(body) + self._usual_overhead
+                future = self._outbox.put(tray, body, "", size, _AWAITED)
+                if future is None:
+                    return await self._put_when_there_is_room(_Usual(tray, body, "", size, _AWAITED))
+                return await future
         if self._state is not State.RUNNING:
             self._require_running()
         made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
+        if timeout_s is None and (found := self._usual(made, wish, _AWAITED)) is not None:
+            return await (self._outbox.put(*found) or self._put_when_there_is_room(found))
         if self._batching.takes(made):
             return await self._send_with_others(made, wish)
         out = self.packer.pack(made)
@@ -191,10 +227,17 @@ class AsyncProducer(Living):
         TooManyCalls when there is no room for it; `await producer.wait_room()` helps. A broker's refusal is not tried
         again on this road, only lost lines and time-outs are.
         """
+        if not options and queue is None and selector is None and selector_key is None and timeout_s is None:
+            tray = self._trays.get(message)
+            if tray is not None and type(body) is bytes and 0 < len(body) < self._usual_bytes:
+                size = len(body) + self._usual_overhead
+                return self._outbox.put(tray, body, "", size, _SUBMITTED) or self._room.refuse()
         if self._state is not State.RUNNING:
             self._require_running()
         made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
+        if timeout_s is None and (usual := self._usual(made, wish, _SUBMITTED)) is not None:
+            return self._outbox.put(*usual) or self._room.refuse()
         if not self._batching.takes(made) or wish.selector is not None:
             return self.sender.submit(self.packer.pack(made), wish, timeout_s)
         size = len(made.body)
@@ -325,12 +368,45 @@ class AsyncProducer(Living):
         return self._check is not None
 
     def topic_forgotten(self, topic: str) -> None:
+        self._trays.pop(unwrap(self._settings.namespace, topic), None)
         self.sender.choice.forget(topic)
 
     def check_transaction(
         self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
     ) -> None:
         self._transactions.asked(peer, header, message, broker_name)
+
+    def _usual(self, message: Message, wish: Wish, kind: SendKind) -> "_Usual | None":
+        """What the outbox needs to know of a message; None when it goes another way."""
+        body = message.body
+        if not self._uses_outbox or type(body) is not bytes or not 0 < len(body) < self._usual_bytes:
+            return None
+        own = self.packer.usual_properties(message)
+        if own is None:
+            return None
+        tray = self._trays.get(message.topic) or self._new_tray(message)
+        queue = NO_QUEUE if wish is ANY_QUEUE else self._outbox.chosen(tray, message, wish)
+        if queue is None:
+            return None
+        return _Usual(tray, body, own, len(body) + len(own) + self._usual_overhead, kind, queue, wish)
+
+    def _new_tray(self, message: Message) -> Tray:
+        self.packer.checked_body(message)
+        if len(self._trays) >= MAX_TRAYS:
+            self._trays.clear()
+        tray = self._trays[message.topic] = self._outbox.tray(message.topic)
+        return tray
+
+    async def _put_when_there_is_room(self, usual: "_Usual") -> SendResult:
+        await self._room.take(1, usual.size)
+        try:
+            self._require_running()
+            future = self._outbox.put(*usual, has_room=True)
+        except BaseException:
+            self._room.give(1, usual.size)
+            raise
+        assert future is not None, "it has room"
+        return await future
 
     async def _send_with_others(self, message: Message, wish: Wish) -> SendResult:
         if wish.selector is not None:
@@ -348,6 +424,18 @@ class AsyncProducer(Living):
         deadline = asyncio.get_running_loop().time() + self._settings.send_timeout_ms / 1000
         topic = wrap(self._settings.namespace, message.topic)
         return Wish(await self.sender.choice.find(topic, message, wish, deadline))
+
+
+class _Usual(NamedTuple):
+    """A message for the outbox: what `put` wants."""
+
+    tray: Tray
+    body: bytes
+    own: str
+    size: int
+    kind: SendKind
+    queue: MessageQueue = NO_QUEUE
+    wish: Wish = ANY_QUEUE
 
 
 def _tracer(settings: ProducerSettings, around: Surroundings) -> Tracer | None:

@@ -21,7 +21,7 @@ import msgspec
 
 from pocketmq.client.assignment import Assignment
 from pocketmq.client.consume_stats import ConsumeStats
-from pocketmq.client.flow_limits import FlowLimits, PauseCounts, pause_cause
+from pocketmq.client.flow_limits import FlowLimits, PauseCounts, QueueLimits, pause_cause
 from pocketmq.client.instance import Instance
 from pocketmq.client.offsets import Offsets
 from pocketmq.client.owned_queue import OwnedQueue
@@ -84,6 +84,8 @@ class PullLoops:
         self._arrived = arrived
         self._events = events
         self._assignment: Assignment
+        self._limits = 0, wishes.limits.of_queue(0)
+        """Those of a queue, when so many queues of its topic are owned: mostly as at the last pull."""
         self.pauses = PauseCounts()
         self.is_paused = False
 
@@ -140,11 +142,12 @@ class PullLoops:
 
     async def _step(self, owned: OwnedQueue) -> float:
         """One pull, or none; how long to wait before the next."""
-        owned.flight.note_pull(self._clock.monotonic())
+        began = self._clock.monotonic()
+        owned.flight.note_pull(began)
         cause = pause_cause(
-            self._wishes.limits.of_queue(self._assignment.count(owned.queue.topic)),
+            self._limits_of(owned.queue.topic),
             owned.flight,
-            self._clock.monotonic(),
+            began,
             is_paused=self.is_paused or owned.is_paused,
             all_messages=self._held(),
         )
@@ -154,7 +157,6 @@ class PullLoops:
         subscription = self._subscription(owned.queue)
         if subscription is None:
             return AFTER_FAILURE_S  # just unsubscribed: the next rebalance takes the queue away
-        began = self._clock.monotonic()
         result = await self._pulling.pull(
             owned.queue,
             owned.next_offset,
@@ -196,6 +198,12 @@ class PullLoops:
         if isinstance(error, _NOT_KNOWN):
             self._instance.heartbeat_soon()
         return AFTER_FAILURE_S
+
+    def _limits_of(self, topic: str) -> QueueLimits:
+        count = self._assignment.count(topic)
+        if count != self._limits[0]:
+            self._limits = count, self._wishes.limits.of_queue(count)
+        return self._limits[1]
 
     def _held(self) -> int:
         """Messages in all queues, when there is a limit on them."""

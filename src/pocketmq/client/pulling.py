@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from pocketmq.client.brokers import MASTER_ID
-from pocketmq.client.calls.messages import Pulled
+from pocketmq.client.calls.messages import Pulled, pulled_of
 from pocketmq.client.instance import Instance
+from pocketmq.client.pull_frames import pull_frame, pull_template
 from pocketmq.client.received import one_by_one
 from pocketmq.client.subscriptions import wanted_messages
 from pocketmq.codes import RequestCode, ResponseCode
@@ -80,12 +81,15 @@ class Pulling:
         self._max_bytes = max_bytes
         self._wait_ms = wait_ms
         self._suggested: dict[MessageQueue, int] = {}
+        self._templates: dict[MessageQueue, tuple[Subscription, int, bytes]] = {}
+        self._uses_templates = code is RequestCode.PULL_MESSAGE and not instance.links.adds_fields
         self._older: set[Address] = set()
         """Brokers that know only the first kind of pull, as RocketMQ 4 does."""
 
     def forget(self, queue: MessageQueue) -> None:
         """Nobody pulls it any more."""
         self._suggested.pop(queue, None)
+        self._templates.pop(queue, None)
 
     async def pull(
         self,
@@ -120,26 +124,47 @@ class Pulling:
         address = self._brokers.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
         if committed and self._brokers.is_master(queue.broker_name, address):
             flags |= PullFlag.COMMIT_OFFSET
+        committed = committed or 0
+        # A broker that has not handled our last heartbeat yet takes the pull for one of another subscription, and refuses it.
+        peer = self._brokers.live(address) if self._heartbeats.is_heard(address) else None
+        if peer is not None and peer.line.writable and self._uses_templates:
+            template = self._template(queue, subscription, limit)
+            ask = peer.ask_encoded
+            pulled = pulled_of(await ask(int(self._code), pull_frame, timeout_s, template, offset, flags, committed))
+        else:
+            header = self._header(queue, subscription, limit, offset, flags, committed)
+            await self._heartbeats.wait_heard(address)
+            pulled = await self._ask(address, queue.broker_name, header, timeout_s)
+        self._suggested[queue] = pulled.header.suggest_which_broker_id
+        return pulled
+
+    def _header(
+        self, queue: MessageQueue, subscription: Subscription, limit: int, offset: int, flags: int, committed: int
+    ) -> PullMessage:
         carried = flags & PullFlag.SUBSCRIPTION
-        header = PullMessage(
+        return PullMessage(
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=limit,
             sys_flag=flags,
-            commit_offset=committed or 0,
+            commit_offset=committed,
             suspend_timeout_millis=self._wait_ms,
             sub_version=0 if carried and subscription.is_tag else subscription.sub_version,
             subscription=subscription.sub_string if carried else None,
             expression_type=subscription.expression_type,
             max_msg_bytes=self._max_bytes,
         )
-        # A broker that has not handled our last heartbeat yet takes the pull for one of another subscription, and refuses it.
-        await self._heartbeats.wait_heard(address)
-        pulled = await self._ask(address, queue.broker_name, header, timeout_s)
-        self._suggested[queue] = pulled.header.suggest_which_broker_id
-        return pulled
+
+    def _template(self, queue: MessageQueue, subscription: Subscription, limit: int) -> bytes:
+        known = self._templates.get(queue)
+        if known is not None and known[0] is subscription and known[1] == limit:
+            return known[2]
+        header = self._header(queue, subscription, limit, 0, self._flags, 0)
+        template = pull_template(self._code, header, queue.broker_name)
+        self._templates[queue] = subscription, limit, template
+        return template
 
     async def _ask(self, address: Address, broker_name: str, header: PullMessage, timeout_s: float) -> Pulled:
         ask = self._brokers.messages.pull

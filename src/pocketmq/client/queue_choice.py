@@ -72,6 +72,14 @@ class QueueChoice:
             return None
         return self._choose(message, wish, route, None)
 
+    def in_turn(self, topic: str, count: int) -> tuple[TopicRoute, int] | None:
+        """For so many messages to any queue, where no broker is avoided: the route, and the place in it of the first.
+
+        None when nobody knows yet where the topic is.
+        """
+        route = self._routes.get(topic)
+        return None if route is None or not route.writable else (route, self._chooser.take_turns(topic, count))
+
     async def find(
         self, topic: str, message: Message, wish: Wish, deadline: float, last_broker: str | None = None
     ) -> MessageQueue:

@@ -8,6 +8,7 @@ A message that is larger than the whole room goes when it would be alone, so not
 
 import asyncio
 from collections import deque
+from typing import NoReturn
 
 from pocketmq.errors import TooManyCalls
 
@@ -15,22 +16,23 @@ _Waiter = tuple[asyncio.Future[None], int, int]
 
 
 class Room:
-    """Bounds on what is under way. Who took room gives the same back."""
+    """Bounds on what is under way. Who took room gives the same back.
 
-    __slots__ = ("_bytes", "_count", "_emptied", "_max_bytes", "_max_count", "_waiters")
+    `count` messages with `bytes` are under way. The outbox, for which a call of `take` and `give` is half of what it does, counts
+    for itself while there is room and nobody `is_watched` for.
+    """
+
+    __slots__ = ("_emptied", "_waiters", "bytes", "count", "is_watched", "max_bytes", "max_count")
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
-        self._max_count = max_count
-        self._max_bytes = max_bytes
-        self._count = 0
-        self._bytes = 0
+        self.max_count = max_count
+        self.max_bytes = max_bytes
+        self.count = 0
+        self.bytes = 0
+        self.is_watched = False
+        """Whether somebody waits for room, or until nothing is under way: then only `take` and `give` may change it."""
         self._waiters: deque[_Waiter] = deque()
         self._emptied: asyncio.Future[None] | None = None
-
-    @property
-    def count(self) -> int:
-        """Messages under way."""
-        return self._count
 
     @property
     def waiting(self) -> int:
@@ -39,19 +41,23 @@ class Room:
 
     def try_take(self, count: int, size: int) -> bool:
         """Take room if there is some and nobody waits for it."""
-        all_count, all_bytes = self._count + count, self._bytes + size
-        if self._waiters or ((all_count > self._max_count or all_bytes > self._max_bytes) and self._count):
+        all_count, all_bytes = self.count + count, self.bytes + size
+        if self._waiters or ((all_count > self.max_count or all_bytes > self.max_bytes) and self.count):
             return False
-        self._count, self._bytes = all_count, all_bytes
+        self.count, self.bytes = all_count, all_bytes
         return True
 
     def take_now(self, count: int, size: int) -> None:
         """TooManyCalls when there is no room."""
         if not self.try_take(count, size):
-            raise TooManyCalls(
-                f"{self._count} messages with {self._bytes} bytes are on their way, the limit of this producer: "
-                "await `send` instead, or wait for some of the futures first"
-            )
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Say that there is no room."""
+        raise TooManyCalls(
+            f"{self.count} messages with {self.bytes} bytes are on their way, the limit of this producer: "
+            "await `send` instead, or wait for some of the futures first"
+        )
 
     async def take(self, count: int, size: int) -> None:
         """Wait until there is room."""
@@ -60,6 +66,7 @@ class Room:
         future = asyncio.get_running_loop().create_future()
         waiter = (future, count, size)
         self._waiters.append(waiter)
+        self.is_watched = True
         try:
             await future
         except asyncio.CancelledError:
@@ -72,26 +79,28 @@ class Room:
 
     def give(self, count: int, size: int) -> None:
         """What took this much is done."""
-        self._count -= count
-        self._bytes -= size
+        self.count -= count
+        self.bytes -= size
         if self._waiters:
             self._let_in()
-        if not self._count and self._emptied is not None:
+        if not self.count and self._emptied is not None:
             if not self._emptied.done():
                 self._emptied.set_result(None)
             self._emptied = None
+        self.is_watched = bool(self._waiters) or self._emptied is not None
 
     async def wait_empty(self) -> None:
         """Return when nothing is under way."""
-        while self._count:
+        while self.count:
             if self._emptied is None:
                 self._emptied = asyncio.get_running_loop().create_future()
+                self.is_watched = True
             await asyncio.shield(self._emptied)
 
     def _fits(self, count: int, size: int) -> bool:
-        if not self._count:
+        if not self.count:
             return True
-        return self._count + count <= self._max_count and self._bytes + size <= self._max_bytes
+        return self.count + count <= self.max_count and self.bytes + size <= self.max_bytes
 
     def _let_in(self) -> None:
         while self._waiters:
@@ -101,6 +110,6 @@ class Room:
             self._waiters.popleft()
             if future.cancelled():
                 continue
-            self._count += count
-            self._bytes += size
+            self.count += count
+            self.bytes += size
             future.set_result(None)

@@ -5,11 +5,12 @@
       └─ another queue, of another broker if there is one ◄── a failure that is worth another attempt, and time is left
 
 Messages to one broker share its line and do not wait for one another: the answers come back in any order. When route and line
-are there and nobody watches, the first attempt is written at once, without a step through the loop.
+are there and nobody watches, the first attempt is written at once, without a step through the loop. The first attempts of usual
+messages are the business of `outbox`; what comes after a failure is the same for all.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from pocketmq.client.fault_strategy import BrokerHealth
 from pocketmq.client.hooks import HookList, SendEvent
 from pocketmq.client.instance import Instance
+from pocketmq.client.outbox import NO_QUEUE, Posted
 from pocketmq.client.outgoing import Outgoing, traced_type
 from pocketmq.client.queue_choice import ANY_QUEUE, QueueChoice, Wish
 from pocketmq.client.results import SendResult, SendStatus, result_of
@@ -39,6 +41,7 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.command import Command, encode_command
+from pocketmq.protocol.stored_answers import StoredAnswer
 
 _REFUSALS = RETRIED_CODES | FLOW_CONTROL_CODES
 """Answers that speak of the broker and not of the message."""
@@ -57,14 +60,17 @@ class Sender:
         self._room = room
         self._group = settings.group
         self._timeout_s = settings.send_timeout_ms / 1000
-        self._frames = SendFrames(settings)
+        self.frames = SendFrames(settings)
         self._retries = SendRetries(
             retries=settings.retries,
             when_not_stored=settings.retry_when_not_stored,
             when_busy=settings.retry_when_busy,
         )
         self._health = BrokerHealth() if settings.avoid_slow_brokers else None
+        self.leave_first: Callable[[], None] = _nothing
+        """Lets go what waits in the outbox: nothing overtakes it."""
         self._is_plain = not (hooks.watch_sends or settings.avoid_slow_brokers or settings.retry_when_not_stored)
+        self.uses_outbox = self._is_plain and not instance.links.adds_fields
         self.choice = QueueChoice(instance, settings, self._health)
 
     async def deliver(
@@ -76,6 +82,7 @@ class Sender:
         kind: SendKind = SendKind.AWAITED,
     ) -> SendResult:
         """Where the message was stored; the failure of the last attempt when it was not."""
+        self.leave_first()
         seconds = self._timeout_s if timeout_s is None else timeout_s
         deadline = asyncio.get_running_loop().time() + seconds
         queue, answer = self._begin(out, wish, seconds)
@@ -117,6 +124,7 @@ class Sender:
 
         When nothing is to be waited for, the message is on its way when this returns, and costs no task.
         """
+        self.leave_first()
         loop = asyncio.get_running_loop()
         seconds = self._timeout_s if timeout_s is None else timeout_s
         deadline = loop.time() + seconds
@@ -134,12 +142,13 @@ class Sender:
 
     async def tell(self, out: Outgoing, wish: Wish = ANY_QUEUE) -> None:
         """Send one-way: once, and nobody knows what becomes of it."""
+        self.leave_first()
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         queue = await self.choice.find(out.topic, out.message, wish, deadline)
         address = self._brokers.master(queue.broker_name)
         event = self._before(out, queue, address) if self._hooks.watch_sends else None
         peer = await self._usable_peer(address, deadline)
-        peer.oneway(self._links.signed(self._frames.command(out, queue, self._clock.now_ms())))
+        peer.oneway(self._links.signed(self.frames.command(out, queue, self._clock.now_ms())))
         if event is not None:
             self._after(event)
 
@@ -156,8 +165,8 @@ class Sender:
         """The request as bytes."""
         born_ms = self._clock.now_ms()
         if out.attempts is None and not self._links.adds_fields:
-            return self._frames.encode(out, queue, born_ms, number)
-        command = self._links.signed(self._frames.command(out, queue, born_ms))
+            return self.frames.encode(out, queue, born_ms, number)
+        command = self._links.signed(self.frames.command(out, queue, born_ms))
         command.opaque = number
         return encode_command(command)
 
@@ -299,6 +308,29 @@ class Sender:
         if not future.done():
             future.set_exception(failure)
 
+    # what cannot go on from the outbox by itself
+
+    def posted_failed(self, posted: Posted, failure: PocketMQError) -> None:
+        """The first attempt of a message from the outbox failed, which may be worth another one."""
+        future, deadline, wish = posted.future, posted.deadline, posted.wish
+        wait_ms = None if future.done() else self._wait_ms(failure, 1, deadline, posted.kind, wish)
+        if wait_ms is not None:
+            out = posted.outbox.outgoing(posted)
+            again = self._later(wait_ms, out, wish, deadline, posted.kind, posted.queue.broker_name)
+            _hand_over(self._start(out, again), future)
+            return
+        self._room.give(1, posted.size)
+        if not future.done():
+            future.set_exception(failure)
+
+    def posted_late(self, posted: Posted) -> None:
+        """A message in the outbox has something to wait for: a route, a line, room on it."""
+        out = posted.outbox.outgoing(posted)
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        queue = None if posted.queue is NO_QUEUE else posted.queue
+        attempts = self._attempts(out, posted.wish, deadline, posted.kind, queue=queue)
+        _hand_over(self._start(out, attempts), posted.future)
+
     def _start(self, out: Outgoing, attempts: Coroutine[Any, Any, SendResult]) -> asyncio.Task[SendResult]:
         """The attempts of a submitted message that could not be made at once; it has its room already."""
         task = asyncio.get_running_loop().create_task(attempts)
@@ -316,8 +348,8 @@ class Sender:
         """The request on its way; the future of the answer."""
         born_ms = self._clock.now_ms()
         if self._links.adds_fields or out.attempts is not None:
-            return peer.ask(self._links.signed(self._frames.command(out, queue, born_ms)), left_s)
-        return peer.ask_encoded(code_of(out), self._frames.encode, left_s, out, queue, born_ms)
+            return peer.ask(self._links.signed(self.frames.command(out, queue, born_ms)), left_s)
+        return peer.ask_encoded(code_of(out), self.frames.encode, left_s, out, queue, born_ms)
 
     async def _usable_peer(self, address: Address, deadline: float) -> Peer:
         """A line that can be written to now."""
@@ -371,8 +403,15 @@ class _Submitted(msgspec.Struct, eq=False):
     def answered(self, response: Command) -> None:
         self.sender.settle(self, response)
 
+    def stored(self, answer: StoredAnswer) -> bool:
+        return False
+
     def failed(self, error: PocketMQError) -> None:
         self.sender.settle_failure(self, error)
+
+
+def _nothing() -> None:
+    """There is no outbox."""
 
 
 def _note(health: BrokerHealth, event: SendEvent, now: float) -> None:

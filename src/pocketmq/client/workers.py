@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from typing import Any, Protocol
 
 from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend
-from pocketmq.client.jobs import Call, Job, Messages, call_plainly, is_plain_success
+from pocketmq.client.jobs import Job, Messages, call_plainly, is_plain_success
 from pocketmq.client.listener import Listener
 from pocketmq.client.mailbox import Mailbox
 from pocketmq.clock import Clock, SystemClock
@@ -179,10 +179,10 @@ class ProcessWorkers(_Counting):
         elif error is not None:
             if isinstance(error, BrokenProcessPool):
                 error = ProgramFailed("the process in which the listener was called has died")
-            job.done.extend(Call(messages, error, 0.0) for messages in calls)
+            job.done.extend((messages, error, 0.0) for messages in calls)
         else:
             results = future.result()
-            job.done.extend(Call(messages, *made) for messages, made in zip(calls, results, strict=False))
+            job.done.extend((messages, *made) for messages, made in zip(calls, results, strict=False))
             job.todo.extend(calls[len(results) :])
         try:
             self._back.put(job)

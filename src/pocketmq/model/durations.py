@@ -45,10 +45,11 @@ class Durations:
         self._sum_ms = 0.0
         self.longest_ms = 0.0
 
-    def note(self, seconds: float) -> None:
+    def note(self, seconds: float, times: int = 1) -> None:
+        """Something took so long, or each of so many things that were done together."""
         ms = seconds * 1000
-        self._now[bisect_right(_BOUNDS_MS, ms)] += 1
-        self._sum_ms += ms
+        self._now[bisect_right(_BOUNDS_MS, ms)] += times
+        self._sum_ms += ms * times
         if ms > self.longest_ms:
             self.longest_ms = ms
 

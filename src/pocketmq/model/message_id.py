@@ -9,7 +9,7 @@ Clients take the log offset out of the offset id to send a message back or to en
 import socket
 import struct
 from datetime import datetime
-from itertools import count
+from itertools import count, islice
 from typing import Final, NamedTuple
 
 from pocketmq.errors import ProtocolError
@@ -99,6 +99,7 @@ class UniqueIds:
 
     def __init__(self, ip: bytes, pid: int, salt: int) -> None:
         self._head = (ip + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
+        self.id_chars = len(self._head) + 12
         self._counter = count(1)
         self._latest = (-1, "")
         """A millisecond, and what its ids begin with: many are given in each while it matters what one costs."""
@@ -111,6 +112,13 @@ class UniqueIds:
             text = self._beginning(now_ms)
         counter = next(self._counter)
         return f"{text}{_HEX[counter >> 8 & 0xFF]}{_HEX[counter & 0xFF]}"
+
+    def take(self, count: int, now_ms: int) -> list[str]:
+        """So many ids at once."""
+        latest_ms, text = self._latest
+        if latest_ms != now_ms:
+            text = self._beginning(now_ms)
+        return [f"{text}{_HEX[each >> 8 & 0xFF]}{_HEX[each & 0xFF]}" for each in islice(self._counter, count)]
 
     def _beginning(self, now_ms: int) -> str:
         start_ms, end_ms = self._month

@@ -8,11 +8,13 @@
 Each side numbers its own requests, so the same number may be open in both directions of one line at the same moment:
 the response bit tells them apart. A number is a signed 32-bit integer that wraps.
 
-Deadlines lie in a heap that is cleaned lazily: most calls are answered long before, and an answer touches the table only.
+Deadlines lie in a heap that is cleaned lazily: most calls are answered long before, and an answer touches the table only. Calls that
+were opened together share a deadline and one place in the heap.
 """
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NoReturn, TypeVar
 
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectionLost, PocketMQError, RemoteError, TooManyCalls, UsageError, WrongState
@@ -46,7 +48,8 @@ class Connection(Generic[W]):
         self._frame_bytes = frame_bytes
         self._next = first_number
         self._in_flight: dict[int, tuple[float, W]] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines: list[tuple[float, int, int]] = []
+        """When, the first number, and how many numbers from there on."""
         self._ended: PocketMQError | None = None
         self.unmatched = 0
 
@@ -57,21 +60,35 @@ class Connection(Generic[W]):
 
     def begin(self, deadline: float, waiter: W) -> int:
         """Open a call and give its number, for a caller that writes the frame itself."""
-        if self._ended is not None:
-            raise ConnectionLost(str(self._ended))
         in_flight = self._in_flight
-        if len(in_flight) >= self._max_in_flight:
-            raise TooManyCalls(f"{len(in_flight)} calls wait for their answer, the limit of this line; try again later")
+        if self._ended is not None or len(in_flight) >= self._max_in_flight:
+            self._refuse(1)
         number = self._next
         if number in in_flight or number == _LARGEST_NUMBER:
             number = self._take_number()
         else:
             self._next = number + 1
         in_flight[number] = (deadline, waiter)
-        heappush(self._deadlines, (deadline, number))
-        if len(self._deadlines) > 2 * len(in_flight) + _SPARE_DEADLINES:
-            self._drop_stale_deadlines()
+        self._note_deadline(deadline, number, 1)
         return number
+
+    def begin_many(self, deadline: float, waiters: Sequence[W]) -> Sequence[int]:
+        """Open a call for each waiter and give their numbers, in this order; all or none."""
+        first, count = self._next, len(waiters)
+        if self._ended is not None or count > self.spare:
+            self._refuse(count)
+        numbers = range(first, first + count)
+        if not count or numbers[-1] >= _LARGEST_NUMBER or not self._in_flight.keys().isdisjoint(numbers):
+            return [self.begin(deadline, waiter) for waiter in waiters]
+        self._next = first + count
+        self._in_flight.update(zip(numbers, [(deadline, waiter) for waiter in waiters], strict=True))
+        self._note_deadline(deadline, first, count)
+        return numbers
+
+    @property
+    def spare(self) -> int:
+        """How many more calls may be opened now."""
+        return self._max_in_flight - len(self._in_flight)
 
     def call(self, command: Command, deadline: float, waiter: W) -> bytes:
         """Open a call; the bytes to send. Number and flag are written into `command`."""
@@ -105,7 +122,11 @@ class Connection(Generic[W]):
 
     def take(self, response: Command) -> W | None:
         """Who waits for this response; None when nobody does."""
-        found = self._in_flight.pop(response.opaque, None)
+        return self.take_number(response.opaque)
+
+    def take_number(self, number: int) -> W | None:
+        """The same for who knows nothing of the response but its number."""
+        found = self._in_flight.pop(number, None)
         if found is None:
             self.unmatched += 1
             return None
@@ -118,7 +139,7 @@ class Connection(Generic[W]):
     def next_deadline(self) -> float | None:
         """When `expire` will have something to say at the earliest; None while no call is open."""
         deadlines = self._deadlines
-        while deadlines and not self._is_open(*deadlines[0]):
+        while deadlines and not self._any_open(*deadlines[0]):
             heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
@@ -127,9 +148,9 @@ class Connection(Generic[W]):
         expired: list[W] = []
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
-            deadline, number = heappop(deadlines)
-            if self._is_open(deadline, number):
-                expired.append(self._in_flight.pop(number)[1])
+            deadline, first, count = heappop(deadlines)
+            numbers = range(first, first + count)
+            expired += [self._in_flight.pop(number)[1] for number in numbers if self._is_open(deadline, number)]
         return expired
 
     def close(self, error: PocketMQError) -> list[W]:
@@ -153,8 +174,23 @@ class Connection(Generic[W]):
         found = self._in_flight.get(number)
         return found is not None and found[0] == deadline
 
+    def _any_open(self, deadline: float, first: int, count: int) -> bool:
+        return any(self._is_open(deadline, number) for number in range(first, first + count))
+
+    def _refuse(self, count: int) -> NoReturn:
+        """Say why `count` more calls cannot be opened."""
+        if self._ended is not None:
+            raise ConnectionLost(str(self._ended))
+        in_flight = len(self._in_flight)
+        raise TooManyCalls(f"{in_flight} calls wait for their answer, the limit of this line; try again later")
+
+    def _note_deadline(self, deadline: float, first: int, count: int) -> None:
+        heappush(self._deadlines, (deadline, first, count))
+        if len(self._deadlines) > 2 * len(self._in_flight) + _SPARE_DEADLINES:
+            self._drop_stale_deadlines()
+
     def _drop_stale_deadlines(self) -> None:
-        self._deadlines = [(deadline, number) for number, (deadline, _) in self._in_flight.items()]
+        self._deadlines = [(deadline, number, 1) for number, (deadline, _) in self._in_flight.items()]
         heapify(self._deadlines)
 
     def _encode(self, command: Command) -> bytes:

@@ -23,6 +23,7 @@ _PREFIX = struct.Struct(">II")
 PREFIX_SIZE: Final = 8
 _unpack_prefix = _PREFIX.unpack_from
 _LARGEST_ENCODING: Final = int(max(HeaderEncoding))
+_LARGE_PIECE: Final = 16 * 1024
 
 
 class FrameLimits(msgspec.Struct, frozen=True):
@@ -42,31 +43,37 @@ class FrameSplitter:
     what was wrong, and nothing more is read.
     """
 
-    __slots__ = ("_limits", "_needed", "_split", "_tail", "failure")
+    __slots__ = ("_held", "_limits", "_more", "_needed", "_split", "_tail", "failure")
 
     def __init__(self, limits: FrameLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         twin = compiled.twin()
         self._split = split_whole if twin is None else twin.split_whole
-        self._tail: bytes | bytearray = b""
+        self._tail = b""
+        self._more: list[bytes | bytearray] = []
+        self._held = 0
         self._needed = 0
         self.failure: ProtocolError | None = None
 
     @property
     def pending(self) -> int:
         """Bytes held of a frame that is not complete."""
-        return len(self._tail)
+        return self._held
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes."""
         if self.failure is not None:
             return []
-        if self._tail:
-            if len(self._tail) + len(data) < self._needed:
+        if self._held:
+            if self._held + len(data) < self._needed:
                 self._hold(data)
                 return []
-            data = b"".join((self._tail, data))
-            self._tail = b""
+            if self._more and (frame := self._completed(data)) is not None:
+                rest = data[self._needed - self._held :]
+                self._forget()
+                return [frame, *self.feed(rest)] if rest else [frame]
+            data = b"".join((self._tail, *self._more, data))
+            self._forget()
         frames, at = self._split(data, self._limits.frame_bytes - 4, self._limits.header_bytes, _LARGEST_ENCODING)
         if at < len(data):
             self._keep(data[at:])
@@ -75,19 +82,41 @@ class FrameSplitter:
     def _keep(self, tail: bytes) -> None:
         """Hold an incomplete frame, unless its prefix already shows that it will never be one."""
         self._tail = tail
+        self._held = len(tail)
         if len(tail) < 4:
             self._needed = 4
             return
         self._needed = PREFIX_SIZE if len(tail) < PREFIX_SIZE else 4 + int.from_bytes(tail[:4], "big")
         self.failure = self._prefix_failure(tail)
         if self.failure is not None:
-            self._tail = b""
+            self._forget()
+
+    def _forget(self) -> None:
+        self._tail = b""
+        self._more = []
+        self._held = 0
 
     def _hold(self, data: bytes) -> None:
-        # A bytearray grows in place: many small reads of one large frame stay linear, in time and in memory.
-        if not isinstance(self._tail, bytearray):
-            self._tail = bytearray(self._tail)
-        self._tail += data
+        """Large pieces wait as they came. Small ones are put together, so that many of them stay linear in time and in memory."""
+        self._held += len(data)
+        if len(data) >= _LARGE_PIECE:
+            self._more.append(data)
+        elif self._more and isinstance(self._more[-1], bytearray):
+            self._more[-1] += data
+        else:
+            self._more.append(bytearray(data))
+
+    def _completed(self, data: bytes) -> Frame | None:
+        """The frame that `data` ends: its body is put together once, and nothing else is copied. None if its head is in pieces."""
+        if len(self._tail) < PREFIX_SIZE:
+            return None
+        _, word = _unpack_prefix(self._tail)
+        header_end = PREFIX_SIZE + (word & 0xFFFFFF)
+        if len(self._tail) < header_end:
+            return None
+        last = memoryview(data)[: self._needed - self._held]
+        body = b"".join((memoryview(self._tail)[header_end:], *self._more, last))
+        return word >> 24, self._tail[PREFIX_SIZE:header_end], body
 
     def _prefix_failure(self, prefix: bytes) -> ProtocolError | None:
         limits = self._limits

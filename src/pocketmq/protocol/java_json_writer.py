@@ -101,6 +101,9 @@ class _Writing:
         )
 
     def _map(self, entries: dict[Any, Any]) -> None:
+        if not self._pretty and _is_plain_table(entries):
+            self.parts.append(_encode(entries))
+            return
         first = next(iter(entries), "")
         present = [(key, value) for key, value in sorted(entries.items(), key=_key) if value is not None]
         if isinstance(first, str):
@@ -166,6 +169,12 @@ def _properties(kind: type[msgspec.Struct]) -> list[tuple[bytes, str]]:
     """Wire keys of a struct, each with its colon, and the fields they are kept in, in the order of the wire."""
     names = sorted(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
     return [(_encode(key) + b":", name) for key, name in names]
+
+
+def _is_plain_table(entries: dict[Any, Any]) -> bool:
+    """Whether msgspec alone writes this map as Java would, and so all rows at once: texts to structs of one plain kind."""
+    kinds = set(map(type, entries.values()))
+    return len(kinds) == 1 and _is_plain_struct(kinds.pop()) and set(map(type, entries)) == {str}
 
 
 @cache

@@ -41,6 +41,7 @@ _HEADS = {
 }
 _HOSTS_V6 = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _HEAD_SIZES = {flags: head.size for flags, head in _HEADS.items()}
+_V4_SIZE: Final = _V4_HOSTS.size
 _BLANK = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
 _unpack_v4 = _V4_HOSTS.unpack_from
@@ -246,13 +247,71 @@ def properties_start(record: bytes) -> int:
 
 
 def decode_records(buffer: bytes, *, check_crc: bool = True) -> list[StoredMessage]:
-    """The messages of a pull answer: records back to back."""
-    messages = []
-    at, end = 0, len(buffer)
+    """The messages of a pull answer: records back to back.
+
+    Usual records, which have IPv4 hosts and a topic of one length byte, are read here, without a call for each; what is unusual
+    or damaged about a record `decode_record` knows.
+    """
+    messages: list[StoredMessage] = []
+    append, at, end = messages.append, 0, len(buffer)
+    seen_topic_field, topic = b"no topic yet", ""
     while at < end:
-        message = decode_record(buffer, at, check_crc)
-        messages.append(message)
-        at += message.size
+        try:
+            (
+                size,
+                magic,
+                crc,
+                queue_id,
+                flag,
+                queue_offset,
+                log_offset,
+                sys_flag,
+                born_ms,
+                born_host,
+                store_ms,
+                store_host,
+                reconsume_times,
+                prepared_offset,
+                body_size,
+            ) = _unpack_v4(buffer, at)
+            is_usual = magic == MAGIC_V1 and not sys_flag & _HOSTS_V6 and body_size >= 0
+            if is_usual:
+                body_at = at + _V4_SIZE
+                body_end = body_at + body_size
+                if not buffer.startswith(seen_topic_field, body_end):
+                    seen_topic_field = buffer[body_end : body_end + 1 + buffer[body_end]]
+                    topic = seen_topic_field[1:].decode()
+                properties_at = body_end + len(seen_topic_field) + 2
+                record_end = properties_at + (buffer[properties_at - 2] << 8 | buffer[properties_at - 1])
+                body = buffer[body_at:body_end]
+        except (struct.error, IndexError, UnicodeDecodeError):
+            is_usual = False
+        if not is_usual or record_end != at + size or record_end > end or (check_crc and crc32(body) & CRC_MASK != crc):
+            message = decode_record(buffer, at, check_crc)
+            append(message)
+            at += message.size
+            continue
+        append(
+            StoredMessage(
+                topic,
+                queue_id,
+                queue_offset,
+                log_offset,
+                body,
+                buffer[properties_at:record_end],
+                flag,
+                sys_flag,
+                born_ms,
+                born_host,
+                store_ms,
+                store_host,
+                reconsume_times,
+                prepared_offset,
+                crc,
+                size,
+            )
+        )
+        at = record_end
     return messages
 
 

@@ -103,11 +103,14 @@ class PullReplies:
     Only the head is composed; the body follows it on the wire as it lies in the log, and is not copied here.
     """
 
-    __slots__ = ("_after_opaque", "_start")
+    __slots__ = ("_after_opaque", "_start", "parts")
 
     def __init__(self, code: int, remark: str, broker_id: int = 0) -> None:
         self._start = f'{{"code":{int(code)},"extFields":{{"suggestWhichBrokerId":"{broker_id}","nextBeginOffset":"'
         self._after_opaque = f',"remark":{_as_json(remark).decode()}{_END}'
+        texts = self._start, '","minOffset":"', '","maxOffset":"', _BEFORE_OPAQUE, self._after_opaque
+        self.parts = tuple(text.encode() for text in texts)
+        """What stands around next, smallest and largest offset and opaque."""
 
     def head(self, opaque: int, next_offset: int, min_offset: int, max_offset: int, body_size: int = 0) -> bytes:
         """Prefix and header of a frame whose body has `body_size` bytes."""

@@ -4,6 +4,8 @@ import pytest
 from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import real_cluster
 
+from pocketmq.client.administration.cluster import read_state
+from pocketmq.client.administration.reach import BrokerPlace
 from pocketmq.errors import NetworkError, NoPermission, UsageError
 from pocketmq.net.address import Address
 from pocketmq.testing import run
@@ -22,6 +24,16 @@ def test_every_broker_tells_about_itself() -> None:
             assert await admin.cluster.clusters() == {"DefaultCluster": ["broker-a", "broker-b"]}
 
     run(main())
+
+
+def test_what_a_broker_of_4_9_says_is_understood_as_it_spells_it() -> None:
+    place = BrokerPlace("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
+
+    old = read_state(place, {"putTps": "3.5 0.0 0.0", "getTransferedTps": "7.0 0.0 0.0"})
+    new = read_state(place, {"putTps": "3.5 0.0 0.0", "getTransferredTps": "8.0 0.0 0.0", "getTransferedTps": "7.0"})
+
+    assert (old.put_per_s, old.got_per_s) == (3.5, 7.0)
+    assert new.got_per_s == 8.0
 
 
 def test_a_broker_that_cannot_be_asked_says_why_and_does_not_hide_the_others() -> None:

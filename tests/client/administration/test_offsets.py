@@ -195,6 +195,8 @@ def test_a_reset_to_nowhere_is_refused_before_anything_moves() -> None:
                 await admin.offsets.reset("G", "missing", "latest")
             with pytest.raises(GroupNotFound):
                 await admin.offsets.reset("nobody", "T", "latest")
+            with pytest.raises(GroupNotFound, match="broker-a does not know the group 'nobody'"):
+                await admin.offsets.reset("nobody", "T", "latest", dry_run=True)
 
     run(main())
 

@@ -12,6 +12,9 @@ from pocketmq.protocol.bodies.connections import ClientConnection, ProducerInfo
 from pocketmq.protocol.bodies.stats import BrokerStatsData
 from pocketmq.protocol.fields import read_fields
 
+GOT_TPS_OF_4_9 = "getTransferedTps"
+"""As it was spelled until 5.0."""
+
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
     """A broker and what it says about itself. What it does not say is None; `problem` is why it said nothing at all."""
@@ -54,7 +57,7 @@ class ClusterAdmin:
         places = await self._reach.places(cluster)
         found, failed = await self._reach.gather_what_goes(places, self._runtime_info)
         return [
-            _state(place, found[place])
+            read_state(place, found[place])
             if place in found
             else BrokerState(place=place, problem=f"{type(failed[place]).__name__}: {failed[place]}")
             for place in places
@@ -141,14 +144,15 @@ class ClusterAdmin:
         return await self._reach.brokers.state.runtime_info(place.address)
 
 
-def _state(place: BrokerPlace, runtime: Mapping[str, str]) -> BrokerState:
+def read_state(place: BrokerPlace, runtime: Mapping[str, str]) -> BrokerState:
+    """A broker, by the table that it tells about itself."""
     put_now, put_before = _whole(runtime, "msgPutTotalTodayNow"), _whole(runtime, "msgPutTotalTodayMorning")
     got_now, got_before = _whole(runtime, "msgGetTotalTodayNow"), _whole(runtime, "msgGetTotalTodayMorning")
     return BrokerState(
         place=place,
         version=runtime.get("brokerVersionDesc"),
         put_per_s=_first_number(runtime, "putTps"),
-        got_per_s=_first_number(runtime, "getTransferredTps"),
+        got_per_s=_first_number(runtime, "getTransferredTps" if "getTransferredTps" in runtime else GOT_TPS_OF_4_9),
         put_today=None if put_now is None or put_before is None else put_now - put_before,
         got_today=None if got_now is None or got_before is None else got_now - got_before,
         disk_used=_first_number(runtime, "commitLogDiskRatio"),

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from pocketmq.client.administration.lag import GroupLag
 from pocketmq.client.administration.progress import all_lags, group_lag, stored_offset
 from pocketmq.client.administration.reach import BrokerPlace, Reach
-from pocketmq.client.administration.resets import Reset, ResetTo, do_reset, plan_reset
+from pocketmq.client.administration.resets import Reset, ResetTo, do_reset, look_ahead, plan_reset
 from pocketmq.errors import ConsumerNotOnline, ImpossibleRequest, NotFound
 from pocketmq.model.names import GroupName
 from pocketmq.model.queue import MessageQueue
@@ -41,12 +41,13 @@ class OffsetAdmin:
         """Let a group go on elsewhere: at `"earliest"`, `"latest"`, a time, or the offsets of a table by queue.
 
         A time is milliseconds, a datetime, or a timedelta before now. With `dry_run` nothing is done: what would be is
-        returned. Running members at brokers of RocketMQ 4.9 can be sent to a time only, not to given offsets.
+        returned, and what could not be done is refused. Running members at brokers of RocketMQ 4.9 can be sent to a time only, not to given offsets.
         """
         name, wire_topic = self._reach.group(group), self._reach.topic(topic)
         plan = await plan_reset(self._reach, name, wire_topic, to)
+        ways = await look_ahead(self._reach, name, to, plan)
         if not dry_run:
-            await do_reset(self._reach, name, wire_topic, to, plan)
+            await do_reset(self._reach, name, wire_topic, to, plan, ways)
         rows = tuple(replace(row, queue=self._reach.shown_queue(row.queue)) for row in plan)
         return Reset(group=group, topic=topic, queues=rows, is_done=not dry_run)
 

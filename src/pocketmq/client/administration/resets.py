@@ -7,14 +7,14 @@ it has its members reset (4.9)       members are there: told the time, and each 
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from pocketmq.client.administration.progress import stored_offset
 from pocketmq.client.administration.reach import Reach
 from pocketmq.client.start_offset import start_time_ms
-from pocketmq.errors import ConsumerNotOnline, ImpossibleRequest, UsageError
+from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest, UsageError
 from pocketmq.model.names import GroupName, TopicName
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.api.offsets import ResetOffset
@@ -58,6 +58,15 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
     is_done: bool
 
 
+class ResetWay(NamedTuple):
+    """How a broker resets a group."""
+
+    broker: str
+    is_server_side: bool
+    """By itself."""
+    has_members: bool
+
+
 async def plan_reset(reach: Reach, group: GroupName, topic: TopicName, to: ResetTo) -> list[QueueReset]:
     """Where each queue would go; UsageError for offsets that are not there."""
     queues = list((await reach.route(topic)).readable)
@@ -70,18 +79,28 @@ async def plan_reset(reach: Reach, group: GroupName, topic: TopicName, to: Reset
     return await reach.gather(queues, lambda queue: _plan_queue(reach, group, queue, time_ms=time_ms))
 
 
-async def do_reset(reach: Reach, group: GroupName, topic: TopicName, to: ResetTo, plan: list[QueueReset]) -> None:
-    """Do it at every broker. All of them are looked at first, so that one that cannot do it stops it before it has begun."""
+async def look_ahead(reach: Reach, group: GroupName, to: ResetTo, plan: list[QueueReset]) -> list[ResetWay]:
+    """How each broker would do it. One that cannot stops it before it has begun: GroupNotFound, ImpossibleRequest."""
     brokers = sorted({row.queue.broker_name for row in plan})
-    ways = await reach.gather(brokers, lambda broker: _resets_itself(reach, broker))
-    online = await reach.gather(brokers, lambda broker: _is_online(reach, broker, group))
-    time_ms = None if isinstance(to, Mapping) else _time_ms(to, reach.clock.now_ms())
-    for broker, is_server_side, has_members in zip(brokers, ways, online, strict=True):
-        if time_ms is None and has_members and not is_server_side:
+    ways = await reach.gather(brokers, lambda broker: _way(reach, broker, group))
+    for way in ways:
+        if isinstance(to, Mapping) and way.has_members and not way.is_server_side:
             raise ImpossibleRequest(
-                f"broker {broker} cannot send running members to given offsets: stop them first, or reset to a time"
+                f"broker {way.broker} cannot send running members to given offsets: stop them first, or reset to a time"
             )
-    for broker, is_server_side, has_members in zip(brokers, ways, online, strict=True):
+        rows = [row for row in plan if row.queue.broker_name == way.broker]
+        is_new = not way.has_members and all(row.before is None for row in rows)
+        if is_new and not await _is_known(reach, way.broker, group):
+            raise GroupNotFound(f"broker {way.broker} does not know the group {reach.shown(group)!r}")
+    return ways
+
+
+async def do_reset(
+    reach: Reach, group: GroupName, topic: TopicName, to: ResetTo, plan: list[QueueReset], ways: list[ResetWay]
+) -> None:
+    """Do it at every broker, in its way."""
+    time_ms = None if isinstance(to, Mapping) else _time_ms(to, reach.clock.now_ms())
+    for broker, is_server_side, has_members in ways:
         rows = [row for row in plan if row.queue.broker_name == broker]
         if is_server_side:
             for row in rows:
@@ -114,6 +133,15 @@ async def _plan_queue(
         after = min(max(await calls.at_time(queue, time_ms), begin), end)
     before = await stored_offset(reach, group, queue)
     return QueueReset(queue=queue, min_offset=begin, max_offset=end, before=before, after=after)
+
+
+async def _way(reach: Reach, broker: str, group: GroupName) -> ResetWay:
+    return ResetWay(broker, await _resets_itself(reach, broker), await _is_online(reach, broker, group))
+
+
+async def _is_known(reach: Reach, broker: str, group: GroupName) -> bool:
+    """All are asked for: a broker of RocketMQ that is asked about one makes it."""
+    return group in (await reach.brokers.groups.all_configs(broker)).subscription_group_table
 
 
 async def _resets_itself(reach: Reach, broker: str) -> bool:

@@ -18,6 +18,7 @@ from pocketmq.protocol.api.pulling import (
 from pocketmq.protocol.api.sending import RecallMessage, RecallReply, SendMessageBack
 from pocketmq.protocol.api.transactions import EndTransaction, ResumeCheckHalfMessage
 from pocketmq.protocol.bodies.stats import ConsumeQueueContent
+from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_records
 
@@ -41,6 +42,13 @@ class Pulled(NamedTuple):
     version: int
 
 
+def pulled_of(answer: Command) -> Pulled:
+    """What the answer to a pull says; a failure is raised as the error that it stands for."""
+    if answer.code not in _PULL_CODES:
+        raise error_for(answer.code, answer.remark)
+    return Pulled(answer.code, read_fields(PullReply, answer.ext), answer.body, answer.version)
+
+
 class MessageCalls(Calls):
     __slots__ = ()
 
@@ -55,9 +63,7 @@ class MessageCalls(Calls):
     ) -> Pulled:
         """One pull, of `address`: any broker behind the name of the queue. `code` may be LITE_PULL_MESSAGE."""
         answer = await self._brokers.call(address, code, header, extra=named(broker_name), timeout_s=timeout_s)
-        if answer.code not in _PULL_CODES:
-            raise error_for(answer.code, answer.remark)
-        return Pulled(answer.code, read_fields(PullReply, answer.ext), answer.body, answer.version)
+        return pulled_of(answer)
 
     async def by_key(self, target: Target, header: QueryMessage) -> tuple[list[StoredMessage], QueryMessageReply]:
         """Messages with a key, and how far the index reaches; NotFound when there are none."""

@@ -1,0 +1,209 @@
+"""A push consumer while it runs: pauses, changes of its subscriptions, servers and topics that come later, and its stop."""
+
+import asyncio
+
+import pytest
+from tests.client.real_cluster import Basket, real_cluster, until
+
+from pocketmq.client.flow_limits import PauseCause
+from pocketmq.errors import InvalidExpression
+from pocketmq.model.message import StoredMessage
+from pocketmq.testing import run
+
+
+def test_pulling_rests_while_too_much_is_here_and_the_cause_is_counted() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", *(b"%d" % number for number in range(200)))
+            gate = asyncio.Event()
+            seen: list[bytes] = []
+            consumer = c.push_consumer(start_at="first", max_queue_messages=50, pull_batch=10, workers=1)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                await gate.wait()
+                seen.append(message.body)
+
+            async with consumer:
+                await asyncio.sleep(10)
+                info = (await consumer.running_info()).mq_table
+                (held,) = [one.cached_msg_count for queue, one in info.items() if queue.topic == "T"]
+                assert held == 60
+                assert consumer.pauses[PauseCause.MESSAGES] >= 190
+                assert not c.committed("G", "T", 0)
+
+                gate.set()
+                await until(lambda: len(seen) == 200)
+
+            assert c.committed("G", "T", 0) == 200
+
+    run(main())
+
+
+def test_a_paused_consumer_pulls_nothing_and_goes_on_when_resumed() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            basket = Basket()
+            consumer = c.push_consumer(start_at="first")
+            consumer.on("T")(basket)
+
+            async with consumer:
+                consumer.pause()
+                await asyncio.sleep(20)  # a pull that a broker holds is not called back
+                await c.send("T", b"1")
+                await asyncio.sleep(30)
+                assert basket.bodies == []
+
+                consumer.resume()
+                await basket.wait(1)
+                assert consumer.pauses[PauseCause.PAUSED] > 20
+
+    run(main())
+
+
+def test_subscriptions_change_while_it_runs() -> None:
+    async def main() -> None:
+        async with real_cluster(topics=("A", "B"), queues=1) as c:
+            a, b = Basket(), Basket()
+            consumer = c.push_consumer(start_at="first")
+            consumer.on("A")(a)
+
+            async with consumer:
+                await c.send("B", b"b1")
+                await consumer.subscribe("B", b)
+                await b.wait(1)
+
+                await consumer.unsubscribe("A")
+                await asyncio.sleep(3)
+                await c.send("A", b"a1")
+                await asyncio.sleep(30)
+
+                await consumer.subscribe("A", a)
+                await a.wait(1)
+
+            assert (a.bodies, b.bodies) == ([b"a1"], [b"b1"])
+
+    run(main())
+
+
+def test_a_filter_that_is_changed_for_a_broken_one_stays_as_it_was() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1, property_filter=True) as c:
+            basket = Basket()
+            consumer = c.push_consumer(start_at="first")
+            consumer.on("T", tags="A")(basket)
+
+            async with consumer:
+                with pytest.raises(InvalidExpression):
+                    await consumer.subscribe("T", basket, sql="a >>> 1")
+                await c.send("T", b"b", tags="B")
+                await c.send("T", b"a", tags="A")
+                await basket.wait(1)
+
+            assert basket.bodies == [b"a"]
+
+    run(main())
+
+
+def test_a_topic_that_is_made_later_is_read_from_its_first_message() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            basket = Basket()
+            consumer = c.push_consumer()
+            consumer.on("New")(basket)
+
+            async with consumer:
+                await asyncio.sleep(100)
+                await c.send("New", b"1")
+                await basket.wait(1, timeout_s=40)
+
+            assert basket.bodies == [b"1"]
+
+    run(main())
+
+
+def test_a_consumer_that_starts_before_its_servers_gets_messages_when_they_come() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            c.network.refuse(c.place("broker-a"))
+            basket = Basket()
+            consumer = c.push_consumer(start_at="first")
+            consumer.on("T")(basket)
+
+            async with consumer:
+                await asyncio.sleep(30)
+                c.network.heal()
+                await c.send("T", b"1")
+                await basket.wait(1, timeout_s=60)
+
+    run(main())
+
+
+def test_stopping_waits_for_listeners_and_commits_what_they_finish() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"1")
+            began = asyncio.Event()
+            consumer = c.push_consumer(start_at="first")
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                began.set()
+                await asyncio.sleep(2)
+
+            await consumer.start()
+            await began.wait()
+            before = c.loop.time()
+            await consumer.stop()
+
+            assert 1.9 < c.loop.time() - before < 2.5
+            assert c.committed("G", "T", 0) == 1
+
+    run(main())
+
+
+def test_what_is_not_finished_when_stopping_comes_to_the_next_member() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"1")
+            began = asyncio.Event()
+            consumer = c.push_consumer(start_at="first", stop_timeout_ms=500)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                began.set()
+                await asyncio.sleep(3600)
+
+            await consumer.start()
+            await began.wait()
+            await consumer.stop()
+            basket = Basket()
+            other = c.push_consumer(host="10.0.2.2")
+            other.on("T")(basket)
+
+            async with other:
+                await basket.wait(1, timeout_s=10)
+
+    run(main())
+
+
+def test_a_listener_that_takes_too_long_does_not_hold_its_message_for_ever() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            seen: list[int] = []
+            consumer = c.push_consumer(start_at="first", consume_timeout_ms=60_000, stop_timeout_ms=100)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                seen.append(message.reconsume_times)
+                if not message.reconsume_times:
+                    await asyncio.sleep(86_000)
+
+            async with consumer:
+                await c.send("T", b"1")
+                await until(lambda: len(seen) == 2, timeout_s=200)
+                await until(lambda: c.committed("G", "T", 0) == 1)
+
+            assert seen == [0, 1]
+
+    run(main(), timeout_s=200_000)
