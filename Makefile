@@ -34,7 +34,7 @@ bench: $(INSTALLED) ## micro benchmarks beside json, orjson and a struct loop
 bench-store: $(INSTALLED) ## the store beside SQLite and a plain file: two minutes, 3 GiB of disk
 	$(BIN)/python -m bench.store
 
-bench-spark: $(INSTALLED) ## the Spark connector beside Parquet; needs Java 17: some minutes
+bench-spark: $(INSTALLED) ## the Spark connector beside Parquet and Kafka's; needs Java 17: twelve minutes
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.spark.end_to_end
 
@@ -51,19 +51,19 @@ spark-places: $(INSTALLED) ## the connector over Spark Connect, in a Declarative
 spark-apache: $(INSTALLED) ## the tests of the connector with the real Apache RocketMQ; needs Java 17 and Maven
 	$(BIN)/python -m conformance --part spark
 
-bench-broker: $(INSTALLED) ## the broker beside the Apache broker where Java is: ten minutes, 14 GiB of disk
+bench-broker: $(INSTALLED) ## the broker beside the Apache broker where Java is: twelve minutes, 14 GiB of disk
 	$(BIN)/python -m bench.broker
 
 bench-client: $(INSTALLED) ## the client beside redis-py, nats-py and the Java client where they are: five minutes alone
 	$(BIN)/python -m bench.client
 
-bench-console: $(INSTALLED) ## the console beside 5,000 topics, 1,000 groups and 100,000 dead letters: three minutes
+bench-console: $(INSTALLED) ## the console beside 5,000 topics, 1,000 groups and 100,000 dead letters: four minutes, 4 GiB of disk
 	$(BIN)/python -m bench.console
 
 console-browser: $(INSTALLED) ## the console in a real Chromium, pictures of every page, axe on all of them: two minutes
 	$(BIN)/python -m tests.console.browser
 
-pipelines-scale: $(INSTALLED) ## archive, backfill, replay and mirror with a million messages each; needs Java 17: some minutes
+pipelines-scale: $(INSTALLED) ## every ready pipeline with a million messages; needs Java 17: some minutes
 	$(BIN)/python -m bench.pipelines
 
 soak-client: $(INSTALLED) ## whether the client's memory stays flat: half an hour

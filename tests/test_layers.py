@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "nameserver": SERVERS,
     "broker": SERVERS,
     "client": LIBRARY,
-    "spark": SPARK_SIDE,
+    "spark": (*SPARK_SIDE, "protocol.batch"),
     "pipelines": (*SPARK_SIDE, "protocol.trace_text", "spark"),
     "doctor": (*VOCABULARY, "protocol", "net", "client"),
     "embedded": (*SERVERS, "nameserver", "broker"),
@@ -95,7 +95,7 @@ CLOCK_READS = {
 }
 
 OS_WITHOUT_FILES = words(
-    "_exit cpu_count environ fork fspath getenv getpid getppid kill name PathLike process_cpu_count register_at_fork "
+    "_exit cpu_count environ execv fork fspath getenv getpid getppid kill name PathLike process_cpu_count register_at_fork "
     "sched_getaffinity sep strerror sysconf uname urandom waitpid path.basename path.dirname path.join path.split "
     "path.splitext"
 )

@@ -1,11 +1,21 @@
 """The connector's benchmarks run, at a size that measures nothing, and both ways to decode give the same."""
 
+import os
+import subprocess
+import sys
+from typing import Any
+
 import pytest
 
-pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from bench.spark import decoding, sinking
+from bench.broker.page import PAGE, SPARK, written
+from bench.broker.sheets import Sheet
+from bench.spark import decoding, end_to_end, sinking
 from bench.spark.__main__ import main
+from bench.spark.cases import Case
+from bench.spark.costs import Shot, middle, taken
+from bench.spark.report import sheet
 
 TINY = ["--rounds", "1", "--round-ms", "0.01"]
 SUBJECTS = [*decoding.subjects(total_bytes=20_000), *sinking.subjects(rows=5)]
@@ -34,3 +44,63 @@ def test_words_choose_subjects(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_that_would_measure_nothing_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(arguments, subjects=SUBJECTS)
+
+
+def shot(seconds: float, server_s: float, python_s: float, java_s: float) -> Shot:
+    return Shot(seconds, server_s, python_s, java_s, others=0.1)
+
+
+def result(who: str, what: str, taken: Shot, **more: Any) -> tuple[tuple[str, str], tuple[Case, Shot]]:
+    return (who, what), (Case(who, what, 1_000_000, lambda: None, **more), taken)
+
+
+def test_a_row_stands_beside_parquet_and_kafka_and_its_aims() -> None:
+    what = "batch, all columns, to noop"
+    results = dict(
+        [
+            result("Parquet", what, shot(0.5, 0.0, 0.0, 1.0)),
+            result("PocketMQ", what, shot(1.0, 0.2, 0.5, 0.8), rate_aim=900_000.0, has_share_aim=True),
+            result("Kafka", what, shot(2.0, 0.5, 0.0, 2.5)),
+        ]
+    )
+
+    _, ours, kafka = sheet(results, 100).rows
+
+    assert ours[:-1] == [f"PocketMQ: {what}", "1,000", "100", "0.50", "2.00", "0.20", "0.50", "0.80", "1.50", "2.00"]
+    assert ours[-1] == "≥ 900 krow/s: met, ≥ 60% of Parquet: missed, ahead of Kafka per core: met"
+    assert kafka[-1] == ""
+
+
+def test_without_kafka_a_row_has_nothing_to_say_of_it() -> None:
+    results = dict([result("PocketMQ", "sink", shot(10.0, 1.0, 1.0, 1.0), rate_aim=150_000.0)])
+
+    ((_, rate, _, *beside, per_core, aims),) = sheet(results, 1024, ["why"]).rows
+
+    assert (rate, beside[:2], per_core) == ("100", ["", ""], "")
+    assert aims == "≥ 150 krow/s: missed"
+
+
+def test_a_run_is_counted_with_the_processes_that_it_started_and_that_ended() -> None:
+    busy = [sys.executable, "-c", "sum(range(3_000_000))"]
+
+    found = taken(lambda: subprocess.run(busy, check=True).returncode + 7.0, None, os.getpid())
+
+    assert found.seconds == 7.0
+    assert found.python_s > 0
+    assert found.server_s == 0
+    assert middle([shot(1.0, 1, 2, 3), shot(5.0, 0, 9, 4), shot(2.0, 2, 1, 5)]) == Shot(2.0, 1, 2, 4, 0.1)
+
+
+@pytest.mark.parametrize("arguments", [["--rows", "0"], ["--rounds", "0"]])
+def test_a_run_on_spark_that_would_measure_nothing_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        end_to_end.main(arguments)
+
+
+def test_the_page_has_a_place_for_the_tables() -> None:
+    page = PAGE.read_text("utf-8")
+
+    written_anew = written(page, ["some machine"], [Sheet("triggers", ["a"], [["b"]])], SPARK)
+
+    assert "#### triggers" in written_anew
+    assert written_anew.count("\n## ") == page.count("\n## ")

@@ -1,7 +1,7 @@
 """Run the benchmarks of the broker and print them as tables.
 
-python -m bench.broker                     all of them, beside the Apache broker where Java is: ten minutes, 14 GiB of disk
-python -m bench.broker --quick             a glance: less than a minute and a half, 4 GiB
+python -m bench.broker                     all of them, beside the Apache broker where Java is: twelve minutes, 14 GiB of disk
+python -m bench.broker --quick             a glance: less than two minutes, 4 GiB
 python -m bench.broker async growth        some sections: start, async, sync, growth, null
 python -m bench.broker --write-docs        and put the tables into docs/performance.md
 """
@@ -50,7 +50,7 @@ SECTIONS: dict[str, Section] = {
 def main(arguments: Sequence[str] | None = None, *, default: Scale = DEFAULT) -> None:
     parser = argparse.ArgumentParser("python -m bench.broker", description="Benchmarks of the broker.")
     parser.add_argument("names", nargs="*", help=f"sections, instead of all: {', '.join(SECTIONS)}")
-    parser.add_argument("--quick", action="store_true", help="fewer loads, one shot each: less than 90 seconds")
+    parser.add_argument("--quick", action="store_true", help="fewer loads, one shot each: less than two minutes")
     parser.add_argument("--without-apache", action="store_true", help="only ours, though Java is there")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files are made")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/performance.md")

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import sleep
+from time import monotonic
 
 from bench.broker.calls import Line
 from bench.broker.contest import Outcome, Words
 from bench.broker.generators import fill_topic
 from bench.broker.loads import disturbance
+from bench.broker.machine import cpu_s
 from bench.broker.rows import MISSING
-from bench.broker.sections import Bench, until_quiet
+from bench.broker.sections import Bench, until_at_rest, until_quiet
 from bench.broker.servers import Target
 from bench.broker.sheets import Sheet, verdict
 from bench.broker.shots import NotMeasured, Shape
@@ -26,6 +27,9 @@ SEQUENTIAL = Shape("send", 16, 1, 100)
 PULL = Shape("pull", 1, 8, 100, 32)
 LARGE_BODY = 64_000
 GIB = 1024 * 1024 * 1024
+MAKE = Shape("send", 1, 16, 100)
+ROUNDS_BEFORE = 2
+"""How often every topic is sent to before all of them are measured: the first message of a topic is looked at more closely."""
 GROUPS_PER_LINE = 50
 MANY = "many"
 LARGE = "large"
@@ -62,17 +66,43 @@ def growth_sheets(bench: Bench) -> Iterator[Sheet]:
 
 
 def by_topics(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:
-    """Sends go to one topic, then to all of them in turn; pulls to one. The files of new queues are still being made."""
+    """Topics that rest, and topics that are all used. What it cost to make them is told apart, and not in these numbers.
+
+    A turn that brings each message to another topic costs more than one that brings all to one, with sixty topics as with ten
+    thousand. So that, too, is a row of its own, and many topics are compared with a few that are used in the same way.
+    """
     count = int(level)
-    bench.say(f"creating {count:,} topics")
+    few = min(count, SEND.window)
     bench.budget.check(count / TOPICS_PER_S + bench.scale.topics_settle_s)
-    for target, topics in ((new, 1), (grown, count)):
-        bench.generator.fill(target, Shape("send", 1, 16, 100), topics, *_to_topics(topics))
-    sleep(bench.scale.topics_settle_s)
-    to_one = {new.name: _to_topics(1), grown.name: _to_topics(1)}
-    to_all = {new.name: _to_topics(1), grown.name: _to_topics(count)}
-    yield from _measured(bench, new, grown, f"{count:,} topics, one used", [(SEND, to_one), (PULL, {})])
-    yield from _measured(bench, new, grown, f"{count:,} topics, all used", [(SEND, to_all)])
+    made = _made(bench, grown, count)
+    bench.generator.fill(new, MAKE, few, *_to_topics(few))
+    one, some, all_ = _to_topics(1), _to_topics(few), _to_topics(count)
+    unused = [(SEND, {new.name: one, grown.name: one}), (PULL, {})]
+    for label, outcome in _measured(bench, new, grown, f"{count:,} topics, one used", unused):
+        yield label, outcome._replace(notes=[*made, *outcome.notes])
+        made = []
+    for target, words in ((new, some), (grown, all_)):
+        bench.generator.fill(target, SEND, ROUNDS_BEFORE * count, *words)
+    spread = [(SEND, {new.name: one, grown.name: some})]
+    yield from _measured(bench, new, grown, f"{few:,} of {count:,} topics used, beside one", spread)
+    used = [(SEND, {new.name: some, grown.name: all_})]
+    yield from _measured(bench, new, grown, f"{count:,} topics used, beside {few:,}", used)
+
+
+def _made(bench: Bench, grown: Target, count: int) -> list[str]:
+    """Make topics by sending to them, and wait until all their files are on the disk; what that cost, in words."""
+    bench.say(f"making {count:,} topics")
+    began, used = monotonic(), cpu_s(grown.pids)
+    bench.generator.fill(grown, MAKE, count, *_to_topics(count))
+    made_s, made_cpu_s = monotonic() - began, cpu_s(grown.pids) - used
+    rests = until_at_rest(grown, bench.scale.topics_settle_s)
+    files_cpu_s = cpu_s(grown.pids) - used - made_cpu_s
+    fresh = count - max((int(level) for level in bench.scale.topics if level < count), default=0)
+    note = (
+        f"{fresh:,} topics were made by sending to them: {fresh / max(made_s, 1e-3):,.0f}/s at {1e6 * made_cpu_s / fresh:.0f} us "
+        f"of CPU each, and {1e6 * files_cpu_s / fresh:.0f} us each for the files of their queues"
+    )
+    return [note] if rests else [f"{note}, which were still being made when the shots began, and are in them"]
 
 
 def by_groups(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:

@@ -9,6 +9,7 @@ from bench.broker.sheets import Sheet, as_markdown
 PAGE = ROOT / "docs" / "performance.md"
 BROKER = "bench.broker"
 CLIENT = "bench.client"
+SPARK = "bench.spark.end_to_end"
 
 
 def marks(program: str) -> tuple[str, str]:

@@ -20,6 +20,9 @@ QUIET_SHARE = 0.2
 """Of a core: the Apache broker at rest uses a tenth."""
 QUIET_S = 0.5
 MOST_UNREST_S = 10.0
+REST_SHARE = 0.03
+REST_S = 12.0
+"""Longer than queues wait for their files, so that those to come are not overlooked."""
 JAVA_START_S = 5.0
 """About; on a busy machine it takes twice that."""
 
@@ -75,3 +78,16 @@ def until_quiet(target: Target) -> None:
         sleep(QUIET_S)
         if cpu_s(target.pids) - before <= QUIET_SHARE * QUIET_S:
             return
+
+
+def until_at_rest(target: Target, most_s: float) -> bool:
+    """Wait until the server has nothing left to do, but no longer than `most_s`; whether it rests."""
+    deadline = monotonic() + most_s
+    rested_s = 0.0
+    while rested_s < REST_S:
+        if monotonic() >= deadline:
+            return False
+        before = cpu_s(target.pids)
+        sleep(1)
+        rested_s = rested_s + 1 if cpu_s(target.pids) - before <= REST_SHARE else 0.0
+    return True

@@ -74,12 +74,19 @@ def pocketmq(folder: Path, wishes: Wishes) -> Iterator[Target]:
 @contextmanager
 def apache(folder: Path, wishes: Wishes) -> Iterator[Target]:
     """A broker and its name server, with the settings under which it is fastest; see the starter for them."""
-    command = [sys.executable, str(PEERS / "servers.py"), "rocketmq", str(free_port()), str(folder / "data")]
-    command += [f"flushDiskType={wishes.flush.upper()}_FLUSH", f"heap={wishes.heap}"]
+    settings = (f"flushDiskType={wishes.flush.upper()}_FLUSH", f"heap={wishes.heap}")
+    with started_by_peers("rocketmq", folder, *settings) as target:
+        yield target._replace(name=APACHE)
+
+
+@contextmanager
+def started_by_peers(kind: str, folder: Path, *settings: str) -> Iterator[Target]:
+    """A server of another make, by the starter beside the repository."""
+    command = [sys.executable, str(PEERS / "servers.py"), kind, str(free_port()), str(folder / "data"), *settings]
     with _running(command, folder) as (process, ready):
         _, _, place = ready.strip().partition("=")
         _, port, pid = place.split(":")
-        yield Target(APACHE, int(port), (int(pid),), tuple(children(process.pid)))
+        yield Target(kind, int(port), (int(pid),), tuple(children(process.pid)))
 
 
 @contextmanager

@@ -1,9 +1,21 @@
-"""Browsers that watch, without the browser: each keeps the live stream of a page open and reads what comes."""
+"""Browsers that watch, without the browser: each loads a page with its files, keeps its live stream open, and goes on to another.
+
+    GET page ── GET its style and script, the first time ── GET /live, read what comes for some seconds ──► the next page
+
+As the console's own script does. Where they come to is where others would be: ten of them never load the same page at once.
+"""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Final
 from urllib.parse import quote, urlsplit
+
+STAY_S: Final = 10.0
+"""On one page."""
+_FILES: Final = re.compile(rb'(?:href|src)="(/static/[^"]+)"')
+_COOKIE: Final = re.compile(rb"(?i)\r\nset-cookie: ([^;\r]+)")
 
 
 class Watched:
@@ -11,29 +23,71 @@ class Watched:
 
     def __init__(self) -> None:
         self.events = 0
+        self.pages = 0
         self.bytes = 0
+
+
+class _Browser:
+    """One of them: a cookie, and the files that it has."""
+
+    def __init__(self, url: str, watched: Watched) -> None:
+        self._place = urlsplit(url)
+        self._watched = watched
+        self._cookie = b""
+        self._files: set[bytes] = set()
+
+    async def walk(self, pages: Sequence[str]) -> None:
+        while True:
+            for page in pages:
+                await self._load(page)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(STAY_S):
+                        await self._watch(page)
+
+    async def _load(self, page: str) -> None:
+        html = await self._get(page.encode(), closes=True)
+        self._watched.pages += 1
+        for file in {*_FILES.findall(html)} - self._files:
+            self._files.add(file)
+            await self._get(file, closes=True)
+
+    async def _watch(self, page: str) -> None:
+        await self._get(b"/live?at=" + quote(page, safe="").encode(), closes=False)
+
+    async def _get(self, path: bytes, *, closes: bool) -> bytes:
+        """All that is answered; of a stream there is no end."""
+        reader, writer = await asyncio.open_connection(self._place.hostname, self._place.port)
+        lines = [b"GET " + path + b" HTTP/1.1", b"Host: " + self._place.netloc.encode()]
+        lines += [b"Cookie: " + self._cookie] if self._cookie else []
+        lines += [b"Connection: close"] if closes else []
+        writer.write(b"\r\n".join([*lines, b"", b""]))
+        whole = bytearray()
+        try:
+            while part := await reader.read(65_536):
+                self._watched.bytes += len(part)
+                self._watched.events += part.count(b"event: live")
+                if closes:
+                    whole += part
+        finally:
+            writer.close()
+        if found := _COOKIE.search(whole):
+            self._cookie = found[1]
+        return bytes(whole)
 
 
 @asynccontextmanager
 async def watchers(url: str, pages: Sequence[str]) -> AsyncIterator[Watched]:
-    """One for each of `pages`, as long as the block lasts."""
+    """One for each of `pages`, as long as the block lasts. Each begins at its own and goes through all."""
     watched = Watched()
-    tasks = [asyncio.create_task(_watch(url, page, watched)) for page in pages]
+    tasks = [
+        asyncio.create_task(_Browser(url, watched).walk([*pages[first:], *pages[:first]]))
+        for first in range(len(pages))
+    ]
     try:
         yield watched
+        if failed := [task for task in tasks if task.done()]:
+            await failed[0]
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _watch(url: str, page: str, watched: Watched) -> None:
-    place = urlsplit(url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    writer.write(f"GET /live?at={quote(page)} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
-    try:
-        while part := await reader.read(65_536):
-            watched.events += part.count(b"event: live")
-            watched.bytes += len(part)
-    finally:
-        writer.close()

@@ -1,20 +1,20 @@
 """Ready pipelines at scale.
 
 python -m bench.pipelines                                     1 million messages of 200 bytes: some minutes; needs Java 17
-python -m bench.pipelines archive --messages 10_000_000       one of them, with more; 10 million take 15 GB of disk
+python -m bench.pipelines archive --messages 10_000_000       one of them, with more; 10 million take 8 GB of disk
 
 The brokers are processes of their own on the same machine; Spark is `local[cores]` with a heap of 1 GiB unless told otherwise.
-CPU is that of Spark's driver, with its Java and its Python workers, and of the brokers.
+CPU and memory are told of each part: brokers, Python workers of Spark, its Java, and the driver's Python.
 """
 
 import argparse
 import os
-import random
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
@@ -23,14 +23,20 @@ from rich.table import Table
 
 from bench.method import machine
 from bench.pipelines.brokers import broker
-from bench.pipelines.processes import Cost, costs_below
-from pocketmq import Admin, Message, Producer
+from bench.pipelines.contents import BODY_BYTES, EVENT_SCHEMA, EVENTS, ORDERS, QUEUES, TRACES, fill
+from bench.pipelines.parts import Part, cpu_by_part, peaks_by_part
+from pocketmq import Admin
 from pocketmq.pipelines import JOBS, Progress, Run, Summary, spark_session
 
-NAMES: Final = ("archive", "backfill", "replay", "mirror")
-QUEUES: Final = 8
-BODY_BYTES: Final = 200
-_CHUNK: Final = 2_000
+READS: Final = {
+    "archive": ORDERS,
+    "backfill": ORDERS,
+    "replay": ORDERS,
+    "mirror": ORDERS,
+    "quality": EVENTS,
+    "trace": TRACES,
+}
+"""What is measured, and the topic that it reads. `lag-report` asks brokers alone, and messages cost it nothing."""
 _MB: Final = 1e6
 
 
@@ -45,21 +51,22 @@ class Scene(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.pipelines", description="Ready pipelines at scale.")
-    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(NAMES)}; all unless told")
+    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(READS)}; all unless told")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--no-properties", action="store_true", help="archive without the map of properties")
     parser.add_argument("--heap", default="1g", help="the memory of Spark's driver")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, help="where all files go, in a temporary folder")
     given = parser.parse_args(arguments)
-    chosen = given.pipelines or list(NAMES)
-    if unknown := [name for name in chosen if name not in NAMES]:
-        parser.error(f"there is no pipeline {unknown[0]} here: {', '.join(NAMES)}")
+    chosen = given.pipelines or list(READS)
+    if unknown := [name for name in chosen if name not in READS]:
+        parser.error(f"there is no pipeline {unknown[0]} here: {', '.join(READS)}")
     table = _table(given.messages)
     with TemporaryDirectory(dir=given.folder) as folder, ExitStack() as leave:
         source = leave.enter_context(broker(Path(folder, "a")))
         target = leave.enter_context(broker(Path(folder, "b")))
-        fill(source, "orders", given.messages)
+        for topic in sorted({READS[name] for name in chosen}):
+            fill(source, topic, given.messages, _say)
         settings = {"spark.driver.memory": given.heap}
         spark = leave.enter_context(_session(f"local[{given.cores}]", settings))
         scene = Scene(spark, source, target, Path(folder))
@@ -67,27 +74,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
             run_one("archive", scene, properties=True)
         for name in chosen:
             measure(table, name, scene, properties=not given.no_properties)
-    Console(width=130).print(table)
+    Console(width=150).print(table)
 
 
 def measure(table: Table, name: str, scene: Scene, *, properties: bool) -> None:
-    before = _by_pid(costs_below(os.getpid()))
+    before, began = cpu_by_part(os.getpid()), perf_counter()
     summary = run_one(name, scene, properties=properties)
-    after = costs_below(os.getpid())
-    used = {cost.pid: cost.cpu_s - before.get(cost.pid, 0.0) for cost in after}
-    java = [cost for cost in after if cost.program == "java"]
-    workers = [cost for one in java for cost in costs_below(one.pid) if cost.pid != one.pid]
-    seconds = summary.took_ms / 1000
+    seconds = perf_counter() - began
+    used = {part: cpu_s - before[part] for part, cpu_s in cpu_by_part(os.getpid()).items()}
+    peaks = peaks_by_part(os.getpid())
     table.add_row(
         name,
         f"{summary.messages:,}",
         f"{seconds:.1f}",
         f"{summary.messages / seconds:,.0f}",
-        f"{sum(used.values()) / summary.messages * 1e6:.1f}",
-        f"{sum(used[cost.pid] for cost in java) / summary.messages * 1e6:.1f}",
-        f"{sum(cost.peak_bytes for cost in java) / _MB:,.0f}",
-        f"{sum(cost.peak_bytes for cost in after if cost.pid == os.getpid()) / _MB:,.0f}",
-        f"{max((cost.peak_bytes for cost in workers), default=0) / _MB:,.0f}",
+        *(f"{cpu_s / summary.messages * 1e6:.1f}" for cpu_s in (sum(used.values()), *(used[part] for part in Part))),
+        *(f"{peaks[part] / _MB:,.0f}" for part in Part),
     )
 
 
@@ -101,8 +103,13 @@ def run_one(name: str, scene: Scene, *, properties: bool) -> Summary:
 
 def _tell(progress: Progress) -> None:
     """The first batches pay for Java getting warm: later ones tell what a longer run would reach."""
-    told = f"{progress.query}: batch {progress.batch} took {progress.took_ms / 1000:.1f} s, {progress.messages:,} messages so far"
-    print(told, file=sys.stderr, flush=True)
+    _say(
+        f"{progress.query}: batch {progress.batch} took {progress.took_ms / 1000:.1f} s, {progress.messages:,} messages so far"
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _settings(name: str, scene: Scene, properties: bool) -> dict[str, Any]:
@@ -111,10 +118,18 @@ def _settings(name: str, scene: Scene, properties: bool) -> dict[str, Any]:
         with Admin(scene.source) as admin:
             admin.topics.create(f"{name}ed", queues=QUEUES)
     chosen: dict[str, dict[str, Any]] = {
-        "archive": {"topics": ["orders"], "lake": lake, "properties": properties},
-        "backfill": {"topics": ["orders"], "to": "backfilled", "checkpoint": notes},
+        "archive": {"topics": [ORDERS], "lake": lake, "properties": properties},
+        "backfill": {"topics": [ORDERS], "to": "backfilled", "checkpoint": notes},
         "replay": {"lake": lake, "to": "replayed", "checkpoint": notes},
-        "mirror": {"topics": ["orders"], "target": scene.target, "checkpoint": notes},
+        "mirror": {"topics": [ORDERS], "target": scene.target, "checkpoint": notes},
+        "quality": {
+            "topics": [EVENTS],
+            "schema": EVENT_SCHEMA,
+            "expect": ("amount >= 0",),
+            "dead_letters": "dead",
+            "checkpoint": notes,
+        },
+        "trace": {"lake": str(scene.folder / "traces")},
     }
     return chosen[name]
 
@@ -128,29 +143,12 @@ def _session(master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def fill(name_server: str, topic: str, messages: int) -> None:
-    """Bodies that cannot be compressed, with keys and tags."""
-    with Admin(name_server) as admin:
-        admin.topics.create(topic, queues=QUEUES)
-        queues = sorted(one.queue for one in admin.topics.describe(topic).queues)
-    dice = random.Random(7)
-    with Producer(name_server, group="bench") as producer:
-        for number, start in enumerate(range(0, messages, _CHUNK)):
-            chunk = [
-                Message(topic, dice.randbytes(BODY_BYTES), tags=f"Tag{at % 5}", keys=f"order{at}")
-                for at in range(start, min(messages, start + _CHUNK))
-            ]
-            producer.send_many(chunk, queue=queues[number % len(queues)])
-
-
-def _by_pid(costs: Sequence[Cost]) -> dict[int, float]:
-    return {cost.pid: cost.cpu_s for cost in costs}
-
-
 def _table(messages: int) -> Table:
     table = Table(title=f"ready pipelines, {messages:,} messages of {BODY_BYTES} bytes · {machine()}")
-    table.caption = "seconds without the start of Spark; CPU in us for each message; largest memory in MB"
-    for heading in ("pipeline", "messages", "s", "a second", "CPU, all", "of it Java", "Java", "driver", "a worker"):
+    table.caption = (
+        "seconds without the start of Spark; CPU in us for each message; largest memory of one process in MB"
+    )
+    for heading in ("pipeline", "messages", "s", "a second", "CPU", *Part, *(f"{part} MB" for part in Part)):
         table.add_column(heading, justify="left" if heading == "pipeline" else "right", no_wrap=True)
     return table
 

@@ -6,16 +6,20 @@ from typing import Final, NamedTuple
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _UTIME, _STIME = 11, 12
+_ENDED_UTIME, _ENDED_STIME = 13, 14
 _PPID: Final = 1
 
 
 class Cost(NamedTuple):
-    """Of one process: its program, the CPU time that it used, and its largest memory until now."""
+    """Of one process: its program, the CPU time that it used, and its largest memory until now; and the CPU time of
+    processes that it started and that have ended.
+    """
 
     pid: int
     program: str
     cpu_s: float
     peak_bytes: int
+    ended_s: float = 0.0
 
 
 def costs_below(root: int) -> list[Cost]:
@@ -54,4 +58,5 @@ def _cost(pid: int) -> Cost | None:
     told = dict(line.partition(":")[::2] for line in status.splitlines())
     peak_kb = int(told.get("VmHWM", "0 kB").split()[0])
     cpu_s = (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S
-    return Cost(pid, told["Name"].strip(), cpu_s, peak_kb * 1024)
+    ended_s = (int(fields[_ENDED_UTIME]) + int(fields[_ENDED_STIME])) / _TICKS_PER_S
+    return Cost(pid, told["Name"].strip(), cpu_s, peak_kb * 1024, ended_s)

@@ -1,15 +1,22 @@
-"""Rows to messages with their ids, as a task of a sink makes them before it sends any."""
+"""Rows to what is sent of them, with their ids, as a task of a sink makes it before it sends any."""
 
 from typing import Any, Final
 
 from bench.method import Candidate, Subject
 from bench.samples import TOPIC
+from pocketmq.client.outgoing import Outgoing
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.clock import SystemClock
 from pocketmq.model.message import Message
+from pocketmq.model.message_id import UniqueIds
 from pocketmq.spark.libraries import pa
-from pocketmq.spark.sink_ids import Replay, RowIds
+from pocketmq.spark.sink_batches import BatchPacker, PlainRows
+from pocketmq.spark.sink_ids import Replay, RowIds, row_head
 from pocketmq.spark.sink_rows import SinkRows
 
 ROWS: Final = 2000
+BATCH_BYTES: Final = 512 * 1024
+_SETTINGS: Final = ProducerSettings(name_servers=("127.0.0.1:9876",), group="bench")
 
 
 def made_batch(rows: int = ROWS) -> Any:
@@ -22,13 +29,25 @@ def made_batch(rows: int = ROWS) -> Any:
     )
 
 
-def by_columns(batch: Any) -> list[Message]:
-    return SinkRows(batch.schema, topic=TOPIC).messages(batch)
+def plain_rows(batch: Any) -> PlainRows:
+    found = SinkRows(batch.schema, topic=TOPIC).plain(batch, _SETTINGS.compress_over_bytes)
+    assert found is not None, "these rows can share batches"
+    return found
 
 
-def by_columns_with_ids(batch: Any) -> list[Message]:
+def encoded(rows: PlainRows) -> list[Outgoing]:
+    return list(BatchPacker(_SETTINGS, UniqueIds(b"\x7f\x00\x00\x01", 1, 1), SystemClock(), BATCH_BYTES).packed(rows))
+
+
+def encoded_with_ids(rows: PlainRows) -> list[Outgoing]:
     replay = Replay(RowIds("query", 1, 0), [])
-    return [message for message in by_columns(batch) if replay.admit(message)]
+    own = rows.own or [{}] * len(rows)
+    ids = [replay.new_id(row_head(rows.topic, each), body) for body, each in zip(rows.bodies, own, strict=True)]
+    return encoded(PlainRows(rows.topic, rows.bodies, rows.own, [row_id for row_id in ids if row_id is not None]))
+
+
+def as_messages(batch: Any) -> list[Message]:
+    return SinkRows(batch.schema, topic=TOPIC).messages(batch)
 
 
 def by_rows(batch: Any) -> list[Message]:
@@ -38,8 +57,9 @@ def by_rows(batch: Any) -> list[Message]:
 def subjects(rows: int = ROWS) -> list[Subject]:
     batch = made_batch(rows)
     candidates = [
-        Candidate("by columns", lambda: by_columns(batch), ours=True),
-        Candidate("by columns, with ids", lambda: by_columns_with_ids(batch), ours=True),
+        Candidate("encoded by columns", lambda: encoded(plain_rows(batch)), ours=True),
+        Candidate("encoded, with row ids", lambda: encoded_with_ids(plain_rows(batch)), ours=True),
+        Candidate("messages, not encoded", lambda: as_messages(batch), ours=True),
         Candidate("row by row, unchecked", lambda: by_rows(batch)),
     ]
     return [Subject("sink, 100 B", rows, candidates)]

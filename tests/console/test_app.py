@@ -53,6 +53,10 @@ def test_what_is_not_there_is_a_sentence(console: Visitor, path: str) -> None:
     assert "Traceback" not in answer.text
 
 
+def test_an_address_that_is_none_is_a_sentence(console: Visitor) -> None:
+    assert console.get("/topcis", 404) == "The console has no page /topcis. It begins at /"
+
+
 @pytest.mark.parametrize(
     "path", ["/topics/a b", "/topics?page=x", "/letters/payments-worker?page=-1", "/letters/payments-worker/x:y:z"]
 )

@@ -1,6 +1,7 @@
 """`python -m pocketmq.console`, as `pocketmq console` starts it."""
 
 import json
+import ssl
 import subprocess
 import sys
 import time
@@ -8,14 +9,17 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 from tests.console.running_console import running_console
+from tests.net.certificates import make_authority, make_certificate
 
 import pocketmq
 from pocketmq.console.command import console
 from pocketmq.console.users_file import Role, read_users
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
+from pocketmq.net.tls import ServerTlsFiles
 
 
 def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -51,6 +55,75 @@ def test_a_dead_broker_turns_pages_grey_with_a_sentence() -> None:
         assert b"Traceback" not in _page(f"{url}topics/orders")
     finally:
         started.__exit__(None, None, None)
+
+
+def test_a_cluster_that_wants_certificates_is_asked_with_them(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    certificate, mine = make_certificate(tmp_path, authority), make_certificate(tmp_path, authority, "client")
+    shown = ("--client-cert", str(mine.cert), "--client-key", str(mine.key))
+    tls = ServerTlsFiles(cert=certificate.cert, key=certificate.key, client_ca=authority.cert)
+    with pocketmq.Server(tls=tls) as server:
+        for trusted in (
+            ("--pinned-cert", str(certificate.cert)),
+            ("--tls-ca", str(authority.cert)),
+            ("--tls-no-verify",),
+        ):
+            with running_console(server.name_server, *trusted, *shown) as url:
+                assert b"brokerClusterName" in _page(f"{url}brokers/broker-a")
+                examined = _page(f"{url}doctor?run=1")
+                assert b"Nothing is broken" in examined
+                assert b"TLS" in examined
+        with running_console(server.name_server, "--tls", *shown) as url:
+            page = _page(f"{url}topics")
+
+    assert b"its certificate is not accepted" in page
+    assert b"--tls-ca" in page
+
+
+def test_its_log_is_json_if_wished_and_nobody_writes_lines_of_their_own_into_it() -> None:
+    command = [sys.executable, "-m", "pocketmq.console", "--json", "--port", "0", "--log-format", "json"]
+    process = subprocess.Popen(
+        [*command, "--namesrv", "127.0.0.1:1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    url = json.loads(process.stdout.readline())["url"]
+
+    _page(f"{url}topics/a%0Ab")
+    process.terminate()
+    _, log = process.communicate(timeout=20)
+
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert any("cannot be asked" in line["message"] for line in lines)
+    assert {"time", "level", "logger", "message"} <= set(lines[0])
+
+
+def test_browsers_may_come_by_tls(name_server: str, tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    certificate = make_certificate(tmp_path, authority)
+    trusting = ssl.create_default_context(cafile=authority.cert)
+
+    with running_console(name_server, "--tls-cert", str(certificate.cert), "--tls-key", str(certificate.key)) as url:
+        assert url.startswith("https://")
+        with urllib.request.urlopen(url, timeout=20, context=trusting) as answer:
+            assert "Secure" in answer.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--tls-cert", "none.pem"], "cannot use certificate none.pem"),
+        (["--pinned-cert", "none.pem"], "cannot read the certificate in none.pem"),
+        (["--tls-ca", "none.pem"], "cannot read the certificates in none.pem"),
+        (["--client-key", "key.pem"], "key.pem is named as our key, but not the certificate"),
+        (["--pinned-cert", "none.pem", "--tls-ca", "none.pem"], "either one certificate is trusted"),
+    ],
+)
+def test_a_file_for_tls_that_cannot_be_used_is_wrong_usage(words: list[str], told: str) -> None:
+    result = run(*words)
+
+    assert result.returncode == 64
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def _page(url: str) -> bytes:

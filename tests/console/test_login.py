@@ -1,11 +1,12 @@
 """Logging in and out, and what somebody may do who did."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from httpx2 import Response
-from tests.console.conftest import PASSWORD
+from tests.console.conftest import PASSWORD, WEAK
 from tests.console.visitor import Visitor, visitor
 
 from pocketmq.console.login import safe_goal
@@ -70,6 +71,27 @@ def test_who_leaves_is_out(guarded: Visitor) -> None:
 
     guarded.client.post("/logout", data={"token": guarded.token("/topics")}, follow_redirects=False)
 
+    assert guarded.client.get("/", follow_redirects=False).status_code == 303
+
+
+def test_who_is_removed_from_the_file_is_out_and_the_others_are_not(guarded: Visitor, users: Path) -> None:
+    log_in(guarded, "ada")
+    assert "Log out ada" in guarded.get("/")
+
+    users.write_text(f"tim:viewer:{WEAK}\n")
+
+    deadline = time.monotonic() + 10
+    while guarded.client.get("/", follow_redirects=False).status_code != 303:
+        assert time.monotonic() < deadline, "ada is still in"
+        time.sleep(0.05)
+    assert log_in(guarded, "ada").status_code == 403
+    assert log_in(guarded, "tim").status_code == 303
+
+
+def test_a_file_that_is_emptied_lets_nobody_in(guarded: Visitor, users: Path) -> None:
+    users.write_text("")
+
+    assert log_in(guarded, "ada").status_code == 403
     assert guarded.client.get("/", follow_redirects=False).status_code == 303
 
 

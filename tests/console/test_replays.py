@@ -81,7 +81,7 @@ def test_one_that_fails_says_why() -> None:
         replay = await replays.begin("g", None)
         assert replay.task is not None
         await replay.task
-        assert (replay.state, replay.problem) == (ReplayState.FAILED, "NetworkError: away")
+        assert (replay.state, replay.problem) == (ReplayState.FAILED, "away. See that name server and brokers run.")
         await replays.stop()
 
     asyncio.run(story())

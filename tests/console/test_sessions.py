@@ -1,14 +1,16 @@
 """Sessions, their tokens, and logins that fail."""
 
 from pocketmq.console.sessions import LoginFailures, Sessions
-from pocketmq.console.users_file import Role
+from pocketmq.console.users_file import Role, User
 from pocketmq.testing import FakeClock
+
+ADA = User("ada", Role.OPERATOR, "x")
 
 
 def test_a_session_ends_by_itself() -> None:
     clock = FakeClock()
     sessions = Sessions(clock, session_s=60, max_sessions=10)
-    session = sessions.begin("ada", Role.OPERATOR)
+    session = sessions.begin(ADA)
 
     assert sessions.find(session.session_id) == session
     clock.advance_ms(61_000)
@@ -16,10 +18,23 @@ def test_a_session_ends_by_itself() -> None:
     assert len(sessions) == 0
 
 
+def test_a_session_ends_when_its_user_may_not_stay() -> None:
+    known = {ADA}
+    sessions = Sessions(FakeClock(), 60, 10, may_stay=known.__contains__)
+    session, nobodys = sessions.begin(ADA), sessions.begin(None)
+
+    assert sessions.find(session.session_id) == session
+    known.clear()
+    assert sessions.find(session.session_id) is None
+    assert sessions.find(nobodys.session_id) == nobodys
+    known.add(ADA)
+    assert sessions.find(session.session_id) is None, "it does not come back"
+
+
 def test_the_oldest_goes_when_there_are_too_many() -> None:
     sessions = Sessions(FakeClock(), session_s=60, max_sessions=2)
 
-    first, second, third = (sessions.begin(None, Role.OPERATOR) for _ in range(3))
+    first, second, third = (sessions.begin(None) for _ in range(3))
 
     assert sessions.find(first.session_id) is None
     assert sessions.find(second.session_id) is not None
@@ -28,7 +43,7 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
 
 def test_a_token_is_of_one_session_only() -> None:
     sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
-    mine, yours = sessions.begin("ada", Role.OPERATOR), sessions.begin("tim", Role.VIEWER)
+    mine, yours = sessions.begin(ADA), sessions.begin(User("tim", Role.VIEWER, "y"))
 
     assert sessions.is_token(mine, sessions.token(mine))
     assert not sessions.is_token(mine, sessions.token(yours))
@@ -45,7 +60,7 @@ def test_nobody_is_found_without_a_cookie() -> None:
 
 def test_a_note_is_told_once() -> None:
     sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
-    session = sessions.begin(None, Role.OPERATOR)
+    session = sessions.begin(None)
 
     sessions.leave_note(session, "done")
 

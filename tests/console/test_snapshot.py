@@ -104,6 +104,24 @@ def test_while_somebody_watches_it_asks_often_however_many_watch() -> None:
     assert 290 <= one.asked["brokers"] <= 310
 
 
+def test_a_page_that_is_loaded_by_somebody_who_is_not_kept_up_to_date_is_new_soon() -> None:
+    admin = ToldAdmin()
+
+    async def story() -> None:
+        made: Any = admin
+        async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
+            await asyncio.sleep(300)
+            assert admin.asked["letters"] == 1
+            collector.looked_at()
+            await asyncio.sleep(0.1)
+            assert admin.asked["letters"] == 2
+            await asyncio.sleep(300)
+
+    run_virtual(story())
+
+    assert admin.asked["letters"] <= 4, "then nobody looks any more"
+
+
 def test_a_question_that_takes_long_is_asked_seldom() -> None:
     admin = ToldAdmin()
     admin.takes_s["letters"] = 2.0
@@ -126,7 +144,7 @@ def test_what_is_known_stays_when_nobody_answers_and_the_problem_is_told() -> No
 
     collector = run_virtual(story())
 
-    assert collector.snapshot.problem == "NetworkError: nobody is there"
+    assert collector.snapshot.problem == "nobody is there. See that name server and brokers run."
     assert collector.snapshot.letters == {"billing": 3}
     assert collector.ring.samples()[-1].put_per_s is None, "a gap, and not 0"
 

@@ -51,6 +51,14 @@ class Visitor:
             time.sleep(0.05)
         return page
 
+    def wait_for_row(self, path: str, pattern: str, seconds: float = 40) -> re.Match[str]:
+        """Look until there is such a row."""
+        deadline = time.monotonic() + seconds
+        while (found := re.search(pattern, page := text_of(self.get(path)))) is None:
+            assert time.monotonic() < deadline, f"{path} does not show {pattern!r}: {page}"
+            time.sleep(0.1)
+        return found
+
 
 @contextmanager
 def visitor(settings: ConsoleSettings, name_server: str, options: ClientOptions | None = None) -> Iterator[Visitor]:

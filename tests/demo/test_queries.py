@@ -50,7 +50,7 @@ class FakeQuery:
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
         self.isActive = error is None
-        self.recentProgress: list[Any] = []
+        self.lastProgress: Any = None
 
     def exception(self) -> Exception | None:
         return self._error

@@ -1,10 +1,14 @@
 """An examination of a cluster that runs in memory and in virtual time: what the tests of all steps share."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec.structs import replace
 from tests.client.real_cluster import NAME_SERVER, RealCluster
 
+from pocketmq.client.push_consumer import AsyncPushConsumer
 from pocketmq.clock import Clock
 from pocketmq.doctor import Report, Verdict, async_examine
 
@@ -19,6 +23,23 @@ async def examine(
     if clock is not None:
         around = replace(around, clock=clock)
     return await async_examine(name_servers, surroundings=around, **{"client_ip": HOST, **options})
+
+
+@asynccontextmanager
+async def reading(
+    cluster: RealCluster, listener: Any, *, tags: str = "*", host: str = "10.0.2.1", topic: str = "T", **options: Any
+) -> AsyncIterator[AsyncPushConsumer]:
+    """A member of G, once it has queues."""
+    consumer = cluster.push_consumer(host=host, **options)
+    consumer.on(topic, tags=tags)(listener)
+    await consumer.start()
+    try:
+        async with asyncio.timeout(120):
+            while not await consumer.queues():  # noqa: ASYNC110 nobody tells
+                await asyncio.sleep(0.1)
+        yield consumer
+    finally:
+        await consumer.stop()
 
 
 def broken(report: Report) -> list[str]:

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 from tests.client.real_cluster import NAME_SERVER, Basket, real_cluster, until
-from tests.doctor.examining import HOST, broken, examine, first
+from tests.doctor.examining import HOST, broken, examine, first, reading
 
 from pocketmq import doctor
 from pocketmq.doctor import STEP_NAMES, Report, Verdict
+from pocketmq.doctor.report import not_looked_at, unknown
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.testing import run
@@ -188,9 +189,23 @@ def test_a_topic_that_does_not_exist() -> None:
 
     report = run(main())
 
-    assert broken(report)[0] == "topic"
+    assert broken(report) == ["topic"]
     assert first(report) == "no broker has the topic ordres"
     assert "Did you mean orders?" in report.sentence
+    assert report.step("group").finding == unknown("topic is broken", "no broker knows the group G")
+    assert report.step("subscription").finding == not_looked_at("topic is broken")
+
+
+def test_a_group_that_reads_another_topic_than_the_missing_one_is_well() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c, reading(c, Basket()):
+            return await examine(c, topic="ordres", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["topic"]
+    assert report.step("group").verdict is Verdict.FINE
+    assert report.step("subscription").finding.notes == ("no member of G subscribes to ordres, but to: T (*)",)
 
 
 def test_messages_in_queues_that_nobody_may_read() -> None:
@@ -222,6 +237,7 @@ def test_a_step_that_takes_too_long_is_unknown() -> None:
 
     report = run(main())
 
+    assert broken(report) == []
     assert report.step("name server").verdict is Verdict.UNKNOWN
     assert "within 100 ms" in report.step("name server").finding.text
 

@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from tests.golden import captured, needs_golden
 from tests.spark.made_records import QUEUE, STORE_MS, V6, compressed, made, record_runs, row_of
+from tests.twins import twin  # noqa: F401
 
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ProtocolError
@@ -20,6 +21,8 @@ from pocketmq.protocol.record import decode_records
 from pocketmq.spark.decoding import Decoder, Pulled
 from pocketmq.spark.libraries import pa
 from pocketmq.spark.schema import Name
+
+pytestmark = pytest.mark.usefixtures("twin")
 
 ALL = tuple(Name)
 EVERYTHING = QueueRange(QUEUE, 0, 2**62)

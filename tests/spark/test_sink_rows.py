@@ -9,7 +9,9 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from pocketmq.errors import InvalidMessage
 from pocketmq.model.message import Message
+from pocketmq.model.names import parse_topic
 from pocketmq.spark.libraries import pa
+from pocketmq.spark.sink_batches import PlainRows
 from pocketmq.spark.sink_rows import SinkRows
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -168,3 +170,37 @@ def test_columns_that_cannot_be_written_are_refused_before_the_first_row(
         SinkRows(pa.schema(fields), topic=topic)
 
     assert told in str(caught.value)
+
+
+def plain(option: str | None = "orders", **columns: list[Any]) -> PlainRows | None:
+    made = batch(**columns)
+    return SinkRows(made.schema, topic=option).plain(made, 4096)
+
+
+def test_rows_of_one_topic_can_share_batches() -> None:
+    found = plain(value=[b"a", b"b"], tags=["t", None], keys=[None, "k"], properties=[[("own", "1")], None])
+
+    assert found == PlainRows(parse_topic("orders"), [b"a", b"b"], [{"own": "1", "TAGS": "t"}, {"KEYS": "k"}])
+    assert plain(value=[b"a", b"b"]) == PlainRows(parse_topic("orders"), [b"a", b"b"])
+
+
+@pytest.mark.parametrize(
+    ("option", "columns"),
+    [
+        (None, {"value": [b"a", b"b"], "topic": ["x", "y"]}),
+        ("orders", {"value": [b"a"]}),
+        ("orders", {"value": [b"a", b"b" * 4096]}),
+        ("orders", {"value": [b"a", b"b"], "shardingKey": ["s", None]}),
+        ("orders", {"value": [b"a", b"b"], "delayLevel": [0, 1]}),
+        ("%RETRY%orders", {"value": [b"a", b"b"]}),
+    ],
+)
+def test_what_is_not_plain_is_left_to_messages(option: str | None, columns: dict[str, list[Any]]) -> None:
+    assert plain(option, **columns) is None
+
+
+def test_plain_rows_are_refused_as_messages_are() -> None:
+    with pytest.raises(InvalidMessage, match="row 1, column value: it is empty"):
+        plain(value=[b"a", b""])
+    with pytest.raises(InvalidMessage, match="row 1, column keys: it holds 0x01"):
+        plain(value=[b"a", b"b"], keys=["k", "\x01"])

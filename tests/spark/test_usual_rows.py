@@ -5,7 +5,9 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from tests.spark.made_records import made, row_of
+from tests.twins import twin  # noqa: F401
 
+from pocketmq import compiled
 from pocketmq.protocol.record import decode_records
 from pocketmq.spark.libraries import np
 from pocketmq.spark.records import Records, usual_layout
@@ -16,9 +18,16 @@ RUN = b"".join(made(n, b"%d" % n, b"TAGS\x01t%d\x02own\x01%d\x02" % (n % 2, n)) 
 COLUMNS = [name for name in Name if name is not Name.BROKER_NAME]
 
 
+pytestmark = pytest.mark.usefixtures("twin")
+
+
+def of(run: bytes, *columns: Name) -> UsualRows:
+    records = Records.find(run, compiled.twin())
+    return UsualRows(records, usual_layout(records, 0)[1], frozenset(columns or Name), compiled.twin())
+
+
 def rows() -> UsualRows:
-    records = Records.find(RUN)
-    return UsualRows(records, usual_layout(records, 0)[1])
+    return of(RUN)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -35,17 +44,11 @@ def test_chosen_rows_have_the_same_columns(name: Name) -> None:
     assert rows().chosen(slice(0, 0)).column(name).to_pylist() == []
 
 
-def test_any_property_can_be_a_column() -> None:
-    assert rows().property_values("own").to_pylist() == ["0", "1", "2", "3", "4", "5"]
-
-
 def test_texts_make_rows_odd_only_where_they_are_asked_for() -> None:
     run = made(0, topic="größe") + made(1, properties=b"out of shape")
-    records = Records.find(run)
-    found = UsualRows(records, usual_layout(records, 0)[1])
 
     def odd(*columns: Name) -> list[bool] | None:
-        mask = found.odd_rows(frozenset(columns))
+        mask = of(run, *columns).odd_rows()
         return None if mask is None else mask.tolist()
 
     assert odd(Name.VALUE) is None

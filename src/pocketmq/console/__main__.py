@@ -6,6 +6,8 @@ import click
 
 from pocketmq.errors import PocketMQError, UsageError
 
+COMPLETION = "_POCKETMQ_CONSOLE_COMPLETE"
+"""The variable by which a shell asks for completions; `pocketmq console` passes the question on."""
 REFUSED = 3
 USAGE = 64
 INTERRUPTED = 130
@@ -20,7 +22,7 @@ except ModuleNotFoundError as error:
 
 def main() -> int:
     try:
-        console.main(prog_name="pocketmq console", standalone_mode=False)
+        console.main(prog_name="pocketmq console", complete_var=COMPLETION, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return USAGE

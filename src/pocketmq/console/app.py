@@ -7,6 +7,8 @@ from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -17,6 +19,7 @@ from pocketmq.clock import Clock, SystemClock
 from pocketmq.console.answers import Answers
 from pocketmq.console.endpoints import Endpoints
 from pocketmq.console.guard import Guard
+from pocketmq.console.known_users import KnownUsers
 from pocketmq.console.login import Login
 from pocketmq.console.pages import (
     brokers,
@@ -37,7 +40,6 @@ from pocketmq.console.sessions import LoginFailures, Sessions
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.site import Action, Page, Site
 from pocketmq.console.snapshot import Collector
-from pocketmq.console.users_file import read_users
 from pocketmq.files import DiskFiles
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -57,12 +59,19 @@ def make_app(
     return Starlette(
         routes=_routes(site),
         middleware=[Middleware(Guard, is_loopback=settings.address.is_loopback, allowed_hosts=settings.allowed_hosts)],
+        exception_handlers={404: _no_such_page, 405: _no_such_page},
         lifespan=lambda _: _alive(site),
     )
 
 
+async def _no_such_page(request: Request, _: Exception) -> Response:
+    """For addresses that somebody typed: what is not there of the cluster has a page that says so."""
+    return PlainTextResponse(f"The console has no page {request.url.path}. It begins at /", 404)
+
+
 def _site(settings: ConsoleSettings, name_servers: str, options: ClientOptions, clock: Clock) -> Site:
     admin = AsyncAdmin(name_servers, **options)
+    users = KnownUsers(DiskFiles(), settings.users, clock)
     return Site(
         settings=settings,
         clock=clock,
@@ -71,9 +80,9 @@ def _site(settings: ConsoleSettings, name_servers: str, options: ClientOptions, 
         collector=Collector(admin, clock, settings),
         answers=Answers(clock, settings.answer_s, settings.page_timeout_s),
         templates=Templates(),
-        sessions=Sessions(clock, settings.session_s, settings.max_sessions),
+        sessions=Sessions(clock, settings.session_s, settings.max_sessions, users.has),
         failures=LoginFailures(clock, settings.max_login_failures),
-        users={} if settings.users is None else read_users(DiskFiles(), settings.users),
+        users=users,
         replays=Replays(admin, clock),
         name_servers=name_servers,
         options=options,

@@ -25,10 +25,11 @@ from pocketmq.console.settings import DEFAULT_PORT, ConsoleSettings
 from pocketmq.console.users_file import Role, User, new_user, parse_users, read_users, write_users
 from pocketmq.errors import InvalidSetting, ListenFailed
 from pocketmq.files import DiskFiles
+from pocketmq.metrics.log_lines import FORMS, log_formatter
 from pocketmq.net.address import LARGEST_PORT, Address
 from pocketmq.net.end_of_input import end_of_input
 from pocketmq.net.own_host import reachable
-from pocketmq.net.tls import pinned_context
+from pocketmq.net.tls import ClientTlsFiles, server_context
 from pocketmq.protocol.signing import Credentials
 
 SECRET_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"  # noqa: S105 the name of it
@@ -79,9 +80,18 @@ _users_option = click.option("--users", type=_FILE, required=True, metavar="FILE
     help=f"Sign requests to the cluster as this account; its secret is in the variable {SECRET_VARIABLE}.",
 )
 @click.option("--tls", is_flag=True, help="Talk TLS with the cluster, whose certificates this system trusts.")
-@click.option("--pinned-cert", type=_FILE, metavar="FILE", help="Talk TLS with a cluster that shows exactly this one.")
-@click.option("--client-cert", type=_FILE, metavar="FILE", help="… and wants to see this certificate of ours.")
+@click.option("--tls-ca", type=_FILE, metavar="FILE", help="… which this authority must have signed (PEM).")
+@click.option("--pinned-cert", type=_FILE, metavar="FILE", help="… which must be exactly this one (PEM).")
+@click.option("--tls-no-verify", is_flag=True, help="… whoever answers is believed to be the cluster.")
+@click.option("--client-cert", type=_FILE, metavar="FILE", help="… and wants to see this certificate of ours (PEM).")
 @click.option("--client-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file.")
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMS),
+    default="text",
+    show_default=True,
+    help="How the log on the error stream is written, a line for each event.",
+)
 @click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
 @click.option("--until-end-of-input", is_flag=True, help="Stop also when the input stream ends.")
 @click.pass_context
@@ -98,9 +108,12 @@ def console(
     picture: Path | None,
     access_key: str | None,
     tls: bool,
+    tls_ca: Path | None,
     pinned_cert: Path | None,
+    tls_no_verify: bool,
     client_cert: Path | None,
     client_key: Path | None,
+    log_format: str,
     as_json: bool,
     until_end_of_input: bool,
 ) -> None:
@@ -120,11 +133,18 @@ def console(
         tls_key=tls_key,
         picture=picture,
     )
-    options: ClientOptions = {
-        "tls": tls if pinned_cert is None else pinned_context(pinned_cert, cert=client_cert, key=client_key),
-        "credentials": _credentials(access_key),
-    }
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    towards = ClientTlsFiles(
+        enabled=any((tls, tls_ca, pinned_cert, tls_no_verify, client_cert, client_key)),
+        ca=tls_ca,
+        cert=client_cert,
+        key=client_key,
+        verify=not tls_no_verify,
+        pinned=pinned_cert,
+    )
+    options: ClientOptions = {"tls": towards.load() or False, "credentials": _credentials(access_key)}
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_formatter(log_format))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     asyncio.run(_run(settings, namesrv, options, as_json=as_json, until_end_of_input=until_end_of_input))
 
 
@@ -148,6 +168,8 @@ class _Server(uvicorn.Server):
 async def _run(
     settings: ConsoleSettings, namesrv: str, options: ClientOptions, *, as_json: bool, until_end_of_input: bool
 ) -> None:
+    if settings.tls_cert is not None:
+        server_context(settings.tls_cert, settings.tls_key)  # says which file is wrong, which uvicorn does not
     config = uvicorn.Config(
         make_app(settings, namesrv, options),
         host=settings.host,
@@ -221,7 +243,7 @@ def add_user(name: str, users: Path, viewer: bool) -> None:
     known = _known_users(users)
     known[name] = new_user(name, Role.VIEWER if viewer else Role.OPERATOR, password)
     write_users(DiskFiles(), users, known.values())
-    click.echo(f"{name} may log in with it as {known[name].role.value}, from the next start of the console on.")
+    click.echo(f"{name} may log in with it as {known[name].role.value}; a console that runs knows within a second.")
 
 
 @user.command("ls")
@@ -242,7 +264,7 @@ def remove_user(name: str, users: Path) -> None:
         raise InvalidSetting(f"{users} names no user {name!r}; there are: {', '.join(known)}")
     del known[name]
     write_users(DiskFiles(), users, known.values())
-    click.echo(f"{name} cannot log in any more, from the next start of the console on.")
+    click.echo(f"{name} cannot log in any more; in a console that runs it is out within a second.")
 
 
 def _known_users(users: Path) -> dict[str, User]:

@@ -19,7 +19,8 @@ from starlette.routing import compile_path
 from pocketmq.console.sessions import COOKIE, Session
 from pocketmq.console.site import Action, Page, Site, Visit
 from pocketmq.console.users_file import Role
-from pocketmq.errors import GroupNotFound, NetworkError, NotFound, PocketMQError, RemoteError, TopicNotFound, UsageError
+from pocketmq.console.words import sentence
+from pocketmq.errors import GroupNotFound, NotFound, PocketMQError, RemoteError, TopicNotFound, UsageError
 
 log = logging.getLogger("pocketmq.console")
 
@@ -37,8 +38,8 @@ class Door:
 
     def enter(self, request: Request) -> Session | None:
         found = self._site.sessions.find(request.cookies.get(COOKIE))
-        if found is None and not self._site.users:
-            return self._site.sessions.begin(None, Role.OPERATOR)
+        if found is None and not self._site.users.is_login_needed:
+            return self._site.sessions.begin(None)
         return found
 
     def keep(self, response: Response, session: Session, request: Request) -> None:
@@ -82,7 +83,7 @@ class Endpoints:
             "error": error,
             "note": self._site.sessions.take_note(session) if not error else "",
             "token": self._site.sessions.token(session),
-            "user": session.user,
+            "user": session.name,
             "live_at": _local_url(request) if page.is_live and request.method == "GET" else "",
         }
         # A page of which nothing could be found out has no data for its own template.
@@ -220,7 +221,7 @@ class Endpoints:
                 done = await action.do(self._site, visit, session)
             except PocketMQError as error:
                 return await self._shown_again(action, visit, session, request, error)
-            log.info("%s: %s %s", session.user or "somebody on this machine", visit.path, done.words)
+            log.info("%s: %s %s", session.name or "somebody on this machine", visit.path, done.words)
             self._site.answers.forget()
             self._site.sessions.leave_note(session, done.words)
             return RedirectResponse(done.url, 303)
@@ -250,13 +251,6 @@ class Endpoints:
         again = Visit(path=path, parts=visit.parts, query={}, form=visit.form)
         status = 400 if isinstance(error, UsageError | RemoteError) else 503
         return await self._shown(page, again, session, request, error=sentence(error), status=status)
-
-
-def sentence(error: PocketMQError) -> str:
-    """What a page says of an error: the first line of it, with what to do when nobody answers."""
-    told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
-    text = told.partition("\n")[0].rstrip(".")
-    return f"{text}. See that name server and brokers run." if isinstance(error, NetworkError) else f"{text}."
 
 
 async def read_form(request: Request, most_bytes: int) -> dict[str, str]:

@@ -22,12 +22,12 @@ class Login:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._door = Door(site)
-        self._nobody = hashed("nobody has this password") if site.users else ""
+        self._nobody = hashed("nobody has this password") if site.users.is_login_needed else ""
         """Checked for users that do not exist, so that a wrong name takes as long as a wrong password."""
         self._one_at_a_time = asyncio.Semaphore(1)
 
     async def show(self, request: Request) -> Response:
-        if not self._site.users:
+        if not self._site.users.is_login_needed:
             return RedirectResponse("/", 303)
         return self._page(request.query_params.get("next", "/"))
 
@@ -39,7 +39,7 @@ class Login:
             return PlainTextResponse("This form did not come from a page of this console.", 403)
         if not self._site.failures.may_try(host):
             return self._page(goal, "Too many attempts that failed. Wait a minute.", 429)
-        user = self._site.users.get(name)
+        user = self._site.users.find(name)
         async with self._one_at_a_time:
             secret = user.secret if user is not None else self._nobody
             is_right = await asyncio.to_thread(matches, secret, form.get("password", ""))
@@ -47,7 +47,7 @@ class Login:
             self._site.failures.note(host)
             log.warning("a login from %s failed", host)
             return self._page(goal, "No user has this name and password.", 403)
-        session = self._site.sessions.begin(user.name, user.role)
+        session = self._site.sessions.begin(user)
         log.info("%s logged in from %s", user.name, host)
         response = RedirectResponse(safe_goal(goal), 303)
         self._door.keep(response, session, request)

@@ -10,6 +10,7 @@ from typing import Final
 
 from pocketmq.client.admin import AsyncAdmin
 from pocketmq.clock import Clock
+from pocketmq.console.words import sentence
 from pocketmq.errors import ImpossibleRequest, PocketMQError
 
 log = logging.getLogger("pocketmq.console")
@@ -95,7 +96,7 @@ class Replays:
         try:
             await self._send_all(replay)
         except PocketMQError as error:
-            replay.state, replay.problem = ReplayState.FAILED, f"{type(error).__name__}: {error}"
+            replay.state, replay.problem = ReplayState.FAILED, sentence(error)
             log.warning("the replay of dead letters of %s failed: %s", replay.group, error)
 
     async def _send_all(self, replay: Replay) -> None:

@@ -17,12 +17,12 @@ from pocketmq.client.producer import AsyncProducer
 from pocketmq.client.settings import ClientOptions
 from pocketmq.clock import Clock
 from pocketmq.console.answers import Answers
+from pocketmq.console.known_users import KnownUsers
 from pocketmq.console.rendering import Templates
 from pocketmq.console.replays import Replays
 from pocketmq.console.sessions import LoginFailures, Session, Sessions
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.snapshot import Collector
-from pocketmq.console.users_file import User
 
 
 class Site(NamedTuple):
@@ -37,7 +37,7 @@ class Site(NamedTuple):
     templates: Templates
     sessions: Sessions
     failures: LoginFailures
-    users: Mapping[str, User]
+    users: KnownUsers
     replays: Replays
     name_servers: str
     options: ClientOptions

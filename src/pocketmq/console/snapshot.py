@@ -27,10 +27,12 @@ from pocketmq.client.administration.cluster import BrokerState
 from pocketmq.client.administration.groups import Member
 from pocketmq.client.administration.lag import GroupLag
 from pocketmq.clock import Clock
+from pocketmq.console.pace import Pace
 from pocketmq.console.ring import Ring, Sample
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.strides import Stride, Strides
 from pocketmq.console.topic_kinds import ordinary_topics
+from pocketmq.console.words import sentence
 from pocketmq.errors import PocketMQError, RequestNotSupported
 from pocketmq.model.names import is_system_group
 from pocketmq.protocol.bodies.connections import ProducerInfo
@@ -41,6 +43,8 @@ log = logging.getLogger("pocketmq.console")
 
 TIMED_GROUPS: Final = 30
 """Groups whose lag in time is looked up in advance, the furthest behind first."""
+LOOKED_AT_S: Final = 15.0
+"""So long after a page was loaded somebody is taken to watch, without a stream of changes, too."""
 _WATCHED_ONLY: Final = frozenset({"tables", "times", "letters", "members"})
 _NO_TOPICS: Final[Mapping[str, Mapping[str, TopicConfig]]] = {}
 _NO_GROUPS: Final[Mapping[str, Mapping[str, SubscriptionGroupConfig]]] = {}
@@ -118,12 +122,14 @@ class Collector:
         self._clock = clock
         self._settings = settings
         self._strides = Strides()
+        self.pace = Pace(admin, clock, settings.rest_factor)
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry: dict[str, asyncio.Event] = {}
         self.changed = asyncio.Condition()
         self.ring = Ring()
         self.snapshot = Snapshot()
         self.watched = 0
+        self._looked_at = -LOOKED_AT_S
         watched_s = settings.watched_s
         self._parts = (
             _Part("brokers", watched_s, self._brokers),
@@ -137,6 +143,7 @@ class Collector:
     async def __aenter__(self) -> Self:
         self._hurry = {part.name: asyncio.Event() for part in self._parts}
         self._tasks = [asyncio.create_task(self._repeat(part), name=f"console {part.name}") for part in self._parts]
+        self._tasks.append(asyncio.create_task(self.pace.run(self._see_closely), name="console pace"))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -150,10 +157,14 @@ class Collector:
             event.set()
 
     def looked_at(self) -> None:
-        """Somebody looks at a page, maybe without being kept up to date: let it not be old for long."""
-        seen_ms = self.snapshot.seen_ms.get("brokers", 0)
-        if self._clock.now_ms() - seen_ms > self._settings.watched_s * 1000:
-            self._hurry["brokers"].set()
+        """Somebody looks at a page, maybe with a browser that is not kept up to date: let what it shows next be new."""
+        if not self._is_watched:
+            self.hurry()
+        self._looked_at = self._clock.monotonic()
+
+    @property
+    def _is_watched(self) -> bool:
+        return self.watched > 0 or self._clock.monotonic() - self._looked_at < LOOKED_AT_S
 
     async def ask_now(self, *names: str) -> None:
         """These parts, at once: for who changed something and must see it."""
@@ -171,13 +182,13 @@ class Collector:
         async with self.changed:
             await self.changed.wait_for(lambda: not part.needs or part.needs in self.snapshot.seen_ms)
         while True:
-            if self.watched or part.name not in _WATCHED_ONLY or part.name not in self.snapshot.seen_ms:
+            if self._is_watched or part.name not in _WATCHED_ONLY or part.name not in self.snapshot.seen_ms:
                 started = self._clock.monotonic()
                 await self._ask(part)
                 took_s = self._clock.monotonic() - started
             else:
                 took_s = 0.0
-            every_s = part.every_s if self.watched else max(part.every_s, self._settings.unwatched_s)
+            every_s = part.every_s if self._is_watched else max(part.every_s, self._settings.unwatched_s)
             await self._rest(part, max(every_s, took_s * self._settings.rest_factor), took_s)
 
     async def _rest(self, part: _Part, rest_s: float, took_s: float) -> None:
@@ -197,7 +208,7 @@ class Collector:
         except PocketMQError as error:
             if part.name not in known.problems:
                 log.warning("%s cannot be asked: %s", part.name, error)
-            found = {"problems": {**self.snapshot.problems, part.name: _sentence(error)}}
+            found = {"problems": {**self.snapshot.problems, part.name: sentence(error)}}
         else:
             found["problems"] = {name: why for name, why in self.snapshot.problems.items() if name != part.name}
             found["seen_ms"] = {**self.snapshot.seen_ms, part.name: self._clock.now_ms()}
@@ -206,6 +217,14 @@ class Collector:
             self._sample(before)
         async with self.changed:
             self.changed.notify_all()
+
+    def _see_closely(self, found: Mapping[str, GroupLag], asked_at: float) -> None:
+        """Some groups between two looks at all: no new picture, which would wake everybody, but truer."""
+        known = self.snapshot
+        self._strides.note_some(found, asked_at, self._clock.now_ms())
+        self.snapshot = replace(
+            known, lags={**known.lags, **found}, times={**known.times, **found}, strides=self._strides.all()
+        )
 
     def _sample(self, before: Snapshot) -> None:
         """A point of the charts. What nobody could be asked about is a gap."""
@@ -238,8 +257,9 @@ class Collector:
         return {"topics": topics, "ordinary": ordinary, "groups": groups}
 
     async def _lags(self) -> Mapping[str, Any]:
+        asked_at = self._clock.monotonic()
         lags = {lag.group: lag for lag in await self._admin.offsets.all_lags() if not is_system_group(lag.group)}
-        self._strides.note(lags, self._clock.monotonic(), self._clock.now_ms())
+        self._strides.note(lags, asked_at, self._clock.now_ms())
         behind = {group: many for group, lag in lags.items() if (many := lag.messages)}
         sorted_behind = dict(sorted(behind.items(), key=lambda pair: -pair[1]))
         return {"lags": lags, "behind": sorted_behind, "strides": self._strides.all()}
@@ -265,7 +285,3 @@ def _sum(values: list[float | None]) -> float | None:
     """Of those that are known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def _sentence(error: PocketMQError) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -3,19 +3,25 @@
     offset ─┐          ┌────────  a batch: the offsets move at once,
             │      ┌───┘          then stand until the next one is done
             └──────┘
+    looks     ·  ·  ·  ·  ·  ·    where it was seen to stand between two moves, the time between them is that of a batch;
+                                  where it moved with every look, a batch takes that long at most
 
-Rate and batch time are what was seen, as exactly as the collector looks.
+Rate and batch time are what was seen, as exactly as somebody looked.
 """
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import msgspec
 
 from pocketmq.client.administration.lag import GroupLag
+from pocketmq.model.names import group_of
 
 KEPT_MOVES: Final = 20
+TIMED_MOVES: Final = 10
+"""The last ones, of which the time between batches is told: it follows soon when somebody begins to look more closely."""
 FORGOTTEN_S: Final = 3_600.0
 """A group that stood still so long is no running pipeline any more."""
 
@@ -26,10 +32,19 @@ class Stride(msgspec.Struct, frozen=True, kw_only=True):
     moves: int
     """How often it was seen to move, of the last ones that are kept."""
     last_move_ms: int
-    per_s: float | None
-    """Messages a second over those moves; None before the second."""
-    batch_s: float | None
+    per_s: float
+    """Messages a second over those moves."""
+    batch_s: float
     """Seconds between two of them on average."""
+    is_at_most: bool = False
+    """Batches may be shorter than that: they came faster than anybody looked."""
+
+
+class _Move(NamedTuple):
+    at: float
+    place: int
+    is_seen_closely: bool
+    """It was seen to stand since the move before."""
 
 
 class _Track:
@@ -37,8 +52,24 @@ class _Track:
 
     def __init__(self, place: int) -> None:
         self.place = place
-        self.moves: deque[tuple[float, int]] = deque(maxlen=KEPT_MOVES)
+        self.moves: deque[_Move] = deque(maxlen=KEPT_MOVES)
         self.last_move_ms = 0
+        self.looked_at = float("-inf")
+        self.stood = False
+
+    def look(self, place: int, asked_at: float, now_ms: int) -> None:
+        if asked_at <= self.looked_at:
+            return  # two looked at the same time, and this is the older picture
+        self.looked_at = asked_at
+        if place == self.place:
+            self.stood = True
+            return
+        if place < self.place:  # somebody reset it: what was seen before is another story
+            self.place, self.stood = place, False
+            self.moves.clear()
+            return
+        self.moves.append(_Move(asked_at, place, self.stood))
+        self.place, self.last_move_ms, self.stood = place, now_ms, False
 
 
 class Strides:
@@ -47,31 +78,45 @@ class Strides:
     def __init__(self) -> None:
         self._tracks: dict[str, _Track] = {}
 
-    def note(self, lags: Mapping[str, GroupLag], now: float, now_ms: int) -> None:
-        for group, lag in lags.items():
-            place = sum(queue.committed or 0 for queue in lag.queues)
-            track = self._tracks.setdefault(group, _Track(place))
-            if place != track.place:
-                track.place, track.last_move_ms = place, now_ms
-                track.moves.append((now, place))
+    def note(self, lags: Mapping[str, GroupLag], asked_at: float, now_ms: int) -> None:
+        """All groups, as they stood when they were asked."""
+        self.note_some(lags, asked_at, now_ms)
         for group in [group for group in self._tracks if group not in lags]:
             del self._tracks[group]
         for track in self._tracks.values():
-            if track.moves and track.moves[-1][0] < now - FORGOTTEN_S:
+            if track.moves and track.moves[-1].at < asked_at - FORGOTTEN_S:
                 track.moves.clear()
 
+    def note_some(self, lags: Mapping[str, GroupLag], asked_at: float, now_ms: int) -> None:
+        """Some of them, in between."""
+        for group, lag in lags.items():
+            if any(queue.problem for queue in lag.queues):
+                continue  # what is not known now would look like a step back
+            place = sum(queue.committed or 0 for queue in lag.queues if not group_of(queue.queue.topic))
+            self._tracks.setdefault(group, _Track(place)).look(place, asked_at, now_ms)
+
     def all(self) -> dict[str, Stride]:
-        """Of groups that were seen to move."""
-        return {group: _stride(track) for group, track in self._tracks.items() if track.moves}
+        """Of groups that were seen to move on at least twice: once may be a reset."""
+        return {group: _stride(track) for group, track in self._tracks.items() if len(track.moves) > 1}
 
 
 def _stride(track: _Track) -> Stride:
     first, last = track.moves[0], track.moves[-1]
-    took_s = last[0] - first[0]
-    many = len(track.moves)
+    took_s = last.at - first.at
+    batch_s, is_at_most = _between([*track.moves][-TIMED_MOVES:])
     return Stride(
-        moves=many,
+        moves=len(track.moves),
         last_move_ms=track.last_move_ms,
-        per_s=max(0, last[1] - first[1]) / took_s if took_s else None,
-        batch_s=took_s / (many - 1) if many > 1 else None,
+        per_s=(last.place - first.place) / took_s,
+        batch_s=batch_s,
+        is_at_most=is_at_most,
     )
+
+
+def _between(moves: list[_Move]) -> tuple[float, bool]:
+    """Seconds from a move to the next, of those that were seen closely if that is half of them; else of all, which is a bound."""
+    gaps = [(move.at - before.at, move.is_seen_closely) for before, move in pairwise(moves)]
+    close = [gap for gap, is_seen_closely in gaps if is_seen_closely]
+    if len(close) * 2 >= len(gaps):
+        return sum(close) / len(close), False
+    return sum(gap for gap, _ in gaps) / len(gaps), True

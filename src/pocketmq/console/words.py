@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from pocketmq.errors import UsageError
+from pocketmq.errors import NetworkError, PocketMQError, RemoteError, UsageError
 from pocketmq.model.flags import Perm
 from pocketmq.store.message_fields import local_time
 
@@ -97,3 +97,10 @@ def moment_ms(text: str, what: str) -> int | None:
 def count(many: int, what: str) -> str:
     """`1 message`, `2 messages`."""
     return f"{many:,} {what}{'' if many == 1 else 's'}"
+
+
+def sentence(error: PocketMQError) -> str:
+    """What a page says of an error: the first line of it, with what to do when nobody answers."""
+    told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
+    text = told.partition("\n")[0].rstrip(".")
+    return f"{text}. See that name server and brokers run." if isinstance(error, NetworkError) else f"{text}."

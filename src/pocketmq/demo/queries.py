@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pocketmq.demo.live import Line
 from pocketmq.errors import PipelineFailed
 from pocketmq.pipelines.failures import told
-from pocketmq.pipelines.progress import Progress, Tally, reports_of
+from pocketmq.pipelines.progress import Progress, Tally
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -44,7 +44,7 @@ class Queries:
     def look(self) -> None:
         """Hear how far each is. One that has failed is started again; PipelineFailed when that happens too often."""
         for name, query in list(self._running.items()):
-            for row in self._tallies.setdefault(name, Tally(name)).add(reports_of(query)):
+            for row in self._tallies.setdefault(name, Tally(name)).look(query):
                 self.hear(row)
             if (error := query.exception()) is not None:
                 self._stumbled(name, error)

@@ -4,8 +4,9 @@
                                                          │            └──── offset ─ retention
                                                          └─ disk, clock, flush, tls, accounts
 
-A step behind a broken one is not looked at, where what it would see follows from what is broken. Nothing is changed anywhere: no
-message is sent, no group joined, no offset written.
+What is broken is named once. A step behind it is not looked at where it could see nothing; where it can, what is wrong there may
+follow from what is broken before, and is a note to a step that is unknown: a group that nobody is in reads nothing, so that its
+messages grow old. Nothing is changed anywhere: no message is sent, no group joined, no offset written.
 """
 
 import asyncio
@@ -33,13 +34,16 @@ OnStep = Callable[[Step], None]
 
 
 class Look(NamedTuple):
-    """A step: what must not be broken before it, and how it is looked at."""
+    """A step: how it is looked at, what must not be broken before it, and what may be why it is not well."""
 
     name: str
     needs: tuple[str, ...]
     at: Callable[[Visit], Awaitable[Finding]]
+    follows: tuple[str, ...] = ()
 
 
+READING: Final = ("subscription", "owner", "pull", "handler")
+"""Steps that keep a group from reading on."""
 LOOKS: Final = (
     Look("address", (), look_at_address),
     Look("name server", ("address",), look_at_name_servers),
@@ -47,13 +51,13 @@ LOOKS: Final = (
     Look("broker", ("route",), look_at_brokers),
     Look("permission", ("name server",), look_at_permission),
     Look("topic", ("broker", "permission"), look_at_topic),
-    Look("group", ("broker", "permission"), look_at_group),
-    Look("subscription", ("group",), look_at_subscription),
+    Look("group", ("broker", "permission"), look_at_group, ("topic",)),
+    Look("subscription", ("group",), look_at_subscription, ("topic",)),
     Look("owner", ("topic", "subscription"), look_at_owners),
     Look("pull", ("owner",), look_at_pulls),
     Look("handler", ("owner",), look_at_handlers),
-    Look("offset", ("topic", "permission"), look_at_offsets),
-    Look("retention", ("broker", "permission"), look_at_retention),
+    Look("offset", ("topic", "permission"), look_at_offsets, ("group",)),
+    Look("retention", ("broker", "permission"), look_at_retention, ("group", *READING, "offset")),
     Look("disk", ("broker", "permission"), look_at_disk),
     Look("clock", ("broker", "permission"), look_at_clocks),
     Look("flush", ("broker", "permission"), look_at_flush),
@@ -79,10 +83,12 @@ async def walk(
     stopped_by: dict[str, str] = {}
     try:
         for look in LOOKS:
-            step = Step(look.name, await _look(visit, look, stopped_by))
-            if step.verdict is Verdict.BROKEN or (step.verdict is Verdict.UNKNOWN and look.name in WAY):
-                stopped_by[look.name] = f"{look.name} is {step.verdict}"
-            yield step
+            finding = await _look(visit, look, stopped_by)
+            if finding.verdict is Verdict.BROKEN:
+                finding = _named_once(look, finding, stopped_by)
+            elif finding.verdict is Verdict.UNKNOWN and look.name in WAY:
+                stopped_by[look.name] = f"{look.name} is {finding.verdict}"
+            yield Step(look.name, finding)
     finally:
         await visit.leave()
 
@@ -141,3 +147,10 @@ async def _look(visit: Visit, look: Look, stopped_by: dict[str, str]) -> Finding
         return unknown(f"it could not be found out within {span(limit_ms)}")
     except PocketMQError as error:
         return unknown(f"{type(error).__name__}: {error}".partition("\n")[0].rstrip("."))
+
+
+def _named_once(look: Look, finding: Finding, stopped_by: dict[str, str]) -> Finding:
+    """What is broken, as itself, or as a note where it may follow from something that was named before."""
+    cause = next((stopped_by[step] for step in look.follows if step in stopped_by), None)
+    stopped_by[look.name] = cause or f"{look.name} is {finding.verdict}"
+    return finding if cause is None else unknown(cause, finding.text, *finding.notes)

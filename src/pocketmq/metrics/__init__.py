@@ -1,4 +1,6 @@
-"""Numbers of a server for Prometheus: what they are (`families`), as text (`text`), and on a page that is asked for (`page`).
+"""What servers tell of themselves: numbers for Prometheus, and lines of the log (`log_lines`).
+
+What the numbers are (`families`), as text (`text`), and on a page that is asked for (`page`):
 
     parts of a server ── looked at when somebody asks ──► families ──► text ──► GET /metrics
 

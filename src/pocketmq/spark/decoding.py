@@ -11,6 +11,7 @@ buffer of compressed ones cannot fill the memory.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from pocketmq import compiled
 from pocketmq.client.received import readable
 from pocketmq.errors import ProtocolError
 from pocketmq.model import properties as names
@@ -71,10 +72,11 @@ class Decoder:
         self._max_inflated_bytes = max_inflated_bytes
         self._needed = frozenset({*columns, Name.TAGS} if tags else columns)
         self._odd_flags = SysFlag.COMPRESSED if Name.VALUE in self._needed else 0
+        self._twin = compiled.twin()
 
     def batches(self, pulls: Sequence[Pulled]) -> Iterator[Any]:
         """Record batches of `schema` with the wanted records in their order; ProtocolError for bytes that are no records."""
-        records = Records.find(b"".join([pull.records for pull in pulls]))
+        records = Records.find(b"".join([pull.records for pull in pulls]), self._twin)
         pull_of = _pull_of_each(records, pulls)
         kept = _wanted(records, pulls, pull_of)
         if kept is not None:
@@ -99,8 +101,9 @@ class Decoder:
         """The numbers of the records that can be decoded by columns, and these."""
         is_usual, layout = usual_layout(records, self._odd_flags)
         rows = np.flatnonzero(is_usual)
-        usual = UsualRows(records if len(rows) == len(records) else records.chosen(rows), layout)
-        if (odd := usual.odd_rows(self._needed)) is not None:
+        own = records if len(rows) == len(records) else records.chosen(rows)
+        usual = UsualRows(own, layout, self._needed, self._twin)
+        if (odd := usual.odd_rows()) is not None:
             rows, usual = rows[~odd], usual.chosen(~odd)
         if self._check_crc:
             usual.check_bodies()

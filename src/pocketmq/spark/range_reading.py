@@ -21,6 +21,7 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.spark.broker_facts import Answer, Puller
 from pocketmq.spark.data_loss import loss_text
 from pocketmq.spark.decoding import Decoder, Pulled
+from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.offsets import Cause, Lost
 from pocketmq.spark.planning import ReadPartition
 from pocketmq.spark.worker_connections import READING
@@ -143,6 +144,7 @@ def decoded(pulls: Iterable[Pulled], decoder: Decoder, buffer_bytes: int) -> Ite
 
 def read_partition(partition: ReadPartition) -> Iterator[Any]:
     """What a task of Spark reads: record batches."""
+    keep_memory()
     decoder = Decoder(
         partition.columns,
         tags=partition.subscription("any").tags_set,

@@ -3,7 +3,7 @@
     | size 4 … queue offset @20 … log offset @28 | sysFlag @36 | … | body length @84 | body | 1 | topic | 2 | properties |
     ╰────────────────── the head: 88 bytes ──────────────────────╯
 
-One Python step per record is unavoidable, to hop from size to size. From there on numpy copies all heads at once and reads
+One step per record is unavoidable, to hop from size to size; the compiled twin hops faster. From there on numpy copies all heads at once and reads
 each field of all records as one strided view. That holds for the usual record: version 1 and IPv4 hosts. Others are told
 apart by `usual_layout`, as is everything whose parts do not add up, and are left to `decode_record`, one by one.
 """
@@ -11,6 +11,7 @@ apart by `usual_layout`, as is everything whose parts do not add up, and are lef
 import struct
 from typing import Any, Final, NamedTuple
 
+from pocketmq.compiled import Twin
 from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import MAGIC_V1, SMALLEST_RECORD, decode_record
 from pocketmq.spark.libraries import np
@@ -67,10 +68,11 @@ class Records:
         self.heads = heads
 
     @classmethod
-    def find(cls, buffer: bytes) -> "Records":
+    def find(cls, buffer: bytes, twin: Twin | None = None) -> "Records":
         """All records of a buffer that holds nothing else; ProtocolError when it does, or ends within one."""
         assert len(buffer) < 2**31, "buffers are a few megabytes, and Arrow's offsets are 32-bit numbers"
-        starts = np.array(_starts(buffer), np.int64)
+        found = None if twin is None else twin.record_starts(buffer, SMALLEST_RECORD)
+        starts = np.array(_starts(buffer), np.int64) if found is None else np.frombuffer(found, np.int64)
         if not len(starts):
             return cls(buffer, starts, np.empty(0, HEAD))
         # One item at each byte, so that starts are indexes: a raw copy of 88 bytes each, then seen as fields.

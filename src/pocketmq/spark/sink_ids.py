@@ -38,22 +38,21 @@ class RowIds:
         self.prefix = f"{query}-{batch_id}-{partition}-"
         self._seen: dict[str, int] = {}
 
-    def next(self, message: Message) -> str:
-        """The id of the next row."""
-        digest = _digest(message)
+    def next(self, head: bytes, body: bytes) -> str:
+        """The id of the next row; see `row_head`."""
+        digest = blake2b(head + body, digest_size=_DIGEST_BYTES).hexdigest()
         number = self._seen.get(digest, 0)
         self._seen[digest] = number + 1
         return f"{self.prefix}{digest}-{number}"
 
 
-def _digest(message: Message) -> str:
-    """Of everything that a row says, in one way: properties by name, separated as on the wire, and the length of all that first."""
-    said: str = message.topic
-    if message.properties:
-        said = "\x02".join([said, *[f"{name}\x01{value}" for name, value in sorted(message.properties.items())]])
+def row_head(topic: str, properties: Mapping[str, str]) -> bytes:
+    """What a row says beside its body, in one way: properties by name, separated as on the wire, and the length of all that first."""
+    said = topic
+    if properties:
+        said = "\x02".join([said, *[f"{name}\x01{value}" for name, value in sorted(properties.items())]])
     text = said.encode()
-    whole = b"".join((len(text).to_bytes(_LENGTH_BYTES, "big"), text, message.body))
-    return blake2b(whole, digest_size=_DIGEST_BYTES).hexdigest()
+    return len(text).to_bytes(_LENGTH_BYTES, "big") + text
 
 
 class Replay:
@@ -72,12 +71,19 @@ class Replay:
 
     def admit(self, message: Message) -> bool:
         """Whether the next row must be written; if so, `message` carries its id from now on."""
-        row_id = self._ids.next(message)
-        if row_id in self._there:
-            self._matched += 1
+        row_id = self.new_id(row_head(message.topic, message.properties), message.body)
+        if row_id is None:
             return False
         message.properties[ROW_ID] = row_id
         return True
+
+    def new_id(self, head: bytes, body: bytes) -> str | None:
+        """The id of the next row, by what it says; None when it is there already."""
+        row_id = self._ids.next(head, body)
+        if row_id in self._there:
+            self._matched += 1
+            return None
+        return row_id
 
     def check_complete(self) -> None:
         """WrongState when a row is in the topic that this partition did not have: then its rows are not those of before."""

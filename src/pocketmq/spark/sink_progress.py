@@ -10,26 +10,15 @@ batch looks from must outlive its end, and only the batch after it may move it. 
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Final
 
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.libraries import pc
 from pocketmq.spark.metadata import ClientMetadata
-from pocketmq.spark.planning import ReadPartition
-from pocketmq.spark.range_reading import read_partition
 from pocketmq.spark.schema import Name
 from pocketmq.spark.sink_ids import ROW_ID, ranges_to_search
+from pocketmq.spark.sink_search import search
 from pocketmq.spark.write_options import WriteOptions
-
-SEARCH_TIMEOUT_MS: Final = 120_000
-IDLE_TIMEOUT_MS: Final = 300_000
-FETCH_RETRIES: Final = 3
-FETCH_INTERVAL_MS: Final = 1_000
-QUEUES_TTL_MS: Final = 10_000
-_PULL_MESSAGES: Final = 4096
-_PULL_BYTES: Final = 4 * 1024 * 1024
-_BUFFER_BYTES: Final = 2 * 1024 * 1024
 
 
 class SinkProgress:
@@ -65,7 +54,7 @@ class SinkProgress:
         """The ids of rows in these ranges that begin so."""
         if not ranges:
             return
-        for batch in read_partition(self._search(tuple(ranges))):
+        for batch in search(self._options.connection, self.group(0), ranges, (Name.PROPERTIES,)):
             ids = pc.map_lookup(batch.column(0), ROW_ID, "first")
             yield from ids.filter(pc.fill_null(pc.starts_with(ids, prefix), False)).to_pylist()
 
@@ -77,20 +66,3 @@ class SinkProgress:
                 f"the topic {topic!r} must be there before rows are written effectively once, so that it can be looked "
                 f"through: create it, or set deliveryGuarantee = at-least-once ({error})"
             ) from None
-
-    def _search(self, slices: tuple[QueueRange, ...]) -> ReadPartition:
-        return ReadPartition(
-            slices,
-            (Name.PROPERTIES,),
-            self._options.connection,
-            self.group(0),
-            None,
-            None,
-            _PULL_MESSAGES,
-            _PULL_BYTES,
-            _BUFFER_BYTES,
-            False,
-            SEARCH_TIMEOUT_MS,
-            IDLE_TIMEOUT_MS,
-            "skip",
-        )

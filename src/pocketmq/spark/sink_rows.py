@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.errors import InvalidMessage, UsageError
 from pocketmq.model.message import Message
-from pocketmq.model.names import UNSENDABLE_TOPICS, parse_topic
-from pocketmq.model.properties import NAME_END, RESERVED, VALUE_END
+from pocketmq.model.names import UNSENDABLE_TOPICS, is_retry, parse_topic
+from pocketmq.model.properties import KEYS, NAME_END, RESERVED, TAGS, VALUE_END
 from pocketmq.spark.libraries import np, pa, pc
+from pocketmq.spark.sink_batches import PlainRows
 from pocketmq.spark.sink_ids import ROW_ID
 
 
@@ -70,6 +71,9 @@ RULES: Final[dict[Written, Rule]] = {
 
 _OWN_NAMES: Final = pa.array(sorted(RESERVED | {ROW_ID}))
 _SEPARATORS: Final = (NAME_END, VALUE_END)
+_PLAIN: Final = frozenset({Written.VALUE, Written.TOPIC, Written.TAGS, Written.KEYS, Written.PROPERTIES})
+_FEWEST_PLAIN: Final = 2
+"""A row by itself is a message, not a batch of one."""
 
 
 class SinkRows:
@@ -117,6 +121,36 @@ class SinkRows:
         ]
         self._rows_before += rows
         return made
+
+    def plain(self, batch: Any, alone_from: int) -> PlainRows | None:
+        """The next batch, if all its rows can share batches; None when they cannot, and nothing was done. Bodies of `alone_from`
+        bytes and more go alone. InvalidMessage as of `messages`.
+        """
+        arrays = dict(zip(self._columns, batch.columns, strict=True))
+        rows = len(batch)
+        if self._topic is None or rows < _FEWEST_PLAIN or not _PLAIN.issuperset(self._columns) or is_retry(self._topic):
+            return None
+        if pc.any(pc.greater_equal(pc.binary_length(arrays[Written.VALUE]), alone_from), min_count=0).as_py():
+            return None
+        bodies = self._bodies(arrays[Written.VALUE])
+        own = None if self._columns == (Written.VALUE,) else self._own(arrays, rows)
+        self._rows_before += rows
+        return PlainRows(parse_topic(self._topic), bodies, own)
+
+    def _own(self, arrays: dict[Written, Any], rows: int) -> list[dict[str, str]]:
+        """Properties, tag and keys of each row, in the order that a message has them in."""
+        given = self._properties(arrays.get(Written.PROPERTIES), rows)
+        tags = self._few_texts(Written.TAGS, arrays.get(Written.TAGS), rows)
+        keys = self._keys(arrays.get(Written.KEYS), rows)
+        found: list[dict[str, str]] = []
+        for properties, tag, key in zip(given, tags, keys, strict=True):
+            own = {} if properties is None else properties
+            if tag is not None:
+                own[TAGS] = tag
+            if key:
+                own[KEYS] = key
+            found.append(own)
+        return found
 
     def _bodies(self, array: Any) -> list[bytes]:
         self._refuse(Written.VALUE, pc.is_null(array), "is null; every message needs a body")

@@ -1,6 +1,7 @@
 """Rows on their way: packed into batches, sent side by side, every one answered before the task is done.
 
-    messages ──┬─ one topic, any queue ──► batches of sendBatchBytes ──┐
+    rows ──────── alike, encoded by columns ───────────────────────────┐
+    messages ──┬─ one topic, any queue ──► batches of sendBatchBytes ──┤
                ├─ a sharding key: its queue, one batch at a time ──────┼──► at most maxInFlightBatches ──► answers
                └─ delayed, or long enough to be compressed: alone ─────┘
 
@@ -16,12 +17,14 @@ from concurrent.futures import Future, wait
 from typing import Any, Final
 
 from pocketmq.client import AsyncProducer, SendStatus
-from pocketmq.client.outgoing import can_share_a_batch
+from pocketmq.client.outgoing import Outgoing, can_share_a_batch
 from pocketmq.client.selectors import by_hash
+from pocketmq.clock import SystemClock
 from pocketmq.errors import ConnectFailed, FlowControl, PartlySent, PocketMQError, SystemBusy, TooManyCalls
 from pocketmq.model.message import Message
 from pocketmq.model.properties import SHARDING_KEY
 from pocketmq.model.queue import MessageQueue
+from pocketmq.spark.sink_batches import BatchPacker, PlainRows
 from pocketmq.spark.write_options import WriteOptions
 
 log = logging.getLogger("pocketmq.spark")
@@ -63,12 +66,27 @@ class Sends:
         self._waiting: dict[Lane, Parcel] = {}
         self._under_way: deque[Future[None]] = deque()
         self._orders: dict[MessageQueue, asyncio.Lock] = {}
+        self._packer: BatchPacker | None = None
         self._warned = False
+
+    @property
+    def alone_from_bytes(self) -> int:
+        """Bodies that long are compressed, and travel alone."""
+        return self._producer.settings.compress_over_bytes
+
+    def add_rows(self, rows: PlainRows) -> None:
+        """Send rows that share batches; the failure of an earlier one is raised here."""
+        if self._packer is None:
+            self._packer = BatchPacker(
+                self._producer.settings, self._producer.packer.ids, SystemClock(), self._options.batch_bytes
+            )
+        for out in list(self._packer.packed(rows)):  # a row that cannot be sent is found before any is
+            self._begin(self._attempts(_OneBatch(self._producer, out)))
 
     def add(self, messages: Iterable[Message]) -> None:
         """Send them, or let them wait for others; the failure of an earlier one is raised here."""
         limit = self._options.batch_bytes
-        alone_from = self._producer.settings.compress_over_bytes
+        alone_from = self.alone_from_bytes
         for message in messages:
             lane = self._lane(message)
             if len(message.body) >= alone_from or not can_share_a_batch(message):
@@ -106,33 +124,36 @@ class Sends:
             self._send(lane, parcel.messages)
 
     def _send(self, lane: Lane, messages: list[Message]) -> None:
+        self._begin(self._deliver(lane[1], messages))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         while len(self._under_way) >= self._options.max_in_flight:
-            self._under_way.popleft().result()
-        self._under_way.append(self._start(self._deliver(lane[1], messages)))
+            try:
+                self._under_way.popleft().result()
+            except BaseException:
+                work.close()
+                raise
+        self._under_way.append(self._start(work))
 
     async def _deliver(self, queue: MessageQueue | None, messages: list[Message]) -> None:
+        attempt = _Messages(self._producer, queue, messages)
         if queue is None:
-            await self._attempts(None, messages)
+            await self._attempts(attempt)
             return
         async with self._orders.setdefault(queue, asyncio.Lock()):  # fair: in the order in which they were started
-            await self._attempts(queue, messages)
+            await self._attempts(attempt)
 
-    async def _attempts(self, queue: MessageQueue | None, messages: list[Message]) -> None:
+    async def _attempts(self, work: "_OneBatch | _Messages") -> None:
         options = self._options
         loop = asyncio.get_running_loop()
         deadline = loop.time() + options.send_timeout_ms / 1000
         wait_s = FIRST_WAIT_S
         for left in range(options.send_retries, -1, -1):
-            timeout_s = max(0.001, deadline - loop.time())
             try:
-                results = await self._producer.send_many(messages, queue=queue, timeout_s=timeout_s)
-                self._look_at(result.status for result in results)
+                self._look_at(await work.send(max(0.001, deadline - loop.time())))
                 return
             except PocketMQError as error:
-                failure = error
-                if isinstance(error, PartlySent) and isinstance(error.__cause__, PocketMQError):
-                    failure = error.__cause__
-                    messages = [one for one, sent in zip(messages, error.results, strict=True) if sent is None]
+                failure = work.failure(error)
                 if not left or loop.time() + wait_s >= deadline or not may_repeat(failure, options):
                     raise
             await asyncio.sleep(wait_s)
@@ -143,6 +164,40 @@ class Sends:
         if unsafe is not None and not self._warned:
             self._warned = True
             log.warning("messages were stored, but not as safely as the broker should: %s", unsafe)
+
+
+class _OneBatch:
+    """A batch that is encoded already."""
+
+    def __init__(self, producer: AsyncProducer, out: Outgoing) -> None:
+        self._producer = producer
+        self._out = out
+
+    async def send(self, timeout_s: float) -> Sequence[SendStatus]:
+        return [(await self._producer.sender.deliver(self._out, timeout_s=timeout_s)).status]
+
+    def failure(self, error: PocketMQError) -> PocketMQError:
+        return error
+
+
+class _Messages:
+    """Messages of a lane; what was stored of them is not sent again."""
+
+    def __init__(self, producer: AsyncProducer, queue: MessageQueue | None, messages: list[Message]) -> None:
+        self._producer = producer
+        self._queue = queue
+        self._messages = messages
+
+    async def send(self, timeout_s: float) -> Sequence[SendStatus]:
+        results = await self._producer.send_many(self._messages, queue=self._queue, timeout_s=timeout_s)
+        return [result.status for result in results]
+
+    def failure(self, error: PocketMQError) -> PocketMQError:
+        """What decides whether the rest is sent again."""
+        if not isinstance(error, PartlySent) or not isinstance(error.__cause__, PocketMQError):
+            return error
+        self._messages = [one for one, sent in zip(self._messages, error.results, strict=True) if sent is None]
+        return error.__cause__
 
 
 def may_repeat(failure: PocketMQError, options: WriteOptions) -> bool:

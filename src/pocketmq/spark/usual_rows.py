@@ -8,9 +8,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
+from pocketmq.compiled import Twin
 from pocketmq.model import properties as names
 from pocketmq.protocol.record import LOG_OFFSET_AT, crc_of, decode_record
 from pocketmq.spark.arrow_types import ARROW_TYPES
+from pocketmq.spark.compiled_properties import CompiledProperties
 from pocketmq.spark.libraries import np, pa, pc
 from pocketmq.spark.property_table import PropertyTable, PropertyTexts
 from pocketmq.spark.records import HEAD, Layout, Numbers, Records, Switches
@@ -19,32 +21,44 @@ from pocketmq.spark.schema import Name
 MAX_MS: Final = (2**63 - 1) // 1000
 """The last moment that Spark's timestamps hold. What lies beyond, by a producer's broken clock, becomes this one."""
 
+_ALL_COLUMNS: Final = frozenset(Name)
 _TEXT_COLUMNS: Final = frozenset({Name.MSG_ID, Name.KEYS, Name.TAGS, Name.PROPERTIES})
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % octet for octet in range(256)), np.uint16)
 _HOST_AT: Final = 64
 
 
 class UsualRows:
-    """Records that `usual_layout` found usual, with the places of their parts."""
+    """Records that `usual_layout` found usual, with the places of their parts. `columns` are those that will be asked for."""
 
-    def __init__(self, records: Records, layout: Layout) -> None:
+    def __init__(
+        self,
+        records: Records,
+        layout: Layout,
+        columns: frozenset[Name] = _ALL_COLUMNS,
+        twin: Twin | None = None,
+    ) -> None:
         self._records = records
         self._layout = layout
+        self._wanted = columns
+        self._twin = twin
 
     def __len__(self) -> int:
         return len(self._records)
 
     def chosen(self, which: Any) -> "UsualRows":
         """Those of a mask or a slice."""
-        return UsualRows(self._records.chosen(which), Layout(*(part[which] for part in self._layout)))
+        layout = Layout(*(part[which] for part in self._layout))
+        return UsualRows(self._records.chosen(which), layout, self._wanted, self._twin)
 
-    def odd_rows(self, columns: frozenset[Name]) -> Switches | None:
-        """Which rows cannot be decoded to these columns after all, because of what stands in their texts; None when all can."""
+    def odd_rows(self) -> Switches | None:
+        """Which rows cannot be decoded to the columns after all, because of what stands in their texts; None when all can."""
         odd: Switches | None = None
-        if Name.TOPIC in columns:
+        if Name.TOPIC in self._wanted:
             odd = _beyond_ascii(self._topics)
-        if columns & _TEXT_COLUMNS and (out_of_shape := self._texts.odd_rows()) is not None:
-            odd = out_of_shape if odd is None else odd | out_of_shape
+        if self._wanted & _TEXT_COLUMNS:
+            out_of_shape = self._texts.odd_rows() if self._compiled is None else self._compiled.odd_rows()
+            if out_of_shape is not None:
+                odd = out_of_shape if odd is None else odd | out_of_shape
         return odd
 
     def check_bodies(self) -> None:
@@ -60,10 +74,6 @@ class UsualRows:
         """One column as an Arrow array of its type."""
         return _COLUMNS[name](self)
 
-    def property_values(self, name: str) -> Any:
-        """The values of one property; null where there is none."""
-        return self._properties.values(name)
-
     @cached_property
     def _topics(self) -> Any:
         return self._gathered(self._layout.body_end + 1, self._layout.topic_end)
@@ -76,8 +86,16 @@ class UsualRows:
         return PropertyTexts(np.frombuffer(octets or b"", np.uint8, bounds[-1]), bounds)
 
     @cached_property
-    def _properties(self) -> PropertyTable:
-        return PropertyTable(self._texts)
+    def _compiled(self) -> CompiledProperties | None:
+        if self._twin is None:
+            return None
+        starts, ends = self._layout.topic_end + 2, self._layout.end
+        with_map = Name.PROPERTIES in self._wanted
+        return CompiledProperties(self._twin, self._records.buffer, starts, ends, with_map=with_map)
+
+    @cached_property
+    def _properties(self) -> PropertyTable | CompiledProperties:
+        return PropertyTable(self._texts) if self._compiled is None else self._compiled
 
     def _gathered(self, starts: Numbers, ends: Numbers) -> Any:
         """A binary array of the stretches of the buffer from `starts` to `ends`."""
@@ -121,8 +139,8 @@ _COLUMNS: Final[dict[Name, Callable[[UsualRows], Any]]] = {
     Name.QUEUE_ID: lambda rows: rows._number("queue_id", np.int32),
     Name.QUEUE_OFFSET: lambda rows: rows._number("queue_offset", np.int64),
     Name.MSG_ID: UsualRows._msg_id,
-    Name.KEYS: lambda rows: rows.property_values(names.KEYS),
-    Name.TAGS: lambda rows: rows.property_values(names.TAGS),
+    Name.KEYS: lambda rows: rows._properties.values(names.KEYS),
+    Name.TAGS: lambda rows: rows._properties.values(names.TAGS),
     Name.VALUE: UsualRows._value,
     Name.PROPERTIES: lambda rows: rows._properties.maps(),
     Name.BORN_TIMESTAMP: lambda rows: rows._moment("born_ms"),

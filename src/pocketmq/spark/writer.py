@@ -9,6 +9,7 @@ A failed send fails its task. What it wrote stays in the topic: with effectively
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import repeat
 from typing import Any
 
 from pyspark import TaskContext
@@ -21,18 +22,14 @@ from pyspark.sql.datasource import (
 from pocketmq.errors import InvalidMessage, UsageError, WrongState
 from pocketmq.model.message import Message
 from pocketmq.model.properties import DELAY, TIMER_DELIVER_MS
-from pocketmq.spark.metadata import ClientMetadata
-from pocketmq.spark.sink_ids import Replay, RowIds
-from pocketmq.spark.sink_progress import (
-    FETCH_INTERVAL_MS,
-    FETCH_RETRIES,
-    IDLE_TIMEOUT_MS,
-    QUEUES_TTL_MS,
-    SinkProgress,
-)
+from pocketmq.spark.kept_memory import keep_memory
+from pocketmq.spark.sink_batches import PlainRows
+from pocketmq.spark.sink_ids import Replay, RowIds, row_head
+from pocketmq.spark.sink_progress import SinkProgress
 from pocketmq.spark.sink_rows import SinkRows
+from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata
 from pocketmq.spark.sink_sending import Sends
-from pocketmq.spark.worker_connections import READING, SENDING
+from pocketmq.spark.worker_connections import SENDING
 from pocketmq.spark.write_options import WriteOptions
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -91,14 +88,15 @@ def note_end(options: WriteOptions, messages: Sequence[WriterCommitMessage | Non
     if options.topic is not None:
         topics.add(options.topic)
     with ExitStack() as lease:
-        SinkProgress(options, told[0].query_id, _metadata(options, lease)).finish(topics, batch_id)
+        SinkProgress(options, told[0].query_id, borrow_metadata(options.connection, lease)).finish(topics, batch_id)
 
 
 def write_rows(batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int) -> RowsWritten:
     """What a task does: send all rows of its partition that are not in their topic yet."""
+    keep_memory()
     with ExitStack() as lease:
         client = lease.enter_context(SENDING.borrow(options, IDLE_TIMEOUT_MS))
-        metadata = _metadata(options, lease)
+        metadata = borrow_metadata(options.connection, lease)
         sends = Sends(client.core(), options, client.submit, metadata.queues)
         replays = Replays(SinkProgress(options, query_id, metadata), query_id, batch_id, _task().partitionId())
         topics: set[str] = set()
@@ -108,6 +106,11 @@ def write_rows(batches: Iterator[Any], options: WriteOptions, query_id: str, bat
                 if rows is None:
                     drops = options.reserved_properties == "drop"
                     rows = SinkRows(batch.schema, topic=options.topic, drop_reserved=drops)
+                plain = rows.plain(batch, sends.alone_from_bytes)
+                if plain is not None:
+                    topics.add(plain.topic)
+                    sends.add_rows(replays.missing_rows(plain) if options.is_effectively_once else plain)
+                    continue
                 messages = rows.messages(batch)
                 topics.update(message.topic for message in messages)
                 sends.add(replays.missing(messages) if options.is_effectively_once else messages)
@@ -143,6 +146,22 @@ class Replays:
                 found.append(message)
         return found
 
+    def missing_rows(self, rows: PlainRows) -> PlainRows:
+        """The same for rows that share batches."""
+        replay = self._replay(rows.topic)
+        own = repeat({}, len(rows)) if rows.own is None else rows.own
+        head = row_head(rows.topic, {})
+        ids = [
+            replay.new_id(row_head(rows.topic, each) if each else head, body)
+            for body, each in zip(rows.bodies, own, strict=True)
+        ]
+        new = [row_id for row_id in ids if row_id is not None]
+        if len(new) == len(rows):
+            return PlainRows(rows.topic, rows.bodies, rows.own, new)
+        kept = [place for place, row_id in enumerate(ids) if row_id is not None]
+        said = None if rows.own is None else [rows.own[place] for place in kept]
+        return PlainRows(rows.topic, [rows.bodies[place] for place in kept], said, new)
+
     def check_complete(self) -> None:
         """WrongState when rows are there that the partition does not have now."""
         for replay in self._of_topic.values():
@@ -155,11 +174,6 @@ class Replays:
             ranges = self._progress.ranges(topic, self._query[1])
             replay = self._of_topic[topic] = Replay(ids, self._progress.row_ids(ranges, ids.prefix))
         return replay
-
-
-def _metadata(options: WriteOptions, lease: ExitStack) -> ClientMetadata:
-    client = lease.enter_context(READING.borrow(options.connection, IDLE_TIMEOUT_MS))
-    return ClientMetadata(client, retries=FETCH_RETRIES, retry_interval_ms=FETCH_INTERVAL_MS, ttl_ms=QUEUES_TTL_MS)
 
 
 def _task() -> TaskContext:

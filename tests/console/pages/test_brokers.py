@@ -28,3 +28,10 @@ def test_what_can_only_be_set_at_the_start_is_refused(console: Visitor) -> None:
 
     assert answer.status_code == 400
     assert "storePathRootDir" in answer.text
+
+
+def test_a_setting_that_a_broker_does_not_have_is_refused(console: Visitor) -> None:
+    answer = console.post("/brokers/broker-a", {"key": "flushDiskTyp", "value": "SYNC_FLUSH"})
+
+    assert answer.status_code == 400
+    assert "broker broker-a has no setting" in text_of(answer.text)

@@ -31,8 +31,14 @@ async def change(site: Site, visit: Visit, session: Session) -> Done:
     name, key, value = visit.parts["broker"], visit.form.get("key", "").strip(), visit.form.get("value", "").strip()
     if not key:
         raise UsageError("which setting? Write its name as it stands in the table")
+    before = (await site.admin.cluster.settings(name)).get(key)
+    if before is None:
+        raise UsageError(f"broker {name} has no setting {key!r}")
     await site.admin.cluster.change_settings(name, {key: value})
-    return Done(f"/brokers/{quote(name, safe='')}", f"{key} of {name} is {value} now, until the broker stops.")
+    now = (await site.admin.cluster.settings(name)).get(key)  # one of RocketMQ passes over what it cannot take
+    if now == before != value:
+        raise UsageError(f"broker {name} did not take it: {key} is still {now}")
+    return Done(f"/brokers/{quote(name, safe='')}", f"{key} of {name} is {now} now.")
 
 
 PAGES: Final = [

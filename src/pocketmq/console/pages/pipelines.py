@@ -17,7 +17,9 @@ async def pipelines(site: Site, visit: Visit) -> Mapping[str, Any]:
         for group, stride in sorted(snapshot.strides.items())
         if not snapshot.members.get(group)
     ]
-    return {"rows": rows(moving, visit.query.get("page", ""), site.settings.rows_per_page)}
+    shown = rows(moving, visit.query.get("page", ""), site.settings.rows_per_page)
+    site.collector.pace.want(group for group, *_ in shown.shown)
+    return {"rows": shown}
 
 
 PAGES: Final = [Page("/pipelines", "pipelines", pipelines, "pipelines")]

@@ -1,0 +1,153 @@
+"""The ways through the rows that are measured: ours, Parquet's and Kafka's, as a batch and as a stream, to nowhere and to Parquet."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.spark.stage import Kafka, Rows, address_of
+
+VALUE: Final = "value binary"
+OURS: Final = "PocketMQ"
+PARQUET: Final = "Parquet"
+KAFKA: Final = "Kafka"
+
+NOOP_ROWS_AIM: Final = 1_000_000.0
+"""Rows of 100 bytes a second into noop."""
+NOOP_BYTES_AIM: Final = 500e6
+"""Bytes of bodies of 1 KB a second into noop."""
+SINK_AIM: Final = 150_000.0
+PARQUET_SHARE_AIM: Final = 0.6
+
+
+class Case(NamedTuple):
+    """One way. `run` goes through `rows` rows, and may tell how many seconds count.
+
+    `what` is what it has in common with the cases of others that it is compared with.
+    """
+
+    who: str
+    what: str
+    rows: int
+    run: Callable[[], float | None]
+    rate_aim: float | None = None
+    has_share_aim: bool = False
+    """At least `PARQUET_SHARE_AIM` of Parquet's rate, and less CPU than Kafka's."""
+
+
+class Ways:
+    """Makes the cases for rows of one size."""
+
+    def __init__(self, spark: SparkSession, name_server: str, beside: Kafka | None, rows: Rows, folder: Path) -> None:
+        self._spark = spark
+        self._address = address_of(name_server)
+        self._kafka = beside
+        self._rows = rows
+        self._folder = folder
+
+    def all(self) -> Iterator[Case]:
+        yield from self._reads()
+        yield from self._sinks()
+
+    def _reads(self) -> Iterator[Case]:
+        for only_value in (False, True):
+            yield from self._batches(only_value)
+            yield from self._streams(only_value)
+
+    def _batches(self, only: bool) -> Iterator[Case]:
+        total, columns = self._rows.total, _columns(only)
+        nowhere, parquet = f"batch, {columns}, to noop", f"batch, {columns}, to Parquet"
+        yield Case(PARQUET, nowhere, total, lambda: to_noop(self._parquet(only)))
+        yield Case(OURS, nowhere, total, lambda: to_noop(self._batch(only)), self._noop_aim, True)
+        if self._kafka is not None:
+            yield Case(KAFKA, nowhere, total, lambda: to_noop(self._kafka_batch(only)))
+        yield Case(PARQUET, parquet, total, lambda: self._to_parquet(self._parquet(only)))
+        yield Case(OURS, parquet, total, lambda: self._to_parquet(self._batch(only)))
+
+    def _streams(self, only: bool) -> Iterator[Case]:
+        total, columns = self._rows.total, _columns(only)
+        nowhere, parquet = f"stream, {columns}, to noop", f"stream, {columns}, to Parquet"
+        yield Case(OURS, nowhere, total, lambda: self._drained(self._stream(only), "noop"), self._noop_aim)
+        if self._kafka is not None:
+            yield Case(KAFKA, nowhere, total, lambda: self._drained(self._kafka_stream(only), "noop"))
+        yield Case(OURS, parquet, total, lambda: self._drained(self._stream(only), "parquet"))
+
+    @property
+    def _noop_aim(self) -> float:
+        size = self._rows.body_bytes
+        return NOOP_ROWS_AIM if size < 1000 else NOOP_BYTES_AIM / size
+
+    def _sinks(self) -> Iterator[Case]:
+        rows = self._rows.sink_total
+        yield Case(OURS, "sink, at-least-once", rows, lambda: self._write({}), SINK_AIM)
+        yield Case(OURS, "sink, effectively-once", rows, lambda: self._write({"writeId": uuid4().hex}), SINK_AIM)
+        if self._kafka is not None:
+            yield Case(KAFKA, "sink, at-least-once", rows, self._kafka_write)
+
+    # frames
+
+    def _batch(self, only_value: bool) -> DataFrame:
+        reader = self._spark.read.format("rocketmq").options(**self._address, subscribe=self._rows.topic)
+        return (reader.schema(VALUE) if only_value else reader).load()
+
+    def _stream(self, only_value: bool) -> DataFrame:
+        reader = self._spark.readStream.format("rocketmq").options(**self._address, subscribe=self._rows.topic)
+        return (reader.schema(VALUE) if only_value else reader).option("startingOffsets", "earliest").load()
+
+    def _parquet(self, only_value: bool) -> DataFrame:
+        frame = self._spark.read.parquet(self._rows.parquet)
+        return frame.select("value") if only_value else frame
+
+    def _kafka_batch(self, only_value: bool) -> DataFrame:
+        frame = self._spark.read.format("kafka").options(**self._kafka_options(only_value)).load()
+        return frame.select("value") if only_value else frame
+
+    def _kafka_stream(self, only_value: bool) -> DataFrame:
+        frame = self._spark.readStream.format("kafka").options(**self._kafka_options(only_value)).load()
+        return frame.select("value") if only_value else frame
+
+    def _kafka_options(self, only_value: bool) -> dict[str, str]:
+        assert self._kafka is not None
+        options = {"kafka.bootstrap.servers": self._kafka.address, "subscribe": self._rows.topic}
+        return {**options, "startingOffsets": "earliest", "includeHeaders": str(not only_value).lower()}
+
+    # runs
+
+    def _to_parquet(self, frame: DataFrame) -> None:
+        with TemporaryDirectory(dir=self._folder) as place:
+            frame.write.mode("overwrite").parquet(place)
+
+    def _drained(self, frame: DataFrame, sink: str) -> float:
+        """Seconds of the triggers that brought rows: the start of a query is no throughput."""
+        with TemporaryDirectory(dir=self._folder) as place:
+            writer = frame.writeStream.format(sink).option("checkpointLocation", f"{place}/checkpoint")
+            if sink == "parquet":
+                writer = writer.option("path", f"{place}/rows")
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            told = [one for one in query.recentProgress if one["numInputRows"]]
+        seen = sum(one["numInputRows"] for one in told)
+        assert seen == self._rows.total, f"the stream gave {seen} rows of {self._rows.total}"
+        return float(sum(one["durationMs"]["triggerExecution"] for one in told)) / 1000
+
+    def _write(self, more: dict[str, str]) -> None:
+        frame = self._spark.read.parquet(self._rows.sink_parquet)
+        options = {**self._address, "topic": f"{self._rows.topic}-sink", **more}
+        frame.write.format("rocketmq").options(**options).mode("append").save()
+
+    def _kafka_write(self) -> None:
+        assert self._kafka is not None
+        frame = self._spark.read.parquet(self._rows.sink_parquet)
+        options = {"kafka.bootstrap.servers": self._kafka.address, "topic": f"{self._rows.topic}-sink"}
+        frame.write.format("kafka").options(**options).save()
+
+
+def _columns(only_value: bool) -> str:
+    return "value only" if only_value else "all columns"
+
+
+def to_noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()

@@ -1,0 +1,161 @@
+"""What the connector is measured on: a broker of ours, Kafka where its files are, Spark, and the same rows in all of them.
+
+    rows ──► our topic ── Spark ──┬──► Parquet        all columns, what a read of the topic gave
+                                  ├──► a quarter of them in Parquet, for the sinks
+                                  └──► Kafka          value, keys, and the properties as headers
+
+Everything stands in a temporary folder and listens on loopback.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from bench.broker.servers import PEERS, started_by_peers
+from bench.broker.shots import NotMeasured
+from pocketmq import Admin, Message, Producer
+from pocketmq.spark.java import find_java
+
+QUEUES: Final = 4
+CORES: Final = 2
+LARGE_ANSWERS: Final[dict[str, object]] = {
+    "maxTransferCountOnMessageInMemory": 4096,
+    "maxTransferBytesOnMessageInMemory": 1024 * 1024,
+    "maxTransferCountOnMessageInDisk": 4096,
+    "maxTransferBytesOnMessageInDisk": 1024 * 1024,
+}
+"""Settings of a broker that is read by Spark, as docs/spark.md advises."""
+ARROW_FLAGS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Java trusts the batches of Python and does not look at every value twice; see docs/spark.md."""
+SINK_SHARE: Final = 4
+"""Of so many rows one is written by the sinks, which are slower than reads."""
+_CHUNK: Final = 2_000
+_JARS_S: Final = 300.0
+
+
+class Kafka(NamedTuple):
+    """A Kafka that runs: its address, its process, and what Spark needs to talk to it."""
+
+    address: str
+    pid: int
+    jars: str
+
+
+class Rows(NamedTuple):
+    """The same rows in all places."""
+
+    total: int
+    body_bytes: int
+    topic: str
+    parquet: str
+    sink_parquet: str
+
+    @property
+    def sink_total(self) -> int:
+        return max(1, self.total // SINK_SHARE)
+
+
+@contextmanager
+def kafka(folder: Path) -> Iterator[Kafka]:
+    """NotMeasured says why there is none."""
+    jars = connector_jars()
+    with started_by_peers("kafka", folder) as target:
+        yield Kafka(f"127.0.0.1:{target.port}", target.pids[0], jars)
+
+
+def connector_jars() -> str:
+    """The files of Spark's Kafka connector, as Spark wants to be told; NotMeasured when they cannot be had."""
+    if not (PEERS / "servers.py").exists():
+        raise NotMeasured("Kafka: there is nothing beside the repository that starts it")
+    if shutil.which("java") is None:
+        raise NotMeasured("Kafka: Java is not installed")
+    ask = "import servers; servers.jars('kafka'); print(servers.jars('spark-kafka'))"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", ask], cwd=PEERS, capture_output=True, text=True, check=False, timeout=_JARS_S
+        )
+    except subprocess.TimeoutExpired:
+        raise NotMeasured("Kafka: its files could not be fetched in time") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no word of why"]
+        raise NotMeasured(f"Kafka: its files could not be fetched: {said[-1][:200]}")
+    return done.stdout.strip().splitlines()[-1].strip().replace(os.pathsep, ",")
+
+
+@contextmanager
+def session(jars: str | None, *, usual: bool) -> Iterator[SparkSession]:
+    """A session with the settings that docs/spark.md advises, or with Spark's own."""
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", JAVA_HOME=str(find_java()))
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "3g",
+        "spark.sql.shuffle.partitions": str(CORES),
+    }
+    if not usual:
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+        settings["spark.driver.extraJavaOptions"] = ARROW_FLAGS
+    if jars is not None:
+        settings["spark.jars"] = jars
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("pocketmq bench")
+    for name, text in settings.items():
+        builder = builder.config(name, text)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def java_pid(spark: SparkSession) -> int:
+    java = spark.sparkContext._jvm
+    assert java is not None
+    return int(java.java.lang.ProcessHandle.current().pid())
+
+
+def laid_out(
+    spark: SparkSession, name_server: str, beside: Kafka | None, folder: Path, body_bytes: int, total: int
+) -> Rows:
+    """Rows of this size in the topic, in Parquet, and in Kafka if there is one."""
+    topic = f"bench-{body_bytes}"
+    rows = Rows(total, body_bytes, topic, str(folder / topic), str(folder / f"{topic}-sink"))
+    fill(name_server, rows)
+    frame = spark.read.format("rocketmq").options(**address_of(name_server), subscribe=topic).load()
+    frame.write.parquet(rows.parquet)
+    kept = spark.read.parquet(rows.parquet)
+    kept.select("value").limit(rows.sink_total).repartition(CORES).write.parquet(rows.sink_parquet)
+    if beside is not None:
+        headers = "transform(map_entries(properties), e -> struct(e.key, cast(e.value as binary) as value)) as headers"
+        written = kept.selectExpr("value", "keys as key", headers).write.format("kafka")
+        written.options(**{"kafka.bootstrap.servers": beside.address, "topic": topic}).save()
+    return rows
+
+
+def fill(name_server: str, rows: Rows) -> None:
+    """Bodies that cannot be compressed, with keys and tags."""
+    with Admin(name_server) as admin:
+        for name in (rows.topic, f"{rows.topic}-sink"):
+            admin.topics.create(name, queues=QUEUES)
+        queues = sorted(one.queue for one in admin.topics.describe(rows.topic).queues)
+    dice = random.Random(7)
+    with Producer(name_server, group="bench") as producer:
+        for turn, start in enumerate(range(0, rows.total, _CHUNK)):
+            chunk = [
+                Message(rows.topic, dice.randbytes(rows.body_bytes), tags=f"Tag{at % 5}", keys=f"order{at}")
+                for at in range(start, min(rows.total, start + _CHUNK))
+            ]
+            producer.send_many(chunk, queue=queues[turn % len(queues)])
+
+
+def address_of(name_server: str) -> Mapping[str, str]:
+    """The option of a read or a write that says where the brokers are."""
+    return {"rocketmq.namesrv.addr": name_server}

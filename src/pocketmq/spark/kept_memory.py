@@ -1,0 +1,47 @@
+"""Freed buffers of megabytes stay with a worker of Spark, instead of being given back and faulted in again page by page.
+
+glibc maps what is larger than some hundred kilobytes anew each time and gives back what is free at its end. For a worker that makes the
+same buffers again and again that costs as much as what it does with them. Other systems are left alone, and so is who has set the
+variables of glibc himself.
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""At most so much that is free stays with a process."""
+LARGEST_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""Of one buffer; larger ones are rare, and given back at once."""
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h."""
+_VARIABLES: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+@cache
+def keep_memory() -> bool:
+    """Once for each process; whether anything was changed. Only processes that Spark started for its tasks are."""
+    return _is_a_worker() and told_to_keep(os.environ, _mallopt())
+
+
+def told_to_keep(environ: Mapping[str, str], mallopt: Callable[[int, int], int] | None) -> bool:
+    if mallopt is None or any(name in environ for name in _VARIABLES):
+        return False
+    return mallopt(_MMAP_THRESHOLD, LARGEST_KEPT_BYTES) == 1 and mallopt(_TRIM_THRESHOLD, KEPT_BYTES) == 1
+
+
+def _is_a_worker() -> bool:
+    """Whether this is a process that Spark runs Python in, and not a program that uses the connector by itself."""
+    name = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None)
+    return name is not None and name.startswith("pyspark.")
+
+
+def _mallopt() -> Callable[[int, int], int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    found: Any = getattr(ctypes.CDLL(None), "mallopt", None)  # other libraries of C do not have it
+    return None if found is None else found
