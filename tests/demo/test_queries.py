@@ -51,6 +51,8 @@ class FakeQuery:
         self._error = error
         self.isActive = error is None
         self.lastProgress: Any = None
+        self.recentProgress: list[Any] = []
+        self.status: dict[str, Any] = {"isDataAvailable": False, "isTriggerActive": False}
 
     def exception(self) -> Exception | None:
         return self._error
@@ -105,3 +107,19 @@ def test_queries_that_are_stopped_are_not_active() -> None:
     queries.stop()
 
     assert not queries.are_active
+
+
+def test_queries_have_caught_up_when_none_of_them_works_or_has_something_to_do() -> None:
+    idle, busy = FakeQuery(), FakeQuery()
+    for query in (idle, busy):
+        query.recentProgress = ["a batch"]
+    busy.status = {"isDataAvailable": False, "isTriggerActive": True}
+    queries = Queries(nobody)
+
+    def start(name: str) -> Any:
+        return {"lake": idle, "dead": busy}[name]
+
+    queries.begin(["lake", "dead"], start)
+
+    assert queries.have_caught_up("lake")
+    assert not queries.have_caught_up("lake", "dead")

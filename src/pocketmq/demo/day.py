@@ -49,6 +49,7 @@ QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For Java, on a day with fewer orders: it is over before better code pays for the time that it takes to make."""
 
 
+CLOSED: Final = "the shop is closed"
 NO_CONSOLE: Final = "none: pip install 'pocketmq[console]' for one"
 
 
@@ -144,10 +145,10 @@ class _Demo:
         return {**SPARK_SETTINGS, **quick}
 
     def _open(self, pipeline: ShopPipeline) -> None:
-        """While the staff is at work, Spark follows."""
+        """While the staff is at work, Spark follows. It ends no batch of orders in the middle, which would have to be done again."""
         self._queries.begin((LAKE, DEAD, HOURS), partial(pipeline.start, once=False))
-        while not self._staff.till.is_done:
-            self._look("the shop is open")
+        while not (is_closed := self._staff.till.is_done) or not self._queries.have_caught_up(LAKE, DEAD):
+            self._look(CLOSED if is_closed else "the shop is open")
             _wait()
         self._queries.stop()
 
@@ -156,9 +157,9 @@ class _Demo:
         for names in ((LAKE, DEAD), (HOURS,)):
             self._queries.begin(names, partial(pipeline.start, once=True))
             while self._queries.are_active:
-                self._look("the shop is closed")
+                self._look(CLOSED)
                 _wait()
-            self._look("the shop is closed")
+            self._look(CLOSED)
 
     def _settle(self, admin: Admin) -> list[Check]:
         """Retries, questions and reminders have their time. What the staff did, when all holds or the time is over."""

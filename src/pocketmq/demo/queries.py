@@ -11,6 +11,7 @@ from pocketmq.demo.live import Line
 from pocketmq.errors import PipelineFailed
 from pocketmq.pipelines.failures import told
 from pocketmq.pipelines.progress import Progress, Tally
+from pocketmq.pipelines.running import is_caught_up
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -40,6 +41,10 @@ class Queries:
     @property
     def are_active(self) -> bool:
         return any(query.isActive for query in self._running.values())
+
+    def have_caught_up(self, *names: str) -> bool:
+        """Whether they wait for something new, as far as Spark knows. One that has failed waits, too: for a look."""
+        return all(is_caught_up(self._running[name]) for name in names)
 
     def look(self) -> None:
         """Hear how far each is. One that has failed is started again; PipelineFailed when that happens too often."""
