@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+WHOLE := $(VENV)/.whole
 TWIN := $(VENV)/.compiled
 SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -14,7 +15,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 help: ## list these commands
 	sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
-demo: $(INSTALLED) ## a shop's day on a broker and a Spark of its own, every message accounted for: two minutes
+demo: $(WHOLE) ## a shop's day on a broker and a Spark of its own, every message accounted for: two minutes
 	$(BIN)/pocketmq demo
 
 check: $(INSTALLED) $(TWIN) ## lint, format and types, without running anything
@@ -104,6 +105,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --no-build-isolation --editable '.[test]'
+	touch $@
+
+# What `pocketmq pipeline run` needs besides, for who goes on from the demo.
+$(WHOLE): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pyspark[pipelines]' 'pandas<3'
 	touch $@
 
 # The install has compiled it already; this is for changes since then. Without a compiler everything goes on in Python.
