@@ -95,7 +95,7 @@ CLOCK_READS = {
 }
 
 OS_WITHOUT_FILES = words(
-    "_exit cpu_count environ execv fork fspath getenv getpid getppid kill name PathLike process_cpu_count register_at_fork "
+    "_exit cpu_count environ execv fork fspath getenv getpid getppid kill name nice PathLike process_cpu_count register_at_fork "
     "sched_getaffinity sep strerror sysconf uname urandom waitpid path.basename path.dirname path.join path.split "
     "path.splitext"
 )

@@ -105,6 +105,7 @@ def test_a_console_of_a_server_with_tls_asks_it_by_tls(start: Start, tmp_path: P
 def test_a_console_by_itself_ends_when_it_is_told_to(start: Start) -> None:
     process = start("console", "--json", "--port", 0)
     url = ready(process)["url"]
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0), "the broker goes first"
 
     process.send_signal(signal.SIGTERM)
     ended(process)

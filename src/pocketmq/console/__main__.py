@@ -1,5 +1,6 @@
 """`python -m pocketmq.console`: the console as a process of its own. Exit codes are those of `pocketmq`."""
 
+import os
 import sys
 
 import click
@@ -11,6 +12,8 @@ COMPLETION = "_POCKETMQ_CONSOLE_COMPLETE"
 REFUSED = 3
 USAGE = 64
 INTERRUPTED = 130
+GIVES_WAY = 10
+"""By how much it is nice: on a busy machine the broker that is watched goes first."""
 
 try:
     from pocketmq.console.command import console
@@ -21,6 +24,7 @@ except ModuleNotFoundError as error:
 
 
 def main() -> int:
+    os.nice(GIVES_WAY)
     try:
         console.main(prog_name="pocketmq console", complete_var=COMPLETION, standalone_mode=False)
     except click.ClickException as error:
