@@ -129,7 +129,7 @@ def _settings(name: str, scene: Scene, properties: bool) -> dict[str, Any]:
             "dead_letters": "dead",
             "checkpoint": notes,
         },
-        "trace": {"lake": str(scene.folder / "traces")},
+        "trace": {"topics": [TRACES], "lake": str(scene.folder / "traces")},
     }
     return chosen[name]
 

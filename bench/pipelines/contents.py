@@ -7,7 +7,7 @@ from typing import Final
 from pocketmq import Admin, Message, Producer
 from pocketmq.protocol.trace_text import Outcome, Pub, SubAfter, SubBefore, Trace, TracedType, encode_trace
 
-ORDERS, EVENTS, TRACES = "orders", "events", "RMQ_SYS_TRACE_TOPIC"
+ORDERS, EVENTS, TRACES = "orders", "events", "traces"
 QUEUES: Final = 8
 BODY_BYTES: Final = 200
 EVENT_SCHEMA: Final = "id string NOT NULL, city string NOT NULL, amount double, at timestamp, note string"

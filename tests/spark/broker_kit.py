@@ -7,7 +7,7 @@ from time import monotonic, sleep
 from typing import NamedTuple
 from uuid import uuid4
 
-from pocketmq import Admin, Message, Producer, Server
+from pocketmq import Admin, Message, Producer, PullConsumer, Server
 from pocketmq.model.queue import MessageQueue
 
 _RUN = uuid4().hex[:8]
@@ -37,10 +37,20 @@ def queue(broker: Broker, topic: str, number: int) -> MessageQueue:
 
 
 def fill(broker: Broker, topic: str, bodies: Sequence[str], number: int = 0, tags: str | None = None) -> None:
-    """One message after the other into a queue; each has its body as key and as the property `said`."""
+    """One message after the other into a queue; each has its body as key and as the property `said`. They can be read then: Apache
+    enters messages into their queue a moment after it has answered.
+    """
     messages = [Message(topic, body.encode(), keys=body, tags=tags, properties={"said": body}) for body in bodies]
-    with Producer(broker.name_server, group="filling") as producer:
-        producer.send_many(messages, queue=queue(broker, topic, number))
+    place = queue(broker, topic, number)
+    with (
+        Producer(broker.name_server, group="filling") as producer,
+        PullConsumer(broker.name_server, group="seen") as seen,
+    ):
+        end = seen.max_offset(place) + len(messages)
+        producer.send_many(messages, queue=place)
+        deadline = monotonic() + 10
+        while seen.max_offset(place) < end:
+            assert monotonic() < deadline, f"{place} does not reach {end}"
 
 
 def options(broker: Broker, **given: str | int) -> dict[str, str]:
