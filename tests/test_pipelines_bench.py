@@ -30,4 +30,7 @@ def test_a_pipeline_that_is_not_measured_is_refused(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         main(["archvie"])
 
-    assert "there is no pipeline archvie here: archive, backfill, replay, mirror, quality, trace" in capsys.readouterr().err
+    assert (
+        "there is no pipeline archvie here: archive, backfill, replay, mirror, quality, trace"
+        in capsys.readouterr().err
+    )
