@@ -148,12 +148,12 @@ async def _pages_and_idle(running: Running) -> float:
 
 
 def _verdict(slowest_ms: float, sends: SendRates) -> bool:
-    is_told = sends.noise < MOST_FALL
-    if not is_told:
+    if sends.noise >= MOST_FALL:
         print(
-            "equal windows differ by more than what is looked for, as others use this machine: CPU of a message decides"
+            f"not told: equal windows differ by more than {MOST_FALL:.0%}; run it when nothing else uses this machine"
         )
-    is_well = slowest_ms < MOST_MS and (sends.fall if is_told else sends.cpu_rise) < MOST_FALL
+        return False
+    is_well = slowest_ms < MOST_MS and sends.fall < MOST_FALL
     aims = f"pages must answer within {MOST_MS} ms, and sends lose less than {MOST_FALL:.0%}"
     print("well" if is_well else f"NOT well: {aims}")
     return is_well
