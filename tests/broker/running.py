@@ -203,7 +203,8 @@ class RunningBroker:
             return encode
 
         answers = [client.peer.ask_encoded(command.code, taken(command), CALL_S) for command in commands]
-        self.turns.take(self.peer_of(client), frames)
+        self.peer_of(client).line._turn(frames)
+        self.turns._round.take()
         return answers
 
     def stall_syncs(self) -> Stall:

@@ -245,3 +245,88 @@ def test_waiting_for_room_fails_when_the_line_ends() -> None:
             await server.line.wait_writable()
 
     run(main())
+
+
+class Patient(Recorder):
+    """Puts off every turn until it is asked to have it."""
+
+    def __init__(self) -> None:
+        super().__init__(None, frame_of())
+        self.waits = True
+        self.line = Line(self._serve_later, lambda _, reason: self.lost.append(reason))
+
+    def _serve_later(self, line: Line, frames: list[Frame]) -> None:
+        if self.waits and not line.ends_after_turn:
+            line.put_off(frames)
+        else:
+            self._turn(line, frames)
+
+
+def test_a_turn_that_was_put_off_has_what_was_read_since_and_goes_out_at_its_end() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Patient()
+        await joined(client, server)
+
+        for number in range(3):
+            client.line.write(frame_of(body=b"%d" % number))
+            await asyncio.sleep(0.01)
+        before = len(server.turns)
+        server.waits = False
+        server.line.take_put_off()
+        server.line.take_put_off()
+        await asyncio.sleep(0.01)
+
+        assert before == 0
+        assert [[body for _, _, body in turn] for turn in server.turns] == [[b"0", b"1", b"2"]]
+        assert len(client.heard) == 1
+
+    run(main())
+
+
+def test_the_end_of_input_has_the_turn_that_was_put_off() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Patient()
+        await joined(client, server)
+
+        client.line.write(frame_of(body=b"last"))
+        await asyncio.sleep(0.01)
+        server.line.eof_received()
+        await client.line.wait_lost()
+
+        assert [body for _, _, body in server.heard] == [b"last"]
+        assert len(client.heard) == 1
+        assert server.line.ending is Ending.PEER
+
+    run(main())
+
+
+def test_a_turn_that_was_put_off_dies_with_its_line() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Patient()
+        await joined(client, server)
+
+        client.line.write(frame_of())
+        await asyncio.sleep(0.01)
+        server.line.abort()
+        await server.line.wait_lost()
+        server.line.take_put_off()
+
+        assert server.turns == []
+
+    run(main())
+
+
+def test_what_is_written_at_once_does_not_wait_for_the_loop() -> None:
+    async def main() -> None:
+        client, server = Recorder(), Recorder()
+        await joined(client, server)
+
+        server.line.write(frame_of(body=b"1"))
+        server.line.write_now(frame_of(body=b"2"))
+        left = server.line._out_bytes
+        await asyncio.sleep(0.01)
+
+        assert left == 0
+        assert [body for _, _, body in client.heard] == [b"1", b"2"]
+
+    run(main())

@@ -64,6 +64,8 @@ class Members:
         self._max_subscriptions = max_subscriptions
         self.version = 0
         """Grows when pulls are served by something else than before: a subscription or message model that changed, a group that left."""
+        self.changes = 0
+        """Grows when a client joins a group, says something new about itself, or leaves: who is where is as it was while this is."""
 
     # what happens
 
@@ -141,6 +143,9 @@ class Members:
         self, group: ConsumerGroup, client: ClientInfo, data: ConsumerData, heartbeat: HeartbeatData, now: float
     ) -> bool:
         self._consuming.setdefault(client.connection, {})[group.name] = None
+        known = group.members.get(client.connection)
+        if known is None or known.client != client:
+            self.changes += 1
         without_sub = heartbeat.without_sub and heartbeat.heartbeat_fingerprint != 0
         before = group.served_by
         changed = group.join(client, data, heartbeat.heartbeat_fingerprint, without_sub=without_sub, now=now)
@@ -155,6 +160,7 @@ class Members:
 
     def _remove(self, group: ConsumerGroup, connection: Hashable) -> None:
         group.leave(connection)
+        self.changes += 1
         if not group.members:
             del self._groups[group.name]
             self.version += 1

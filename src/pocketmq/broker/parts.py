@@ -348,6 +348,7 @@ class BrokerParts:
             lambda: delay_info(self.delays.progress()),
             self.timers.runtime_info,
             self.clients.runtime_info,
+            lambda: {"memberChanges": str(self.members.changes)},
             *refusals,
         ]
 

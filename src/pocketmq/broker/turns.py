@@ -4,6 +4,8 @@
                      ├─ pull, offset … ──► answered at once     ├─ end of turn: one write to the log, all answers in one write
                      └─ anything else ───► the store's turn ends first, then its handler (`net.peer`)
 
+    several connections send in one round of the loop ──► their turns have one end (`rounds`)
+
     the turn takes too long, or the log is busy ──► the rest waits in `flow`, and is served by a sweep:
         the log looked at ── who waited too long refused ── classes served by turns, a few of each, within the same budget
 
@@ -21,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from pocketmq.broker.flow import STORING, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
+from pocketmq.broker.rounds import BEGINNING, USUAL_SENDS, Round
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.staged import Answers, Group, Pulls, PutStats, Sends, StagedSend, tell_synced
 from pocketmq.clock import Clock
@@ -62,9 +65,6 @@ _HEADS: dict[int, Any] = {
     head.code: head
     for head in (SendHead, SendV2Head, SendBatchHead, PullHead, LitePullHead, QueryOffsetHead, UpdateOffsetHead)
 }
-_BEGINNING = 11
-"""Bytes with which a header tells its code, with whatever library a client writes it."""
-_USUAL_SENDS = b'{"code":310', b'{"code":320'
 _USUAL_PULLS = b'{"code":11,', b'{"code":361'
 _LOOK_EVERY = 16
 """Requests between two looks at the time."""
@@ -102,6 +102,7 @@ class Turns:
         }
         self._runs = self._usual_runs(pulls) if check is None else {}
         self._answers: list[Answers] = []
+        self._round = Round(self.end, self._budget_s, clock)
         self._sweeping: asyncio.Handle | None = None
         self._crowded = False
         self._unread: Counter[Kind] = Counter()
@@ -114,10 +115,15 @@ class Turns:
             for frame in frames:
                 peer.handle(decode_command(frame))
             return
+        if not self._round.under_way and self._round.joined(peer, frames):
+            return
+        ends = True
         try:
             self._take_all(peer, frames, Answers(peer.line))
+            ends = not self._round.under_way or peer.line.ends_after_turn
         finally:
-            self.end()
+            if ends:  # else the round does it
+                self.end()
 
     def _take_all(self, peer: Peer, frames: list[Frame], answers: Answers) -> None:
         started = self._clock.monotonic()
@@ -129,7 +135,7 @@ class Turns:
                     self._put_off(peer, frames[index:], started)
                     return
             frame = frames[index]
-            take_run = self._runs.get(frame[1][:_BEGINNING])
+            take_run = self._runs.get(frame[1][:BEGINNING])
             if take_run is not None and not self._crowded and (taken := take_run(peer, frames, index, answers)):
                 index += taken
                 continue
@@ -161,7 +167,7 @@ class Turns:
         self._stats.put_times.note(self._clock.monotonic() - began)
         for line, at_once, synced in groups:
             if at_once:
-                line.write(b"".join(at_once))
+                line.write_now(b"".join(at_once))
             if synced:
                 self._store.when_synced(self._store.end, partial(tell_synced, line, b"".join(synced)))
 
@@ -179,7 +185,7 @@ class Turns:
         """Who takes usual requests of one kind that follow one another, all at once, by how their headers begin."""
         runs: dict[bytes, Run] = {}
         if self._sends.takes_runs:
-            runs |= dict.fromkeys(_USUAL_SENDS, self._stage_run)
+            runs |= dict.fromkeys(USUAL_SENDS, self._stage_run)
         if pulls is not None and pulls.in_use:
             runs |= dict.fromkeys(_USUAL_PULLS, partial(_serve_pulls, pulls))
         return runs
@@ -422,7 +428,8 @@ class Turns:
         self.waiting.forget(peer)
 
     def stop(self) -> None:
-        """Refuse what still waits."""
+        """Serve what was read, and refuse what still waits."""
+        self._round.take()
         if self._sweeping is not None:
             self._sweeping.cancel()
         now = self._clock.monotonic()

@@ -87,12 +87,14 @@ class Line(asyncio.BufferedProtocol):
         "_held",
         "_idle_timer",
         "_in_turn",
+        "_input_ended",
         "_linger_timer",
         "_on_lost",
         "_on_made",
         "_on_turn",
         "_out",
         "_out_bytes",
+        "_put_off",
         "_reading",
         "_room",
         "_settings",
@@ -131,7 +133,9 @@ class Line(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._room = settings.unsent_max_bytes
         self._in_turn = False
+        self._input_ended = False
         self._held: list[Frame] = []
+        self._put_off: list[Frame] = []
         self._reading = True
         self._waiters: set[asyncio.Future[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -176,10 +180,26 @@ class Line(asyncio.BufferedProtocol):
             return settings.unsent_max_bytes
         return settings.unsent_high_bytes - self._out_bytes if self.writable else 0
 
+    @property
+    def ends_after_turn(self) -> bool:
+        """Whether nothing can be read behind the turn that is under way: the line ends with it."""
+        return self._input_ended or self._splitter.failure is not None
+
     def put_back(self, frames: list[Frame]) -> None:
         """During a turn: its last `frames`, not served. They are a turn of their own when there is room again."""
         assert self._in_turn, "frames are put back by the turn that got them"
         self._held = frames
+
+    def put_off(self, frames: list[Frame]) -> None:
+        """During a turn: all its frames, not served, for who will `take_put_off` when the loop comes round."""
+        assert self._in_turn, "frames are put off by the turn that got them"
+        self._put_off = frames
+
+    def take_put_off(self) -> None:
+        """Have the turn that was put off, with what was read since. Harmless when there is none."""
+        frames, self._put_off = self._put_off, []
+        if frames:
+            self._turn(frames)
 
     def write(self, data: bytes) -> None:
         """Send `data` at the end of this turn, or when the loop comes round. A line that is ending drops it."""
@@ -193,6 +213,18 @@ class Line(asyncio.BufferedProtocol):
         self._out_bytes += len(data)
         if self._out_bytes > self._room:
             self._check_room()
+
+    def write_now(self, data: bytes) -> None:
+        """Send `data` at once, for a writer who knows that nothing follows. Within a turn, its end does that."""
+        if self._in_turn:
+            self.write(data)
+            return
+        self._in_turn = True  # a turn of its own, so that nobody is told to come back for it
+        try:
+            self.write(data)
+        finally:
+            self._in_turn = False
+        self._flush()
 
     def flush(self) -> None:
         """Send now what was written, for a writer who knows that nothing follows. Within a turn, its end does that."""
@@ -252,7 +284,9 @@ class Line(asyncio.BufferedProtocol):
             return
         self.heard_at = self.loop.time()
         frames = self._splitter.feed(bytes(self._view[:nbytes]))
-        if frames:
+        if self._put_off:
+            self._put_off += frames
+        elif frames:
             self._turn(frames)
         elif self._splitter.failure is not None:
             self._end(Ending.PROTOCOL, self._splitter.failure)
@@ -274,6 +308,8 @@ class Line(asyncio.BufferedProtocol):
         self._wake_waiters()
 
     def eof_received(self) -> None:
+        self._input_ended = True
+        self.take_put_off()
         self._end(Ending.PEER, ConnectionLost("closed by the peer"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -288,6 +324,7 @@ class Line(asyncio.BufferedProtocol):
         self._out = []
         self._out_bytes = 0
         self._held = []
+        self._put_off = []
         for timer in (self._idle_timer, self._slow_timer, self._linger_timer):
             if timer is not None:
                 timer.cancel()
@@ -309,6 +346,8 @@ class Line(asyncio.BufferedProtocol):
             self._end(Ending.FAILED, ConnectionLost(f"a turn failed: {error}"))
         finally:
             self._in_turn = False
+        if self._put_off:
+            return
         if self._out:
             self._flush()
         if self._splitter.failure is not None and not self._held:

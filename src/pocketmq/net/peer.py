@@ -11,6 +11,7 @@ A server may take the turn itself (`on_turn`). The contract of a turn:
 - `on_turn(peer, frames)` gets every complete frame of one read, in order, and must not wait;
 - it answers with `peer.line.write(bytes)`, now or at any later time; what it writes before it returns goes out in one write;
 - before each request it looks at `peer.line.should_pause`, and if so gives the frames that are left to `peer.line.put_back`;
+- it may give all of them to `peer.line.put_off`, and have the turn with `peer.line.take_put_off` when the loop comes round;
 - every command that it does not want, responses above all, it gives to `peer.handle(command)`;
 - a ProtocolError that it raises ends the line, after what was written before; any other exception too, and is logged.
 """

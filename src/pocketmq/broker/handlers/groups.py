@@ -14,7 +14,7 @@ from pocketmq.broker.carried import CarriedSubscriptions
 from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.members import Members
 from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.paging import Page
+from pocketmq.broker.paging import KeptTable, Page
 from pocketmq.broker.snapshots import Snapshots
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
@@ -67,6 +67,7 @@ class GroupHandlers:
         self._clock = clock
         self._address = address
         self._deleted = deleted
+        self._whole = KeptTable()
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -133,10 +134,13 @@ class GroupHandlers:
         return Reply(body=write_body(config))
 
     def get_all(self, request: Request[GetAllGroups]) -> Reply:
-        header, table = request.header, self._groups.snapshot()
+        header, count = request.header, AllGroupsReply(len(self._groups))
         asked = Page(header.group_seq, header.max_group_num, header.data_version)
+        if asked.is_whole:
+            return Reply(count, self._whole.body(self._groups.version, lambda: write_body(self._groups.snapshot())))
+        table = self._groups.snapshot()
         rows = asked.of(table.subscription_group_table, table.data_version)
-        return Reply(AllGroupsReply(len(self._groups)), write_body(replace(table, subscription_group_table=rows)))
+        return Reply(count, write_body(replace(table, subscription_group_table=rows)))
 
     def topics(self, request: Request[QueryTopicsByConsumer]) -> Reply:
         """Topics in which the group has an offset."""

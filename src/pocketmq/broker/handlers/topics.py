@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pocketmq.broker.attributes import parse_changes
 from pocketmq.broker.members import Members
 from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.paging import Page
+from pocketmq.broker.paging import KeptTable, Page
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.snapshots import Snapshots
 from pocketmq.broker.topics import TopicTable
@@ -77,6 +77,7 @@ class TopicHandlers:
         self._announce = announce
         self._deleted = deleted
         self._put_tps = put_tps
+        self._whole = KeptTable()
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -141,10 +142,13 @@ class TopicHandlers:
         return Reply(body=write_body(found))
 
     def get_all(self, request: Request[GetAllTopics]) -> Reply:
-        header, table = request.header, self._topics.registration()
+        header, count = request.header, AllTopicsReply(len(self._topics))
         asked = Page(header.topic_seq, header.max_topic_num, header.data_version)
+        if asked.is_whole:
+            return Reply(count, self._whole.body(self._topics.version, lambda: write_body(self._topics.registration())))
+        table = self._topics.registration()
         rows = asked.of(table.topic_config_table, table.data_version)
-        return Reply(AllTopicsReply(len(self._topics)), write_body(replace(table, topic_config_table=rows)))
+        return Reply(count, write_body(replace(table, topic_config_table=rows)))
 
     def system_topics(self, request: Request[NoFields]) -> Reply:
         return Reply(body=write_body(TopicList(tuple(self._topics.system_topics()))))
