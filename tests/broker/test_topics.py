@@ -88,6 +88,22 @@ def test_every_change_makes_a_new_version_and_no_change_makes_none(topics: Topic
     assert topics.version == DataVersion(3, 0, NOW + 3)
 
 
+def test_alterations_are_of_topics_that_were_there(topics: TopicTable) -> None:
+    topics.put([TopicConfig("T", 2, 2)], NOW)
+    topics.create_for_send("made", "TBW102", 4, NOW)
+    new = topics.alterations
+    topics.put([TopicConfig("T", 2, 2)], NOW)
+    same = topics.alterations
+    topics.put([TopicConfig("T", 4, 4)], NOW)
+    changed = topics.alterations
+    topics.delete("T", NOW)
+    gone = topics.alterations
+    topics.restore(topics.snapshot())
+
+    assert (new, same) == (0, 0)
+    assert same < changed < gone < topics.alterations
+
+
 def test_a_table_of_another_life_never_has_the_same_version() -> None:
     assert TopicTable("C", "b", started_ms=1).version != TopicTable("C", "b", started_ms=2).version
 

@@ -91,6 +91,8 @@ class TopicTable:
         self._max_topics = max_topics
         self._changed: dict[str, TopicConfig] = {}
         self.version = DataVersion(timestamp=started_ms)
+        self.alterations = 0
+        """Grows when a topic that was there changes or goes. What is remembered of others stays true while new ones come."""
 
     # looking up
 
@@ -199,6 +201,7 @@ class TopicTable:
         if self._rows.pop(topic, None) is None:
             return False
         self._changed.pop(topic, None)
+        self.alterations += 1
         self.version = self.version.next_version(now_ms)
         return True
 
@@ -220,7 +223,9 @@ class TopicTable:
 
     def _store(self, row: TopicConfig, now_ms: int) -> TopicConfig:
         name = row.topic_name
-        if self._rows.get(name) != row:
+        before = self._rows.get(name)
+        if before != row:
+            self.alterations += before is not None
             self._rows[name] = self._changed[name] = row
             self.version = self.version.next_version(now_ms)
         return row
@@ -251,4 +256,5 @@ class TopicTable:
         """Take over the rows and the version that were saved; built-in topics that are not among them stay."""
         self._rows.update(saved.topic_config_table)
         self._changed.clear()
+        self.alterations += 1
         self.version = saved.data_version

@@ -349,3 +349,25 @@ async def test_a_broker_at_an_ipv6_address_gives_long_message_ids() -> None:
         assert [message.offset_id for message in broker.stored()] == [fields_of(one)["msgId"] for one in answers]
         assert [len(fields_of(one)["msgId"]) for one in answers] == [56, 56]
         assert broker.bodies() == [b"near", b"far"]
+
+
+# what is remembered of a queue
+
+
+@in_virtual_time
+async def test_queues_stay_known_while_other_topics_are_made_and_are_looked_at_anew_when_theirs_changes() -> None:
+    async with running() as broker:
+        client = await broker.connect()
+        await client.sent(queue_id=3)
+        known = broker.parts.sending._places["T", 3]
+
+        await client.sent(topic="made_by_a_send")
+        broker.make_topic("made_by_an_administrator")
+        await client.sent(queue_id=3)
+        still_known = broker.parts.sending._places["T", 3]
+        broker.make_topic("T", queues=2)
+        refused = await client.send(queue_id=3)
+
+        assert still_known is known
+        assert refused.code != ResponseCode.SUCCESS
+        assert "queue" in (refused.remark or "").lower()

@@ -115,7 +115,7 @@ class Sending:
     def _read_settings(self) -> None:
         """What a send looks at without asking the settings each time."""
         self._settings_seen = settings = self._settings.now
-        self._version_seen = self._topics.version
+        self._alterations_seen = self._topics.alterations
         self._places.clear()
         self._replies = SendReplies(settings.region, settings.trace_on)
         trace = "true" if settings.trace_on else "false"
@@ -157,7 +157,7 @@ class Sending:
             or names.TRANSACTION_PREPARED in properties
             or names.POP_CK in properties
             or ext.sys_flag & _TRANSACTION
-            or self._topics.version is not self._version_seen
+            or self._topics.alterations != self._alterations_seen
             or self._settings.now is not self._settings_seen
         ):
             return self._stage_special(peer, head, body)
@@ -197,7 +197,7 @@ class Sending:
         if (
             plan is None
             or twin is None
-            or self._topics.version is not self._version_seen
+            or self._topics.alterations != self._alterations_seen
             or self._settings.now is not self._settings_seen
         ):
             return _NONE
@@ -327,7 +327,7 @@ class Sending:
 
     def _queue_id(self, peer: Peer, ext: SendMessage) -> int:
         queue_id = self._destinations.queue_id(peer, ext)
-        if self._topics.version is not self._version_seen or self._settings.now is not self._settings_seen:
+        if self._topics.alterations != self._alterations_seen or self._settings.now is not self._settings_seen:
             self._read_settings()
         return queue_id
 
