@@ -24,6 +24,7 @@ from bench.broker.servers import Target
 from bench.console.large_cluster import GROUP, TOPIC, Size, fill
 from bench.console.send_rates import SendRates, send_rates
 from bench.console.watchers import watchers
+from pocketmq.console.snapshot import LOOKED_AT_S
 
 PAGES: Final = (
     "/",
@@ -134,12 +135,14 @@ async def _pages_and_idle(running: Running) -> float:
     for page, (took, of_cpu) in times.items():
         middle = statistics.median(took)
         print(f"  {max(took):6.0f} ms at most, {middle:4.0f} ms in the middle, {of_cpu:4.0f} ms of CPU   {page}")
-    alone, _ = await shares(running, IDLE_S)
+    await asyncio.sleep(LOOKED_AT_S)  # until then somebody is taken to look
+    alone, alone_own = await shares(running, IDLE_S * 2)
     async with watchers(running.url, WATCHED) as watched:
         await asyncio.sleep(5)
-        beside, own = await shares(running, IDLE_S * 2)
+        beside, own = await shares(running, IDLE_S * 3)
     print(
-        f"broker, nobody sends: {alone:.2%} of a core alone, {beside:.2%} with ten browsers; the console itself {own:.2%}"
+        f"nobody sends: of a core the broker takes {alone:.2%} while nobody watches, {beside:.2%} with ten browsers; "
+        f"the console itself {alone_own:.2%} and {own:.2%}"
     )
     print(
         f"ten browsers loaded {watched.pages:,} pages and got {watched.events:,} updates, {watched.bytes / 1e6:.1f} MB"

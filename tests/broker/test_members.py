@@ -117,6 +117,26 @@ def test_leaving_what_one_never_joined_changes_nothing(members: Members) -> None
     assert members.client_ids("g") == ("c1",)
 
 
+def test_changes_of_who_is_in_which_group_are_counted(members: Members) -> None:
+    def counted() -> int:
+        before, members.changes = members.changes, 0
+        return before
+
+    join(members, 1, "g", "h")
+    assert counted() == 2
+    join(members, 1, "g", "h")
+    members.heartbeat(client(2), producer("p"), 0, NOW_MS)
+    assert counted() == 0, "it said so before, and producers are in no consumer group"
+    members.heartbeat(client(1)._replace(version=480), consumer("g"), 0, NOW_MS)
+    assert counted() == 1
+    members.unregister(1, consumer_group="h", producer_group=None)
+    members.lost(1)
+    assert counted() == 2
+    join(members, 3, "g", now=0)
+    members.expire(1000)
+    assert counted() == 2
+
+
 # time
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.paging import Page
+from pocketmq.broker.paging import MAX_KEPT_BYTES, KeptTable, Page
 from pocketmq.errors import BodyError, InvalidParameter
 from pocketmq.protocol.bodies.data_version import DataVersion
 from pocketmq.protocol.java_json import write_body
@@ -41,3 +41,37 @@ def test_numbers_below_zero_are_refused(page: Page) -> None:
 def test_a_version_that_is_none_is_refused() -> None:
     with pytest.raises(BodyError):
         Page(0, 1, "yesterday").of(ROWS, VERSION)
+
+
+def test_the_whole_table_is_asked_for_by_who_says_nothing() -> None:
+    assert Page(None, None, None).is_whole
+    assert Page(0, None, "").is_whole
+    assert not any(page.is_whole for page in (Page(1, None, None), Page(None, 5, None), Page(None, None, SEEN)))
+
+
+def written(kept: KeptTable, version: DataVersion, body: bytes) -> tuple[bytes, bool]:
+    """What is answered, and whether it was written for that."""
+    is_written = False
+
+    def write() -> bytes:
+        nonlocal is_written
+        is_written = True
+        return body
+
+    return kept.body(version, write), is_written
+
+
+def test_a_whole_table_is_written_once_for_each_version() -> None:
+    kept, newer = KeptTable(), DataVersion(8, 0, 1001)
+
+    assert written(kept, VERSION, b"first") == (b"first", True)
+    assert written(kept, VERSION, b"again") == (b"first", False)
+    assert written(kept, newer, b"second") == (b"second", True)
+    assert written(kept, newer, b"again") == (b"second", False)
+
+
+def test_a_table_that_is_too_large_is_not_kept() -> None:
+    kept, large = KeptTable(), b"x" * (MAX_KEPT_BYTES + 1)
+
+    assert written(kept, VERSION, large) == (large, True)
+    assert written(kept, VERSION, large) == (large, True)

@@ -90,7 +90,7 @@ def test_every_change_makes_a_new_version_and_no_change_makes_none(topics: Topic
 
 def test_alterations_are_of_topics_that_were_there(topics: TopicTable) -> None:
     topics.put([TopicConfig("T", 2, 2)], NOW)
-    topics.create_for_send("made", "TBW102", 4, NOW)
+    topics.create_for_send(TopicName("made"), "TBW102", 4, NOW)
     new = topics.alterations
     topics.put([TopicConfig("T", 2, 2)], NOW)
     same = topics.alterations

@@ -1,6 +1,10 @@
 """Forms and live parts: whose they are, how large, and what comes of them."""
 
-from tests.console.visitor import HOST, Visitor
+import pytest
+from tests.console.visitor import HOST, Visitor, visitor
+
+from pocketmq.console.settings import ConsoleSettings
+from pocketmq.console.snapshot import Collector
 
 
 def test_a_form_without_the_token_of_its_session_is_refused(console: Visitor) -> None:
@@ -41,3 +45,18 @@ def test_a_form_that_no_browser_sends_is_refused(console: Visitor) -> None:
 def test_a_page_without_a_live_part_has_no_stream(console: Visitor) -> None:
     assert console.client.get("/live", params={"at": "/nowhere"}).status_code == 404
     assert console.client.get("/live", params={"at": "/doctor"}).status_code == 404
+
+
+def test_a_browser_that_goes_from_page_to_page_hurries_nobody(
+    name_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried: list[str] = []
+    monkeypatch.setattr(Collector, "hurry", lambda _: hurried.append("once"))
+
+    with visitor(ConsoleSettings(watched_s=0.05, session_s=0.3), name_server) as console:
+        for page in ("/clients", "/topics", "/groups"):
+            console.get(page)
+            streamed = console.client.get("/live", params={"at": page}).text  # ends with its session
+            assert "event: live" in streamed
+
+    assert hurried == ["once"], "when it came"

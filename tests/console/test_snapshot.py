@@ -2,7 +2,10 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
+
+from msgspec.structs import replace
 
 from pocketmq.client.administration.cluster import BrokerState
 from pocketmq.client.administration.lag import GroupLag, QueueLag
@@ -17,13 +20,15 @@ from pocketmq.testing import run as run_virtual
 
 
 class ToldAdmin:
-    """Answers at once, or takes its time, or fails; counts what it was asked."""
+    """Answers at once, or takes its time, or fails; counts what it was asked. `changes` are what its broker counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, **changes: int) -> None:
         self.asked: Counter[str] = Counter()
         self.takes_s: dict[str, float] = {}
         self.fails = False
         self.refused = 0
+        self.changes = changes
+        self.names = ["orders"]
 
     @property
     def cluster(self) -> "ToldAdmin":
@@ -40,14 +45,16 @@ class ToldAdmin:
     async def describe(self) -> list[BrokerState]:
         await self._asked("brokers")
         place = BrokerPlace("broker-a", "c", 0, Address("127.0.0.1", 1))
-        return [BrokerState(place=place, put_per_s=5.0, disk_used=0.5, runtime={"refusedNoRight": str(self.refused)})]
+        runtime = {"refusedNoRight": str(self.refused)}
+        state = BrokerState(place=place, put_per_s=5.0, disk_used=0.5, booted_ms=7, runtime=runtime)
+        return [replace(state, changes=dict(self.changes))]
 
     async def brokers(self) -> list[BrokerPlace]:
         return []
 
     async def configs(self) -> dict[str, Any]:
         await self._asked("configs")
-        return {"orders": {}}
+        return {name: {} for name in self.names}
 
     async def all_lags(self) -> list[GroupLag]:
         await self._asked("lags")
@@ -62,9 +69,10 @@ class ToldAdmin:
         await self._asked("letters")
         return {"billing": 3}
 
-    async def members(self, group: str) -> list[Any]:
-        await self._asked("members")
-        return []
+    async def members_of_many(self, groups: list[str]) -> dict[str, list[Any]]:
+        for group in groups:
+            await self._asked(f"members of {group}")
+        return {group: [] for group in groups}
 
     async def all_producers(self) -> dict[str, Any]:
         return {}
@@ -120,6 +128,84 @@ def test_a_page_that_is_loaded_by_somebody_who_is_not_kept_up_to_date_is_new_soo
     run_virtual(story())
 
     assert admin.asked["letters"] <= 4, "then nobody looks any more"
+
+
+def test_who_comes_while_others_watch_makes_nobody_ask_more() -> None:
+    """Browsers go from page to page: each opens a stream anew."""
+    alone, many = ToldAdmin(), ToldAdmin()
+    collected(alone, 99.5, watched=1)
+
+    async def story() -> None:
+        made: Any = many
+        async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
+            collector.watched = 1
+            for _ in range(199):
+                collector.looked_at()
+                await asyncio.sleep(0.5)
+
+    run_virtual(story())
+
+    assert many.asked == alone.asked
+
+
+def asked_after(admin: ToldAdmin, then: Callable[[], None]) -> Counter[str]:
+    """What is asked in a minute after something happened; somebody watches, and all is known before."""
+
+    async def story() -> None:
+        made: Any = admin
+        async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
+            collector.watched = 1
+            await asyncio.sleep(20)
+            admin.asked.clear()
+            then()
+            await asyncio.sleep(60)
+            assert set(collector.snapshot.members) == set(collector.snapshot.topics) == set(admin.names)
+
+    run_virtual(story())
+    return Counter({what: many for what, many in admin.asked.items() if what.startswith(("members of", "configs"))})
+
+
+def test_tables_and_members_are_not_asked_for_again_while_brokers_count_no_change() -> None:
+    admin = ToldAdmin(topic=1, group=2, member=3)
+
+    assert asked_after(admin, lambda: None) == {}
+
+
+def test_members_are_asked_for_once_when_brokers_counted_a_change() -> None:
+    admin = ToldAdmin(topic=1, group=2, member=3)
+
+    assert asked_after(admin, lambda: admin.changes.update(member=4)) == {"members of orders": 1}
+
+
+def test_only_members_of_a_group_that_is_new_are_asked_for() -> None:
+    admin = ToldAdmin(topic=1, group=2, member=3)
+
+    def add() -> None:
+        admin.names.append("new")
+        admin.changes["group"] += 1
+
+    assert asked_after(admin, add) == {"configs": 2, "members of new": 1}
+
+
+def test_tables_and_members_are_asked_for_again_and_again_where_brokers_do_not_count() -> None:
+    asked = asked_after(ToldAdmin(), lambda: None)
+
+    assert 5 <= asked["members of orders"] <= 7
+    assert 10 <= asked["configs"] <= 14
+
+
+def test_who_changed_something_sees_it_before_brokers_were_heard_to_count_it() -> None:
+    admin = ToldAdmin(topic=1, group=2, member=3)
+
+    async def story() -> None:
+        made: Any = admin
+        async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
+            await asyncio.sleep(1)
+            admin.names.append("new")
+            await collector.ask_now("tables")
+            assert "new" in collector.snapshot.topics
+
+    run_virtual(story())
 
 
 def test_a_question_that_takes_long_is_asked_seldom() -> None:

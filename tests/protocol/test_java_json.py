@@ -49,6 +49,15 @@ def test_queues_as_keys_are_equal_in_every_spelling(data: bytes) -> None:
     assert read_body(ConsumeStats, data) == ConsumeStats({QUEUE: OffsetProgress(4)})
 
 
+def test_what_is_forgiven_is_so_beside_odd_keys_too() -> None:
+    data = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"brokerOffset":null,"pullOffset":"4"}},"consumeTps":null}'
+
+    assert read_body(ConsumeStats, data) == ConsumeStats({QUEUE: OffsetProgress(pull_offset=4)})
+    assert read_body(BrokerData, b'{"brokerAddrs":{0:null,1:7},"brokerName":5}') == BrokerData(
+        broker_name="5", broker_addrs={1: "7"}
+    )
+
+
 def test_unknown_properties_are_ignored_and_missing_ones_keep_their_defaults() -> None:
     read = read_body(SubscriptionGroupConfig, b'{"groupName":"g","someday":{"x":[1]},"retryMaxTimes":3}')
 

@@ -338,6 +338,7 @@ def test_records_that_are_read_together_are_those_that_are_read_one_by_one(
 
 def test_records_of_all_kinds_may_follow_one_another() -> None:
     kinds = [VECTOR, record_of("t" * 200), record_of(born_host=V6), record_of("", b""), record_of("other"), VECTOR]
+    kinds += [record_of(properties=b"A\x011\x02"), record_of(properties=b"A\x0112\x02"), record_of("t" * 127)]
 
     for first in kinds:
         for second in kinds:

@@ -12,7 +12,7 @@ Without the compiled twin nothing is remembered either: it is the twin that make
 """
 
 from collections.abc import Collection
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from pocketmq import compiled
 from pocketmq.broker.carried import CarriedSubscriptions
@@ -32,7 +32,7 @@ from pocketmq.protocol.heads import LitePullHead, PullHead
 from pocketmq.store.message_store import MessageStore
 
 MAX_CHECKED: Final = 4_000
-"""Kinds of pulls that are remembered. Each may hold five kilobytes of queue entries that were read ahead."""
+"""Kinds of pulls that are remembered. Each may hold twenty kilobytes of queue entries that were read ahead, five if its reader does not go on."""
 
 _NONE: Final = (0, b"")
 
@@ -147,27 +147,29 @@ class CheckedPulls:
             return _NONE
         if run is None:
             return _NONE
-        pulls, answers = run
-        self._note(pulls, began)
-        return len(pulls), answers
+        count, rows, answers = run
+        self._note(count, rows, began)
+        return count, answers
 
-    def _note(self, pulls: list[tuple[Any, int, int, int, int]], began: float) -> None:
+    def _note(self, count: int, rows: list[compiled.PulledRow], began: float) -> None:
         """What follows from pulls that were answered, apart from the answers."""
         now = self._clock.monotonic()
-        seconds = (now - began) / len(pulls)
-        self._stats.get_times.note(seconds, len(pulls))
+        seconds = (now - began) / count
+        self._stats.get_times.note(seconds, count)
         offsets = self._offsets
-        for who, next_offset, commit_offset, count, size in pulls:
+        for who, next_offset, commit_offset, pulls, messages, size in rows:
             if who.commits:
-                offsets.commit(who.group, who.topic, who.queue_id, commit_offset)
+                for _ in range(pulls):  # of the same commit again and again, only those that are ignored are counted
+                    if offsets.commit(who.group, who.topic, who.queue_id, commit_offset):
+                        break
             offsets.note_pull(who.group, who.topic, who.queue_id, next_offset)
             if who.carried is not None:
                 self._carried.note(who.group, who.carried, now)
             tally = who.tally
-            tally.count += count
-            tally.joined += count - 1
+            tally.count += messages
+            tally.joined += messages - pulls
             tally.bytes += size
-            tally.ms += seconds * 1000
+            tally.ms += seconds * 1000 * pulls
 
 
 def key_of(head: PullHead | LitePullHead) -> bytes:

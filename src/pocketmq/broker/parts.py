@@ -348,9 +348,14 @@ class BrokerParts:
             lambda: delay_info(self.delays.progress()),
             self.timers.runtime_info,
             self.clients.runtime_info,
-            lambda: {"memberChanges": str(self.members.changes)},
+            self._changes,
             *refusals,
         ]
+
+    def _changes(self) -> dict[str, str]:
+        """How often tables changed: who asks for them again and again needs to only when this is another number."""
+        counts = (self.members.changes, self.topics.version.counter, self.groups.version.counter)
+        return dict(zip(("memberChanges", "topicChanges", "groupChanges"), map(str, counts), strict=True))
 
     # life
 

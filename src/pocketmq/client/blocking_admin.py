@@ -84,6 +84,7 @@ class Groups(_Family[GroupAdmin]):
     configs = _blocking(GroupAdmin.configs)
     describe = _blocking(GroupAdmin.describe)
     members = _blocking(GroupAdmin.members)
+    members_of_many = _blocking(GroupAdmin.members_of_many)
     running_info = _blocking(GroupAdmin.running_info)
     owners = _blocking(GroupAdmin.owners)
     create = _blocking(GroupAdmin.create)

@@ -26,7 +26,7 @@ DEFAULT_INSTANCE = "DEFAULT"
 """The instance name that stands for: one for this process."""
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 
-_MAY_BE_ZERO = frozenset({"linger_ms", "retries", "compression_level"})
+_MAY_BE_ZERO = frozenset({"linger_ms", "retries", "compression_level", "brokers_good_ms"})
 _A_KIND: dict[type, str] = {bool: "True or False", int: "a whole number", str: "a text"}
 
 

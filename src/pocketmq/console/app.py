@@ -42,6 +42,8 @@ from pocketmq.console.site import Action, Page, Site
 from pocketmq.console.snapshot import Collector
 from pocketmq.files import DiskFiles
 
+BROKERS_GOOD_MS: Final = 1_000
+"""How long the console believes a name server's list of brokers: one page may ask brokers a hundred questions."""
 STATIC: Final = Path(__file__).parent / "static"
 ROOMS: Final = (overview, topics, messages, groups, letters, waiting, clients, brokers, pipelines, doctor)
 PAGES: Final[list[Page]] = [page for room in ROOMS for page in room.PAGES]
@@ -70,7 +72,7 @@ async def _no_such_page(request: Request, _: Exception) -> Response:
 
 
 def _site(settings: ConsoleSettings, name_servers: str, options: ClientOptions, clock: Clock) -> Site:
-    admin = AsyncAdmin(name_servers, **options)
+    admin = AsyncAdmin(name_servers, brokers_good_ms=BROKERS_GOOD_MS, **options)
     users = KnownUsers(DiskFiles(), settings.users, clock)
     return Site(
         settings=settings,

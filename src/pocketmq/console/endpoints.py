@@ -165,9 +165,9 @@ class Endpoints:
 
     async def _stream(self, page: Page, visit: Visit, session: Session) -> AsyncIterator[str]:
         collector = self._site.collector
+        collector.looked_at()
         collector.watched += 1
         self._streams += 1
-        collector.hurry()
         shown, number = "", collector.snapshot.number
         try:
             yield "retry: 3000\n\n"

@@ -6,8 +6,9 @@
     tables     every 10 s           two to each broker: topics, groups           as do all of these
     times      every 10 s           one for each of the groups furthest behind   30 of them
     letters    every 10 s           some for each group with dead letters
-    members    every 10 s           some for each group
+    members    every 10 s           one for each group and broker
 
+Brokers of PocketMQ count how often topics, groups and members changed: tables and members are not asked for again without a change.
 While nobody watches, only the brokers are asked, and the lags, every 15 s, so that the charts go on. A part that cannot be asked keeps what was
 known, and says why in `problems`; `brokers` cannot be asked means that the cluster does not answer: pages turn grey.
 """
@@ -27,6 +28,7 @@ from pocketmq.client.administration.cluster import BrokerState
 from pocketmq.client.administration.groups import Member
 from pocketmq.client.administration.lag import GroupLag
 from pocketmq.clock import Clock
+from pocketmq.console.changes import Changes, counted
 from pocketmq.console.pace import Pace
 from pocketmq.console.ring import Ring, Sample
 from pocketmq.console.settings import ConsoleSettings
@@ -130,6 +132,8 @@ class Collector:
         self.snapshot = Snapshot()
         self.watched = 0
         self._looked_at = -LOOKED_AT_S
+        self._changes: dict[str, Changes | None] = {}
+        """By part, as brokers counted before it was asked for."""
         watched_s = settings.watched_s
         self._parts = (
             _Part("brokers", watched_s, self._brokers),
@@ -170,6 +174,7 @@ class Collector:
         """These parts, at once: for who changed something and must see it."""
         for part in self._parts:
             if part.name in names:
+                self._changes.pop(part.name, None)  # what brokers counted is from before
                 await self._ask(part)
 
     async def next_after(self, number: int) -> Snapshot:
@@ -252,8 +257,12 @@ class Collector:
         return {"brokers": tuple(await self._admin.cluster.describe())}
 
     async def _tables(self) -> Mapping[str, Any]:
+        changes = counted(self.snapshot.brokers, "topic", "group")
+        if changes is not None and changes == self._changes.get("tables"):
+            return {}
         topics, groups = await self._admin.topics.configs(), await self._admin.groups.configs()
         ordinary = ordinary_topics(topics, await self._admin.cluster.brokers())
+        self._changes["tables"] = changes
         return {"topics": topics, "ordinary": ordinary, "groups": groups}
 
     async def _lags(self) -> Mapping[str, Any]:
@@ -272,8 +281,13 @@ class Collector:
         return {"letters": await self._admin.dead_letters.counts()}
 
     async def _members(self) -> Mapping[str, Any]:
+        """Of groups that are new, where brokers count changes and there was none; else of all."""
         names = [group for group in self.snapshot.groups if not is_system_group(group)]
-        members = {group: tuple(await self._admin.groups.members(group)) for group in names}
+        changes = counted(self.snapshot.brokers, "member")
+        known = self.snapshot.members if changes is not None and changes == self._changes.get("members") else {}
+        found = await self._admin.groups.members_of_many([group for group in names if group not in known])
+        members = {group: known[group] if group in known else tuple(found[group]) for group in names}
+        self._changes["members"] = changes
         try:
             producers = await self._admin.cluster.all_producers()
         except RequestNotSupported:

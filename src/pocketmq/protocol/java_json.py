@@ -10,6 +10,7 @@ No body is not an empty one: Java reads a body of no bytes as null, so the small
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -72,7 +73,10 @@ def _read_forgivingly(body: type[T], data: bytes, limits: JsonLimits) -> T:
     if not data:
         raise BodyError(f"{_name(body)}: there is no body; the smallest one is {{}}")
     try:
-        return msgspec.convert(_fitted(read_json(data, limits), _shape(kind)), body, strict=False)
+        value = read_json(data, limits)
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(value, body, strict=False)  # odd as JSON, but nothing to forgive: most are so
+        return msgspec.convert(_fitted(value, _shape(kind)), body, strict=False)
     except msgspec.ValidationError as error:
         raise BodyError(f"{_name(body)}: {error}") from None
     except ProtocolError as error:

@@ -70,7 +70,10 @@ def read_json(data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Any:
     if isinstance(value, dict) and _is_reference(value):
         raise ProtocolError("JSON is nothing but a reference")
     if isinstance(value, dict | list):
-        _Settling(value, limits).settle(value, 1)
+        if REFERENCE_MARK in data:
+            _Settling(value, limits).settle(value, 1)
+        else:
+            _settle_plainly(value, limits.depth, limits.depth)
     return value
 
 
@@ -141,6 +144,17 @@ def _with_position(reason: str, data: bytes) -> str:
             break
         shift += len(plain) - (end - start)
     return f"{reason[: found.start()]} (byte {position - shift})"
+
+
+def _settle_plainly(node: dict[Any, Any] | list[Any], levels: int, most: int) -> None:
+    """Puts queues in the place of their texts, in a document without references: it holds no more values than were counted."""
+    if levels < 1:
+        raise ProtocolError(f"JSON is nested deeper than {most}")
+    if isinstance(node, dict):
+        _settle_keys(node)
+    for child in node.values() if isinstance(node, dict) else node:
+        if type(child) is dict or type(child) is list:  # thousands of plain values are passed over
+            _settle_plainly(child, levels - 1, most)
 
 
 class _Settling:

@@ -225,6 +225,25 @@ def test_all_groups_are_told_at_once_or_in_pages() -> None:
     run(main())
 
 
+def test_all_groups_are_as_they_are_now_however_often_they_were_told() -> None:
+    async def main() -> None:
+        broker = Administrated()
+
+        async def told() -> bodies.GroupTable:
+            answer = await broker.done(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllGroups())
+            return read_body(bodies.GroupTable, answer.body)
+
+        before = await told()
+        broker.groups.put([SubscriptionGroupConfig("new")], 1)
+        assert (await told()).subscription_group_table.keys() - before.subscription_group_table.keys() == {"new"}
+        await broker.done(FORBID, UpdateGroupForbidden("new", "T", False))
+        assert "new" in (await told()).forbidden_table
+        broker.groups.delete("new", 2)
+        assert (await told()) == broker.groups.snapshot()
+
+    run(main())
+
+
 def test_topics_of_a_group_are_those_in_which_it_has_an_offset() -> None:
     async def main() -> None:
         broker = Administrated()

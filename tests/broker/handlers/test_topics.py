@@ -307,6 +307,23 @@ def test_all_topics_are_told_at_once_or_in_pages() -> None:
     run(main())
 
 
+def test_all_topics_are_as_they_are_now_however_often_they_were_told() -> None:
+    async def main() -> None:
+        broker = Administrated()
+
+        async def told() -> MappedTopicTable:
+            answer = await broker.done(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopics())
+            return read_body(MappedTopicTable, answer.body)
+
+        assert "T2" not in (await told()).topic_config_table
+        await broker.done(CREATE, creating("T2"))
+        assert (await told()) == broker.topics.registration()
+        broker.topics.delete("T2", 1)
+        assert (await told()) == broker.topics.registration()
+
+    run(main())
+
+
 def test_pages_begin_anew_when_the_table_changed_in_between() -> None:
     async def main() -> None:
         broker = Administrated()

@@ -1,10 +1,12 @@
 """What an administrator hears of brokers, and changes in them."""
 
+import asyncio
+
 import pytest
 from tests.client.administration.administrating import admin_of
-from tests.client.real_cluster import real_cluster
+from tests.client.real_cluster import Basket, real_cluster, until
 
-from pocketmq.client.administration.cluster import read_state
+from pocketmq.client.administration.cluster import COUNTED, read_state
 from pocketmq.client.administration.reach import BrokerPlace
 from pocketmq.errors import NetworkError, NoPermission, UsageError
 from pocketmq.net.address import Address
@@ -26,6 +28,34 @@ def test_every_broker_tells_about_itself() -> None:
     run(main())
 
 
+def test_brokers_count_changes_of_topics_groups_and_members() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+
+            async def changes(what: str) -> int:
+                [state] = await admin.cluster.describe()
+                return state.changes[what]
+
+            members, topics, groups = [await changes(what) for what in COUNTED]
+            await admin.topics.create("new")
+            assert await changes("topic") > topics
+            await admin.groups.create("new")
+            assert await changes("group") > groups
+            consumer = c.push_consumer()
+            consumer.on("T")(Basket())
+            await consumer.start()
+            await until(lambda: bool(c.members("G")))
+            joined = await changes("member")
+            assert joined > members
+            await asyncio.sleep(60)
+            assert await changes("member") == joined, "heartbeats say nothing new"
+            await consumer.stop()
+            await until(lambda: not c.members("G"))
+            assert await changes("member") > joined
+
+    run(main())
+
+
 def test_what_a_broker_of_4_9_says_is_understood_as_it_spells_it() -> None:
     place = BrokerPlace("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
 
@@ -34,6 +64,7 @@ def test_what_a_broker_of_4_9_says_is_understood_as_it_spells_it() -> None:
 
     assert (old.put_per_s, old.got_per_s) == (3.5, 7.0)
     assert new.got_per_s == 8.0
+    assert old.changes == {}
 
 
 def test_a_broker_that_cannot_be_asked_says_why_and_does_not_hide_the_others() -> None:

@@ -6,8 +6,9 @@ import pytest
 from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import Basket, real_cluster, until
 
-from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest, UsageError
+from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest, NetworkError, UsageError
 from pocketmq.model.queue import MessageQueue
+from pocketmq.net.address import Address
 from pocketmq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pocketmq.testing import run
 
@@ -70,6 +71,37 @@ def test_members_and_the_queues_that_each_owns_are_told() -> None:
             }
             for consumer in consumers:
                 await consumer.stop()
+
+    run(main())
+
+
+def test_members_of_many_groups_are_told_by_one_question_for_each() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
+            await admin.groups.create("empty")
+            consumer = c.push_consumer()
+            consumer.on("T")(Basket())
+            await consumer.start()
+            await until(lambda: bool(c.members("G", "broker-a") and c.members("G", "broker-b")))
+
+            found = await admin.groups.members_of_many(["G", "empty", "nobody"])
+
+            assert [(one.client_id, one.brokers) for one in found["G"]] == [
+                (consumer.client_id, ("broker-a", "broker-b"))
+            ]
+            assert found == {"G": await admin.groups.members("G"), "empty": [], "nobody": []}
+            await consumer.stop()
+
+    run(main())
+
+
+def test_members_of_many_groups_are_not_told_when_a_broker_does_not_answer() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
+            c.network.refuse(Address(c.place("broker-b"), 10911))
+
+            with pytest.raises(NetworkError):
+                await admin.groups.members_of_many(["G"])
 
     run(main())
 

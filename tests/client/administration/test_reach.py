@@ -40,6 +40,26 @@ def test_no_more_questions_are_under_way_at_once_than_may_be() -> None:
     run(main())
 
 
+def test_the_list_of_brokers_is_asked_for_each_time_unless_it_may_be_good_for_a_while() -> None:
+    async def asked(seconds: float, brokers_good_ms: int = 0) -> int:
+        """How often a name server was asked, by somebody who looks for brokers every half second."""
+        async with cluster() as c:
+            info = ClusterInfo({"broker-a": BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})}, {})
+            c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
+            made = AsyncAdmin(NAME_SERVER, surroundings=c.around, client_ip=HOST, brokers_good_ms=brokers_good_ms)
+            async with made as admin:
+                for _ in range(int(seconds * 2)):
+                    assert [place.name for place in await admin.cluster.brokers()] == ["broker-a"]
+                    await asyncio.sleep(0.5)
+            return len(c.name_server.requests(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    async def main() -> None:
+        assert await asked(5) == 10
+        assert await asked(5, 1_000) == 5
+
+    run(main())
+
+
 def test_a_failure_names_the_broker_that_was_asked() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", topics=()) as c, admin_of(c) as admin:

@@ -14,6 +14,7 @@ from pocketmq.protocol.fields import read_fields
 
 GOT_TPS_OF_4_9 = "getTransferedTps"
 """As it was spelled until 5.0."""
+COUNTED = ("member", "topic", "group")
 
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,9 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
     booted_ms: int | None = None
     not_dispatched_bytes: int | None = None
     """What is in the log, and in no queue yet."""
+    changes: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """How often members of groups, topics and groups changed, by `COUNTED`: what is the same since it booted needs no new
+    question. Apache's brokers do not count it."""
     runtime: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Everything, in RocketMQ's words."""
 
@@ -159,6 +163,7 @@ def read_state(place: BrokerPlace, runtime: Mapping[str, str]) -> BrokerState:
         earliest_store_ms=_whole(runtime, "earliestMessageTimeStamp"),
         booted_ms=_whole(runtime, "bootTimestamp"),
         not_dispatched_bytes=_whole(runtime, "dispatchBehindBytes"),
+        changes={what: many for what in COUNTED if (many := _whole(runtime, f"{what}Changes")) is not None},
         runtime=runtime,
     )
 

@@ -114,6 +114,23 @@ class GroupAdmin:
         """Who is in a group now; nobody when nobody is."""
         return _members(await self._connections(self._reach.group(group), await self._reach.masters()))
 
+    async def members_of_many(self, groups: Iterable[str]) -> dict[str, list[Member]]:
+        """The same of many groups: one question for each of them and each broker."""
+        calls, names = self._reach.brokers.members, list(groups)
+        places = await self._reach.masters()
+        asked = [(name, place) for name in names for place in places]
+        found, failed = await self._reach.gather_what_goes(
+            asked, lambda pair: calls.consumers(pair[1].address, self._reach.group(pair[0]))
+        )
+        for error in failed.values():
+            if not _means_nobody(error):
+                raise error
+        connections: dict[str, dict[BrokerPlace, ConsumerConnection]] = {name: {} for name in names}
+        for (name, place), connection in found.items():
+            if connection.connection_set:
+                connections[name][place] = connection
+        return {name: _members(one) for name, one in connections.items()}
+
     async def running_info(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerRunningInfo:
         """What a member tells about itself; with `stacks` also what its threads are doing."""
         name = self._reach.group(group)

@@ -64,16 +64,24 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
 
 def queue_lag(queue: MessageQueue, min_offset: int | None, max_offset: int, committed: int | None) -> QueueLag:
     """From what a broker says. The time of a queue that is behind is still to be asked for: see `next_offset`."""
-    lag = QueueLag(queue=queue, min_offset=min_offset, max_offset=max_offset, committed=committed)
+    messages, lost, problem = None, 0, ""
     if committed is None:
-        return msgspec.structs.replace(lag, problem="the group has no offset in this queue")
-    if committed > max_offset:
-        return msgspec.structs.replace(
-            lag, problem=f"the group is at {committed}, and the queue ends at {max_offset}: reset it"
-        )
-    first = max(committed, min_offset or 0)
-    behind = max(0, max_offset - first)
-    return msgspec.structs.replace(lag, messages=behind, time_ms=None if behind else 0, lost=first - committed)
+        problem = "the group has no offset in this queue"
+    elif committed > max_offset:
+        problem = f"the group is at {committed}, and the queue ends at {max_offset}: reset it"
+    else:
+        first = max(committed, min_offset or 0)
+        messages, lost = max(0, max_offset - first), first - committed
+    return QueueLag(
+        queue=queue,
+        min_offset=min_offset,
+        max_offset=max_offset,
+        committed=committed,
+        messages=messages,
+        time_ms=0 if messages == 0 else None,
+        lost=lost,
+        problem=problem,
+    )
 
 
 def next_offset(lag: QueueLag) -> int | None:

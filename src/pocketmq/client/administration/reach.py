@@ -1,6 +1,7 @@
 """Whom an administrator asks: all brokers, the brokers of a topic, all name servers.
 
-    brokers        as a name server lists them now             settings, groups, statistics
+    brokers        as a name server lists them now, or did     settings, groups, statistics
+                   a moment ago, if `brokers_good_ms` allows
     a topic        its route, asked afresh                     queues, offsets, messages
     name servers   each of them: they share nothing, so what one of them is told the others do not know
 
@@ -35,6 +36,7 @@ class AdminOptions(ClientOptions, total=False):
     relay_timeout_ms: int
     route_timeout_ms: int
     max_calls_at_once: int
+    brokers_good_ms: int
 
 
 class AdminSettings(ClientSettings, frozen=True, kw_only=True):
@@ -46,6 +48,8 @@ class AdminSettings(ClientSettings, frozen=True, kw_only=True):
     """How long to wait until name servers tell of a topic that was just made."""
     max_calls_at_once: int = 32
     """Questions that are under way at the same time, of one call."""
+    brokers_good_ms: int = 0
+    """How long a name server's list of brokers is good, for who asks brokers all the time; 0: each call asks for it."""
 
     @property
     def instance_mark(self) -> str:
@@ -74,6 +78,7 @@ class Reach:
         self.settings = settings
         self.brokers = instance.brokers
         self.clock = instance.clock
+        self._listed: tuple[float, ClusterInfo] | None = None
 
     # names
 
@@ -88,6 +93,8 @@ class Reach:
         return unwrap(self.settings.namespace, name)
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:
+        if self.settings.namespace is None:
+            return queue
         topic = self.shown(queue.topic)
         return queue if topic == queue.topic else MessageQueue(topic, queue.broker_name, queue.queue_id)
 
@@ -102,7 +109,12 @@ class Reach:
     # brokers
 
     async def cluster_info(self) -> ClusterInfo:
-        return await self.instance.name_servers.cluster_info()
+        now, good_s = self.clock.monotonic(), self.settings.brokers_good_ms / 1000
+        if self._listed is not None and now - self._listed[0] < good_s:
+            return self._listed[1]
+        info = await self.instance.name_servers.cluster_info()
+        self._listed = now, info
+        return info
 
     async def places(self, cluster: str | None = None) -> list[BrokerPlace]:
         """All brokers, slaves too, of one cluster or of all; UsageError when there is no such cluster."""

@@ -1,0 +1,29 @@
+"""What brokers count, and when it says that nothing changed."""
+
+import pytest
+from msgspec.structs import replace
+
+from pocketmq.client.administration.cluster import BrokerState
+from pocketmq.client.administration.reach import BrokerPlace
+from pocketmq.console.changes import counted
+from pocketmq.net.address import Address
+
+
+def state_of(name: str, changes: dict[str, int], *, broker_id: int = 0) -> BrokerState:
+    place = BrokerPlace(name, "c", broker_id, Address("127.0.0.1", 1))
+    return BrokerState(place=place, booted_ms=7, changes=changes)
+
+
+@pytest.mark.parametrize("masters", [[], [{}], [{"member": 3}, {}], [{"topic": 3}]])
+def test_changes_are_known_only_when_all_masters_count_them(masters: list[dict[str, int]]) -> None:
+    brokers = [state_of(f"broker-{at}", changes) for at, changes in enumerate(masters)]
+
+    assert counted(brokers, "member") is None
+    assert counted([state_of("broker-a", {"member": 0}), state_of("broker-a", {}, broker_id=1)], "member"), "a slave"
+
+
+def test_a_broker_that_began_anew_is_another_though_it_counts_the_same() -> None:
+    before = state_of("broker-a", {"member": 3})
+
+    assert counted([before], "member") == counted([state_of("broker-a", {"member": 3, "topic": 1})], "member")
+    assert counted([before], "member") != counted([replace(before, booted_ms=8)], "member")
