@@ -3,6 +3,7 @@
 import gc
 import struct
 import tracemalloc
+from array import array
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,6 +15,7 @@ from tests.twins import compiled_or_skip
 from pocketmq import compiled
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.frames import split_frames
+from pocketmq.store.packed_keys import KEY_BYTES
 
 ROUNDS = 1000
 SLACK_BYTES = 16_384
@@ -96,9 +98,13 @@ def test_frames_and_keys_leave_nothing_behind(turn: compiled.Twin) -> None:
 
     def work() -> None:
         turn.split_whole(data, 1 << 20, 1 << 20, 1)
-        turn.read_keys(run[1], 0, 0, 64)
+        keys, _, _ = turn.read_keys(run[1], 0, 0, 64)
+        turn.enter_keys(keys, 0, pages, bytearray(2), 2048, 1, 0)
+        with suppress(TypeError):
+            turn.read_keys("no bytes", 0, 0, 64)  # type: ignore[arg-type]
 
-    assert len(turn.read_keys(run[1], 0, 0, 64)[0]) == 20
+    pages = [array("i", [0] * 1024), None]
+    assert len(turn.read_keys(run[1], 0, 0, 64)[0]) == 20 * KEY_BYTES
     assert grown_bytes(work) < SLACK_BYTES
 
 
@@ -114,10 +120,13 @@ def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
     def work() -> None:
         for rows in (texts, [texts[0], texts[2]], []):
             turn.read_properties(*places(rows), names, True)
+            turn.gather(*places(rows))
         turn.record_starts(struct.pack(">I", 100) + bytes(96), 91)
         turn.record_starts(b"no records", 91)
         with suppress(ValueError):
             turn.read_properties(b"", *places(texts)[1:], names, True)
+        with suppress(ValueError):
+            turn.gather(b"", *places(texts)[1:])
 
     assert turn.read_properties(*places(texts), names, True)[0] is not None
     assert turn.read_properties(*places(texts[:1]), names, True)[0] is None

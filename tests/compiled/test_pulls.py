@@ -58,39 +58,93 @@ def serve(
 
 
 def test_an_answer_has_the_messages_as_they_lie_in_the_log(turn: compiled.Twin) -> None:
-    pulls, answers = serve(turn, [pull("3")], place_of(filled_queue()))
+    count, rows, answers = serve(turn, [pull("3")], place_of(filled_queue()))
 
-    assert pulls == [("who", 7, 7, 4, 40)]
+    assert (count, rows) == (1, [("who", 7, 7, 1, 4, 40)])
     assert answers == NEAR.head(5, 7, 0, 20, 40) + LOG[30:70]
 
 
 def test_who_is_far_behind_is_told_which_broker_to_ask(turn: compiled.Twin) -> None:
-    _, answers = serve(turn, [pull("3")], place_of(filled_queue()), (0, 200, 180, *LIMITS[3:]))
+    _, _, answers = serve(turn, [pull("3")], place_of(filled_queue()), (0, 200, 180, *LIMITS[3:]))
 
     assert answers == FAR.head(5, 7, 0, 20, 40) + LOG[30:70]
 
 
 def test_only_wanted_tags_are_picked(turn: compiled.Twin) -> None:
-    pulls, answers = serve(turn, [pull("0")], place_of(filled_queue(5), tags=frozenset({1})))
+    _, rows, answers = serve(turn, [pull("0")], place_of(filled_queue(5), tags=frozenset({1})))
 
-    assert pulls == [("who", 5, 7, 2, 20)]
+    assert rows == [("who", 5, 7, 1, 2, 20)]
     assert answers == NEAR.head(5, 5, 0, 5, 20) + LOG[10:20] + LOG[30:40]
 
 
 def test_a_run_ends_when_the_answers_have_filled_the_room(turn: compiled.Twin) -> None:
-    one = len(serve(turn, [pull()], place_of(filled_queue()))[1])
+    one = len(serve(turn, [pull()], place_of(filled_queue()))[2])
 
-    pulls, _ = serve(turn, [pull()] * 9, place_of(filled_queue()), room=one + 1)
+    count, _, _ = serve(turn, [pull()] * 9, place_of(filled_queue()), room=one + 1)
 
-    assert len(pulls) == 2
+    assert count == 2
     assert serve(turn, [pull()], place_of(filled_queue()), room=0) is None
 
 
 def test_a_run_is_sixteen_pulls_at_most(turn: compiled.Twin) -> None:
-    pulls, answers = serve(turn, [pull()] * 40, place_of(filled_queue()))
+    count, _, answers = serve(turn, [pull()] * 40, place_of(filled_queue()))
 
-    assert len(pulls) == 16
+    assert count == 16
     assert len(split_frames(answers)) == 16
+
+
+NEXT = [("0", 5), ("4", 6), ("0004", 7), ("00012", 8), ("8", 100), ("1", -3), ("12", 0)]
+
+
+FIRST = HEAD.replace('"opaque":5,', "").replace('"extFields"', '"opaque":5,"extFields"')
+
+
+@pytest.mark.parametrize("head", [HEAD, FIRST], ids=["opaque behind the fields", "before them"])
+def test_pulls_that_differ_in_offset_and_opaque_are_answered_as_each_by_itself(turn: compiled.Twin, head: str) -> None:
+    frames = [pull(offset, head.replace('"opaque":5', f'"opaque":{opaque}')) for offset, opaque in NEXT]
+    alone = [serve(turn, [frame], place_of(filled_queue())) for frame in frames]
+
+    count, rows, answers = serve(turn, frames, place_of(filled_queue()))
+
+    assert count == len(frames)
+    assert answers == b"".join(one for _, _, one in alone)
+    assert rows == [("who", 16, 7, len(frames), *(sum(run[1][0][part] for run in alone) for part in (4, 5)))]
+
+
+@pytest.mark.parametrize(
+    ("offset", "opaque"), [("x", "5"), ("-", "5"), ("4", "x"), ("4", "-"), ("4", "5,"), ("\\4", "5")]
+)
+def test_a_pull_that_is_like_the_one_before_but_has_no_number_there_ends_the_run(
+    turn: compiled.Twin, offset: str, opaque: str
+) -> None:
+    frames = [pull("1" * len(offset)), pull(offset, HEAD.replace('"opaque":5', f'"opaque":{opaque}'))]
+
+    assert serve(turn, frames, place_of(filled_queue()))[0] == 1
+
+
+def test_pulls_with_another_commit_offset_or_of_another_kind_have_rows_of_their_own(turn: compiled.Twin) -> None:
+    commits, other = HEAD.replace('"7"', '"8"'), HEAD.replace('"G"', '"H"')
+    places = {KEY: place_of(filled_queue()), KEY.replace(b"\x02G", b"\x02H"): ("other", *place_of(filled_queue(9))[1:])}
+    heads = (HEAD, HEAD, commits, commits, other, HEAD)
+    frames = [pull(str(number), head) for number, head in enumerate(heads)]
+
+    run = turn.serve_pulls(frames, 0, places, {}, LIMITS, map_at, 10_000)
+
+    assert run is not None
+    rows = [("who", 5, 7, 2, 8, 80), ("who", 7, 8, 2, 8, 80), ("other", 8, 7, 1, 4, 40), ("who", 9, 7, 1, 4, 40)]
+    assert run[:2] == (6, rows)
+    assert b'"maxOffset":"9"' in run[2]
+
+
+def test_who_reads_on_gets_more_entries_ahead(turn: compiled.Twin) -> None:
+    queue, ahead = filled_queue(3000), list[Any]((0, b""))
+    place, limits = place_of(queue, ahead=ahead), (0, 30_000, *LIMITS[2:])
+
+    def entries_ahead(offset: int) -> int:
+        serve(turn, [pull(str(offset))], place, limits, maps=lambda _: (memoryview(bytes(30_000)), 0))
+        return len(ahead[1]) // ENTRY.size
+
+    assert [entries_ahead(offset) for offset in (0, 252, 253, 1273, 1274, 100)] == [257, 257, 1025, 1025, 1025, 257]
 
 
 def test_entries_are_read_ahead_and_read_again_when_there_are_more(turn: compiled.Twin) -> None:
@@ -101,9 +155,9 @@ def test_entries_are_read_ahead_and_read_again_when_there_are_more(turn: compile
     queue.pending += ENTRY.pack(80, SIZE, 0) * 2
     queue.max_offset = 10
 
-    pulls, answers = serve(turn, [pull("4"), pull("8")], place)
+    _, rows, answers = serve(turn, [pull("4"), pull("8")], place)
 
-    assert [next_offset for _, next_offset, *_ in pulls] == [8, 10]
+    assert rows == [("who", 10, 7, 2, 6, 60)]
     assert answers.endswith(LOG[80:90] * 2)
 
 
@@ -132,13 +186,13 @@ def test_entries_are_read_ahead_and_read_again_when_there_are_more(turn: compile
 )
 def test_what_is_not_usual_is_left_to_python(turn: compiled.Twin, frame: Frame) -> None:
     assert serve(turn, [frame, pull()], place_of(filled_queue())) is None
-    assert len(serve(turn, [pull(), frame, pull()], place_of(filled_queue()))[0]) == 1
+    assert serve(turn, [pull(), frame, pull()], place_of(filled_queue()))[0] == 1
 
 
 def test_fields_that_a_pull_does_not_declare_are_passed_over(turn: compiled.Twin) -> None:
     frame = pull("0003", HEAD.replace('"TAG"', '"TAG","bname":"broker-a","maxMsgBytes":"262144"'))
 
-    assert serve(turn, [frame], place_of(filled_queue()))[0] == [("who", 7, 7, 4, 40)]
+    assert serve(turn, [frame], place_of(filled_queue()))[1] == [("who", 7, 7, 1, 4, 40)]
 
 
 def test_a_group_that_was_reset_is_left_to_python(turn: compiled.Twin) -> None:
@@ -171,7 +225,7 @@ def test_an_error_is_told_when_it_concerns_the_first_and_else_ends_the_run(turn:
     run = turn.serve_pulls([pull(), broken], 0, places, {}, LIMITS, map_at, 10_000)
 
     assert run is not None
-    assert len(run[0]) == 1
+    assert run[0] == 1
     with pytest.raises(OSError, match="broken disk"):
         turn.serve_pulls([pull(), broken], 1, places, {}, LIMITS, map_at, 10_000)
 

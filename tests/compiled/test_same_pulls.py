@@ -28,16 +28,23 @@ Change = Callable[[RunningBroker, Wire], None]
 # what clients ask for
 
 
+NEXT = st.tuples(
+    st.sampled_from(["0", "0", "1", "3", "5", "0007", "12", "08", "-1", "99", "x", "\\u0034"]),
+    st.one_of(st.integers(0, 9), st.integers(10, 99), st.just(-7)).map(str),
+)
+"""Offset and opaque."""
+
+
 @st.composite
 def pulls(draw: st.DrawFn) -> bytes:
-    """One pull. Most are like others of the same stream but for their offset."""
+    """Some pulls of one reader. Most are like others of the same stream but for offset and opaque."""
     flags = draw(st.sampled_from([0, PullFlag.SUBSCRIPTION, PullFlag.SUBSCRIPTION, PullFlag.SUBSCRIPTION]))
     flags |= draw(st.sampled_from([0, 0, PullFlag.COMMIT_OFFSET]))
     ext: dict[str, object] = {
         "consumerGroup": draw(st.sampled_from(GROUPS)),
         "topic": draw(st.sampled_from(["T", "T", "T", "U"])),
         "queueId": draw(st.sampled_from(["0", "0", "0", "1", "00"])),
-        "queueOffset": draw(st.sampled_from(["0", "0", "1", "3", "0007", "12", "-1", "99"])),
+        "queueOffset": "0",
         "maxMsgNums": draw(st.sampled_from(["32", "32", "4", "1", "0"])),
         "sysFlag": str(int(flags)),
         "commitOffset": draw(st.sampled_from(["0", "2", "5", "-1"])),
@@ -52,15 +59,17 @@ def pulls(draw: st.DrawFn) -> bytes:
         value = draw(st.sampled_from([None, "", "x", "1", "é", 5, "9" * 20]))
         ext = {**ext, name: value} if value is not None else {key: text for key, text in ext.items() if key != name}
     code, flag = draw(st.sampled_from([11, 11, 11, 361])), draw(st.sampled_from([0] * 9 + [2]))
-    head = {
-        "code": code,
-        "extFields": ext,
-        "flag": flag,
-        "language": "JAVA",
-        "opaque": draw(st.integers(0, 99)),
-        "version": 479,
-    }
-    return join_frame(0, json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode())
+    head = {"code": code, "extFields": ext, "flag": flag, "language": "JAVA", "opaque": 0, "version": 479}
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False)
+    return b"".join(
+        _again(text, str(ext.get("queueOffset")), next_one) for next_one in draw(st.lists(NEXT, min_size=1, max_size=3))
+    )
+
+
+def _again(text: str, offset: str, numbers: tuple[str, str]) -> bytes:
+    """The same pull with another offset and opaque, whatever these are."""
+    text = text.replace(f'"queueOffset":"{offset}"', f'"queueOffset":"{numbers[0]}"')
+    return join_frame(0, text.replace('"opaque":0', f'"opaque":{numbers[1]}').encode())
 
 
 @st.composite

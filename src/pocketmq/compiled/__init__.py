@@ -12,7 +12,7 @@ when something fails is decided in Python, and whatever is unusual is left to it
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
 try:
@@ -53,11 +53,12 @@ for who is near and for who is far behind, and offset and bytes of queue entries
 PullLimits = tuple[int, int, int, int, int, int, int, int, int]
 """Log start and end, from where on it is hot, count of hot and cold, bytes of hot and cold, entries looked at, count that may be asked."""
 
-PullRun = tuple[list[tuple[Any, int, int, int, int]], bytes]
-"""For each pull who it is, next offset, commit offset, messages and their bytes; and the answers, one behind the other."""
+PulledRow = tuple[Any, int, int, int, int, int]
+"""Who pulled, next offset, commit offset, and how many pulls, messages and bytes of these. Pulls that follow one another, of one kind and
+with the same commit offset, are one row, with the next offset of the last."""
 
-PlacedKey = tuple[int, int, int]
-"""As `store.index_file` has it: hash, log offset, store time."""
+PullRun = tuple[int, list[PulledRow], bytes]
+"""How many pulls, their rows, and the answers, one behind the other."""
 
 TextColumn = tuple[bytearray | None, bytearray, bytearray]
 """Buffers of Arrow: a bit for each text that is there, None when all are; where each begins; the texts."""
@@ -146,13 +147,13 @@ class Twin(Protocol):
         """
         ...
 
-    def read_keys(self, chunk: bytes, at: int, base: int, most: int, /) -> tuple[list[PlacedKey], int, int]:
-        """Twin of `store.record_keys.RecordKeys.read`, up to the first record that is not a usual one."""
+    def read_keys(self, chunk: bytes | memoryview, at: int, base: int, most: int, /) -> tuple[bytes, int, int]:
+        """Twin of `store.record_keys.RecordKeys.read`, up to the first record that is not a usual one. Keys are packed."""
         ...
 
     def enter_keys(
         self,
-        keys: Sequence[PlacedKey],
+        keys: bytes,
         at: int,
         pages: list[Any],
         dirty: bytearray,
@@ -167,20 +168,26 @@ class Twin(Protocol):
         """
         ...
 
-    def record_starts(self, buffer: bytes, smallest: int, /) -> bytes | None:
+    def record_starts(self, buffer: bytes | memoryview, smallest: int, /) -> bytes | None:
         """Twin of the loop of `spark.records`: 64-bit numbers of the machine; None when records do not fill the buffer exactly."""
         ...
 
     def read_properties(
-        self, buffer: bytes, starts: Any, ends: Any, names: tuple[bytes, ...], with_map: bool, /
+        self, buffer: bytes | memoryview, starts: Any, ends: Any, names: tuple[bytes, ...], with_map: bool, /
     ) -> tuple[bytearray | None, MapColumn | None, tuple[TextColumn, ...] | None]:
         """Twin of `spark.property_table`, for rows from `starts` to `ends`, arrays of 64-bit numbers. A byte for each row says
         whether it is odd; only when none is, there is a map, if wanted, and a column for each name.
         """
         ...
 
+    def gather(self, buffer: bytes | memoryview, starts: Any, ends: Any, /) -> tuple[bytearray, bytearray]:
+        """Twin of the `take` of `spark.usual_rows`, for rows from `starts` to `ends`, arrays of 64-bit numbers: where each row begins in
+        what was copied together, as 32-bit numbers, and that.
+        """
+        ...
 
-REVISION: Final = 3
+
+REVISION: Final = 6
 """Of what the compiled functions take and give: see `module.c`."""
 
 

@@ -281,45 +281,100 @@ static bool read_rows(Table *table, const Py_buffer *starts, const Py_buffer *en
 PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     Table table = {0};
-    Py_buffer starts, ends;
+    Py_buffer buffer, starts, ends;
     if (count != 5) {
         PyErr_SetString(PyExc_TypeError, "read_properties takes 5 arguments");
         return NULL;
     }
     const int with_map = PyObject_IsTrue(arguments[4]);
-    if (with_map < 0 || !span_of_bytes(arguments[0], &table.buffer) || !read_names(&table, arguments[3])) return NULL;
+    if (with_map < 0 || !read_names(&table, arguments[3])) return NULL;
     table.with_map = with_map;
-    if (PyObject_GetBuffer(arguments[1], &starts, PyBUF_SIMPLE) < 0) return NULL;
-    if (PyObject_GetBuffer(arguments[2], &ends, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *given = NULL;
+    if (PyObject_GetBuffer(arguments[1], &starts, PyBUF_SIMPLE) == 0) {
+        if (PyObject_GetBuffer(arguments[2], &ends, PyBUF_SIMPLE) == 0) {
+            table.buffer = (Span){buffer.buf, buffer.len};
+            if (read_rows(&table, &starts, &ends)) given = given_table(&table);
+            PyBuffer_Release(&ends);
+        }
         PyBuffer_Release(&starts);
+    }
+    PyBuffer_Release(&buffer);
+    close_table(&table);
+    return given;
+}
+
+/* Rows from `starts` to `ends`, back to back; false, with an error set, for any that is not in the buffer, or when they are too many. */
+static bool gather_rows(Span buffer, const Py_buffer *starts, const Py_buffer *ends, Sheet *offsets, Sheet *data) {
+    const Py_ssize_t rows = starts->len / (Py_ssize_t)sizeof(int64_t);
+    int64_t bytes = 0;
+    bool fits = starts->len == ends->len && starts->len % (Py_ssize_t)sizeof(int64_t) == 0;
+    for (Py_ssize_t row = 0; fits && row < rows; row++) {
+        const int64_t start = number_at(starts, row), end = number_at(ends, row);
+        fits = 0 <= start && start <= end && end <= buffer.size && end - start <= INT32_MAX - bytes;
+        if (fits) bytes += end - start;
+    }
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "rows are pairs of places in the buffer, of less than 2 GiB in all");
+        return false;
+    }
+    if (!open_sheet(offsets, (rows + 1) * (Py_ssize_t)sizeof(int32_t)) || !open_sheet(data, (Py_ssize_t)bytes)) return false;
+    put_offset(offsets, 0);
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        const int64_t start = number_at(starts, row);
+        const size_t size = (size_t)(number_at(ends, row) - start);
+        if (size) memcpy(data->data + data->used, buffer.at + start, size);
+        data->used += (Py_ssize_t)size;
+        put_offset(offsets, data->used);
+    }
+    return true;
+}
+
+/* (buffer, starts, ends) -> (where each row begins, as 32-bit numbers; the rows) */
+PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    Py_buffer buffer, starts, ends;
+    Sheet offsets = {0}, data = {0};
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "gather takes 3 arguments");
         return NULL;
     }
-    PyObject *given = read_rows(&table, &starts, &ends) ? given_table(&table) : NULL;
-    PyBuffer_Release(&ends);
-    PyBuffer_Release(&starts);
-    close_table(&table);
+    if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    bool done = false;
+    if (PyObject_GetBuffer(arguments[1], &starts, PyBUF_SIMPLE) == 0) {
+        if (PyObject_GetBuffer(arguments[2], &ends, PyBUF_SIMPLE) == 0) {
+            done = gather_rows((Span){buffer.buf, buffer.len}, &starts, &ends, &offsets, &data);
+            PyBuffer_Release(&ends);
+        }
+        PyBuffer_Release(&starts);
+    }
+    PyBuffer_Release(&buffer);
+    PyObject *given = done ? PyTuple_Pack(2, offsets.object, data.object) : NULL;
+    Py_XDECREF(offsets.object);
+    Py_XDECREF(data.object);
     return given;
 }
 
 /* (buffer, smallest) -> where records begin, as 64-bit numbers; None when they do not fill the buffer exactly */
 PyObject *record_starts(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    Span buffer;
+    Py_buffer buffer;
     Out starts = {0};
     if (count != 2) {
         PyErr_SetString(PyExc_TypeError, "record_starts takes 2 arguments");
         return NULL;
     }
     const int64_t smallest = PyLong_AsLongLong(arguments[1]);
-    if ((smallest == -1 && PyErr_Occurred()) || !span_of_bytes(arguments[0], &buffer)) return NULL;
+    if ((smallest == -1 && PyErr_Occurred()) || PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
     int64_t at = 0;
-    while (buffer.size - at >= 4) {
-        const int64_t size = get32(buffer.at + at);
-        if (size < smallest || size < 4 || size > buffer.size - at) break;
+    while (buffer.len - at >= 4) {
+        const int64_t size = get32((const byte *)buffer.buf + at);
+        if (size < smallest || size < 4 || size > buffer.len - at) break;
         out_put(&starts, (const byte *)&at, sizeof at);
         at += size;
     }
-    PyObject *given = at != buffer.size ? Py_NewRef(Py_None) : starts.failed ? NULL : out_bytes(&starts);
+    PyObject *given = at != buffer.len ? Py_NewRef(Py_None) : starts.failed ? NULL : out_bytes(&starts);
+    PyBuffer_Release(&buffer);
     out_free(&starts);
     return given;
 }

@@ -8,11 +8,12 @@
 
 #include "json.h"
 
-static bool take_number(Cursor *cursor, int64_t *number) {
+static bool take_number(Cursor *cursor, Span *text, int64_t *number) {
     skip_blanks(cursor);
     const byte *start = cursor->at;
     while (cursor->at < cursor->end && ((*cursor->at >= '0' && *cursor->at <= '9') || *cursor->at == '-')) cursor->at++;
-    return read_number((Span){start, cursor->at - start}, INT32_MIN, INT32_MAX, number);
+    *text = (Span){start, cursor->at - start};
+    return read_number(*text, INT32_MIN, INT32_MAX, number);
 }
 
 enum { EXT = 1, OPAQUE = 2, FLAG = 4, VERSION = 8, LANGUAGE = 16, ENCODING = 32 };
@@ -32,9 +33,9 @@ static bool take_member(Cursor *cursor, uint32_t member, TakeExt take_ext, void 
     int64_t version;
     switch (member) {
     case EXT: return take_ext(cursor, head);
-    case OPAQUE: return take_number(cursor, &envelope->opaque);
-    case FLAG: return take_number(cursor, &envelope->flag);
-    case VERSION: return take_number(cursor, &version);
+    case OPAQUE: return take_number(cursor, &envelope->opaque_text, &envelope->opaque);
+    case FLAG: return take_number(cursor, &ignored, &envelope->flag);
+    case VERSION: return take_number(cursor, &ignored, &version);
     case LANGUAGE: case ENCODING: return take_plain(cursor, &ignored);
     default: return false;
     }

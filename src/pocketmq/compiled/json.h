@@ -71,9 +71,10 @@ static inline bool read_number(Span text, int64_t least, int64_t most, int64_t *
     return least <= *number && *number <= most;
 }
 
-/* What a header says beside its ext fields. */
+/* What a header says beside its ext fields; and where the opaque stands, of which there is none when it says none. */
 typedef struct {
     int64_t opaque, flag;
+    Span opaque_text;
 } Envelope;
 
 /* Takes the ext fields, from their brace to its end. */

@@ -49,100 +49,158 @@ static Span value_of(Span properties, Span name) {
     return (Span){start, (end ? end : limit) - start};
 }
 
-/* Both steps of a number by hand: formats of arguments, read anew for each of a million keys, would cost more than all the rest. */
-static bool set_number(PyObject *tuple, Py_ssize_t place, int64_t number) {
-    PyObject *object = PyLong_FromLongLong(number);
-    return object && PyTuple_SetItem(tuple, place, object) == 0;
-}
+/* A key on its way to the index; see `store.packed_keys`. It has no object of Python: to make three numbers and a tuple of each
+ * of a million keys would cost more than all the rest. */
+typedef struct {
+    int32_t hash;
+    int64_t log_offset, store_ms;
+} Key;
 
-static bool get_number(PyObject *tuple, Py_ssize_t place, int64_t *number) {
-    *number = PyLong_AsLongLong(PyTuple_GetItem(tuple, place));
-    return *number != -1 || !PyErr_Occurred();
-}
+enum { KEY_BYTES = 20 };
 
-/* Adds one key; false with an error set. */
-static bool add_key(PyObject *keys, uint32_t topic_hash, Span key, int64_t log_offset, int64_t store_ms) {
+static void add_key(Out *keys, uint32_t topic_hash, Span key, int64_t log_offset, int64_t store_ms) {
     const uint32_t hash = java_hash(topic_hash, key);
-    const uint32_t positive = hash < 0x80000000u ? hash : (0u - hash) & 0x7FFFFFFFu; /* the smallest int becomes 0 */
-    PyObject *placed = PyTuple_New(3);
-    const bool made = placed && set_number(placed, 0, positive) && set_number(placed, 1, log_offset) && set_number(placed, 2, store_ms);
-    const bool added = made && PyList_Append(keys, placed) == 0;
-    Py_XDECREF(placed);
-    return added;
+    const int32_t positive = (int32_t)(hash < 0x80000000u ? hash : (0u - hash) & 0x7FFFFFFFu); /* the smallest int becomes 0 */
+    if (!out_need(keys, KEY_BYTES)) return;
+    byte *at = keys->data + keys->used;
+    memcpy(at, &positive, 4);
+    memcpy(at + 4, &log_offset, 8);
+    memcpy(at + 12, &store_ms, 8);
+    keys->used += KEY_BYTES;
+}
+
+static Key get_key(const byte *at) {
+    Key key;
+    memcpy(&key.hash, at, 4);
+    memcpy(&key.log_offset, at + 4, 8);
+    memcpy(&key.store_ms, at + 12, 8);
+    return key;
 }
 
 /* Adds the unique key and all others of a message; false when a text is not UTF-8, before anything is added, or with an error set. */
-static bool add_keys(PyObject *keys, const Stored *stored, int64_t log_offset) {
+static bool add_keys(Out *keys, const Stored *stored, int64_t log_offset) {
     if (stored->rolled_back) return true;
     const Span unique = value_of(stored->properties, TEXT("UNIQ_KEY\x01"));
     Span others = value_of(stored->properties, TEXT("KEYS\x01"));
     if (!unique.size && !others.size) return true;
     if (!is_utf8(stored->topic) || !is_utf8(unique) || !is_utf8(others)) return false;
     const uint32_t topic_hash = java_hash(java_hash(0, stored->topic), TEXT("#"));
-    if (unique.size && !add_key(keys, topic_hash, unique, log_offset, stored->store_ms)) return false;
+    if (unique.size) add_key(keys, topic_hash, unique, log_offset, stored->store_ms);
     while (others.size) {
         const byte *blank = memchr(others.at, ' ', (size_t)others.size);
         const Py_ssize_t size = blank ? blank - others.at : others.size;
-        if (size && !add_key(keys, topic_hash, (Span){others.at, size}, log_offset, stored->store_ms)) return false;
+        if (size) add_key(keys, topic_hash, (Span){others.at, size}, log_offset, stored->store_ms);
         const Py_ssize_t passed = size + (blank != NULL);
         others = (Span){others.at + passed, others.size - passed};
     }
-    return true;
+    return !keys->failed;
 }
 
-/* read_keys(chunk, at, base, most) -> ([(hash, log offset, store ms)], how many records, where the next begins in the chunk) */
+/* Reads records from `at` on, which is moved behind them; how many. */
+static Py_ssize_t read_records(Span chunk, Py_ssize_t *at, int64_t base, Py_ssize_t most, Out *keys) {
+    Py_ssize_t records = 0;
+    Stored stored;
+    while (records < most && read_stored((Span){chunk.at + *at, chunk.size - *at}, &stored) && add_keys(keys, &stored, base + *at)) {
+        *at += stored.size;
+        records++;
+    }
+    return records;
+}
+
+/* read_keys(chunk, at, base, most) -> (keys, packed, how many records, where the next begins in the chunk) */
 PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    Span chunk;
+    Py_buffer view;
     if (count != 4) return PyErr_Format(PyExc_TypeError, "read_keys takes 4 arguments, got %zd", count);
-    if (!span_of_bytes(arguments[0], &chunk)) return NULL;
     Py_ssize_t at = PyLong_AsSsize_t(arguments[1]);
     const int64_t base = PyLong_AsLongLong(arguments[2]);
     const Py_ssize_t most = PyLong_AsSsize_t(arguments[3]);
-    if (PyErr_Occurred()) return NULL;
-    if (at < 0 || at > chunk.size) return PyErr_Format(PyExc_ValueError, "%zd is not in the chunk", at);
-    PyObject *keys = PyList_New(0);
-    if (!keys) return NULL;
-    Py_ssize_t records = 0;
-    Stored stored;
-    while (records < most && read_stored((Span){chunk.at + at, chunk.size - at}, &stored) && add_keys(keys, &stored, base + at)) {
-        at += stored.size;
-        records++;
+    if (PyErr_Occurred() || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *found = NULL;
+    Out keys = {0};
+    if (at < 0 || at > view.len) {
+        PyErr_Format(PyExc_ValueError, "%zd is not in the chunk", at);
+    } else {
+        const Py_ssize_t records = read_records((Span){view.buf, view.len}, &at, base, most, &keys);
+        if (!PyErr_Occurred()) found = Py_BuildValue("(Nnn)", out_bytes(&keys), records, at);
     }
-    if (!PyErr_Occurred()) return Py_BuildValue("(Nnn)", keys, records, at);
-    Py_DECREF(keys);
-    return NULL;
+    out_free(&keys);
+    PyBuffer_Release(&view);
+    return found;
 }
 
-/* Puts a number into its slot and gives what was there; false when the page is not in memory, or with an error set. */
-static bool swap_slot(PyObject *pages, PyObject *dirty, int64_t slot, int32_t number, int32_t *previous) {
-    const Py_ssize_t page_number = (Py_ssize_t)(slot >> PAGE_SHIFT), index = (Py_ssize_t)(slot & (PAGE_SLOTS - 1));
+/* The slot of a key, in a page that is held meanwhile. */
+typedef struct {
+    Py_buffer page;
+    int32_t *number;
+    char *is_dirty;
+} Slot;
+
+/* Keys whose slots are looked up before the first of them is used: they lie far apart, and come from memory meanwhile. */
+enum { TOGETHER = 16 };
+
+/* Finds a slot; false when its page is not in memory, or with an error set. */
+static bool open_slot(PyObject *pages, PyObject *dirty, int64_t number, Slot *slot) {
+    const Py_ssize_t page_number = (Py_ssize_t)(number >> PAGE_SHIFT), index = (Py_ssize_t)(number & (PAGE_SLOTS - 1));
     PyObject *page = PyList_GetItem(pages, page_number); /* IndexError beyond the last */
     if (!page || page == Py_None) return false;
     if (page_number >= PyByteArray_Size(dirty)) {
         PyErr_SetString(PyExc_IndexError, "no mark for this page");
         return false;
     }
-    Py_buffer view;
-    if (PyObject_GetBuffer(page, &view, PyBUF_WRITABLE) < 0) return false;
-    const bool fits = view.itemsize == 4 && index < view.len / 4;
-    if (fits) {
-        *previous = ((int32_t *)view.buf)[index];
-        ((int32_t *)view.buf)[index] = number;
-        PyByteArray_AsString(dirty)[page_number] = 1;
-    } else {
+    if (PyObject_GetBuffer(page, &slot->page, PyBUF_WRITABLE) < 0) return false;
+    if (slot->page.itemsize != 4 || index >= slot->page.len / 4) {
         PyErr_SetString(PyExc_IndexError, "no such slot in its page");
+        PyBuffer_Release(&slot->page);
+        return false;
     }
-    PyBuffer_Release(&view);
-    return fits;
+    slot->number = (int32_t *)slot->page.buf + index;
+    slot->is_dirty = PyByteArray_AsString(dirty) + page_number;
+    PREFETCH(slot->number);
+    return true;
 }
 
-static bool read_key(PyObject *key, int64_t *hash, int64_t *log_offset, int64_t *store_ms) {
-    if (PyTuple_Check(key) && PyTuple_Size(key) == 3 && get_number(key, 0, hash) && get_number(key, 1, log_offset) &&
-        get_number(key, 2, store_ms) && *hash >= 0 && *hash <= INT32_MAX)
-        return true;
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a key is a tuple of hash, log offset and store time");
-    return false;
+static void put_entry(Out *entries, const Key *key, int64_t begin_ms, int32_t previous) {
+    const uint64_t seconds = key->store_ms <= begin_ms ? 0 : ((uint64_t)key->store_ms - (uint64_t)begin_ms) / 1000;
+    byte *entry = entries->data + entries->used;
+    put32(entry, (uint32_t)key->hash);
+    put64(entry + 4, (uint64_t)key->log_offset);
+    put32(entry + 12, (uint32_t)(seconds < MAX_SECONDS ? seconds : MAX_SECONDS));
+    put32(entry + 16, (uint32_t)previous);
+    entries->used += INDEX_ENTRY;
+}
+
+/* Where keys go, and what became of them. */
+typedef struct {
+    PyObject *pages, *dirty;
+    int64_t slots, number, begin_ms;
+    Out entries;
+    Py_ssize_t unused;
+} Entering;
+
+/* Enters the first of these keys, a few at most; how many. None when the page of the first has to be read, or with an error set. */
+static Py_ssize_t enter_some(Entering *to, Span keys) {
+    Slot slots[TOGETHER];
+    Py_ssize_t found = 0;
+    while (found < TOGETHER && found < keys.size / KEY_BYTES) {
+        const int32_t hash = get_key(keys.at + found * KEY_BYTES).hash;
+        if (hash < 0) PyErr_SetString(PyExc_ValueError, "a hash is not negative");
+        if (hash < 0 || !open_slot(to->pages, to->dirty, hash % to->slots, &slots[found])) break;
+        found++;
+    }
+    const bool has_room = out_need(&to->entries, found * INDEX_ENTRY);
+    for (Py_ssize_t number = 0; number < found; number++) {
+        if (has_room) {
+            const Key key = get_key(keys.at + number * KEY_BYTES);
+            const int32_t previous = *slots[number].number;
+            *slots[number].number = (int32_t)to->number++;
+            *slots[number].is_dirty = 1;
+            put_entry(&to->entries, &key, to->begin_ms, previous);
+            to->unused += !previous;
+        }
+        PyBuffer_Release(&slots[number].page);
+    }
+    return has_room ? found : 0;
 }
 
 /* enter_keys(keys, at, pages, dirty, slots, number, begin_ms) -> (how many, how many slots were unused, their entries)
@@ -152,37 +210,23 @@ static bool read_key(PyObject *key, int64_t *hash, int64_t *log_offset, int64_t 
 PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 7) return PyErr_Format(PyExc_TypeError, "enter_keys takes 7 arguments, got %zd", count);
-    PyObject *keys = arguments[0], *pages = arguments[2], *dirty = arguments[3];
-    if (!PyList_Check(keys) || !PyList_Check(pages) || !PyByteArray_Check(dirty))
-        return PyErr_Format(PyExc_TypeError, "keys and pages are lists, their marks a bytearray");
-    Py_ssize_t at = PyLong_AsSsize_t(arguments[1]);
-    const int64_t slots = PyLong_AsLongLong(arguments[4]);
-    int64_t number = PyLong_AsLongLong(arguments[5]);
-    const int64_t begin_ms = PyLong_AsLongLong(arguments[6]);
+    Entering to = {.pages = arguments[2], .dirty = arguments[3]};
+    Span keys;
+    if (!span_of_bytes(arguments[0], &keys)) return NULL;
+    if (!PyList_Check(to.pages) || !PyByteArray_Check(to.dirty))
+        return PyErr_Format(PyExc_TypeError, "pages are a list, their marks a bytearray");
+    Py_ssize_t at = PyLong_AsSsize_t(arguments[1]), entered;
+    to.slots = PyLong_AsLongLong(arguments[4]);
+    to.number = PyLong_AsLongLong(arguments[5]);
+    to.begin_ms = PyLong_AsLongLong(arguments[6]);
     if (PyErr_Occurred()) return NULL;
-    const Py_ssize_t first = at, end = PyList_Size(keys);
-    if (at < 0 || slots <= 0 || number < 0 || number > INT32_MAX - (end - at))
+    const Py_ssize_t first = at, end = keys.size / KEY_BYTES;
+    if (at < 0 || at > end || to.slots <= 0 || to.number < 0 || to.number > INT32_MAX - (end - at))
         return PyErr_Format(PyExc_ValueError, "a number is out of range");
-    Out entries = {0};
-    Py_ssize_t unused = 0;
-    for (; at < end; at++, number++) {
-        int32_t previous;
-        int64_t hash, log_offset, store_ms;
-        if (!read_key(PyList_GetItem(keys, at), &hash, &log_offset, &store_ms)) break;
-        if (!out_need(&entries, INDEX_ENTRY)) break;
-        if (!swap_slot(pages, dirty, hash % slots, (int32_t)number, &previous)) break;
-        const uint64_t seconds = store_ms <= begin_ms ? 0 : ((uint64_t)store_ms - (uint64_t)begin_ms) / 1000;
-        byte *entry = entries.data + entries.used;
-        put32(entry, (uint32_t)hash);
-        put64(entry + 4, (uint64_t)log_offset);
-        put32(entry + 12, (uint32_t)(seconds < MAX_SECONDS ? seconds : MAX_SECONDS));
-        put32(entry + 16, (uint32_t)previous);
-        entries.used += INDEX_ENTRY;
-        unused += !previous;
-    }
+    while (at < end && (entered = enter_some(&to, (Span){keys.at + at * KEY_BYTES, (end - at) * KEY_BYTES}))) at += entered;
     PyObject *found = NULL;
     if (at > first) PyErr_Clear(); /* told when the next call begins with what failed: those before it are entered */
-    if (!PyErr_Occurred()) found = Py_BuildValue("(nnN)", at - first, unused, out_bytes(&entries));
-    out_free(&entries);
+    if (!PyErr_Occurred()) found = Py_BuildValue("(nnN)", at - first, to.unused, out_bytes(&to.entries));
+    out_free(&to.entries);
     return found;
 }

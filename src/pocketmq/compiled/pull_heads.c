@@ -39,7 +39,7 @@ static bool set_field(PullHead *head, int field, Span value) {
     case GROUP: head->group = value; return true;
     case TOPIC: head->topic = value; return true;
     case QUEUE: return read_padded(value, INT32_MIN, INT32_MAX, &head->queue_id);
-    case OFFSET: return read_padded(value, INT64_MIN, INT64_MAX, &head->queue_offset);
+    case OFFSET: head->offset_text = value; return read_padded(value, INT64_MIN, INT64_MAX, &head->queue_offset);
     case COUNT: return read_padded(value, INT32_MIN, INT32_MAX, &head->most);
     case SYS_FLAG: return read_padded(value, INT32_MIN, INT32_MAX, &head->sys_flag);
     case COMMIT: return read_padded(value, INT64_MIN, INT64_MAX, &head->commit_offset);
@@ -73,5 +73,25 @@ bool read_pull_head(Span header, PullHead *head) {
     head->code = header.size > lite.size && header.at[lite.size - 1] == '1' && header.at[lite.size - 3] == '3' ? 361 : 11;
     if (!read_envelope(header, head->code == 11 ? pull : lite, take_ext, head, &envelope)) return false;
     head->opaque = envelope.opaque;
+    head->header = header;
+    head->opaque_text = envelope.opaque_text;
     return envelope.flag == 0;
+}
+
+/* Whether both have the same bytes from `at` up to `end`. */
+static bool is_same(Span one, Span other, Py_ssize_t at, Py_ssize_t end) {
+    return !memcmp(one.at + at, other.at + at, (size_t)(end - at));
+}
+
+bool read_next_pull_head(Span header, const PullHead *before, PullHead *head) {
+    const Py_ssize_t offset_at = before->offset_text.at - before->header.at, offset_end = offset_at + before->offset_text.size;
+    if (header.size != before->header.size || !before->opaque_text.at) return false;
+    const Py_ssize_t opaque_at = before->opaque_text.at - before->header.at, opaque_end = opaque_at + before->opaque_text.size;
+    if (opaque_at < offset_end) return false; /* the ext fields come first wherever keys are sorted */
+    if (!is_same(header, before->header, 0, offset_at) || !is_same(header, before->header, offset_end, opaque_at) ||
+        !is_same(header, before->header, opaque_end, header.size))
+        return false;
+    *head = *before;
+    return read_padded((Span){header.at + offset_at, offset_end - offset_at}, INT64_MIN, INT64_MAX, &head->queue_offset) &&
+           read_number((Span){header.at + opaque_at, opaque_end - opaque_at}, INT32_MIN, INT32_MAX, &head->opaque);
 }

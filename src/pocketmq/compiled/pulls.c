@@ -7,13 +7,16 @@
  * when anything changes that a check looked at, and counts and commits when the run is over. So all that is left here is where
  * the messages lie. They are copied once, from the mapped log into the answer.
  *
+ * Several pulls of one read are mostly one reader's, whose next header differs only in offset and opaque. Such a one is not
+ * taken apart again, its place is that of the one before, and Python counts them together.
+ *
  * A place remembers some entries of its queue beyond what was asked for, since the next pull asks for those. An entry that was
  * entered never changes, and both ends of queue and log are looked at each time.
  */
 
 #include "turn.h"
 
-enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257 };
+enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
 
 /* A file of the log. */
 typedef struct {
@@ -32,11 +35,14 @@ typedef struct {
 typedef struct {
     PyObject *places, *resets, *map_at;
     int64_t log_start, log_end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, entries, max_count;
-    Out key, heads, stretches;
+    Out key, heads, stretches, picked;
     Map maps[MAX_RUN];
     Pulled pulled[MAX_RUN];
     int map_count, count;
     int64_t size; /* of all answers */
+    PullHead last; /* the last head that was taken apart; it stands in a header that is held for it */
+    PyObject *last_header, *last_place;
+    int64_t low, high; /* where the queue of the last place begins and ends */
 } Run;
 
 static void put_optional(Out *out, Span text) {
@@ -78,8 +84,10 @@ static bool read_offset(PyObject *queue, const char *name, int64_t *offset) {
     return !PyErr_Occurred();
 }
 
-/* Entries from `offset` on out of what the place remembers, which is [offset of the first, entries]. */
-static bool remembered(PyObject *kept, int64_t offset, int64_t count, Span *entries) {
+/* Entries from `offset` on out of what the place remembers, which is [offset of the first, entries]. When these do not reach so far,
+ * it is told whether that is where the reader got to, or would, who goes on from entry to entry. */
+static bool remembered(PyObject *kept, int64_t offset, int64_t count, Span *entries, bool *goes_on) {
+    *goes_on = false;
     if (!PyList_Check(kept) || PyList_Size(kept) != 2) {
         PyErr_SetString(PyExc_TypeError, "a place remembers entries in a list of two");
         return false;
@@ -87,7 +95,9 @@ static bool remembered(PyObject *kept, int64_t offset, int64_t count, Span *entr
     const int64_t first = PyLong_AsLongLong(PyList_GetItem(kept, 0));
     if (PyErr_Occurred() || !span_of_bytes(PyList_GetItem(kept, 1), entries)) return false;
     const int64_t held = entries->size / ENTRY_BYTES;
-    if (offset < first || offset - first > held || count > held - (offset - first)) return false;
+    if (offset < first || offset - first > held) return false;
+    *goes_on = offset > first;
+    if (count > held - (offset - first)) return false;
     *entries = (Span){entries->at + (offset - first) * ENTRY_BYTES, (Py_ssize_t)(count * ENTRY_BYTES)};
     return true;
 }
@@ -95,10 +105,11 @@ static bool remembered(PyObject *kept, int64_t offset, int64_t count, Span *entr
 /* `count` entries from `offset` on; false when there are fewer, or with an error set. */
 static bool find_entries(PyObject *place, int64_t offset, int64_t count, Span *entries) {
     PyObject *kept = PyTuple_GetItem(place, 6);
-    if (remembered(kept, offset, count, entries)) return true;
+    bool goes_on;
+    if (remembered(kept, offset, count, entries, &goes_on)) return true;
     if (PyErr_Occurred()) return false;
-    PyObject *read = PyObject_CallMethod(PyTuple_GetItem(place, 1), "read", "LL", (long long)offset,
-                                         (long long)(count > READ_AHEAD ? count : READ_AHEAD));
+    const int64_t ahead = goes_on ? READ_ON : READ_AHEAD;
+    PyObject *read = PyObject_CallMethod(PyTuple_GetItem(place, 1), "read", "LL", (long long)offset, (long long)(count > ahead ? count : ahead));
     PyObject *first = PyLong_FromLongLong(offset);
     if (!read || !first || !PyBytes_Check(read)) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "entries are bytes");
@@ -106,7 +117,8 @@ static bool find_entries(PyObject *place, int64_t offset, int64_t count, Span *e
         Py_XDECREF(first);
         return false;
     }
-    return PyList_SetItem(kept, 0, first) == 0 && PyList_SetItem(kept, 1, read) == 0 && remembered(kept, offset, count, entries);
+    return PyList_SetItem(kept, 0, first) == 0 && PyList_SetItem(kept, 1, read) == 0 &&
+           remembered(kept, offset, count, entries, &goes_on);
 }
 
 /* The file of the log that holds `offset`; NULL when there is none, or with an error set. */
@@ -165,7 +177,7 @@ static bool put_head(Run *run, PyObject *parts, int64_t opaque, const int64_t of
 static int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
 
 /* Picks the messages as `store.reading` does; false when this is for Python to look at, or with an error set. */
-static bool pick_messages(const Run *run, Pick *pick, PyObject *place, const PullHead *head, int64_t high) {
+static bool pick_messages(const Run *run, Pick *pick, PyObject *place, const PullHead *head) {
     int64_t most = least(head->most, run->max_count);
     if (most < 1) most = 1;
     const int64_t at_most = most > run->entries ? most : run->entries;
@@ -173,16 +185,16 @@ static bool pick_messages(const Run *run, Pick *pick, PyObject *place, const Pul
     pick->cold_most = least(most, run->cold_count);
     const int64_t wanted = least(pick->tag_codes ? at_most : pick->hot_most + 1, at_most);
     Span entries;
-    if (!find_entries(place, head->queue_offset, least(wanted, high - head->queue_offset), &entries)) return false;
+    if (!find_entries(place, head->queue_offset, least(wanted, run->high - head->queue_offset), &entries)) return false;
     if (!pick_from(pick, entries) || !pick->count) return false;
     return pick->stopped || pick->looked != wanted || wanted == at_most;
 }
 
 /* Notes an answer with these messages; false when they do not lie in one file, or with an error set. */
-static bool note_answer(Run *run, PyObject *place, const PullHead *head, const Pick *picked, int64_t low, int64_t high) {
+static bool note_answer(Run *run, PyObject *place, const PullHead *head, const Pick *picked) {
     const Stretch *stretches = (const Stretch *)picked->stretches.data;
     const Py_ssize_t count = picked->stretches.used / (Py_ssize_t)sizeof(Stretch), heads_before = run->heads.used;
-    const int64_t offsets[3] = {head->queue_offset + picked->looked, low, high};
+    const int64_t offsets[3] = {head->queue_offset + picked->looked, run->low, run->high};
     const Map *map = find_map(run, stretches[0].offset);
     if (!map || !lies_in(map, stretches, count)) return false;
     out_put(&run->stretches, picked->stretches.data, picked->stretches.used);
@@ -198,18 +210,27 @@ static bool note_answer(Run *run, PyObject *place, const PullHead *head, const P
 /* Answers from a place; false when this is for Python to look at, or with an error set. */
 static bool answer(Run *run, PyObject *place, const PullHead *head) {
     PyObject *queue = PyTuple_GetItem(place, 1), *tag_codes = PyTuple_GetItem(place, 3);
-    int64_t low, high;
     if (PyDict_Size(run->resets)) { /* a group that was set back is told so by its next pull */
         const int is_reset = PyDict_Contains(run->resets, PyTuple_GetItem(place, 2));
         if (is_reset) return false;
     }
-    if (!read_offset(queue, "min_offset", &low) || !read_offset(queue, "max_offset", &high)) return false;
-    if (head->queue_offset < low || head->queue_offset >= high) return false;
+    if (place != run->last_place && (!read_offset(queue, "min_offset", &run->low) || !read_offset(queue, "max_offset", &run->high))) return false;
+    if (head->queue_offset < run->low || head->queue_offset >= run->high) return false;
     Pick picked = {.log_start = run->log_start, .log_end = run->log_end, .cold_below = run->cold_below, .hot_bytes = run->hot_bytes,
-                   .cold_bytes = run->cold_bytes, .looked_at = -1, .last_wanted = -1, .tag_codes = tag_codes == Py_None ? NULL : tag_codes};
-    const bool answered = pick_messages(run, &picked, place, head, high) && note_answer(run, place, head, &picked, low, high);
-    out_free(&picked.stretches);
+                   .cold_bytes = run->cold_bytes, .looked_at = -1, .last_wanted = -1, .tag_codes = tag_codes == Py_None ? NULL : tag_codes,
+                   .stretches = run->picked};
+    picked.stretches.used = 0;
+    const bool answered = pick_messages(run, &picked, place, head) && note_answer(run, place, head, &picked);
+    run->picked = picked.stretches;
     return answered;
+}
+
+/* Reads a head and finds its place, which is a new reference; NULL when it is not usual, or with an error set. */
+static PyObject *read_pull(Run *run, Span header, PullHead *head) {
+    if (run->last_place && read_next_pull_head(header, &run->last, head)) return Py_NewRef(run->last_place);
+    PyObject *place = read_pull_head(header, head) ? find_place(run, head) : NULL;
+    Py_XINCREF(place); /* reading calls Python, which could forget it */
+    return place;
 }
 
 /* Takes one frame into the run; false when it is not usual, or with an error set. */
@@ -222,11 +243,15 @@ static bool take_pull(Run *run, PyObject *frame) {
     }
     const long encoding = PyLong_AsLong(PyTuple_GetItem(frame, 0));
     if (PyErr_Occurred() || encoding != 0 || !span_of_bytes(PyTuple_GetItem(frame, 1), &header)) return false;
-    if (!read_pull_head(header, &head)) return false;
-    PyObject *place = find_place(run, &head);
+    PyObject *place = read_pull(run, header, &head);
     if (!place) return false;
-    Py_INCREF(place); /* reading calls Python, which could forget it */
     const bool answered = answer(run, place, &head);
+    if (answered) run->last_place = place; /* which is held by what was pulled */
+    if (answered && head.header.at == header.at) {
+        Py_XDECREF(run->last_header);
+        run->last_header = Py_NewRef(PyTuple_GetItem(frame, 1));
+        run->last = head;
+    }
     Py_DECREF(place);
     return answered;
 }
@@ -251,27 +276,47 @@ static PyObject *joined(const Run *run) {
     return bytes;
 }
 
-/* ([(who pulled, next offset, commit offset, messages, their bytes)], answers) */
-static PyObject *outcome(const Run *run) {
-    PyObject *pulls = PyList_New(run->count);
-    for (int number = 0; pulls && number < run->count; number++) {
-        const Pulled *pulled = &run->pulled[number];
-        PyObject *one = Py_BuildValue("(OLLnL)", PyTuple_GetItem(pulled->place, 0), (long long)pulled->next_offset,
-                                      (long long)pulled->commit_offset, pulled->messages, (long long)pulled->body_bytes);
-        if (!one || PyList_SetItem(pulls, number, one) < 0) Py_CLEAR(pulls);
+/* Whether both are counted as one: the second follows the first, so its offsets are what is left of them. */
+static bool is_counted_with(const Pulled *before, const Pulled *pulled) {
+    return before->place == pulled->place && before->commit_offset == pulled->commit_offset;
+}
+
+/* One row for pulls that follow one another; `number` is that of the first, and then of what is behind them. */
+static PyObject *counted(const Run *run, int *number) {
+    const Pulled *first = &run->pulled[*number], *last = first;
+    Py_ssize_t messages = first->messages;
+    int64_t body_bytes = first->body_bytes;
+    while (++*number < run->count && is_counted_with(first, &run->pulled[*number])) {
+        last = &run->pulled[*number];
+        messages += last->messages;
+        body_bytes += last->body_bytes;
     }
-    PyObject *answers = pulls ? joined(run) : NULL;
-    if (answers) return Py_BuildValue("(NN)", pulls, answers);
-    Py_XDECREF(pulls);
+    return Py_BuildValue("(OLLnnL)", PyTuple_GetItem(first->place, 0), (long long)last->next_offset, (long long)last->commit_offset,
+                         (Py_ssize_t)(last - first + 1), messages, (long long)body_bytes);
+}
+
+/* (how many pulls, [(who pulled, next offset, commit offset, pulls, messages, their bytes)], answers) */
+static PyObject *outcome(const Run *run) {
+    PyObject *rows = PyList_New(0);
+    for (int number = 0; rows && number < run->count;) {
+        PyObject *row = counted(run, &number);
+        if (!row || PyList_Append(rows, row) < 0) Py_CLEAR(rows);
+        Py_XDECREF(row);
+    }
+    PyObject *answers = rows ? joined(run) : NULL;
+    if (answers) return Py_BuildValue("(iNN)", run->count, rows, answers);
+    Py_XDECREF(rows);
     return NULL;
 }
 
 static void close_run(Run *run) {
     for (int number = 0; number < run->count; number++) Py_DECREF(run->pulled[number].place);
+    Py_XDECREF(run->last_header);
     for (int number = 0; number < run->map_count; number++) PyBuffer_Release(&run->maps[number].bytes);
     out_free(&run->key);
     out_free(&run->heads);
     out_free(&run->stretches);
+    out_free(&run->picked);
 }
 
 static bool read_limits(Run *run, PyObject *limits) {
@@ -289,7 +334,7 @@ static bool read_limits(Run *run, PyObject *limits) {
 }
 
 /* serve_pulls(frames, at, places, resets, limits, map_at, room)
- *     -> ([(who pulled, next offset, commit offset, messages, their bytes)], answers), or None when the first is not usual
+ *     -> outcome, or None when the first is not usual
  *
  * It ends when the answers have `room` bytes or more: who cannot send them should not ask for others.
  */

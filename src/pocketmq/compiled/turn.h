@@ -29,9 +29,17 @@ typedef struct {
     Py_ssize_t size;
 } Span;
 
+/* Asks for what will be read soon. */
+#if defined(__GNUC__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
+
 #define TEXT(literal) ((Span){(const byte *)(literal), sizeof(literal) - 1})
 
-bool span_is(Span span, Span other);
+static inline bool span_is(Span span, Span other) { return span.size == other.size && !memcmp(span.at, other.at, (size_t)other.size); }
+
 bool span_holds(Span span, Span part);
 /* Where `part` lies in `span`, first or last; -1 when it does not. */
 Py_ssize_t span_find(Span span, Span part);
@@ -45,20 +53,44 @@ typedef struct {
     bool failed;
 } Out;
 
-bool out_need(Out *out, Py_ssize_t more);
-void out_put(Out *out, const byte *data, Py_ssize_t size);
-void out_span(Out *out, Span span);
+bool out_grow(Out *out, Py_ssize_t more);
+
+static inline bool out_need(Out *out, Py_ssize_t more) { return (!out->failed && more <= out->room - out->used) || out_grow(out, more); }
+
+static inline void out_put(Out *out, const byte *data, Py_ssize_t size) {
+    if (!size || !out_need(out, size)) return;
+    memcpy(out->data + out->used, data, (size_t)size);
+    out->used += size;
+}
+
+static inline void out_span(Out *out, Span span) { out_put(out, span.at, span.size); }
+
 void out_number(Out *out, int64_t number);
 void out_hex16(Out *out, uint64_t number);
 PyObject *out_bytes(const Out *out);
 void out_free(Out *out);
 
-void put16(byte *at, uint32_t number);
-void put32(byte *at, uint32_t number);
-void put64(byte *at, uint64_t number);
-uint32_t get16(const byte *at);
-uint32_t get32(const byte *at);
-uint64_t get64(const byte *at);
+/* Numbers in network order. They are inline, as each record has twenty of them. */
+static inline void put16(byte *at, uint32_t number) {
+    at[0] = (byte)(number >> 8);
+    at[1] = (byte)number;
+}
+
+static inline void put32(byte *at, uint32_t number) {
+    at[0] = (byte)(number >> 24);
+    at[1] = (byte)(number >> 16);
+    at[2] = (byte)(number >> 8);
+    at[3] = (byte)number;
+}
+
+static inline void put64(byte *at, uint64_t number) {
+    put32(at, (uint32_t)(number >> 32));
+    put32(at + 4, (uint32_t)number);
+}
+
+static inline uint32_t get16(const byte *at) { return (uint32_t)at[0] << 8 | at[1]; }
+static inline uint32_t get32(const byte *at) { return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]; }
+static inline uint64_t get64(const byte *at) { return (uint64_t)get32(at) << 32 | get32(at + 4); }
 
 /* CRC-32 as zlib computes it. `prepare_crc` fills its tables once. */
 void prepare_crc(void);
@@ -87,10 +119,13 @@ typedef struct {
     Span group, topic, subscription, expression_type;
     int64_t code, queue_id, queue_offset, most, sys_flag, commit_offset, sub_version;
     int64_t opaque;
+    Span header, offset_text, opaque_text; /* all of it, and where two of its numbers stand */
 } PullHead;
 
 /* Reads the JSON header of a pull with code 11 or 361. False when it is not a usual one. */
 bool read_pull_head(Span header, PullHead *head);
+/* Reads a header that is `before` again but for offset and opaque, as a reader's next one mostly is; false when it is another. */
+bool read_next_pull_head(Span header, const PullHead *before, PullHead *head);
 
 /* What the records of one turn have in common. */
 typedef struct {
@@ -157,5 +192,6 @@ PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t cou
 PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *record_starts(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

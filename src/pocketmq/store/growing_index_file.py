@@ -38,6 +38,7 @@ from pocketmq.store.index_file import (
     KeyQuery,
     PlacedKey,
 )
+from pocketmq.store.packed_keys import PackedKeys
 from pocketmq.store.slot_table import PAGE_MASK, PAGE_SHIFT, Piece, SlotTable
 
 PENDING_BYTES: Final = 256 * 1024
@@ -106,7 +107,7 @@ class GrowingIndexFile:
         if first == 1:
             _, self._begin_offset, self._begin_ms = keys[0]
         if self._twin is not None:
-            return self._put_compiled(self._twin, list(keys))
+            return self._put_compiled(self._twin, keys if isinstance(keys, PackedKeys) else PackedKeys.of(keys))
         begin_ms, pending, used_slots = self._begin_ms, self._pending, self._used_slots
         pages, read_page, dirty, slots = self._slots.pages, self._slots.read_page, self._slots.dirty, self.shape.slots
         last_ms, seconds = begin_ms, 0
@@ -132,13 +133,13 @@ class GrowingIndexFile:
                 self._next, self._used_slots = number, used_slots
         return number - first
 
-    def _put_compiled(self, twin: compiled.Twin, keys: list[PlacedKey]) -> int:
+    def _put_compiled(self, twin: compiled.Twin, keys: PackedKeys) -> int:
         """The same by the compiled twin, which leaves the reading of pages to us."""
         table, slots, begin_ms = self._slots, self.shape.slots, self._begin_ms
         done = 0
         while done < len(keys):
             entered, unused, entries = twin.enter_keys(
-                keys, done, table.pages, table.dirty, slots, self._next, begin_ms
+                keys.raw, done, table.pages, table.dirty, slots, self._next, begin_ms
             )
             if entered:
                 done += entered

@@ -11,6 +11,7 @@ keys too, are taken apart and asked by `KeyIndex.keys_of`, which gives the same.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from pocketmq import compiled
@@ -19,6 +20,7 @@ from pocketmq.model.java_hash import java_hash
 from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1_BYTES
 from pocketmq.store.index_file import PlacedKey
 from pocketmq.store.key_index import KeyIndex
+from pocketmq.store.packed_keys import PackedKeys
 
 KNOWN_PARTS: Final = 4096
 """Fronts and rests that are remembered; when there are more, all are forgotten. The same for middles, and for tails."""
@@ -69,13 +71,14 @@ class RecordKeys:
         self._tails = _PartHashes(_TAIL_BYTES, behind=0)
         self._known = self._taken_apart = 0
 
-    def read(self, chunk: bytes, base: int, most: int) -> tuple[list[PlacedKey], int, int]:
+    def read(self, chunk: bytes | memoryview, base: int, most: int) -> tuple[Sequence[PlacedKey], int, int]:
         """The keys of up to `most` records that lie whole in `chunk`, which begins at log offset `base`.
 
         With them, how many records these are, and how many bytes. What is no whole record ends the reading.
         """
         if self._twin is not None:
             return self._read_compiled(self._twin, chunk, base, most)
+        chunk = bytes(chunk)
         keys: list[PlacedKey] = []
         append, mould_of, middles, tails = keys.append, self._moulds.get, self._middles, self._tails
         at = done = 0
@@ -109,15 +112,20 @@ class RecordKeys:
         return keys, done, at
 
     def _read_compiled(
-        self, twin: compiled.Twin, chunk: bytes, base: int, most: int
-    ) -> tuple[list[PlacedKey], int, int]:
+        self, twin: compiled.Twin, chunk: bytes | memoryview, base: int, most: int
+    ) -> tuple[PackedKeys, int, int]:
         """The same by the compiled twin, which needs no memory of earlier records to be quick."""
-        keys, done, at = twin.read_keys(chunk, 0, base, most)
-        while done < most and (size := self._read_one(chunk, at, base, keys)):
+        raw, done, at = twin.read_keys(chunk, 0, base, most)
+        while done < most and at < len(chunk):
+            odd: list[PlacedKey] = []
+            told = int.from_bytes(chunk[at : at + 4], "big")
+            size = self._read_one(bytes(chunk[at : at + told]), 0, base + at, odd)
+            if not size:
+                break
             more, read, at = twin.read_keys(chunk, at + size, base, most - done - 1)
-            keys += more
+            raw += PackedKeys.of(odd).raw + more
             done += 1 + read
-        return keys, done, at
+        return PackedKeys(raw), done, at
 
     def _read_one(self, chunk: bytes, at: int, base: int, keys: list[PlacedKey]) -> int:
         """Add the keys of any record; how many bytes it has, 0 when there is none or not all of it."""

@@ -30,7 +30,7 @@ log = logging.getLogger("pocketmq.store")
 
 INDEX_SLICE_S = 0.005
 """How long one tick may spend on the key index; while messages come, a part of it: as large a part as there is backlog."""
-INDEX_STEP = 64
+INDEX_STEP = 128
 """Messages indexed between two looks at the clock."""
 INDEX_PAYBACK = 2
 """Messages that are indexed for each new one when the backlog is full."""
