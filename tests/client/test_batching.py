@@ -1,6 +1,8 @@
 """Batching by itself: when a batch goes, what is in it, and that the order of a queue is the order of the sends."""
 
 import asyncio
+from array import array
+from typing import cast
 
 import pytest
 from tests.client.kit import after, cluster, ignore, properties_of, refuse
@@ -202,6 +204,26 @@ def test_what_could_not_be_sent_before_the_stop_is_told() -> None:
     run(main())
 
 
+def test_one_that_was_given_up_keeps_its_room_until_its_batch_is_done() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(linger_ms=5) as producer:
+            c.broker.answers[BATCH] = after(0.2, c.broker.store)
+            four_bytes_each = cast("bytes", memoryview(array("I", [1, 2, 3])))
+            given_up, kept = producer.submit("T", b"x"), producer.submit("T", four_bytes_each)
+            given_up.cancel()
+            sending = asyncio.create_task(producer.send("T", b"y"))
+            await asyncio.sleep(0.1)
+            sending.cancel()
+            assert producer.in_flight == 3
+
+            await kept
+            await asyncio.sleep(0)
+            assert (producer.in_flight, producer._room.bytes) == (0, 0)
+            assert len(c.broker.stored) == 3
+
+    run(main())
+
+
 def test_back_pressure_holds_for_messages_that_wait_for_others() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5, max_in_flight_messages=10) as producer:
@@ -221,6 +243,6 @@ def test_back_pressure_holds_for_messages_that_wait_for_others() -> None:
     ("limit", "counts"), [(61, [1, 1, 1]), (63, [1, 1, 1]), (64, [2, 1]), (96, [3]), (1, [1, 1, 1])]
 )
 def test_chunks_are_as_large_as_they_may_be(limit: int, counts: list[int]) -> None:
-    member = BatchMember(Message("T", b"x"), "id", (0, b"12345", b"67890"))
+    member = BatchMember(Message("T", b"x"), "id", (0, b"12345", b"67890"), 32)
 
     assert [len(chunk) for chunk in chunks([member] * 3, limit)] == counts

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.client.messages import run_of, stored
+from tests.client.messages import run_of
 
-from pocketmq.client.consume_result import LATER
-from pocketmq.client.jobs import MAX_CALLS, Job, call_plainly, calls_per_job
+from pocketmq.client.consume_result import LATER, SUCCESS
+from pocketmq.client.jobs import MAX_CALLS, Job, calls_per_job
 from pocketmq.client.listener import Listener
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
@@ -17,10 +17,14 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
 
 
-def job(function: Any, count: int, *, stops_at_failure: bool = False) -> Job:
+def job(function: Any, count: int, *, batch_size: int | None = None, stops_at_failure: bool = False) -> Job:
     owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
-    calls = [[message] for message in run_of(0, count)]
-    return Job(owned, Listener(function), calls, 0.0, stops_at_failure=stops_at_failure)
+    return Job(owned, Listener(function, batch_size), run_of(0, count), 0.0, stops_at_failure=stops_at_failure)
+
+
+def done(made: Job) -> list[int]:
+    """Collected offsets of plain successes."""
+    return [message.queue_offset for message in made.collect(0.0).done]
 
 
 @pytest.mark.parametrize(
@@ -49,17 +53,59 @@ def test_short_calls_travel_together_and_longer_ones_unless_a_worker_would_have_
 
 
 def test_calls_are_made_in_order_and_collected_once() -> None:
-    made = job(lambda message: message.queue_offset == 1, 3)
+    results = [False, True, None, SUCCESS, LATER]
+    made = job(lambda message: results[message.queue_offset], 5)
 
     made.run(lambda: 0.0)
 
-    assert [(call.messages[0].queue_offset, call.result) for call in made.collect()] == [
-        (0, False),
-        (1, True),
-        (2, False),
-    ]
-    assert made.collect() == []
+    collected = made.collect(0.0)
+    assert [message.queue_offset for message in collected.done] == [1, 2, 3]
+    assert [(call.messages[0].queue_offset, call.result) for call in collected.others] == [(0, False), (4, LATER)]
+    assert collected.calls == 5
+    assert made.collect(0.0) == ([], [], 0, 0.0)
     assert made.take_back() == []
+
+
+def test_batches_are_called_with_lists_and_collected_as_messages() -> None:
+    seen: list[list[int]] = []
+
+    def handle(messages: list[StoredMessage]) -> object:
+        seen.append([message.queue_offset for message in messages])
+        messages.clear()
+        return LATER if seen[-1] == [2, 3] else None
+
+    made = job(handle, 5, batch_size=2)
+    made.run(lambda: 0.0)
+
+    assert seen == [[0, 1], [2, 3], [4]]
+    collected = made.collect(0.0)
+    assert [message.queue_offset for message in collected.done] == [0, 1, 4]
+    assert [[message.queue_offset for message in call.messages] for call in collected.others] == [[2, 3]]
+    assert collected.calls == 3
+
+
+def test_the_time_of_all_calls_is_told_once() -> None:
+    times = iter([10.0, 16.0])
+    half: list[tuple[int, float]] = []
+
+    def handle(message: StoredMessage) -> None:
+        if message.queue_offset == 2:
+            collected = made.collect(13.0)
+            half.append((collected.calls, collected.took_s))
+
+    made = job(handle, 4)
+    made.run(lambda: next(times))
+
+    rest = made.collect(99.0)
+    assert half == [(2, 3.0)]
+    assert (rest.calls, rest.took_s) == (2, 3.0)
+
+
+def test_a_job_that_did_not_begin_has_nothing_to_tell() -> None:
+    made = job(lambda message: None, 2)
+
+    assert made.collect(99.0) == ([], [], 0, 0.0)
+    assert [message.queue_offset for message in made.take_back()] == [1, 0]
 
 
 def test_what_is_not_begun_can_be_taken_back() -> None:
@@ -72,7 +118,7 @@ def test_what_is_not_begun_can_be_taken_back() -> None:
     made = job(handle, 4)
     made.run(lambda: 0.0)
 
-    assert [call.result for call in made.collect()] == [None, None]
+    assert done(made) == [0, 1]
 
 
 def test_an_ordered_job_ends_with_the_first_that_is_no_plain_success() -> None:
@@ -80,7 +126,9 @@ def test_an_ordered_job_ends_with_the_first_that_is_no_plain_success() -> None:
 
     made.run(lambda: 0.0)
 
-    assert [call.result for call in made.collect()] == [None, LATER]
+    collected = made.collect(0.0)
+    assert [message.queue_offset for message in collected.done] == [0]
+    assert [call.result for call in collected.others] == [LATER]
     assert [message.queue_offset for message in made.take_back()] == [3, 2]
 
 
@@ -89,16 +137,21 @@ def test_whatever_a_function_raises_is_its_result(kind: type[BaseException]) -> 
     def handle(message: StoredMessage) -> None:
         raise kind("x")
 
-    assert isinstance(call_plainly(Listener(handle), [stored()]), kind)
+    made = job(handle, 2)
+    made.run(lambda: 0.0)
+
+    assert [type(call.result) for call in made.collect(0.0).others] == [kind, kind]
 
 
 def test_a_plain_function_that_returns_a_coroutine_is_told_so() -> None:
     async def meant(message: StoredMessage) -> None: ...
 
-    result = call_plainly(Listener(lambda message: meant(message)), [stored()])
+    made = job(lambda message: meant(message), 1)
+    made.run(lambda: 0.0)
 
-    assert isinstance(result, UsageError)
-    assert "async def" in str(result)
+    (call,) = made.collect(0.0).others
+    assert isinstance(call.result, UsageError)
+    assert "async def" in str(call.result)
 
 
 def test_something_cancelled_inside_a_listener_is_a_failure_and_not_the_end_of_the_worker() -> None:
@@ -110,7 +163,7 @@ def test_something_cancelled_inside_a_listener_is_a_failure_and_not_the_end_of_t
 
         made = job(handle, 2)
         await made.run_async(lambda: 0.0)
-        assert [type(call.result) for call in made.collect()] == [asyncio.CancelledError] * 2
+        assert [type(call.result) for call in made.collect(0.0).others] == [asyncio.CancelledError] * 2
 
         async def wait(message: StoredMessage) -> None:
             await asyncio.sleep(60)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 import pytest
-from tests.client.messages import stored
+from tests.client.messages import run_of, stored
 
 from pocketmq.client.listener import Listener, as_seen
 from pocketmq.errors import InvalidSetting, ProtocolError, UsageError
@@ -199,6 +199,36 @@ def test_messages_are_seen_as_they_were_sent() -> None:
     assert as_seen(BODY, None) is BODY
     with pytest.raises(ProtocolError):
         as_seen(stored(0, b"damaged", sys_flag=1), None)
+
+
+def test_a_function_that_wants_messages_is_called_with_them_unless_something_is_to_be_read_first() -> None:
+    def handle(message: StoredMessage) -> str:
+        return message.topic
+
+    def handle_bytes(body: bytes) -> bytes:
+        return body
+
+    plain, again = stored(0), stored(1, topic="%RETRY%G", properties={"RETRY_TOPIC": "Orders"})
+    packed = stored(2, zlib.compress(b"long"), sys_flag=SysFlag.COMPRESSED)
+    listener = Listener(handle)
+
+    assert listener.caller([plain, plain]) is handle
+    assert listener.caller([again])(again) == "Orders"
+    assert listener.caller([plain, packed])(packed) == "Orders"
+    assert Listener(handle, namespace="ns").caller([plain]) is not handle
+    assert Listener(handle_bytes).caller([packed])(packed) == b"long"
+
+
+def test_units_are_messages_or_lists_of_some() -> None:
+    def handle(message: list[StoredMessage]) -> int:
+        return len(message)
+
+    messages = run_of(0, 5)
+
+    assert Listener(lambda message: None).units(messages) == messages
+    units = Listener(handle, 2).units(messages)
+    assert units == [messages[:2], messages[2:4], messages[4:]]
+    assert [Listener(handle, 2).caller(messages)(unit) for unit in units] == [2, 2, 1]
 
 
 def test_a_model_of_pydantic_is_read_and_one_that_does_not_fit_says_why() -> None:

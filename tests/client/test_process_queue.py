@@ -65,6 +65,18 @@ def test_gaps_that_a_filter_left_are_committed_with_what_surrounds_them(queue: P
     assert queue.finish(queue.take(2, NOW), NOW) == 52
 
 
+def test_a_batch_may_be_of_several_pulls_and_end_within_one(queue: ProcessQueue) -> None:
+    for start in (10, 13, 16):
+        queue.put(run_of(start, start + 3))
+
+    batch = queue.take(7, NOW)
+
+    assert offsets(batch) == [10, 11, 12, 13, 14, 15, 16]
+    assert (queue.waiting, queue.consuming, queue.body_bytes) == (2, 7, 36)
+    assert queue.finish(batch, NOW) == 17
+    assert (queue.waiting, queue.consuming, queue.body_bytes) == (2, 0, 8)
+
+
 def test_messages_that_wait_hold_the_commit_back(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 20))
 
@@ -289,6 +301,7 @@ class ProcessQueueModel(RuleBasedStateMachine):
         self.largest = -1
         self.committed = 0
         self.now = 0.0
+        self.batches: list[list[StoredMessage]] = []
 
     def message(self, offset: int) -> StoredMessage:
         return stored(offset, bytes(self.sizes[offset]))
@@ -313,7 +326,9 @@ class ProcessQueueModel(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 6), passed=st.integers(0, 10))
     def take(self, limit: int, passed: int) -> None:
         self.now += passed
-        taken = [message.queue_offset for message in self.queue.take(limit, self.now)]
+        batch = self.queue.take(limit, self.now)
+        self.batches.append(batch)
+        taken = offsets(batch)
         waiting = {offset for offset, began in self.model.items() if began is None}
         assert set(taken) <= waiting
         assert len(taken) == len(set(taken)) == min(limit, len(waiting))
@@ -332,6 +347,18 @@ class ProcessQueueModel(RuleBasedStateMachine):
         assert commit == min(self.model, default=self.largest + 1)
         assert commit >= self.committed
         self.committed = commit
+
+    @precondition(lambda self: self.batches)
+    @rule(data=st.data())
+    def finish_all_that_were_taken_together(self, data: st.DataObject) -> None:
+        batch = self.batches.pop(data.draw(st.integers(0, len(self.batches) - 1)))
+        as_it_was = list(batch)
+        done = [offset for offset in offsets(batch) if self.model.get(offset) is not None]
+        commit = self.queue.finish(list(batch), self.now)
+        for offset in done:
+            del self.model[offset]
+        assert batch == as_it_was
+        assert commit == (min(self.model, default=self.largest + 1) if self.sizes else None)
 
     @precondition(lambda self: self.consumed())
     @rule(data=st.data())

@@ -27,7 +27,7 @@ def outgoing(
     attempts: tuple[int, int] | None = None,
 ) -> Outgoing:
     message = Message(topic, body, flag=flag)
-    members = [BatchMember(message, "A", (0, b"x", b""))] if is_batch else None
+    members = [BatchMember(message, "A", (0, b"x", b""), 23)] if is_batch else None
     return Outgoing(
         message, topic, "A", body, properties, sys_flag, members=members, is_reply=is_reply, attempts=attempts
     )

@@ -25,8 +25,7 @@ DEADLINE_S = 30
 
 def job(function: Any, count: int = 1, *, stops_at_failure: bool = False) -> Job:
     owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
-    calls = [[message] for message in run_of(0, count)]
-    return Job(owned, Listener(function), calls, 0.0, stops_at_failure=stops_at_failure)
+    return Job(owned, Listener(function), run_of(0, count), 0.0, stops_at_failure=stops_at_failure)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -98,6 +97,52 @@ def test_async_listeners_run_on_the_loop_that_was_given() -> None:
     asyncio.run(main())
 
 
+def test_an_async_listener_that_waits_does_not_hold_up_the_other_jobs() -> None:
+    async def main() -> None:
+        begun: list[int] = []
+        gate = asyncio.Event()
+        done: list[Job] = []
+
+        async def wait(message: StoredMessage) -> None:
+            begun.append(message.queue_offset)
+            await gate.wait()
+
+        async def pass_by(message: StoredMessage) -> None: ...
+
+        workers = LoopWorkers(asyncio.get_running_loop(), done.append, SystemClock())
+        for _ in range(5):
+            workers.submit(job(wait))
+            workers.submit(job(pass_by, 2))
+        await until(lambda: len(begun) == 5 and len(done) == 5)
+        gate.set()
+        await until(lambda: len(done) == 10)
+
+        assert workers.at_work == 0
+        assert sum(len(one.collect(0.0).done) for one in done) == 15
+        await workers.close()
+
+    asyncio.run(main())
+
+
+def test_jobs_that_never_wait_are_done_by_one_task() -> None:
+    async def main() -> None:
+        tasks: set[object] = set()
+        done: list[Job] = []
+
+        async def handle(message: StoredMessage) -> None:
+            tasks.add(asyncio.current_task())
+
+        workers = LoopWorkers(asyncio.get_running_loop(), done.append, SystemClock())
+        for _ in range(20):
+            workers.submit(job(handle, 2))
+        await until(lambda: len(done) == 20)
+
+        assert len(tasks) == 1
+        await workers.close()
+
+    asyncio.run(main())
+
+
 def test_without_a_loop_of_the_user_they_have_one_of_their_own() -> None:
     async def main() -> None:
         done: list[Job] = []
@@ -131,23 +176,25 @@ def test_processes_call_listeners_that_compute_and_say_what_they_raised() -> Non
         await until(lambda: len(done) == 3)
 
         first, second, third = done
-        (verdict,) = verdicts(first.collect()[0].result, 1)
+        (verdict,) = verdicts(first.collect(0.0).result, 1)
         assert int(verdict.reason) != os.getpid()
         assert verdict.delay_level == 4
-        (verdict,) = verdicts(second.collect()[0].result, 1)
+        (verdict,) = verdicts(second.collect(0.0).result, 1)
         assert "ZeroDivisionError: division by zero" in verdict.reason
-        assert [call.result for call in third.collect()] == [None, LATER]
+        collected = third.collect(0.0)
+        assert ([one.queue_offset for one in collected.done], collected.result) == ([0], LATER)
+        assert 0 < collected.took_s < DEADLINE_S
         assert [message.queue_offset for message in third.take_back()] == [2]
 
         workers.submit(job(die))
         await until(lambda: len(done) == 4)
-        (verdict,) = verdicts(done[3].collect()[0].result, 1)
+        (verdict,) = verdicts(done[3].collect(0.0).result, 1)
         assert not verdict.is_done
         assert "has died" in verdict.reason
 
         workers.submit(job(later_at_one))
         await until(lambda: len(done) == 5)
-        assert [call.result for call in done[4].collect()] == [None]
+        assert [one.queue_offset for one in done[4].collect(0.0).done] == [0]
         await workers.close()
 
     asyncio.run(main())
@@ -176,6 +223,25 @@ def test_closing_ends_what_async_listeners_do() -> None:
     asyncio.run(main())
 
 
+def test_jobs_that_nobody_has_begun_when_the_workers_close_are_not_begun() -> None:
+    async def main() -> None:
+        begun: list[StoredMessage] = []
+
+        async def handle(message: StoredMessage) -> None:
+            begun.append(message)
+
+        workers = LoopWorkers(asyncio.get_running_loop(), lambda _: None, SystemClock())
+        for _ in range(3):
+            workers.submit(job(handle))
+        await workers.close()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+        assert begun == []
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_many_jobs_are_all_done(count: int) -> None:
     async def main() -> None:
@@ -185,7 +251,7 @@ def test_many_jobs_are_all_done(count: int) -> None:
             workers.submit(job(lambda message: None, 4))
         await until(lambda: len(done) == 500)
 
-        assert sum(len(one.collect()) for one in done) == 2000
+        assert sum(len(one.collect(0.0).done) for one in done) == 2000
         await workers.close()
 
     asyncio.run(main())

@@ -5,7 +5,8 @@
                                                                          └─ `flush`, `stop` ─────────────────┘
 
 A lane sends one batch at a time and in the order of the calls, so the order within a queue is that of the sends, also when an
-attempt fails and is repeated. While a batch is under way the next one fills; the room of the producer bounds how much waits.
+attempt fails and is repeated. While a batch is under way the next one fills; the room of the producer bounds how much waits. Whoever
+adds a message has taken room for it, which is given back with that of all others when the batch is done.
 """
 
 import asyncio
@@ -15,14 +16,12 @@ from typing import Protocol
 from pocketmq.client.outgoing import BatchMember, Outgoing, Packer, can_share_a_batch
 from pocketmq.client.queue_choice import Wish
 from pocketmq.client.results import SendResult, split_result
+from pocketmq.client.room import Room
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import PocketMQError, WrongState
 from pocketmq.model import properties as names
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
-
-ITEM_OVERHEAD_BYTES = 22
-"""What an item of a batch takes beside its body and properties."""
 
 LaneKey = tuple[str, str | None, MessageQueue | None]
 """Topic, whether the broker should wait, and the queue that was chosen, if one was."""
@@ -37,12 +36,14 @@ class Deliver(Protocol):
 class _Lane:
     """Messages that wait for others to the same place."""
 
-    __slots__ = ("bytes", "futures", "is_sending", "members", "timer", "wish")
+    __slots__ = ("bytes", "futures", "is_sending", "loop", "members", "rooms", "timer", "wish")
 
     def __init__(self, wish: Wish) -> None:
         self.wish = wish
+        self.loop = asyncio.get_running_loop()  # not for each message: it costs a system call before Python 3.12
         self.members: list[BatchMember] = []
         self.futures: list[asyncio.Future[SendResult]] = []
+        self.rooms: list[int] = []
         self.bytes = 0
         self.timer: asyncio.TimerHandle | None = None
         self.is_sending = False
@@ -51,8 +52,9 @@ class _Lane:
 class Batching:
     """The lanes of one producer."""
 
-    def __init__(self, settings: ProducerSettings, packer: Packer, deliver: Deliver) -> None:
+    def __init__(self, settings: ProducerSettings, packer: Packer, room: Room, deliver: Deliver) -> None:
         self._packer = packer
+        self._room = room
         self._deliver = deliver
         self._linger_s = settings.linger_ms / 1000
         self._batch_bytes = settings.batch_bytes
@@ -64,24 +66,27 @@ class Batching:
         """Whether the message may wait for others. One that would be compressed is better off alone."""
         return self._linger_s > 0 and len(message.body) < self._compress_over and can_share_a_batch(message)
 
-    def add(self, message: Message, wish: Wish) -> asyncio.Future[SendResult]:
-        """Let the message wait for others; the future of its own result. The wish is for a queue or for any."""
+    def add(self, message: Message, wish: Wish, room_bytes: int) -> asyncio.Future[SendResult]:
+        """Let the message, for which so much room was taken, wait for others; the future of its own result.
+
+        The wish is for a queue or for any.
+        """
         member = self._packer.pack_member(message)
         key = message.topic, message.properties.get(names.WAIT), wish.queue
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(wish)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[SendResult] = loop.create_future()
+        future: asyncio.Future[SendResult] = lane.loop.create_future()
         lane.members.append(member)
         lane.futures.append(future)
-        lane.bytes += _bytes_of(member)
+        lane.rooms.append(room_bytes)
+        lane.bytes += member.size
         if lane.is_sending:
             return future
         if lane.bytes >= self._batch_bytes:
             self._start(key, lane)
         elif lane.timer is None:
-            lane.timer = loop.call_later(self._linger_s, self._start, key, lane)
+            lane.timer = lane.loop.call_later(self._linger_s, self._start, key, lane)
         return future
 
     async def flush(self) -> None:
@@ -100,6 +105,7 @@ class Batching:
             if lane.timer is not None:
                 lane.timer.cancel()
             _fail(lane.futures, WrongState("the producer was stopped before this message was sent"))
+            self._room.give(len(lane.rooms), sum(lane.rooms))
         self._lanes.clear()
 
     def _start(self, key: LaneKey, lane: _Lane) -> None:
@@ -107,18 +113,22 @@ class Batching:
             lane.timer.cancel()
             lane.timer = None
         lane.is_sending = True
-        task = asyncio.get_running_loop().create_task(self._empty(key, lane))
+        task = lane.loop.create_task(self._empty(key, lane))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _empty(self, key: LaneKey, lane: _Lane) -> None:
         """Batch after batch, until nothing waits."""
         while lane.members:
-            count = _fitting(lane.members, self._batch_bytes)
+            count = len(lane.members) if lane.bytes <= self._batch_bytes else _fitting(lane.members, self._batch_bytes)
             members, lane.members = lane.members[:count], lane.members[count:]
             futures, lane.futures = lane.futures[:count], lane.futures[count:]
-            lane.bytes -= sum(map(_bytes_of, members))
-            await self._send(members, futures, lane.wish)
+            rooms, lane.rooms = lane.rooms[:count], lane.rooms[count:]
+            lane.bytes -= sum([member.size for member in members])
+            try:
+                await self._send(members, futures, lane.wish)
+            finally:
+                self._room.give(count, sum(rooms))
         lane.is_sending = False
         if self._lanes.get(key) is lane:
             del self._lanes[key]
@@ -156,15 +166,10 @@ def chunks(members: Sequence[BatchMember], max_bytes: int) -> list[Sequence[Batc
 def _fitting(members: Sequence[BatchMember], max_bytes: int) -> int:
     total = 0
     for at, member in enumerate(members):
-        total += _bytes_of(member)
+        total += member.size
         if total > max_bytes and at:
             return at
     return len(members)
-
-
-def _bytes_of(member: BatchMember) -> int:
-    _, body, properties = member.item
-    return ITEM_OVERHEAD_BYTES + len(body) + len(properties)
 
 
 def _fail(futures: Sequence[asyncio.Future[SendResult]], error: PocketMQError) -> None:

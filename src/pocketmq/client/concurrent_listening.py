@@ -20,7 +20,7 @@ from typing import Any, Final
 from pocketmq.client.consume_events import ConsumeEvents
 from pocketmq.client.consume_result import DeadLetter, RetryLater, Verdict, verdicts
 from pocketmq.client.consume_stats import ConsumeStats
-from pocketmq.client.jobs import Call, Job, calls_per_job, is_plain_success
+from pocketmq.client.jobs import Call, Collected, Job, calls_per_job
 from pocketmq.client.listener import Listener
 from pocketmq.client.listeners import Listeners, Submit
 from pocketmq.client.offsets import Offsets
@@ -121,11 +121,9 @@ class ConcurrentListening:
             listener = self._listeners.of(messages[0])
         if listener is None:
             nobody = RetryLater("no listener of this member is for its topic")
-            self._conclude(owned, [], [Call(messages, nobody, 0.0)], 0.0)
+            self._conclude(owned, Collected([], [Call(messages, nobody)], 1, 0.0), now)
             return
-        size = listener.batch_size or 1
-        calls = [[one] for one in messages] if size == 1 else _parts(messages, size)
-        job = Job(owned, listener, calls, now, stops_at_failure=False)
+        job = Job(owned, listener, messages, now, stops_at_failure=False)
         if self._events.are_watched:
             job.notes = self._events.before(owned.queue, messages)
         self._jobs.add(job)
@@ -144,37 +142,34 @@ class ConcurrentListening:
     def finished(self, job: Job) -> None:
         """A worker is done with a job."""
         self._jobs.discard(job)
-        self._gather(job)
+        self._gather(job, self._clock.monotonic())
         if rest := job.take_back():
             self._give_back(job.owned, rest)
         job.owned.note_done()
         self._feed()
 
-    def _gather(self, job: Job) -> None:
-        if job.notes is not None and job.done:
-            self._events.after(job.notes, Call(*job.done[0]))
-        collected = job.collect_apart()
+    def _gather(self, job: Job, now: float) -> None:
+        collected = job.collect(now)
         if not collected.calls:
             return
+        if job.notes is not None:
+            self._events.after(job.notes, collected.result, collected.took_s)
         mean_s = collected.took_s / collected.calls
         self._mean_s = mean_s if self._mean_s is None else _KEPT * self._mean_s + (1 - _KEPT) * mean_s
-        self._conclude(job.owned, collected.done, collected.others, collected.took_s)
+        self._conclude(job.owned, collected, now)
 
-    def _conclude(self, owned: OwnedQueue, done: list[StoredMessage], others: Sequence[Call], took_s: float) -> None:
+    def _conclude(self, owned: OwnedQueue, collected: Collected, now: float) -> None:
         """Done messages are finished, failed ones go their way."""
-        failed = 0
-        for call in others:
-            if is_plain_success(call.result):
-                done.extend(call.messages)
-                continue
+        done, failed = collected.done, 0
+        for call in collected.others:
             for message, verdict in zip(call.messages, self._verdicts(owned, call), strict=True):
                 if verdict.is_done:
                     done.append(message)
                 else:
                     failed += 1
                     self._fail(owned, message, verdict)
-        self._finish(owned, done)
-        self._stats.note_consumed(owned.queue.topic, len(done), failed, took_s)
+        self._finish(owned, done, now)
+        self._stats.note_consumed(owned.queue.topic, len(done), failed, collected.took_s)
 
     def _verdicts(self, owned: OwnedQueue, call: Call) -> list[Verdict]:
         try:
@@ -188,8 +183,8 @@ class ConcurrentListening:
                 log.warning("a listener failed on %s of %s", ids, owned.queue, exc_info=call.result)
         return found
 
-    def _finish(self, owned: OwnedQueue, messages: Sequence[StoredMessage]) -> None:
-        offset = owned.flight.finish(messages, self._clock.monotonic())
+    def _finish(self, owned: OwnedQueue, messages: Sequence[StoredMessage], now: float) -> None:
+        offset = owned.flight.finish(messages, now)
         if offset is not None:
             self._offsets.advance(owned.queue, offset)
 
@@ -198,7 +193,7 @@ class ConcurrentListening:
             return  # somebody else's by now, or sent back because it took too long
         if self._send_backs is None:
             log.warning("message %s failed, and is dropped: broadcasting knows no retries", message.message_id)
-            self._finish(owned, [message])
+            self._finish(owned, [message], self._clock.monotonic())
             return
         self._start(self._send_back(self._send_backs, owned, message, verdict))
 
@@ -206,7 +201,7 @@ class ConcurrentListening:
         self, send_backs: SendBacks, owned: OwnedQueue, message: StoredMessage, verdict: Verdict
     ) -> None:
         if await send_backs.send(message, owned.queue.broker_name, verdict):
-            self._finish(owned, [message])
+            self._finish(owned, [message], self._clock.monotonic())
             owned.note_done()
             return
         message.reconsume_times += 1
@@ -225,7 +220,7 @@ class ConcurrentListening:
         """Calls that last long keep their worker; what waits behind them gets another one."""
         now = self._clock.monotonic()
         for job in [job for job in self._jobs if now - job.began > LOOK_S]:
-            self._gather(job)
+            self._gather(job, now)
             if rest := job.take_back():
                 self._give_back(job.owned, rest)
 
@@ -240,14 +235,10 @@ class ConcurrentListening:
                 log.warning("message %s of %s was %s: it is sent back", message.message_id, owned.queue, reason)
                 verdict = Verdict(False, OVERDUE_LEVEL, reason)
                 if await self._send_backs.send(message, owned.queue.broker_name, verdict):
-                    self._finish(owned, [message])
+                    self._finish(owned, [message], self._clock.monotonic())
                     owned.note_done()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _parts(messages: Sequence[StoredMessage], size: int) -> list[Sequence[StoredMessage]]:
-    return [messages[at : at + size] for at in range(0, len(messages), size)]

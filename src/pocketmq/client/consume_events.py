@@ -1,8 +1,10 @@
 """What hooks hear of consumption: before a listener is called and after, on the loop, whoever makes the call."""
 
+from typing import Any
+
 from pocketmq.client.consume_result import traced_outcome
 from pocketmq.client.hooks import ConsumeEvent, HookList
-from pocketmq.client.jobs import Call, Messages
+from pocketmq.client.jobs import Messages
 from pocketmq.client.listener import as_seen
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError, UsageError
@@ -37,12 +39,13 @@ class ConsumeEvents:
         self._hooks.before_consume(event)
         return event
 
-    def after(self, event: ConsumeEvent, call: Call) -> None:
-        event.cost_ms = call.took_s * 1000
-        if isinstance(call.result, BaseException):
-            event.error = call.result
+    def after(self, event: ConsumeEvent, result: Any, took_s: float) -> None:
+        """`result` is what the listener returned or raised."""
+        event.cost_ms = took_s * 1000
+        if isinstance(result, BaseException):
+            event.error = result
         try:
-            event.outcome = traced_outcome(call.result, event.cost_ms, self._timeout_ms)
+            event.outcome = traced_outcome(result, event.cost_ms, self._timeout_ms)
         except UsageError as error:
             event.error, event.outcome = error, Outcome.FAILED
         self._hooks.after_consume(event)

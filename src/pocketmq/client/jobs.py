@@ -1,24 +1,27 @@
 """Jobs: calls of a listener that one worker makes, one after the other.
 
-    todo ── a worker takes the next call ──► the listener ──► done, with what it returned or raised
+    todo ── a worker takes the next call ──► the listener ──► done, or among the others, of which it said something
       │                                                        │
       └── taken back by the loop when a call lasts too long    └── collected by the loop
 
 To hand each message over alone costs more than many a listener. So short calls travel together: as many as a worker does in 1 ms, or in
 10 ms if no other worker would have nothing to do then. A worker and the loop share a job without a lock: both ends of a deque are
-safe to take from.
+safe to take from, and the beginning of a list while another adds to its end.
+
+What is done here for each call is paid by every message. So of a call that returned nothing, as most do, only what it was about is
+kept, and the clock is read once for all calls of a job.
 """
 
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from pocketmq.client.consume_result import SUCCESS
-from pocketmq.client.listener import Listener
+from pocketmq.client.listener import Listener, Unit
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.errors import UsageError
 from pocketmq.model.message import StoredMessage
@@ -30,71 +33,98 @@ JOB_S: Final = 0.01
 MAX_CALLS: Final = 32
 
 Messages = Sequence[StoredMessage]
+T = TypeVar("T")
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call that was made: of which messages, what the listener returned or raised, and how long it took."""
+    """A call that was made: of which messages, and what the listener returned or raised."""
 
     messages: Messages
     result: Any
-    took_s: float
 
 
 class Collected(NamedTuple):
     """What has come of some calls."""
 
     done: list[StoredMessage]
-    """Those whose listener returned nothing."""
+    """Those of calls that were plain successes."""
     others: list[Call]
     calls: int
     took_s: float
+    """All of them together."""
+
+    @property
+    def result(self) -> Any:
+        """Of the only call there was."""
+        return self.others[0].result if self.others else None
 
 
 class Job:
-    """Calls for one queue. `stops_at_failure`: those that follow a failed one are not made."""
+    """Calls for one queue. `stops_at_failure`: those that follow one that was no plain success are not made."""
 
-    __slots__ = ("began", "done", "listener", "notes", "owned", "stops_at_failure", "todo")
+    __slots__ = (
+        "_call",
+        "_done",
+        "_ended",
+        "_is_batch",
+        "_others",
+        "_since",
+        "began",
+        "listener",
+        "notes",
+        "owned",
+        "stops_at_failure",
+        "todo",
+    )
 
     def __init__(
-        self, owned: OwnedQueue, listener: Listener, calls: Iterable[Messages], began: float, *, stops_at_failure: bool
+        self, owned: OwnedQueue, listener: Listener, messages: Messages, began: float, *, stops_at_failure: bool
     ) -> None:
         self.owned = owned
         self.listener = listener
-        self.todo: deque[Messages] = deque(calls)
-        self.done: deque[tuple[Messages, Any, float]] = deque()
-        """As in `Call`, which costs more to make than many a listener to run."""
         self.began = began
         self.stops_at_failure = stops_at_failure
         self.notes: Any = None
         """What whoever made the job wants to remember of it."""
+        self.todo: deque[Unit] = deque(listener.units(messages))
+        self._is_batch = listener.batch_size is not None
+        self._call = listener.caller(messages)
+        self._done: list[Unit] = []
+        self._others: list[tuple[Unit, Any]] = []
+        self._since = began
+        """When the calls began that were not collected yet."""
+        self._ended: float | None = None
 
     def run(self, monotonic: Callable[[], float]) -> None:
         """Make the calls, in the worker's thread."""
-        listener, todo, ended, stops_at_failure = self.listener, self.todo, self.done.append, self.stops_at_failure
-        began = monotonic()
+        todo, call, done = self.todo, self._call, self._done.append
+        self._since = monotonic()
         while todo:
             try:
-                messages = todo.popleft()
+                unit = todo.popleft()
             except IndexError:
-                return  # the loop was faster, and took it back
-            result = call_plainly(listener, messages)
-            ended((messages, result, (now := monotonic()) - began))
-            began = now
-            if stops_at_failure and not is_plain_success(result):
-                return
+                break  # the loop was faster, and took it back
+            try:
+                result = call(unit)
+            except BaseException as error:  # also what is meant to end a thread: here it would end a worker of all
+                result = error
+            if result is None:
+                done(unit)
+            elif not self.note(unit, result):
+                break
+        self._ended = monotonic()
 
     async def run_async(self, monotonic: Callable[[], float]) -> None:
         """The same for an `async def` listener, on its loop."""
-        function, arguments = self.listener.function, self.listener.arguments
-        todo, ended, stops_at_failure = self.todo, self.done.append, self.stops_at_failure
-        began = monotonic()
+        todo, call, done = self.todo, self._call, self._done.append
+        self._since = monotonic()
         while todo:
             try:
-                messages = todo.popleft()
+                unit = todo.popleft()
             except IndexError:
-                return  # the loop was faster, and took it back
+                break  # the loop was faster, and took it back
             try:
-                result: Any = await function(*arguments(messages))
+                result: Any = await call(unit)
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -102,58 +132,66 @@ class Job:
                 result = error
             except Exception as error:
                 result = error
-            ended((messages, result, (now := monotonic()) - began))
-            began = now
-            if stops_at_failure and not is_plain_success(result):
-                return
+            if result is None:
+                done(unit)
+            elif not self.note(unit, result):
+                break
+        self._ended = monotonic()
+
+    def note(self, unit: Unit, result: Any) -> bool:
+        """What came of one call; whether the next may be made."""
+        if is_plain_success(result):
+            self._done.append(unit)
+            return True
+        if inspect.iscoroutine(result):
+            result.close()
+            result = UsageError(f"{self.listener!r} returned a coroutine: make it an `async def` function")
+        self._others.append((unit, result))
+        return not self.stops_at_failure
+
+    def note_time(self, took_s: float) -> None:
+        """For calls that were made elsewhere, by another clock."""
+        self._since, self._ended = 0.0, took_s
 
     def take_back(self) -> list[StoredMessage]:
         """The messages of all calls that were not begun."""
-        rest: list[StoredMessage] = []
-        while True:
+        rest: list[Unit] = []
+        while self.todo:
             try:
-                rest.extend(self.todo.pop())
+                rest.append(self.todo.pop())
             except IndexError:
-                return rest
+                break  # the worker was faster
+        return self._messages(rest)
 
-    def collect(self) -> list[Call]:
-        """The calls that have ended since the last time."""
-        done = self.done
-        return [
-            Call(*done.popleft()) for _ in range(len(done))
-        ]  # nobody else takes from it, so there are at least as many
-
-    def collect_apart(self) -> Collected:
-        """The same, with the messages of calls that returned nothing together: that is what most calls do."""
-        done: list[StoredMessage] = []
-        others: list[Call] = []
+    def collect(self, now: float) -> Collected:
+        """What has come of the calls that have ended since the last time."""
+        done, others = _cut(self._done), _cut(self._others)
+        calls = len(done) + len(others)
         took_s = 0.0
-        count = len(self.done)
-        for _ in range(count):
-            messages, result, one_s = self.done.popleft()
-            took_s += one_s
-            if result is None:
-                done += messages
-            else:
-                others.append(Call(messages, result, one_s))
-        return Collected(done, others, count, took_s)
+        if calls:
+            until = now if self._ended is None else self._ended
+            took_s, self._since = until - self._since, until
+        return Collected(
+            self._messages(done), [Call(self._messages([unit]), result) for unit, result in others], calls, took_s
+        )
+
+    def _messages(self, units: list[Unit]) -> list[StoredMessage]:
+        if not self._is_batch:
+            return cast("list[StoredMessage]", units)
+        return [message for unit in cast("list[list[StoredMessage]]", units) for message in unit]
+
+
+def _cut(added: list[T]) -> list[T]:
+    """What is in a list that another thread adds to; it is taken out."""
+    count = len(added)
+    found = added[:count]
+    del added[:count]
+    return found
 
 
 def is_plain_success(result: Any) -> bool:
     """Whether nothing more is to be said. Other results may turn out to be successes, too."""
     return result is None or result is True or result is SUCCESS
-
-
-def call_plainly(listener: Listener, messages: Messages) -> Any:
-    """What a plain function returns or raises. Also what is meant to end a thread: here it would end a worker of all."""
-    try:
-        result = listener.function(*listener.arguments(messages))
-    except BaseException as error:
-        return error
-    if inspect.iscoroutine(result):
-        result.close()
-        return UsageError(f"{listener!r} returned a coroutine: make it an `async def` function")
-    return result
 
 
 def calls_per_job(waiting: int, workers: int, mean_s: float | None) -> int:

@@ -30,6 +30,9 @@ from pocketmq.model.names import RETRY_PREFIX
 Read = Callable[[StoredMessage], Any]
 """From a message to what a listener wants of it."""
 
+Unit = StoredMessage | Sequence[StoredMessage]
+"""What one call is about: a message, or some of them for a listener of batches."""
+
 _COMPRESSED: Final = SysFlag.COMPRESSED
 _AS_IT_IS = (inspect.Parameter.empty, Any, object, StoredMessage)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -38,7 +41,15 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 class Listener:
     """`batch_size` None: one message a call; else a list of so many at most, also when there is just one."""
 
-    __slots__ = ("_reads", "_wants_messages_only", "batch_size", "function", "is_async", "namespace")
+    __slots__ = (
+        "_reads",
+        "_takes_them_as_they_are",
+        "_wants_messages_only",
+        "batch_size",
+        "function",
+        "is_async",
+        "namespace",
+    )
 
     def __init__(
         self, function: Callable[..., Any], batch_size: int | None = None, namespace: str | None = None
@@ -53,9 +64,29 @@ class Listener:
         self.is_async = is_async(function)
         self._reads = _reads(function, is_batch=batch_size is not None)
         self._wants_messages_only = self._reads == [_itself]
+        self._takes_them_as_they_are = self._wants_messages_only and batch_size is None and namespace is None
 
     def __repr__(self) -> str:
         return f"<Listener {_name(self.function)}>"
+
+    def units(self, messages: Sequence[StoredMessage]) -> Sequence[Unit]:
+        """What the calls for these messages are about."""
+        size = self.batch_size
+        return messages if size is None else [messages[at : at + size] for at in range(0, len(messages), size)]
+
+    def caller(self, messages: Sequence[StoredMessage]) -> Callable[[Any], Any]:
+        """What to call with each unit of these messages, which are of one queue.
+
+        That is the function itself for one that wants messages, if these can be given to it as they came: what most are.
+        """
+        if not self._takes_them_as_they_are or messages[0].topic.startswith(RETRY_PREFIX):
+            return self.call
+        flags = {one.sys_flag for one in messages}  # few differ
+        return self.call if any(flag & _COMPRESSED for flag in flags) else self.function
+
+    def call(self, unit: Unit) -> Any:
+        """What the function returns for messages as they came over the wire."""
+        return self.function(*self.arguments([unit] if isinstance(unit, StoredMessage) else unit))
 
     def arguments(self, messages: Sequence[StoredMessage]) -> tuple[Any, ...]:
         """What to call the function with, for messages as they came over the wire."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 from pocketmq.client.consume_events import ConsumeEvents
 from pocketmq.client.consume_result import DeadLetter, OrderlyVerdict, RetryLater, Suspend, orderly_verdict
 from pocketmq.client.consume_stats import ConsumeStats
-from pocketmq.client.jobs import Call, Job, calls_per_job, is_plain_success
+from pocketmq.client.jobs import Call, Collected, Job, calls_per_job
 from pocketmq.client.listeners import Listeners, Submit
 from pocketmq.client.offsets import Offsets
 from pocketmq.client.owned_queue import OwnedQueue
@@ -145,12 +145,12 @@ class OrderlyListening:
         done = self._jobs[job] = asyncio.get_running_loop().create_future()
         self._submit(job)
         await done
-        calls = job.collect()
-        if job.notes is not None and calls:
-            self._events.after(job.notes, calls[0])
-        self._note(owned, calls)
+        collected = job.collect(self._clock.monotonic())
+        if job.notes is not None and collected.calls:
+            self._events.after(job.notes, collected.result, collected.took_s)
+        self._note(owned, collected)
         try:
-            return await self._conclude(owned, calls)
+            return await self._conclude(owned, collected)
         finally:
             owned.flight.rollback()  # whatever is not finished comes again
             owned.note_done()
@@ -170,23 +170,19 @@ class OrderlyListening:
             log.error("no listener of this member is for message %s of %s", messages[0].message_id, owned.queue)
             flight.give_back(messages)
             return None
-        step = listener.batch_size or 1
-        calls = [messages[at : at + step] for at in range(0, len(messages), step)]
-        job = Job(owned, listener, calls, now, stops_at_failure=True)
+        job = Job(owned, listener, messages, now, stops_at_failure=True)
         if self._events.are_watched:
             job.notes = self._events.before(owned.queue, messages)
         return job
 
     # what came of it
 
-    async def _conclude(self, owned: OwnedQueue, calls: Sequence[Call]) -> int | None:
-        """Finish what is done, up to the first that is to come again."""
-        for call in calls:
-            if owned.flight.is_dropped:
-                return None
-            if is_plain_success(call.result):
-                self._finish(owned, call.messages)
-                continue
+    async def _conclude(self, owned: OwnedQueue, collected: Collected) -> int | None:
+        """Finish what is done, up to the first that is to come again. Only the last call can be another than a plain success."""
+        if owned.flight.is_dropped:
+            return None
+        self._finish(owned, collected.done)
+        for call in collected.others:
             verdict = self._verdict(owned, call)
             again = list(verdict.again)
             wait_ms = verdict.wait_ms
@@ -224,12 +220,10 @@ class OrderlyListening:
         if offset is not None:
             self._offsets.move(owned.queue, offset)
 
-    def _note(self, owned: OwnedQueue, calls: Sequence[Call]) -> None:
-        if not calls:
+    def _note(self, owned: OwnedQueue, collected: Collected) -> None:
+        if not collected.calls:
             return
-        took_s = sum(call.took_s for call in calls)
-        mean_s = took_s / len(calls)
+        mean_s = collected.took_s / collected.calls
         self._mean_s = mean_s if self._mean_s is None else _KEPT * self._mean_s + (1 - _KEPT) * mean_s
-        ok = sum(len(call.messages) for call in calls if is_plain_success(call.result))
-        failed = sum(len(call.messages) for call in calls) - ok
-        self._stats.note_consumed(owned.queue.topic, ok, failed, took_s)
+        failed = sum(len(call.messages) for call in collected.others)
+        self._stats.note_consumed(owned.queue.topic, len(collected.done), failed, collected.took_s)

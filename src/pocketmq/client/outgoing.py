@@ -40,6 +40,9 @@ NOT_FOR_CLIENTS: Final = frozenset(
 )
 """Topics that only brokers write to."""
 
+ITEM_OVERHEAD_BYTES: Final = 22
+"""What an item of a batch takes beside its body and properties."""
+
 _TIMED: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
 _POSTPONED: Final = frozenset((names.DELAY, *_TIMED))
 _UNUSUAL: Final = frozenset((names.WAIT, *_TIMED))
@@ -52,6 +55,8 @@ class BatchMember(msgspec.Struct, frozen=True, gc=False):
     message: Message
     message_id: str
     item: BatchItem
+    size: int
+    """Bytes that it takes in the batch."""
 
 
 class Outgoing(msgspec.Struct, eq=False):
@@ -172,8 +177,10 @@ class Packer:
     def pack_member(self, message: Message) -> BatchMember:
         """The same for a message that travels with others, which is never compressed."""
         body = self.checked_body(message)
-        message_id, properties = self._properties(message.properties)
-        return BatchMember(message, message_id, (message.flag, body, properties.encode()))
+        message_id, text = self._properties(message.properties)
+        properties = text.encode()
+        size = ITEM_OVERHEAD_BYTES + len(body) + len(properties)
+        return BatchMember(message, message_id, (message.flag, body, properties), size)
 
     def pack_alone(self, member: BatchMember) -> Outgoing:
         """A message that waited for others, and none came."""

@@ -9,9 +9,9 @@
              ●   ·   ●   ·   ●   ○   ○   ○       ● being consumed   · done   ○ waiting
              └── commit offset: the smallest still here, so that a crash loses nothing; 18 once all are done
 
-Listeners finish in any order, so what is done in the middle is only remembered; the deque loses it when it gets to an end.
-Every step costs a constant time per message. Concurrent and orderly listening use the same steps; what an orderly one has
-taken is always the head, and is committed or rolled back as a whole.
+Listeners finish in any order. Messages that came together are mostly taken and finished together, and such a stretch costs one step,
+however many they are. Concurrent and orderly listening use the same steps; what an orderly one has taken is always the head, and is
+committed or rolled back as a whole.
 
 Offsets only grow during the life of a process queue: whoever moves to another place in the queue (a reset, a seek, an
 illegal offset) drops this one and begins a new one. A message that comes a second time is therefore left out.
@@ -20,10 +20,10 @@ Told the time, as monotonic seconds. For one thread: the client's loop.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Final
 
+from pocketmq.client.stretches import Stretch, Stretches
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.bodies.running_info import ProcessQueueInfo
 
@@ -40,8 +40,6 @@ class ProcessQueue:
     """What is in flight of one queue, and since when. Bodies must not be exchanged while their messages are here."""
 
     __slots__ = (
-        "_body_bytes",
-        "_done",
         "_flight",
         "_is_dropped",
         "_last_consume",
@@ -50,22 +48,28 @@ class ProcessQueue:
         "_max_offset",
         "_taken",
         "_waiting",
+        "body_bytes",
+        "count",
         "is_orderly",
         "unlock_attempts",
+        "waiting",
     )
 
     def __init__(self, now: float, *, is_orderly: bool = False) -> None:
         self.is_orderly = is_orderly
         self.unlock_attempts = 0
         """How often it could not be given up because a listener was still at work; counted by whoever tries."""
-        self._flight: deque[StoredMessage] = deque()
-        """Everything in offset order; both ends are in flight, between them may be messages that are done."""
-        self._done: set[int] = set()
-        """Offsets that are done and still in `_flight`."""
-        self._waiting: deque[StoredMessage] = deque()
-        self._taken: dict[int, float] = {}
-        """Offset → when its consumption began."""
-        self._body_bytes = 0
+        self.count = 0
+        """Messages in flight."""
+        self.waiting = 0
+        """Those that nobody consumes."""
+        self.body_bytes = 0
+        """Bytes of all bodies in flight."""
+        self._flight = Stretches()
+        self._waiting: deque[Stretch] = deque()
+        """Those that wait, in the order in which they will be taken."""
+        self._taken: dict[int, Stretch] = {}
+        """Those that are being consumed, by their first offset."""
         self._max_offset = -1
         self._is_dropped = False
         self._locked_at: float | None = None
@@ -75,39 +79,26 @@ class ProcessQueue:
     # what is here
 
     @property
-    def count(self) -> int:
-        """Messages in flight."""
-        return len(self._flight) - len(self._done)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
     def consuming(self) -> int:
-        return len(self._taken)
-
-    @property
-    def body_bytes(self) -> int:
-        """Bytes of all bodies in flight."""
-        return self._body_bytes
+        return self.count - self.waiting
 
     @property
     def span(self) -> int:
         """From the smallest offset in flight to the largest: how far one slow message lets the others run ahead."""
         flight = self._flight
-        return flight[-1].queue_offset - flight[0].queue_offset if flight else 0
+        return flight.last.last - flight.first.first if self.count else 0
 
     @property
     def commit_offset(self) -> int | None:
         """Where the group would go on if this client vanished now; None while nothing has ever been here."""
-        if self._flight:
-            return self._flight[0].queue_offset
+        if self.count:
+            return self._flight.first.first
         return self._max_offset + 1 if self._max_offset >= 0 else None
 
     def is_consuming(self, message: StoredMessage) -> bool:
         """Whether it was taken and is neither finished nor given back; a clean-up may have finished it meanwhile."""
-        return message.queue_offset in self._taken
+        offset = message.queue_offset
+        return any(offset == one.queue_offset for stretch in self._holding({offset}) for one in stretch.messages)
 
     # the way of a message
 
@@ -118,73 +109,97 @@ class ProcessQueue:
         count = len(messages)
         first = messages[0].queue_offset if count else 0
         if first > self._max_offset and [one.queue_offset for one in messages] == list(range(first, first + count)):
-            self._max_offset = first + count - 1
-            self._flight.extend(messages)
-            self._waiting.extend(messages)
-            self._body_bytes += sum([len(one.body) for one in messages])
-            return count
-        largest, added, size = self._max_offset, 0, 0
-        flight, waiting = self._flight, self._waiting
+            new = list(messages)
+        else:
+            new = self._new_ones(messages)
+        if new:
+            stretch = Stretch(new)
+            self._flight.add(stretch)
+            self._waiting.append(stretch)
+            self._max_offset = stretch.last
+            self.count += len(new)
+            self.waiting += len(new)
+            self.body_bytes += stretch.body_bytes
+        return len(new)
+
+    def _new_ones(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+        largest = self._max_offset
+        new: list[StoredMessage] = []
         for message in messages:
-            offset = message.queue_offset
-            if offset > largest:
-                largest = offset
-                flight.append(message)
-                waiting.append(message)
-                size += len(message.body)
-                added += 1
-        self._max_offset = largest
-        self._body_bytes += size
-        return added
+            if message.queue_offset > largest:
+                largest = message.queue_offset
+                new.append(message)
+        return new
 
     def take(self, limit: int, now: float) -> list[StoredMessage]:
-        """The next messages to consume, at most `limit`; none when nothing waits, or the queue was dropped."""
+        """The next messages to consume, at most `limit`; none when nothing waits, or the queue was dropped.
+
+        The list is not to be changed.
+        """
         if self._is_dropped:
             return []
         self._last_consume = now
-        waiting, taken = self._waiting, self._taken
-        if limit < len(waiting):
-            batch = [waiting.popleft() for _ in range(limit)]
-        else:
-            batch = list(waiting)
-            waiting.clear()
-        taken.update(dict.fromkeys([message.queue_offset for message in batch], now))
+        batch: list[StoredMessage] = []
+        while self._waiting and len(batch) < limit:
+            stretch = self._take_first(limit - len(batch), now)
+            batch = batch + stretch.messages if batch else stretch.messages
+        self.waiting -= len(batch)
         return batch
 
-    def finish(self, messages: Iterable[StoredMessage], now: float) -> int | None:
+    def _take_first(self, limit: int, now: float) -> Stretch:
+        stretch = self._waiting.popleft()
+        if len(stretch.messages) > limit:
+            self._waiting.appendleft(self._flight.split(stretch, limit))
+        stretch.began = now
+        self._taken[stretch.first] = stretch
+        return stretch
+
+    def finish(self, messages: Sequence[StoredMessage], now: float) -> int | None:
         """Messages are done with. The offset to commit; None once the queue was dropped: its offset is another's by then.
 
         What is not being consumed is passed over: a clean-up was faster.
         """
         self._last_consume = now
-        flight, taken, size = self._flight, self._taken, 0
-        for message in messages:
-            offset = message.queue_offset
-            if taken.pop(offset, None) is None:
-                continue
-            size += len(message.body)
-            if flight[0].queue_offset == offset:
-                flight.popleft()
-            else:
-                self._done.add(offset)
-        self._body_bytes -= size
-        if self._done:
-            self._trim()
+        stretch = self._taken.get(messages[0].queue_offset) if messages else None
+        if stretch is not None and stretch.messages == messages:
+            self._let_go(stretch, [])
+        else:
+            done = {message.queue_offset for message in messages}
+            for each in self._holding(done):
+                self._let_go(each, [one for one in each.messages if one.queue_offset not in done])
         return None if self._is_dropped else self.commit_offset
 
-    def _trim(self) -> None:
-        """Let go of what is done at both ends."""
-        flight, done = self._flight, self._done
-        while flight and flight[0].queue_offset in done:
-            done.remove(flight.popleft().queue_offset)
-        while flight and flight[-1].queue_offset in done:
-            done.remove(flight.pop().queue_offset)
+    def _let_go(self, stretch: Stretch, left: list[StoredMessage]) -> None:
+        """Of what is being consumed, all but what is `left`."""
+        del self._taken[stretch.first]
+        self.count -= len(stretch.messages) - len(left)
+        self.body_bytes -= stretch.body_bytes
+        self._flight.keep(stretch, left)
+        if left:
+            self._taken[stretch.first] = stretch
+            self.body_bytes += stretch.body_bytes
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
         """Messages that are being consumed wait again, before all that were never taken."""
-        again = [message for message in messages if self._taken.pop(message.queue_offset, None) is not None]
-        again.sort(key=_offset)
-        self._waiting.extendleft(reversed(again))
+        offsets = {message.queue_offset for message in messages}
+        again: list[Stretch] = []
+        for stretch in self._holding(offsets):
+            del self._taken[stretch.first]
+            for is_back, part in self._flight.part(stretch, lambda one: one.queue_offset in offsets):
+                if is_back:
+                    part.began = None
+                    again.append(part)
+                    self.waiting += len(part.messages)
+                else:
+                    self._taken[part.first] = part
+        self._waiting.extendleft(sorted(again, key=_first_offset, reverse=True))
+
+    def _holding(self, offsets: set[int]) -> list[Stretch]:
+        """The stretches in consumption that may hold messages with these offsets."""
+        if not offsets:
+            return []
+        smallest, largest = min(offsets), max(offsets)
+        return [one for one in self._taken.values() if one.first <= largest and smallest <= one.last]
 
     def commit(self, now: float) -> int | None:
         """All that is being consumed is done with; as `finish`."""
@@ -195,8 +210,7 @@ class ProcessQueue:
         self.give_back(self._being_consumed())
 
     def _being_consumed(self) -> list[StoredMessage]:
-        taken = self._taken
-        return list(islice((message for message in self._flight if message.queue_offset in taken), len(taken)))
+        return [message for stretch in self._taken.values() for message in stretch.messages]
 
     def overdue(self, now: float, timeout_s: float) -> list[StoredMessage]:
         """Messages at the head that have been consumed for longer than `timeout_s`; they hold the commit offset back.
@@ -204,16 +218,11 @@ class ProcessQueue:
         They stay until they are finished. Only the head is looked at, until the first that is in time.
         """
         found: list[StoredMessage] = []
-        for message in self._flight:
-            began = self._taken.get(message.queue_offset)
-            if began is None:
-                if message.queue_offset in self._done:
-                    continue
+        for stretch in self._flight:
+            if stretch.began is None or now - stretch.began <= timeout_s or len(found) >= MAX_OVERDUE:
                 break
-            if now - began <= timeout_s or len(found) == MAX_OVERDUE:
-                break
-            found.append(message)
-        return found
+            found += stretch.messages
+        return found[:MAX_OVERDUE]
 
     # ownership
 
@@ -258,17 +267,17 @@ class ProcessQueue:
         def wall_ms(moment: float | None) -> int:
             return 0 if moment is None else now_ms - round((now - moment) * 1000)
 
-        cached = self._waiting if self.is_orderly else self._flight
-        taken = sorted(self._taken) if self.is_orderly else []
+        cached = list(self._waiting if self.is_orderly else self._flight)
+        taken = list(self._taken.values()) if self.is_orderly else []
         return ProcessQueueInfo(
             commit_offset=committed,
-            cached_msg_min_offset=cached[0].queue_offset if cached else 0,
-            cached_msg_max_offset=cached[-1].queue_offset if cached else 0,
+            cached_msg_min_offset=cached[0].first if cached else 0,
+            cached_msg_max_offset=cached[-1].last if cached else 0,
             cached_msg_count=self.waiting if self.is_orderly else self.count,
-            cached_msg_size_in_mib=self._body_bytes // _MIB,
-            transaction_msg_min_offset=taken[0] if taken else 0,
-            transaction_msg_max_offset=taken[-1] if taken else 0,
-            transaction_msg_count=len(taken),
+            cached_msg_size_in_mib=self.body_bytes // _MIB,
+            transaction_msg_min_offset=min((one.first for one in taken), default=0),
+            transaction_msg_max_offset=max((one.last for one in taken), default=0),
+            transaction_msg_count=self.consuming if self.is_orderly else 0,
             locked=self.is_locked(now),
             try_unlock_times=self.unlock_attempts,
             last_lock_timestamp=wall_ms(self._locked_at),
@@ -278,5 +287,5 @@ class ProcessQueue:
         )
 
 
-def _offset(message: StoredMessage) -> int:
-    return message.queue_offset
+def _first_offset(stretch: Stretch) -> int:
+    return stretch.first

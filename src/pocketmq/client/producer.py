@@ -119,7 +119,7 @@ class AsyncProducer(Living):
         sender.leave_first = self._outbox.leave
         self._uses_outbox = sender.uses_outbox and not settings.linger_ms and not self._hooks.add_properties
         self._usual_bytes, self._usual_overhead = self.packer.usual_bytes, self.packer.usual_overhead
-        self._batching = Batching(settings, self.packer, sender.deliver)
+        self._batching = Batching(settings, self.packer, self._room, sender.deliver)
         self._bulk = Bulk(settings, self.packer, sender)
         self._requests = Requests(instance, sender, self.packer, settings)
         self._transactions = Transactions(instance, sender, self.packer, settings, self._hooks, self._check)
@@ -243,12 +243,10 @@ class AsyncProducer(Living):
         size = len(made.body)
         self._room.take_now(1, size)
         try:
-            future = self._batching.add(made, wish)
+            return self._batching.add(made, wish, size)
         except BaseException:
             self._room.give(1, size)
             raise
-        future.add_done_callback(lambda _: self._room.give(1, size))
-        return future
 
     async def wait_room(self) -> None:
         """Return when there is room for one more message."""
@@ -415,9 +413,11 @@ class AsyncProducer(Living):
         await self._room.take(1, size)
         try:
             self._require_running()
-            return await self._batching.add(message, wish)
-        finally:
+            future = self._batching.add(message, wish, size)
+        except BaseException:
             self._room.give(1, size)
+            raise
+        return await future
 
     async def _pinned(self, message: Message, wish: Wish) -> Wish:
         """The queue that a selector chooses, as a wish: messages to one queue share its batches."""

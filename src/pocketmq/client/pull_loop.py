@@ -10,6 +10,9 @@ pull ── FOUND ──► process queue ──► whoever consumes is told ─
      ├─ nothing, and nothing in flight ──► the offset moves past what the filter passed over ──► pull again
      ├─ OFFSET_ILLEGAL ──► the queue is begun anew where the broker says
      └─ failed ──► after 1 s; 20 ms when the broker asks to slow down; a heartbeat first when it does not know us
+
+Mostly a pull follows the one before at once. Such a run of pulls does not wake the loop: each leaves in the turn that brought the
+answer before, with the pulls of other queues that were answered in that turn. Whatever else is to be done ends the run.
 """
 
 import asyncio
@@ -21,11 +24,12 @@ import msgspec
 
 from pocketmq.client.assignment import Assignment
 from pocketmq.client.consume_stats import ConsumeStats
-from pocketmq.client.flow_limits import FlowLimits, PauseCounts, QueueLimits, pause_cause
+from pocketmq.client.flow_limits import FlowLimits, PauseCause, PauseCounts, QueueLimits, pause_cause
 from pocketmq.client.instance import Instance
 from pocketmq.client.offsets import Offsets
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.pull_events import PullEvents
+from pocketmq.client.pull_run import PullRun
 from pocketmq.client.pulling import Pulling, PullResult, PullStatus
 from pocketmq.errors import (
     FlowControl,
@@ -36,6 +40,7 @@ from pocketmq.errors import (
 )
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.command import Command
 
 log = logging.getLogger("pocketmq.client")
 
@@ -116,7 +121,7 @@ class PullLoops:
             try:
                 if owned.reread:
                     await self._reread(owned)
-                wait_s = await self._step(owned)
+                wait_s = await self._step(owned, alone=bool(complaint))
             except PocketMQError as error:
                 if type(error).__name__ != complaint:
                     complaint = type(error).__name__
@@ -140,57 +145,100 @@ class PullLoops:
             self._offsets.move(owned.queue, stored)
         owned.reread = False
 
-    async def _step(self, owned: OwnedQueue) -> float:
-        """One pull, or none; how long to wait before the next."""
-        began = self._clock.monotonic()
-        owned.flight.note_pull(began)
-        cause = pause_cause(
-            self._limits_of(owned.queue.topic),
-            owned.flight,
-            began,
-            is_paused=self.is_paused or owned.is_paused,
-            all_messages=self._held(),
-        )
+    async def _step(self, owned: OwnedQueue, *, alone: bool) -> float:
+        """A run of pulls, one, or none; how long to wait before the next."""
+        now = self._clock.monotonic()
+        cause = self._pause_cause(owned, now)
         if cause is not None:
             self._events.paused(owned, cause)
             return self.pauses.note(cause) / 1000
         subscription = self._subscription(owned.queue)
         if subscription is None:
             return AFTER_FAILURE_S  # just unsubscribed: the next rebalance takes the queue away
-        result = await self._pulling.pull(
-            owned.queue,
-            owned.next_offset,
-            subscription,
-            self._wishes.batch,
-            committed=self._offsets.get(owned.queue) if self._wishes.tells_offsets else None,
-            timeout_s=self._wishes.timeout_s,
-        )
-        took_s = self._clock.monotonic() - began
-        self._stats.note_pull(owned.queue.topic, len(result.messages), took_s)
-        await self._take(owned, result)
-        self._events.pulled(owned, result, took_s)
-        return self._wishes.interval_s or 0.0
-
-    async def _take(self, owned: OwnedQueue, result: PullResult) -> None:
-        if owned.flight.is_dropped:
-            return
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning(
-                "%s has no offset %d (it has %d to %d): going on at %d",
+        run = PullRun(owned, subscription, self._goes_on, self._wishes.timeout_s)
+        if not alone and self._wishes.interval_s is None and self._send(run, now):
+            illegal = await run.ended
+        else:
+            result = await self._pulling.pull(
                 owned.queue,
                 owned.next_offset,
-                result.min_offset,
-                result.max_offset,
-                result.next_offset,
+                subscription,
+                self._wishes.batch,
+                committed=self._committed(owned),
+                timeout_s=self._wishes.timeout_s,
             )
-            if not self._wishes.skips_illegal:
-                await self._assignment.restart([(owned.queue, result.next_offset)])
-                return
-        owned.next_offset = result.next_offset
-        if result.messages and owned.flight.put(result.messages):
-            self._arrived(owned)
-        elif self._wishes.notes_skipped and not owned.flight.count:
-            self._offsets.advance(owned.queue, result.next_offset)
+            illegal = None if self._took(owned, result, now, self._clock.monotonic()) else result
+        if illegal is not None:
+            await self._assignment.restart([(owned.queue, illegal.next_offset)])
+        return self._wishes.interval_s or 0.0
+
+    def _pause_cause(self, owned: OwnedQueue, now: float) -> PauseCause | None:
+        owned.flight.note_pull(now)
+        return pause_cause(
+            self._limits_of(owned.queue.topic),
+            owned.flight,
+            now,
+            is_paused=self.is_paused or owned.is_paused,
+            all_messages=self._held(),
+        )
+
+    def _send(self, run: PullRun, now: float) -> bool:
+        """The next pull of a run; False when it cannot leave at once."""
+        owned, wishes = run.owned, self._wishes
+        run.sent_at = now
+        return self._pulling.send(
+            run,
+            owned.queue,
+            owned.next_offset,
+            run.subscription,
+            wishes.batch,
+            committed=self._committed(owned),
+            deadline=run.loop.time() + wishes.timeout_s,
+        )
+
+    def _goes_on(self, run: PullRun, answer: Command) -> bool:
+        """Take in the answer to a pull of a run; whether the next pull is under way."""
+        owned = run.owned
+        result = self._pulling.hear(answer, owned.queue, run.subscription)
+        now = self._clock.monotonic()
+        if not self._took(owned, result, run.sent_at, now):
+            run.illegal = result
+            return False
+        subscription = self._subscription(owned.queue)
+        if subscription is None or not owned.is_active or self._pause_cause(owned, now) is not None:
+            return False
+        run.subscription = subscription
+        return self._send(run, now)
+
+    def _committed(self, owned: OwnedQueue) -> int | None:
+        return self._offsets.get(owned.queue) if self._wishes.tells_offsets else None
+
+    def _took(self, owned: OwnedQueue, result: PullResult, sent_at: float, now: float) -> bool:
+        """Take in what a pull brought; False when the queue has to be begun anew because of it."""
+        took_s = now - sent_at
+        is_legal = owned.flight.is_dropped or self._is_legal(owned, result)
+        self._stats.note_pull(owned.queue.topic, len(result.messages), took_s)
+        if is_legal and not owned.flight.is_dropped:
+            owned.next_offset = result.next_offset
+            if result.messages and owned.flight.put(result.messages):
+                self._arrived(owned)
+            elif self._wishes.notes_skipped and not owned.flight.count:
+                self._offsets.advance(owned.queue, result.next_offset)
+        self._events.pulled(owned, result, took_s)
+        return is_legal
+
+    def _is_legal(self, owned: OwnedQueue, result: PullResult) -> bool:
+        if result.status is not PullStatus.OFFSET_ILLEGAL:
+            return True
+        log.warning(
+            "%s has no offset %d (it has %d to %d): going on at %d",
+            owned.queue,
+            owned.next_offset,
+            result.min_offset,
+            result.max_offset,
+            result.next_offset,
+        )
+        return self._wishes.skips_illegal
 
     def _after(self, error: PocketMQError) -> float:
         if isinstance(error, FlowControl):

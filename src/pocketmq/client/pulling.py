@@ -27,7 +27,9 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
+from pocketmq.net.peer import Peer, Waiting
 from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.command import Command
 from pocketmq.protocol.record import decode_records
 
 UNLIMITED_BYTES: Final = 2**31 - 1
@@ -103,11 +105,35 @@ class Pulling:
     ) -> PullResult:
         """One pull. `committed` above 0 is where the group is, told on the way. Failures are PocketMQErrors."""
         pulled = await self.pull_records(queue, offset, subscription, limit, committed=committed, timeout_s=timeout_s)
-        told = pulled.header
-        messages: Sequence[StoredMessage] = ()
-        if pulled.code == ResponseCode.SUCCESS:
-            messages = wanted_messages(subscription, one_by_one(decode_records(pulled.records)))
-        return PullResult(_STATUSES[pulled.code], told.next_begin_offset, told.min_offset, told.max_offset, messages)
+        return _result_of(pulled, subscription)
+
+    def send(
+        self,
+        waiting: Waiting,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        limit: int,
+        *,
+        committed: int | None = None,
+        deadline: float,
+    ) -> bool:
+        """The same for who cannot wait: `waiting` is told of the answer, and gives it to `hear`.
+
+        False, and nothing is sent, when this would have to wait for something first. `deadline` is a time of the loop.
+        """
+        address = self._address(queue)
+        peer = self._free_line(address)
+        if peer is None:
+            return False
+        template = self._template(queue, subscription, limit)
+        flags = self._flags_to(queue, address, committed)
+        peer.ask_for(waiting, deadline, pull_frame, template, offset, flags, committed or 0)
+        return True
+
+    def hear(self, answer: Command, queue: MessageQueue, subscription: Subscription) -> PullResult:
+        """What the answer to a pull that was sent says; a failure is raised as the error that it stands for."""
+        return _result_of(self.heard(queue, answer), subscription)
 
     async def pull_records(
         self,
@@ -120,14 +146,11 @@ class Pulling:
         timeout_s: float,
     ) -> Pulled:
         """The same for who decodes records by himself. Filters by tag are as good as the broker's, which compares hashes."""
-        flags = self._flags
-        address = self._brokers.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
-        if committed and self._brokers.is_master(queue.broker_name, address):
-            flags |= PullFlag.COMMIT_OFFSET
+        address = self._address(queue)
+        flags = self._flags_to(queue, address, committed)
         committed = committed or 0
-        # A broker that has not handled our last heartbeat yet takes the pull for one of another subscription, and refuses it.
-        peer = self._brokers.live(address) if self._heartbeats.is_heard(address) else None
-        if peer is not None and peer.line.writable and self._uses_templates:
+        peer = self._free_line(address)
+        if peer is not None:
             template = self._template(queue, subscription, limit)
             ask = peer.ask_encoded
             pulled = pulled_of(await ask(int(self._code), pull_frame, timeout_s, template, offset, flags, committed))
@@ -137,6 +160,43 @@ class Pulling:
             pulled = await self._ask(address, queue.broker_name, header, timeout_s)
         self._suggested[queue] = pulled.header.suggest_which_broker_id
         return pulled
+
+    # for who has lines of his own: see `direct_pulls`
+
+    def place(self, queue: MessageQueue) -> Address | None:
+        """Where to pull a queue, if requests can be written by anybody; None when the loop has to sign or to mark them."""
+        if not self._uses_templates:
+            return None
+        return self._address(queue)
+
+    def frame(self, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, number: int) -> bytes:
+        """The request of a pull that tells no offset."""
+        return pull_frame(self._template(queue, subscription, limit), offset, self._flags, 0, number)
+
+    def heard(self, queue: MessageQueue, answer: Command) -> Pulled:
+        """What the answer to such a request says; a failure is raised as the error that it stands for."""
+        pulled = pulled_of(answer)
+        self._suggested[queue] = pulled.header.suggest_which_broker_id
+        return pulled
+
+    def _address(self, queue: MessageQueue) -> Address:
+        return self._brokers.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
+
+    def _flags_to(self, queue: MessageQueue, address: Address, committed: int | None) -> int:
+        """Only a master is told offsets."""
+        if committed and self._brokers.is_master(queue.broker_name, address):
+            return self._flags | PullFlag.COMMIT_OFFSET
+        return self._flags
+
+    def _free_line(self, address: Address) -> Peer | None:
+        """The line to `address` if a pull that was written beforehand may leave on it at once.
+
+        A broker that has not handled our last heartbeat yet takes the pull for one of another subscription, and refuses it.
+        """
+        if not self._uses_templates or not self._heartbeats.is_heard(address):
+            return None
+        peer = self._brokers.live(address)
+        return peer if peer is not None and peer.line.writable else None
 
     def _header(
         self, queue: MessageQueue, subscription: Subscription, limit: int, offset: int, flags: int, committed: int
@@ -176,3 +236,11 @@ class Pulling:
                     raise
                 self._older.add(address)
         return await ask(address, broker_name, header, timeout_s=timeout_s)
+
+
+def _result_of(pulled: Pulled, subscription: Subscription) -> PullResult:
+    told = pulled.header
+    messages: Sequence[StoredMessage] = ()
+    if pulled.code == ResponseCode.SUCCESS:
+        messages = wanted_messages(subscription, one_by_one(decode_records(pulled.records)))
+    return PullResult(_STATUSES[pulled.code], told.next_begin_offset, told.min_offset, told.max_offset, messages)

@@ -231,16 +231,18 @@ class PushMember(GroupMember):
         queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
         now = self._clock.monotonic()
         owned = OwnedQueue(queue, ProcessQueue(now), message.queue_offset)
-        job = Job(owned, listener, [[message]], now, stops_at_failure=False)
+        job = Job(owned, listener, [message], now, stops_at_failure=False)
         done = self._direct[job] = asyncio.get_running_loop().create_future()
         self._workers.submit(job)
         await done
-        (call,) = job.collect()
+        collected = job.collect(self._clock.monotonic())
+        if not collected.calls:
+            raise ServerFailed("this member stops, and did not call its listener any more")
         return DirectConsumption(
             order=self._push.ordered,
-            consume_result=_outcome(call.result),
-            remark=_remark(call.result),
-            spent_time_mills=int(call.took_s * 1000),
+            consume_result=_outcome(collected.result),
+            remark=_remark(collected.result),
+            spent_time_mills=int(collected.took_s * 1000),
         )
 
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,8 +21,8 @@ from multiprocessing import get_context
 from typing import Any, Protocol
 
 from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend
-from pocketmq.client.jobs import Job, Messages, call_plainly, is_plain_success
-from pocketmq.client.listener import Listener
+from pocketmq.client.jobs import Job, is_plain_success
+from pocketmq.client.listener import Listener, Unit
 from pocketmq.client.mailbox import Mailbox
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import ProgramFailed
@@ -108,6 +109,8 @@ class LoopWorkers(_Counting):
             loop = self._portal.submit(_loop()).result()
         self._loop = loop
         self._there: Mailbox[Job] = Mailbox(loop, self._start)
+        self._waiting: deque[Job] = deque()
+        self._is_called = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, job: Job) -> None:
@@ -128,18 +131,35 @@ class LoopWorkers(_Counting):
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _start(self, job: Job) -> None:
-        task = self._loop.create_task(self._run(job))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._waiting.append(job)
+        self._call()
 
-    async def _run(self, job: Job) -> None:
-        await job.run_async(self._clock.monotonic)
-        if self._loop is self._here:
-            self._come_back(job)
-        else:
-            self._back.put(job)
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._come)
+
+    def _come(self) -> None:
+        self._is_called = False
+        if self._waiting:
+            task = self._loop.create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self) -> None:
+        """Do all jobs that wait. When the listener of one lets others go on, another task comes for those that still wait."""
+        while self._waiting:
+            job = self._waiting.popleft()
+            if self._waiting:
+                self._call()
+            await job.run_async(self._clock.monotonic)
+            if self._loop is self._here:
+                self._come_back(job)
+            else:
+                self._back.put(job)
 
     def _cancel(self) -> None:
+        self._waiting.clear()
         for task in self._tasks:
             task.cancel()
 
@@ -155,15 +175,15 @@ class ProcessWorkers(_Counting):
     def submit(self, job: Job) -> None:
         self.at_work += 1
         listener = job.listener
-        calls = [*job.todo]
+        units = [*job.todo]
         job.todo.clear()
         make = partial(_in_process, listener.function, listener.batch_size, listener.namespace, job.stops_at_failure)
         try:
-            future = self._executor.submit(make, calls)
+            future = self._executor.submit(make, units)
         except BrokenProcessPool:
             self._executor = self._new()
-            future = self._executor.submit(make, calls)
-        future.add_done_callback(partial(self._made, job, calls))
+            future = self._executor.submit(make, units)
+        future.add_done_callback(partial(self._made, job, units))
 
     async def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -171,19 +191,22 @@ class ProcessWorkers(_Counting):
     def _new(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
 
-    def _made(self, job: Job, calls: list[Messages], future: Future[list[tuple[Any, float]]]) -> None:
+    def _made(self, job: Job, units: list[Unit], future: Future[tuple[list[Any], float]]) -> None:
         """In a thread of the executor, or in this one."""
         error = None if future.cancelled() else future.exception()
         if future.cancelled():
-            job.todo.extend(calls)
+            job.todo.extend(units)
         elif error is not None:
             if isinstance(error, BrokenProcessPool):
                 error = ProgramFailed("the process in which the listener was called has died")
-            job.done.extend((messages, error, 0.0) for messages in calls)
+            for unit in units:
+                job.note(unit, error)
         else:
-            results = future.result()
-            job.done.extend((messages, *made) for messages, made in zip(calls, results, strict=False))
-            job.todo.extend(calls[len(results) :])
+            results, took_s = future.result()
+            for unit, result in zip(units, results, strict=False):
+                job.note(unit, result)
+            job.note_time(took_s)
+            job.todo.extend(units[len(results) :])
         try:
             self._back.put(job)
         except RuntimeError:
@@ -195,19 +218,22 @@ def _in_process(
     batch_size: int | None,
     namespace: str | None,
     stops_at_failure: bool,
-    calls: Sequence[Messages],
-) -> list[tuple[Any, float]]:
-    """In the child: what each call returned or raised, and how long it took."""
+    units: Sequence[Unit],
+) -> tuple[list[Any], float]:
+    """In the child: what each call returned or raised, and how long all of them took."""
     listener = Listener(function, batch_size, namespace)
     clock = SystemClock()
-    made: list[tuple[Any, float]] = []
-    for messages in calls:
-        began = clock.monotonic()
-        result = call_plainly(listener, messages)
-        made.append((_travelling(result), clock.monotonic() - began))
+    results: list[Any] = []
+    began = clock.monotonic()
+    for unit in units:
+        try:
+            result = listener.call(unit)
+        except BaseException as error:
+            result = error
+        results.append(_travelling(result))
         if stops_at_failure and not is_plain_success(result):
             break
-    return made
+    return results, clock.monotonic() - began
 
 
 def _travelling(result: Any) -> Any:

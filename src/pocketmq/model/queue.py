@@ -3,7 +3,7 @@
 import msgspec
 
 
-class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=False):
+class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=False, cache_hash=True):
     """One queue of a topic on one broker. Sorts as Java sorts: topic, broker name, then queue id as a number."""
 
     topic: str

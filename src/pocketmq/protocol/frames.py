@@ -87,7 +87,7 @@ class FrameSplitter:
             self._needed = 4
             return
         self._needed = PREFIX_SIZE if len(tail) < PREFIX_SIZE else 4 + int.from_bytes(tail[:4], "big")
-        self.failure = self._prefix_failure(tail)
+        self.failure = prefix_failure(tail, self._limits)
         if self.failure is not None:
             self._forget()
 
@@ -118,23 +118,24 @@ class FrameSplitter:
         body = b"".join((memoryview(self._tail)[header_end:], *self._more, last))
         return word >> 24, self._tail[PREFIX_SIZE:header_end], body
 
-    def _prefix_failure(self, prefix: bytes) -> ProtocolError | None:
-        limits = self._limits
-        total = int.from_bytes(prefix[:4], "big")
-        if total < 4:
-            return ProtocolError(f"frame of {total} bytes: shorter than its own header length")
-        if total + 4 > limits.frame_bytes:
-            return ProtocolError(f"frame of {total + 4} bytes exceeds the limit of {limits.frame_bytes}")
-        if len(prefix) < PREFIX_SIZE:
-            return None
-        encoding, header = prefix[4], int.from_bytes(prefix[5:8], "big")
-        if encoding > max(HeaderEncoding):
-            return ProtocolError(f"unknown header encoding {encoding}")
-        if header > total - 4:
-            return ProtocolError(f"header of {header} bytes in a frame that has room for {total - 4}")
-        if header > limits.header_bytes:
-            return ProtocolError(f"header of {header} bytes exceeds the limit of {limits.header_bytes}")
+
+def prefix_failure(prefix: bytes, limits: FrameLimits) -> ProtocolError | None:
+    """What is wrong with the beginning of a frame: four bytes at least."""
+    total = int.from_bytes(prefix[:4], "big")
+    if total < 4:
+        return ProtocolError(f"frame of {total} bytes: shorter than its own header length")
+    if total + 4 > limits.frame_bytes:
+        return ProtocolError(f"frame of {total + 4} bytes exceeds the limit of {limits.frame_bytes}")
+    if len(prefix) < PREFIX_SIZE:
         return None
+    encoding, header = prefix[4], int.from_bytes(prefix[5:8], "big")
+    if encoding > _LARGEST_ENCODING:
+        return ProtocolError(f"unknown header encoding {encoding}")
+    if header > total - 4:
+        return ProtocolError(f"header of {header} bytes in a frame that has room for {total - 4}")
+    if header > limits.header_bytes:
+        return ProtocolError(f"header of {header} bytes exceeds the limit of {limits.header_bytes}")
+    return None
 
 
 def split_whole(

@@ -250,11 +250,12 @@ def decode_records(buffer: bytes, *, check_crc: bool = True) -> list[StoredMessa
     """The messages of a pull answer: records back to back.
 
     Usual records, which have IPv4 hosts and a topic of one length byte, are read here, without a call for each; what is unusual
-    or damaged about a record `decode_record` knows.
+    or damaged about a record `decode_record` knows. Topic and length of the properties are mostly those of the record before: one
+    comparison of their bytes says so.
     """
     messages: list[StoredMessage] = []
     append, at, end = messages.append, 0, len(buffer)
-    seen_topic_field, topic = b"no topic yet", ""
+    seen, seen_size, topic, properties_size = b"nothing yet", 0, "", 0
     while at < end:
         try:
             (
@@ -274,45 +275,51 @@ def decode_records(buffer: bytes, *, check_crc: bool = True) -> list[StoredMessa
                 prepared_offset,
                 body_size,
             ) = _unpack_v4(buffer, at)
-            is_usual = magic == MAGIC_V1 and not sys_flag & _HOSTS_V6 and body_size >= 0
-            if is_usual:
+            if magic == MAGIC_V1 and not sys_flag & _HOSTS_V6 and body_size >= 0:
                 body_at = at + _V4_SIZE
                 body_end = body_at + body_size
-                if not buffer.startswith(seen_topic_field, body_end):
-                    seen_topic_field = buffer[body_end : body_end + 1 + buffer[body_end]]
-                    topic = seen_topic_field[1:].decode()
-                properties_at = body_end + len(seen_topic_field) + 2
-                record_end = properties_at + (buffer[properties_at - 2] << 8 | buffer[properties_at - 1])
+                if not buffer.startswith(seen, body_end):
+                    seen, topic, properties_size = _behind_body(buffer, body_end)
+                    seen_size = len(seen)
+                properties_at = body_end + seen_size
+                record_end = properties_at + properties_size
                 body = buffer[body_at:body_end]
+                if record_end == at + size <= end and (not check_crc or crc32(body) & CRC_MASK == crc):
+                    append(
+                        StoredMessage(
+                            topic,
+                            queue_id,
+                            queue_offset,
+                            log_offset,
+                            body,
+                            buffer[properties_at:record_end],
+                            flag,
+                            sys_flag,
+                            born_ms,
+                            born_host,
+                            store_ms,
+                            store_host,
+                            reconsume_times,
+                            prepared_offset,
+                            crc,
+                            size,
+                        )
+                    )
+                    at = record_end
+                    continue
         except (struct.error, IndexError, UnicodeDecodeError):
-            is_usual = False
-        if not is_usual or record_end != at + size or record_end > end or (check_crc and crc32(body) & CRC_MASK != crc):
-            message = decode_record(buffer, at, check_crc)
-            append(message)
-            at += message.size
-            continue
-        append(
-            StoredMessage(
-                topic,
-                queue_id,
-                queue_offset,
-                log_offset,
-                body,
-                buffer[properties_at:record_end],
-                flag,
-                sys_flag,
-                born_ms,
-                born_host,
-                store_ms,
-                store_host,
-                reconsume_times,
-                prepared_offset,
-                crc,
-                size,
-            )
-        )
-        at = record_end
+            pass  # which of them it was, `decode_record` says
+        message = decode_record(buffer, at, check_crc)
+        append(message)
+        at += message.size
     return messages
+
+
+def _behind_body(buffer: bytes, at: int) -> tuple[bytes, str, int]:
+    """The bytes between body and properties, and what they say: the topic, and how long the properties are."""
+    topic_end = at + 1 + buffer[at]
+    properties_size = buffer[topic_end] << 8 | buffer[topic_end + 1]
+    return buffer[at : topic_end + 2], buffer[at + 1 : topic_end].decode(), properties_size
 
 
 def _damage(at: int, what: str) -> ProtocolError:

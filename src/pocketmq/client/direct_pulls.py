@@ -1,0 +1,155 @@
+"""Pulls of a thread that reads megabytes: over lines of its own, past the loop.
+
+    ask(taker, …) ──► request, of as many takers as there are ──► one line to each broker
+    pump(taker)   ◄── the next answer there, whoever's it is: body ──► the room that its taker has for it
+                          └─ line lost, time is up, refused ──► all takers there fail: the loop can do it, and say what is wrong
+
+As with `direct_sends`, these lines are never greeted, so no broker sends anything over them but answers. Threads only read what the loop
+owns (routes, addresses).
+"""
+
+import threading
+from typing import Final, Protocol
+
+from pocketmq.client.pulling import Pulling
+from pocketmq.clock import Clock
+from pocketmq.errors import PocketMQError, WrongState
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+from pocketmq.net.address import Address
+from pocketmq.net.asking_line import AskingLine
+
+MAX_IDLE_LINES: Final = 8
+"""Lines to one broker that are kept while nobody uses them."""
+
+
+class Taker(Protocol):
+    """Who waits for the answer to a pull."""
+
+    def room(self, size: int) -> memoryview:
+        """Where the `size` bytes of its records go."""
+
+    def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
+        """They are there; what the answer says beside them."""
+
+    def fail(self, error: PocketMQError) -> None:
+        """There will be no answer, or it is a refusal."""
+
+
+class PullLines:
+    """The lines of one client's threads. All of it may be called from any thread."""
+
+    def __init__(self, clock: Clock, *, connect_s: float) -> None:
+        self._clock = clock
+        self._connect_s = connect_s
+        self._idle: dict[Address, list[AskingLine]] = {}
+        self._lock = threading.Lock()  # guards what is idle; nothing is sent or waited for under it
+        self._is_closed = False
+
+    def take(self, address: Address) -> AskingLine:
+        """A line that nobody else uses; ConnectFailed when none can be made."""
+        while (line := self._idle_line(address)) is not None:
+            if line.is_usable():
+                return line
+            line.close()
+        return AskingLine(address, self._clock, connect_s=self._connect_s)
+
+    def give(self, line: AskingLine) -> None:
+        """Take back a line on which nothing is awaited any more."""
+        with self._lock:
+            idle = self._idle.setdefault(line.address, [])
+            if line.is_open and not self._is_closed and len(idle) < MAX_IDLE_LINES:
+                idle.append(line)
+                return
+        line.close()
+
+    def close(self) -> None:
+        """Close what nobody uses; the others follow when they are given back. Harmless when done twice."""
+        with self._lock:
+            self._is_closed = True
+            idle = [line for lines in self._idle.values() for line in lines]
+            self._idle.clear()
+        for line in idle:
+            line.close()
+
+    def _idle_line(self, address: Address) -> AskingLine | None:
+        with self._lock:
+            idle = self._idle.get(address)
+            return idle.pop() if idle else None
+
+
+class _Asked:
+    """A line, and who waits on it, by the number of his request."""
+
+    def __init__(self, line: AskingLine) -> None:
+        self.line = line
+        self.waiting: dict[int, tuple[Taker, MessageQueue]] = {}
+
+
+class DirectPulls:
+    """The pulls of one thread."""
+
+    def __init__(self, pulls: Pulling, lines: PullLines, *, timeout_s: float) -> None:
+        self._pulls = pulls
+        self._lines = lines
+        self._timeout_s = timeout_s
+        self._asked: dict[Address, _Asked] = {}
+        self._places: dict[Taker, _Asked] = {}
+
+    def ask(self, taker: Taker, queue: MessageQueue, offset: int, subscription: Subscription, limit: int) -> None:
+        """Send a pull, whose answer the taker will have. What goes wrong, he is told."""
+        asked = None
+        try:
+            address = self._pulls.place(queue)
+            if address is None:
+                raise WrongState("requests of this client are signed by its loop")
+            asked = self._asked.get(address)
+            if asked is None:
+                asked = self._asked[address] = _Asked(self._lines.take(address))
+            number = asked.line.next_number()
+            asked.waiting[number] = taker, queue
+            self._places[taker] = asked
+            asked.line.ask(self._pulls.frame(queue, offset, subscription, limit, number), self._timeout_s)
+        except PocketMQError as error:
+            taker.fail(error)
+            if asked is not None:
+                self._lost(asked, error)
+
+    def pump(self, taker: Taker) -> None:
+        """Take the next answer on the line on which the taker waits, his own or another's."""
+        asked = self._places[taker]
+        try:
+            answer, size = asked.line.head(self._timeout_s)
+            found = asked.waiting.get(answer.opaque) if answer.is_response else None
+            room = memoryview(bytearray(size)) if found is None else found[0].room(size)
+            asked.line.body_into(room, self._timeout_s)
+        except PocketMQError as error:
+            self._lost(asked, error)
+            return
+        if found is None:
+            return  # for nobody who is known here
+        whose, queue = found
+        del asked.waiting[answer.opaque], self._places[whose]
+        try:
+            told = self._pulls.heard(queue, answer).header
+        except PocketMQError as error:
+            whose.fail(error)
+        else:
+            whose.take(told.next_begin_offset, told.min_offset, told.max_offset)
+
+    def close(self) -> None:
+        """Lines on which an answer is still to come cannot be used again."""
+        for asked in self._asked.values():
+            if asked.waiting:
+                asked.line.close()
+            self._lines.give(asked.line)
+        self._asked.clear()
+
+    def _lost(self, asked: _Asked, error: PocketMQError) -> None:
+        """The line is of no use any more: who waits there is told, and the next one who asks gets another."""
+        asked.line.close()
+        self._asked = {address: other for address, other in self._asked.items() if other is not asked}
+        waiting, asked.waiting = asked.waiting, {}
+        for taker, _ in waiting.values():
+            self._places.pop(taker, None)
+            taker.fail(error)

@@ -1,0 +1,176 @@
+"""Pulls past the loop: each answer to its taker, and whatever goes wrong to all who wait."""
+
+import socket
+from collections.abc import Callable
+
+import pytest
+from tests.net.test_blocking_line import served, wait_for_the_end
+
+from pocketmq.client.calls.messages import Pulled, pulled_of
+from pocketmq.client.direct_pulls import MAX_IDLE_LINES, DirectPulls, PullLines
+from pocketmq.clock import SystemClock
+from pocketmq.codes import ResponseCode
+from pocketmq.errors import ConnectionLost, PocketMQError, WrongState
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+from pocketmq.net.address import Address
+from pocketmq.protocol.command import RESPONSE, Command, encode_command
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+ALL = Subscription.parse("orders")
+
+
+class Pulls:
+    """As `Pulling`, for one broker; None where requests have to be signed."""
+
+    def __init__(self, address: Address | None) -> None:
+        self._address = address
+
+    def place(self, queue: MessageQueue) -> Address | None:
+        return self._address
+
+    def frame(self, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, number: int) -> bytes:
+        return encode_command(Command(11, {"at": str(offset)}, opaque=number))
+
+    def heard(self, queue: MessageQueue, answer: Command) -> Pulled:
+        return pulled_of(answer)
+
+
+class Taken:
+    """A taker that remembers."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.told: tuple[int, int, int] | None = None
+        self.failure: PocketMQError | None = None
+
+    def room(self, size: int) -> memoryview:
+        self.body = bytearray(size)
+        return memoryview(self.body)
+
+    def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
+        self.told = (next_offset, min_offset, max_offset)
+
+    def fail(self, error: PocketMQError) -> None:
+        self.failure = error
+
+
+def answer(number: int, body: bytes, code: int = 0, next_offset: int = 0) -> bytes:
+    told = {"nextBeginOffset": next_offset, "minOffset": 0, "maxOffset": 100, "suggestWhichBrokerId": 0}
+    fields = {name: str(value) for name, value in told.items()}
+    return encode_command(Command(code, fields, body, flag=RESPONSE, opaque=number))
+
+
+def after_requests(count: int, then: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:
+    def behave(connection: socket.socket) -> None:
+        seen = b""
+        while seen.count(b'"code"') < count:
+            seen += connection.recv(65536)
+        then(connection)
+
+    return behave
+
+
+def asked(pulls: DirectPulls, count: int) -> list[Taken]:
+    takers = [Taken() for _ in range(count)]
+    for number, taker in enumerate(takers):
+        pulls.ask(taker, QUEUE, number * 10, ALL, 10)
+    return takers
+
+
+def test_answers_find_their_takers_in_any_order() -> None:
+    def behave(connection: socket.socket) -> None:
+        strangers = answer(77, b"late") + encode_command(Command(40, opaque=2, body=b"asks"))
+        connection.sendall(strangers + b"".join(answer(n, b"%d" % n, next_offset=n) for n in (3, 1, 2)))
+        wait_for_the_end(connection)
+
+    with served(after_requests(3, behave)) as address:
+        lines = PullLines(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        takers = asked(pulls, 3)
+        for taker in takers:
+            while taker.told is None:
+                pulls.pump(taker)
+        pulls.close()
+        lines.close()
+
+    assert [(bytes(taker.body), taker.told) for taker in takers] == [
+        (b"1", (1, 0, 100)),
+        (b"2", (2, 0, 100)),
+        (b"3", (3, 0, 100)),
+    ]
+
+
+def test_a_refusal_is_told_to_whom_it_concerns() -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, b"", ResponseCode.NO_PERMISSION) + answer(2, b"two", next_offset=7))
+        wait_for_the_end(connection)
+
+    with served(after_requests(2, behave)) as address:
+        lines = PullLines(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        first, second = asked(pulls, 2)
+        pulls.pump(first)
+        pulls.pump(second)
+        pulls.close()
+        lines.close()
+
+    assert first.failure is not None
+    assert second.told == (7, 0, 100)
+
+
+def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
+    with served(after_requests(3, lambda connection: connection.sendall(answer(1, b"one")[:-1]))) as address:
+        pulls = DirectPulls(Pulls(address), PullLines(SystemClock(), connect_s=3), timeout_s=5)  # type: ignore[arg-type]
+        takers = asked(pulls, 3)
+        pulls.pump(takers[0])
+        pulls.close()
+
+    assert all(isinstance(taker.failure, ConnectionLost) for taker in takers)
+
+
+def test_who_cannot_be_reached_or_wants_signatures_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        nobody = Address(*door.getsockname()[:2])
+    lines = PullLines(SystemClock(), connect_s=3)
+
+    (refused,) = asked(DirectPulls(Pulls(nobody), lines, timeout_s=5), 1)  # type: ignore[arg-type]
+    (unsigned,) = asked(DirectPulls(Pulls(None), lines, timeout_s=5), 1)  # type: ignore[arg-type]
+
+    assert refused.failure is not None
+    assert isinstance(unsigned.failure, WrongState)
+
+
+@pytest.mark.parametrize("awaited", [0, 1])
+def test_only_a_line_on_which_nothing_is_to_come_is_used_again(awaited: int) -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, b"one"))
+        wait_for_the_end(connection)
+
+    with served(after_requests(1 + awaited, behave)) as address:
+        lines = PullLines(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        takers = asked(pulls, 1 + awaited)
+        line = pulls._asked[address].line
+        pulls.pump(takers[0])
+        pulls.close()
+
+        assert line.is_open is not bool(awaited)
+        if not awaited:
+            assert lines.take(address) is line
+            lines.close()
+            lines.give(line)
+            assert not line.is_open, "given back too late"
+
+
+def test_only_so_many_lines_are_kept() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        lines = PullLines(SystemClock(), connect_s=3)
+        taken = [lines.take(Address(*door.getsockname()[:2])) for _ in range(MAX_IDLE_LINES + 1)]
+        for line in taken:
+            lines.give(line)
+
+        assert [line.is_open for line in taken] == [True] * MAX_IDLE_LINES + [False]
+        lines.close()
+        lines.close()
+        assert not any(line.is_open for line in taken)

@@ -1,0 +1,25 @@
+"""The names of the client: all are there, each is the same wherever it is asked for, and none costs those who do not ask."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pocketmq import client
+
+
+def test_every_name_is_there() -> None:
+    assert [name for name in client.__all__ if not hasattr(client, name)] == []
+
+
+def test_a_name_that_is_not_there_is_told() -> None:
+    with pytest.raises(AttributeError, match=r"'pocketmq.client' has no attribute 'Prodcuer'"):
+        _ = client.Prodcuer  # type: ignore[attr-defined]
+
+
+def test_a_module_of_the_client_does_not_bring_all_the_others_along() -> None:
+    code = "import sys, pocketmq.client.instance; print('pocketmq.client.push_consumer' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,202 @@
+"""Runs of pulls: they leave the turn that brought an answer only when they end."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.kit import refuse, until
+from tests.client.test_pull_loop import PULL, pulled
+
+from pocketmq.client.flow_limits import PauseCause
+from pocketmq.client.hooks import Hooks, PauseEvent, PullEvent
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_run import PullRun
+from pocketmq.client.pulling import Pulling, PullResult, PullStatus
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import ConnectionLost
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.stored_answers import StoredAnswer, StoredAt
+from pocketmq.testing import run
+
+ANSWER = Command(0)
+
+
+class Script:
+    """What becomes of each answer: the next pull is sent, the run ends, or it fails."""
+
+    def __init__(self, *steps: bool | Exception) -> None:
+        self.steps = list(steps)
+        self.run = PullRun(
+            OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0), Subscription.parse("T"), self.goes_on, 20.0
+        )
+
+    def goes_on(self, run: PullRun, answer: Command) -> bool:
+        assert (run, answer) == (self.run, ANSWER)
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+def test_a_run_ends_with_the_first_answer_after_which_no_pull_is_sent() -> None:
+    async def main() -> None:
+        script = Script(True, True, False)
+
+        for is_over in (False, False, True):
+            script.run.answered(ANSWER)
+            assert script.run.ended.done() is is_over
+
+        assert await script.run.ended is None
+
+    run(main())
+
+
+def test_an_answer_that_calls_for_another_beginning_is_given() -> None:
+    async def main() -> None:
+        script = Script(False)
+        script.run.illegal = PullResult(PullStatus.OFFSET_ILLEGAL, 8, 8, 40)
+
+        script.run.answered(ANSWER)
+
+        assert await script.run.ended is script.run.illegal
+
+    run(main())
+
+
+def test_what_is_raised_meanwhile_and_what_no_answer_comes_to_is_raised() -> None:
+    async def main() -> None:
+        wrong, lost = Script(True, ValueError("of a hook")), Script()
+        wrong.run.answered(ANSWER)
+        wrong.run.answered(ANSWER)
+        lost.run.failed(ConnectionLost("away"))
+
+        with pytest.raises(ValueError, match="of a hook"):
+            await wrong.run.ended
+        with pytest.raises(ConnectionLost):
+            await lost.run.ended
+
+    run(main())
+
+
+def test_one_that_nobody_waits_for_takes_nothing_in() -> None:
+    async def main() -> None:
+        script = Script()
+        script.run.ended.cancel()
+
+        script.run.answered(ANSWER)
+        script.run.failed(ConnectionLost("away"))
+
+        with pytest.raises(asyncio.CancelledError):
+            await script.run.ended
+
+    run(main())
+
+
+def test_it_is_known_as_a_pull_and_wants_whole_answers() -> None:
+    async def main() -> None:
+        waiting = Script().run
+
+        assert (waiting.code, waiting.timeout_s) == (RequestCode.PULL_MESSAGE, 20.0)
+        assert not waiting.stored(StoredAnswer(0, 1, 7, StoredAt("", "0", "0")))
+
+    run(main())
+
+
+class _Told(Hooks):
+    """What hooks hear of pulls, without times."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[object, ...]] = []
+
+    def after_pull(self, event: PullEvent) -> None:
+        self.said.append((event.queue.queue_id, event.messages, event.behind, event.held))
+
+    def after_pause(self, event: PauseEvent) -> None:
+        self.said.append((event.queue.queue_id, event.cause))
+
+
+def _course(in_runs: bool) -> list[Any]:
+    """All that is sent and told when a broker says this and that, with pulls in runs or each awaited by itself."""
+    told = _Told()
+    seen: list[Any] = []
+
+    async def main() -> None:
+        async with pulled(lambda _: asyncio.sleep(0.02), hooks=[told], max_queue_messages=64) as (_, broker, consumer):
+            broker.messages = 300
+            found = broker._pull
+            broker.script(PULL, found, found, broker.answer(ResponseCode.PULL_RETRY_IMMEDIATELY, 70), found)
+            broker.script(PULL, broker.answer(ResponseCode.PULL_NOT_FOUND, 102), refuse(ResponseCode.SYSTEM_ERROR))
+            broker.script(PULL, found, found, broker.answer(ResponseCode.PULL_OFFSET_MOVED, 200), found, found)
+            async with consumer:
+                await asyncio.sleep(2)
+                broker.network.cut(broker.address)
+                await asyncio.sleep(5)
+                consumer.pause()
+                await asyncio.sleep(40)
+                broker.messages = 400
+                consumer.resume()
+                await asyncio.sleep(40)
+                seen.append({cause: count for cause, count in consumer.pauses.items() if count})
+            fields = ("queue_offset", "commit_offset", "sys_flag", "max_msg_nums", "subscription", "expression_type")
+            seen.append([[getattr(pull, name) for name in fields] for pull in broker.pulls])
+            seen.append(broker.committed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not in_runs:
+            patch.setattr(Pulling, "send", lambda *_, **__: False)
+        run(main())
+    return [*seen, told.said]
+
+
+def test_pulls_in_a_run_say_and_do_what_pulls_do_that_are_awaited_one_by_one() -> None:
+    in_runs, alone = _course(in_runs=True), _course(in_runs=False)
+
+    assert in_runs == alone
+    pauses, pulls, committed, _ = in_runs
+    assert pauses.keys() == {PauseCause.PAUSED, PauseCause.MESSAGES}
+    assert len(pulls) > 12
+    assert committed == 400
+
+
+def test_a_run_goes_on_without_the_task_of_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[PullRun] = []
+    begin = PullRun.__init__
+
+    def note(run: PullRun, *arguments: Any) -> None:
+        begun.append(run)
+        begin(run, *arguments)
+
+    async def main() -> None:
+        async with pulled() as (_, broker, consumer):
+            broker.messages = 3200
+            async with consumer:
+                await until(lambda: len(broker.pulls) > 100)
+
+            assert [pull.queue_offset for pull in broker.pulls] == [*range(0, 3201, 32)]
+            assert (
+                len([run for run in begun if run.owned.queue.topic == "T"]) <= 2
+            )  # one before the broker knows this client
+
+    monkeypatch.setattr(PullRun, "__init__", note)
+    run(main())
+
+
+def test_a_pull_after_a_failure_goes_alone_and_the_queue_is_said_to_be_pulled_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with pulled() as (_, broker, consumer):
+            broker.messages = 320
+            broker.script(PULL, broker._pull, refuse(ResponseCode.SYSTEM_ERROR), refuse(ResponseCode.SYSTEM_ERROR))
+            async with consumer:
+                await until(lambda: broker.pulls and broker.pulls[-1].queue_offset == 320)
+
+    with caplog.at_level("INFO", "pocketmq.client"):
+        run(main())
+    assert [one.message for one in caplog.records if "T@broker-a:0 is pulled again" in one.message] == [
+        "T@broker-a:0 is pulled again"
+    ]
+    assert len([one for one in caplog.records if "failed, and is tried again" in one.message]) == 1
