@@ -80,6 +80,7 @@ OPTIONAL_LIBRARIES = {
 
 COMES_LATE = {
     FRONT: "`import pocketmq` stays quick",
+    "pocketmq.client": "who needs a few of its modules imports these alone",
     "pocketmq.spark": "Spark imports it for whoever reads anything",
     "pocketmq.demo": "every command knows of the demo, one of them needs Spark",
 }

@@ -16,6 +16,7 @@ from bench.spark.__main__ import main
 from bench.spark.cases import Case
 from bench.spark.costs import Shot, middle, taken
 from bench.spark.report import sheet
+from bench.spark.starts import starts
 
 TINY = ["--rounds", "1", "--round-ms", "0.01"]
 SUBJECTS = [*decoding.subjects(total_bytes=20_000), *sinking.subjects(rows=5)]
@@ -89,6 +90,18 @@ def test_a_run_is_counted_with_the_processes_that_it_started_and_that_ended() ->
     assert found.python_s > 0
     assert found.server_s == 0
     assert middle([shot(1.0, 1, 2, 3), shot(5.0, 0, 9, 4), shot(2.0, 2, 1, 5)]) == Shot(2.0, 1, 2, 4, 0.1)
+
+
+def test_the_start_of_a_query_stands_beside_what_spark_needs_for_itself() -> None:
+    cases = [Case(who, "stream, value only, to noop", 7, lambda: None) for who in ("PocketMQ", "Kafka")]
+
+    found = starts(cases, {}, os.getpid(), rounds=1)
+
+    ours, kafka, spark_alone = found.rows
+    assert ours == ["PocketMQ: stream, value only, to noop", "0.00", ours[2], ours[3], ours[4]]
+    assert kafka[0].startswith("Kafka: ")
+    assert float(spark_alone[2]) > 0
+    assert "over 7 rows" in found.notes[0]
 
 
 @pytest.mark.parametrize("arguments", [["--rows", "0"], ["--rounds", "0"]])

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.spark.stage import Kafka, Rows, address_of
+from bench.spark.stage import FEW, Kafka, Rows, address_of
 
 VALUE: Final = "value binary"
 OURS: Final = "PocketMQ"
@@ -35,7 +35,7 @@ class Case(NamedTuple):
     run: Callable[[], float | None]
     rate_aim: float | None = None
     has_share_aim: bool = False
-    """At least `PARQUET_SHARE_AIM` of Parquet's rate, and less CPU than Kafka's."""
+    """At least `PARQUET_SHARE_AIM` of Parquet's rate, where Parquet has such a case, and less CPU than Kafka's."""
 
 
 class Ways:
@@ -68,12 +68,22 @@ class Ways:
         yield Case(OURS, parquet, total, lambda: self._to_parquet(self._batch(only)))
 
     def _streams(self, only: bool) -> Iterator[Case]:
-        total, columns = self._rows.total, _columns(only)
+        rows, columns = self._rows, _columns(only)
         nowhere, parquet = f"stream, {columns}, to noop", f"stream, {columns}, to Parquet"
-        yield Case(OURS, nowhere, total, lambda: self._drained(self._stream(only), "noop"), self._noop_aim)
+        long, total = rows.stream_topic, rows.stream_total
+        aim = self._noop_aim
+        yield Case(OURS, nowhere, total, lambda: self._drained(self._stream(long, only), "noop", total), aim, True)
         if self._kafka is not None:
-            yield Case(KAFKA, nowhere, total, lambda: self._drained(self._kafka_stream(only), "noop"))
-        yield Case(OURS, parquet, total, lambda: self._drained(self._stream(only), "parquet"))
+            yield Case(KAFKA, nowhere, total, lambda: self._drained(self._kafka_stream(long, only), "noop", total))
+        whole = rows.total
+        yield Case(OURS, parquet, whole, lambda: self._drained(self._stream(rows.topic, only), "parquet", whole))
+
+    def starts(self, only: bool) -> Iterator[Case]:
+        """Streams of few rows: what they cost is the start of a query."""
+        few, what = self._rows.few_topic, f"stream, {_columns(only)}, to noop"
+        yield Case(OURS, what, FEW, lambda: self._drained(self._stream(few, only), "noop", FEW))
+        if self._kafka is not None:
+            yield Case(KAFKA, what, FEW, lambda: self._drained(self._kafka_stream(few, only), "noop", FEW))
 
     @property
     def _noop_aim(self) -> float:
@@ -93,8 +103,8 @@ class Ways:
         reader = self._spark.read.format("rocketmq").options(**self._address, subscribe=self._rows.topic)
         return (reader.schema(VALUE) if only_value else reader).load()
 
-    def _stream(self, only_value: bool) -> DataFrame:
-        reader = self._spark.readStream.format("rocketmq").options(**self._address, subscribe=self._rows.topic)
+    def _stream(self, topic: str, only_value: bool) -> DataFrame:
+        reader = self._spark.readStream.format("rocketmq").options(**self._address, subscribe=topic)
         return (reader.schema(VALUE) if only_value else reader).option("startingOffsets", "earliest").load()
 
     def _parquet(self, only_value: bool) -> DataFrame:
@@ -102,16 +112,16 @@ class Ways:
         return frame.select("value") if only_value else frame
 
     def _kafka_batch(self, only_value: bool) -> DataFrame:
-        frame = self._spark.read.format("kafka").options(**self._kafka_options(only_value)).load()
+        frame = self._spark.read.format("kafka").options(**self._kafka_options(self._rows.topic, only_value)).load()
         return frame.select("value") if only_value else frame
 
-    def _kafka_stream(self, only_value: bool) -> DataFrame:
-        frame = self._spark.readStream.format("kafka").options(**self._kafka_options(only_value)).load()
+    def _kafka_stream(self, topic: str, only_value: bool) -> DataFrame:
+        frame = self._spark.readStream.format("kafka").options(**self._kafka_options(topic, only_value)).load()
         return frame.select("value") if only_value else frame
 
-    def _kafka_options(self, only_value: bool) -> dict[str, str]:
+    def _kafka_options(self, topic: str, only_value: bool) -> dict[str, str]:
         assert self._kafka is not None
-        options = {"kafka.bootstrap.servers": self._kafka.address, "subscribe": self._rows.topic}
+        options = {"kafka.bootstrap.servers": self._kafka.address, "subscribe": topic}
         return {**options, "startingOffsets": "earliest", "includeHeaders": str(not only_value).lower()}
 
     # runs
@@ -120,7 +130,7 @@ class Ways:
         with TemporaryDirectory(dir=self._folder) as place:
             frame.write.mode("overwrite").parquet(place)
 
-    def _drained(self, frame: DataFrame, sink: str) -> float:
+    def _drained(self, frame: DataFrame, sink: str, total: int) -> float:
         """Seconds of the triggers that brought rows: the start of a query is no throughput."""
         with TemporaryDirectory(dir=self._folder) as place:
             writer = frame.writeStream.format(sink).option("checkpointLocation", f"{place}/checkpoint")
@@ -130,18 +140,18 @@ class Ways:
             query.awaitTermination()
             told = [one for one in query.recentProgress if one["numInputRows"]]
         seen = sum(one["numInputRows"] for one in told)
-        assert seen == self._rows.total, f"the stream gave {seen} rows of {self._rows.total}"
+        assert seen == total, f"the stream gave {seen} rows of {total}"
         return float(sum(one["durationMs"]["triggerExecution"] for one in told)) / 1000
 
     def _write(self, more: dict[str, str]) -> None:
         frame = self._spark.read.parquet(self._rows.sink_parquet)
-        options = {**self._address, "topic": f"{self._rows.topic}-sink", **more}
+        options = {**self._address, "topic": self._rows.sink_topic, **more}
         frame.write.format("rocketmq").options(**options).mode("append").save()
 
     def _kafka_write(self) -> None:
         assert self._kafka is not None
         frame = self._spark.read.parquet(self._rows.sink_parquet)
-        options = {"kafka.bootstrap.servers": self._kafka.address, "topic": f"{self._rows.topic}-sink"}
+        options = {"kafka.bootstrap.servers": self._kafka.address, "topic": self._rows.sink_topic}
         frame.write.format("kafka").options(**options).save()
 
 

@@ -7,10 +7,12 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bench.broker.machine import cpu_s, disturbed, moment
-from bench.pipelines.processes import costs_below
+from bench.pipelines.processes import Cost, costs_below
+
+MOST_LOOKS: Final = 20
 
 
 class Shot(NamedTuple):
@@ -48,9 +50,19 @@ def middle(shots: Sequence[Shot]) -> Shot:
 
 def _spark(java_pid: int) -> tuple[float, float]:
     """Seconds of Python and of Java so far. All Python of Spark is started by Java; what ended is counted by its parent."""
-    family = costs_below(java_pid)
+    family = _settled(java_pid)
     java_s = sum(one.cpu_s for one in family if one.pid == java_pid)
     return sum(one.cpu_s + one.ended_s for one in family) - java_s, java_s
+
+
+def _settled(java_pid: int) -> list[Cost]:
+    """The processes of Spark, looked at until none ended in between: such a one is counted neither for itself nor by its parent."""
+    seen = costs_below(java_pid)
+    for _ in range(MOST_LOOKS):
+        before, seen = seen, costs_below(java_pid)
+        if [one.pid for one in before] == [one.pid for one in seen]:
+            break
+    return seen
 
 
 def _own_s() -> float:

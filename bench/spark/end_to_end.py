@@ -3,7 +3,7 @@
 python -m bench.spark.end_to_end                    about ten minutes; needs Java 17 or newer
 python -m bench.spark.end_to_end --quick            few rows, one round: two minutes, and the fixed cost of a job weighs more
 python -m bench.spark.end_to_end --alone            without Kafka
-python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` is one, too
+python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
 python -m bench.spark.end_to_end --usual-broker     a pull gets 32 messages, as brokers are set unless told otherwise
 python -m bench.spark.end_to_end --usual-spark      Spark's own settings, without those that docs/spark.md advises
 python -m bench.spark.end_to_end --write-docs       and put the tables into docs/performance.md
@@ -33,6 +33,7 @@ from bench.spark.cases import KAFKA, OURS, Case, Ways
 from bench.spark.costs import Shot, middle, taken
 from bench.spark.report import Results, sheet
 from bench.spark.stage import CORES, LARGE_ANSWERS, Kafka, java_pid, kafka, laid_out, session
+from bench.spark.starts import starts
 from bench.spark.triggers import triggers
 
 WIDTH: Final = 180
@@ -42,9 +43,10 @@ ROUNDS: Final = 3
 BODIES: Final = (100, 1024)
 LARGER_SHARE: Final = 0.4
 """Rows of 1 KB, of each row of 100 bytes."""
-MOST_S: Final = 220.0
+MOST_S: Final = 150.0
 """For the rows of one size: after that no round is begun."""
 TRIGGERS: Final = "triggers"
+STARTS: Final = "starts"
 
 
 class Scene(NamedTuple):
@@ -100,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measured(scene: Scene, rows: int, notes: Sequence[str], console: Console) -> Iterator[Sheet]:
-    """The tables: one for each size of rows, one of triggers."""
+    """The tables: one for each size of rows, one of triggers, one of starts."""
     for body_bytes in BODIES:
         count = rows if body_bytes == BODIES[0] else max(1, int(rows * LARGER_SHARE))
         console.print(f"[dim]{count:,} rows of {body_bytes} bytes are laid out[/]")
@@ -115,12 +117,14 @@ def measured(scene: Scene, rows: int, notes: Sequence[str], console: Console) ->
                 yield triggers(scene.spark, scene.name_server, scene.beside, laid, scene.folder, min(2, scene.rounds))
             except NotMeasured as reason:
                 yield Sheet(TRIGGERS, ["source"], [], [str(reason)])
+        if body_bytes == BODIES[0] and scene.wants(STARTS):
+            yield starts([*ways.starts(only=True)], _servers(scene), java_pid(scene.spark), 2 + scene.rounds)
 
 
 def in_turns(cases: Sequence[Case], scene: Scene, console: Console) -> tuple[Results, list[str]]:
     """Rounds in which cases take turns, after one that is not counted; the medians, and what is to be said of them."""
     java = java_pid(scene.spark)
-    servers = {OURS: scene.broker_pid} | ({KAFKA: scene.beside.pid} if scene.beside is not None else {})
+    servers = _servers(scene)
     shots: dict[tuple[str, str], list[Shot]] = {(case.who, case.what): [] for case in cases}
     until, rounds = monotonic() + MOST_S, 0
     for number in range(scene.rounds + 1):
@@ -137,6 +141,10 @@ def in_turns(cases: Sequence[Case], scene: Scene, console: Console) -> tuple[Res
     said = f"medians of {rounds} rounds in which cases took turns, after one that is not counted"
     results = {(case.who, case.what): (case, middle(shots[case.who, case.what])) for case in cases}
     return results, [f"{said}; other programs had {others:.0%} of the machine"]
+
+
+def _servers(scene: Scene) -> dict[str, int]:
+    return {OURS: scene.broker_pid} | ({KAFKA: scene.beside.pid} if scene.beside is not None else {})
 
 
 def _kafka(folder: Path, leave: ExitStack, notes: list[str]) -> Kafka | None:

@@ -1,10 +1,12 @@
 """The tables: rows a second, beside Parquet and Kafka in the same rounds, and the CPU of everybody who took part."""
 
 from collections.abc import Mapping, Sequence
+from statistics import mode
 
 from bench.broker.sheets import Sheet, verdict
 from bench.spark.cases import KAFKA, OURS, PARQUET, PARQUET_SHARE_AIM, Case
 from bench.spark.costs import Shot
+from bench.spark.stage import STREAM_TIMES
 
 Results = Mapping[tuple[str, str], tuple[Case, Shot]]
 """By who and what."""
@@ -25,13 +27,13 @@ HEADINGS = (
 NOTES = (
     "server, Python, Java: microseconds of CPU for a row, all threads, user and system; us/row is their sum",
     "of Parquet, of Kafka: rate by rate; per core: rows for a second of CPU beside Kafka's",
-    "streams: rows by the time of the triggers that brought them; CPU with the start of the query",
+    f"streams: rows by the time of the triggers that brought them; CPU with the start of the query; into noop {STREAM_TIMES:g} times the rows",
 )
 
 
 def sheet(results: Results, body_bytes: int, notes: Sequence[str] = ()) -> Sheet:
     """All cases with rows of one size."""
-    count = max(case.rows for case, _ in results.values())
+    count = mode(case.rows for case, _ in results.values())
     title = f"{'1 KB' if body_bytes == 1024 else f'{body_bytes} B'}, {count:,} rows"
     return Sheet(title, HEADINGS, [_line(one, results, body_bytes) for one in results.values()], [*NOTES, *notes])
 

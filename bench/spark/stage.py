@@ -3,10 +3,13 @@
     rows ──► our topic ── Spark ──┬──► Parquet        all columns, what a read of the topic gave
                                   ├──► a quarter of them in Parquet, for the sinks
                                   └──► Kafka          value, keys, and the properties as headers
+    more ──► a longer topic ──────┴──► Kafka          for streams: a query starts once, and that should not decide
+    few  ──► a short topic ───────┴──► Kafka          for the start of a query by itself
 
 Everything stands in a temporary folder and listens on loopback.
 """
 
+import compileall
 import os
 import random
 import shutil
@@ -17,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+import pocketmq
 from bench.broker.servers import PEERS, started_by_peers
 from bench.broker.shots import NotMeasured
 from pocketmq import Admin, Message, Producer
@@ -37,6 +41,10 @@ ARROW_FLAGS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_nu
 """Java trusts the batches of Python and does not look at every value twice; see docs/spark.md."""
 SINK_SHARE: Final = 4
 """Of so many rows one is written by the sinks, which are slower than reads."""
+STREAM_TIMES: Final = 2.5
+"""So many times the rows of a batch are read by a stream into nowhere."""
+FEW: Final = 1_000
+"""Rows of the query whose start is measured."""
 _CHUNK: Final = 2_000
 _JARS_S: Final = 300.0
 
@@ -61,6 +69,22 @@ class Rows(NamedTuple):
     @property
     def sink_total(self) -> int:
         return max(1, self.total // SINK_SHARE)
+
+    @property
+    def stream_total(self) -> int:
+        return int(self.total * STREAM_TIMES)
+
+    @property
+    def stream_topic(self) -> str:
+        return f"{self.topic}-stream"
+
+    @property
+    def few_topic(self) -> str:
+        return f"{self.topic}-few"
+
+    @property
+    def sink_topic(self) -> str:
+        return f"{self.topic}-sink"
 
 
 @contextmanager
@@ -92,7 +116,11 @@ def connector_jars() -> str:
 
 @contextmanager
 def session(jars: str | None, *, usual: bool) -> Iterator[SparkSession]:
-    """A session with the settings that docs/spark.md advises, or with Spark's own."""
+    """A session with the settings that docs/spark.md advises, or with Spark's own.
+
+    Installing a package compiles it. Where this one is run from its sources that is done here, or each process that Spark starts would.
+    """
+    compileall.compile_dir(Path(pocketmq.__file__).parent, quiet=1)
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", JAVA_HOME=str(find_java()))
     settings = {
         "spark.ui.enabled": "false",
@@ -125,33 +153,40 @@ def java_pid(spark: SparkSession) -> int:
 def laid_out(
     spark: SparkSession, name_server: str, beside: Kafka | None, folder: Path, body_bytes: int, total: int
 ) -> Rows:
-    """Rows of this size in the topic, in Parquet, and in Kafka if there is one."""
+    """Rows of this size in the topics, in Parquet, and in Kafka if there is one."""
     topic = f"bench-{body_bytes}"
     rows = Rows(total, body_bytes, topic, str(folder / topic), str(folder / f"{topic}-sink"))
-    fill(name_server, rows)
-    frame = spark.read.format("rocketmq").options(**address_of(name_server), subscribe=topic).load()
-    frame.write.parquet(rows.parquet)
-    kept = spark.read.parquet(rows.parquet)
-    kept.select("value").limit(rows.sink_total).repartition(CORES).write.parquet(rows.sink_parquet)
-    if beside is not None:
-        headers = "transform(map_entries(properties), e -> struct(e.key, cast(e.value as binary) as value)) as headers"
-        written = kept.selectExpr("value", "keys as key", headers).write.format("kafka")
-        written.options(**{"kafka.bootstrap.servers": beside.address, "topic": topic}).save()
+    with Admin(name_server) as admin:
+        admin.topics.create(rows.sink_topic, queues=QUEUES)
+    for name, count in ((topic, total), (rows.stream_topic, rows.stream_total), (rows.few_topic, FEW)):
+        fill(name_server, name, body_bytes, count)
+        frame = spark.read.format("rocketmq").options(**address_of(name_server), subscribe=name).load()
+        if name == topic:
+            frame.write.parquet(rows.parquet)
+            frame = spark.read.parquet(rows.parquet)
+            frame.select("value").limit(rows.sink_total).repartition(CORES).write.parquet(rows.sink_parquet)
+        if beside is not None:
+            _copied_to_kafka(frame, beside, name)
     return rows
 
 
-def fill(name_server: str, rows: Rows) -> None:
+def _copied_to_kafka(frame: DataFrame, beside: Kafka, topic: str) -> None:
+    headers = "transform(map_entries(properties), e -> struct(e.key, cast(e.value as binary) as value)) as headers"
+    written = frame.selectExpr("value", "keys as key", headers).write.format("kafka")
+    written.options(**{"kafka.bootstrap.servers": beside.address, "topic": topic}).save()
+
+
+def fill(name_server: str, topic: str, body_bytes: int, total: int) -> None:
     """Bodies that cannot be compressed, with keys and tags."""
     with Admin(name_server) as admin:
-        for name in (rows.topic, f"{rows.topic}-sink"):
-            admin.topics.create(name, queues=QUEUES)
-        queues = sorted(one.queue for one in admin.topics.describe(rows.topic).queues)
+        admin.topics.create(topic, queues=QUEUES)
+        queues = sorted(one.queue for one in admin.topics.describe(topic).queues)
     dice = random.Random(7)
     with Producer(name_server, group="bench") as producer:
-        for turn, start in enumerate(range(0, rows.total, _CHUNK)):
+        for turn, start in enumerate(range(0, total, _CHUNK)):
             chunk = [
-                Message(rows.topic, dice.randbytes(rows.body_bytes), tags=f"Tag{at % 5}", keys=f"order{at}")
-                for at in range(start, min(rows.total, start + _CHUNK))
+                Message(topic, dice.randbytes(body_bytes), tags=f"Tag{at % 5}", keys=f"order{at}")
+                for at in range(start, min(total, start + _CHUNK))
             ]
             producer.send_many(chunk, queue=queues[turn % len(queues)])
 

@@ -46,6 +46,16 @@ def test_all_columns_are_those_of_the_record_decoder(run: list[bytes]) -> None:
     assert decoded(run) == [row_of(message) for message in decode_records(b"".join(run))]
 
 
+@given(record_runs())
+def test_records_in_memory_of_the_task_are_decoded_the_same(run: list[bytes]) -> None:
+    memory = bytearray(b"".join(run))
+
+    batches = list(Decoder(ALL).batches([Pulled(EVERYTHING, memoryview(memory))]))
+    memory[:] = bytes(len(memory))  # nothing that was decoded looks at it any more
+
+    assert [row for batch in batches for row in batch.to_pylist()] == decoded(run)
+
+
 @given(record_runs(), st.lists(st.sampled_from(ALL), min_size=1, unique=True))
 def test_any_columns_in_any_order_are_decoded_alone(run: list[bytes], columns: list[Name]) -> None:
     found = decoded(run, columns)
@@ -223,11 +233,12 @@ def test_damaged_bytes_are_an_error_or_a_message_and_never_a_crash(run: list[byt
     for _ in range(data.draw(st.integers(1, 4))):
         buffer[data.draw(st.integers(0, len(buffer) - 1))] = data.draw(st.integers(0, 255))
 
-    try:
-        for batch in Decoder(ALL).batches([Pulled(EVERYTHING, bytes(buffer))]):
-            batch.validate(full=True)
-    except ProtocolError:
-        pass
+    for records in (bytes(buffer), memoryview(buffer)):
+        try:
+            for batch in Decoder(ALL).batches([Pulled(EVERYTHING, records)]):
+                batch.validate(full=True)
+        except ProtocolError:
+            pass
 
 
 def test_times_are_those_of_the_record() -> None:

@@ -1,5 +1,8 @@
 """Memory is kept where glibc is, by workers of Spark, unless somebody else has decided."""
 
+import subprocess
+import sys
+
 import pytest
 
 from pocketmq.spark.kept_memory import KEPT_BYTES, LARGEST_KEPT_BYTES, keep_memory, told_to_keep
@@ -39,3 +42,20 @@ def test_a_system_that_has_no_such_thing_is_left_alone() -> None:
 
 def test_a_program_that_is_no_worker_of_spark_is_left_alone() -> None:
     assert not keep_memory()
+
+
+AS_A_WORKER = """
+import gc, sys, types
+sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.daemon")
+from pocketmq.spark.kept_memory import keep_memory
+keep_memory()
+frozen = gc.get_freeze_count()
+keep_memory()
+print(frozen > 1000, gc.get_freeze_count() == frozen)
+"""
+
+
+def test_a_worker_of_spark_sets_aside_what_it_has_imported_and_only_once() -> None:
+    done = subprocess.run([sys.executable, "-c", AS_A_WORKER], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.split() == ["True", "True"]

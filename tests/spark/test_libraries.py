@@ -56,3 +56,23 @@ def test_finding_the_source_brings_nothing_along_but_spark() -> None:
     )
 
     assert (done.stdout, done.stderr) == ("rocketmq set()\n", "")
+
+
+def test_who_plans_a_read_brings_no_columns_and_no_producer_along() -> None:
+    """Spark starts such a process for every query."""
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    modules = "'numpy pyarrow pocketmq.client.public pocketmq.client.producer pocketmq.spark.decoding'.split()"
+
+    done = run_without(
+        "pyarrow",
+        f"""
+sys.modules["numpy"] = None
+from pyspark.sql.types import BinaryType, StructField, StructType
+from pocketmq.spark import RocketMQSource
+source, value = RocketMQSource({{"rocketmq.namesrv.addr": "any:9876", "subscribe": "orders"}}), [StructField("value", BinaryType())]
+made = source.reader(StructType(value)), source.streamReader(StructType(value))
+print([name for name in {modules} if sys.modules.get(name)], *(type(one).__name__ for one in made))
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ("[] TopicReader TopicStreamReader\n", "")

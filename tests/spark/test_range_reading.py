@@ -12,10 +12,11 @@ from pocketmq.errors import CallTimedOut, ConnectionLost, DataLost, NoPermission
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.model.subscription import Subscription
 from pocketmq.spark.broker_facts import Answer, Bounds
+from pocketmq.spark.chunks import Chunk
 from pocketmq.spark.connection_options import Connection
 from pocketmq.spark.offsets import Cause
 from pocketmq.spark.planning import ReadPartition
-from pocketmq.spark.range_reading import Chunk, ChunkPulls, pulled_ahead
+from pocketmq.spark.range_reading import ChunkPulls, pulled_ahead
 from pocketmq.spark.schema import Name
 from pocketmq.testing.virtual_loop import run
 

@@ -1,12 +1,17 @@
 """The Spark connector: topics as DataFrames, and DataFrames as topics.
 
-`RocketMQSource` comes when it is asked for, with numpy, pyarrow and a client; Spark imports this package also where nobody reads a topic.
+Names come when they are asked for. Spark imports this package also where nobody reads a topic, and for each query it starts processes of
+which one plans and another one reads: who plans needs no numpy and no pyarrow, and who reads no producer.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pocketmq.spark.batch_reader import FilteringTopicReader, TopicReader
+    from pocketmq.spark.range_reading import read_partition
     from pocketmq.spark.source import RocketMQSource
+    from pocketmq.spark.stream_reader import TopicStreamReader
+    from pocketmq.spark.writer import TopicStreamWriter, TopicWriter
 else:
 
     def __getattr__(name: str) -> object:
@@ -14,7 +19,31 @@ else:
             from pocketmq.spark.source import RocketMQSource
 
             return RocketMQSource
+        if name in ("TopicReader", "FilteringTopicReader"):
+            from pocketmq.spark import batch_reader
+
+            return getattr(batch_reader, name)
+        if name == "TopicStreamReader":
+            from pocketmq.spark.stream_reader import TopicStreamReader
+
+            return TopicStreamReader
+        if name in ("TopicWriter", "TopicStreamWriter"):
+            from pocketmq.spark import writer
+
+            return getattr(writer, name)
+        if name == "read_partition":
+            from pocketmq.spark.range_reading import read_partition
+
+            return read_partition
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["RocketMQSource"]
+__all__ = [
+    "FilteringTopicReader",
+    "RocketMQSource",
+    "TopicReader",
+    "TopicStreamReader",
+    "TopicStreamWriter",
+    "TopicWriter",
+    "read_partition",
+]

@@ -6,14 +6,15 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from pocketmq import spark
 from pocketmq.model.queue import QueueRange
 from pocketmq.spark.bounds import ending_places, queues_of, starting_places
 from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.data_loss import QueueFacts, find_losses, settle
+from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.metadata import ClientMetadata
 from pocketmq.spark.planning import plan_partitions
 from pocketmq.spark.pushdown import Pushed, split_filters
-from pocketmq.spark.range_reading import read_partition
 from pocketmq.spark.read_options import ReadOptions
 from pocketmq.spark.schema import Name
 from pocketmq.spark.worker_connections import READING
@@ -28,6 +29,7 @@ class TopicReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
+        keep_memory()
         options = self._options
         with READING.borrow(options.connection, options.idle_timeout_ms) as client:
             metadata = ClientMetadata.of(client, options)
@@ -43,7 +45,7 @@ class TopicReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Where none was planned Spark reads one without a value."""
-        return iter(()) if partition.value is None else read_partition(partition.value)
+        return iter(()) if partition.value is None else spark.read_partition(partition.value)
 
 
 class FilteringTopicReader(TopicReader):

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from ssl import SSLContext
 from typing import Final
 
-from pocketmq.client import AdminSettings, Credentials, client_context
+from pocketmq.client import Credentials, client_context
+from pocketmq.client.administration.reach import AdminSettings
 from pocketmq.client.settings import DEFAULT_INSTANCE, ProducerOptions
 from pocketmq.files import Files
 from pocketmq.spark.connection_options import Connection

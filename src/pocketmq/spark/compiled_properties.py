@@ -15,7 +15,9 @@ _COLUMN_NAMES: Final = tuple(name.encode() for name in COLUMNS)
 class CompiledProperties:
     """The property texts of rows, which stand from `starts` to `ends` in a buffer of records."""
 
-    def __init__(self, twin: Twin, buffer: bytes, starts: Numbers, ends: Numbers, *, with_map: bool) -> None:
+    def __init__(
+        self, twin: Twin, buffer: bytes | memoryview, starts: Numbers, ends: Numbers, *, with_map: bool
+    ) -> None:
         self._rows = len(starts)
         self._odd, self._map, self._columns = twin.read_properties(
             buffer, np.ascontiguousarray(starts), np.ascontiguousarray(ends), _COLUMN_NAMES, with_map

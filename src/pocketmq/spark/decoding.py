@@ -39,7 +39,7 @@ class Pulled(NamedTuple):
     """What a pull brought: whole records, back to back, of which those of `wanted` count."""
 
     wanted: QueueRange
-    records: bytes
+    records: bytes | memoryview
 
 
 class _Portion(NamedTuple):
@@ -76,7 +76,8 @@ class Decoder:
 
     def batches(self, pulls: Sequence[Pulled]) -> Iterator[Any]:
         """Record batches of `schema` with the wanted records in their order; ProtocolError for bytes that are no records."""
-        records = Records.find(b"".join([pull.records for pull in pulls]), self._twin)
+        whole = pulls[0].records if len(pulls) == 1 else b"".join([pull.records for pull in pulls])
+        records = Records.find(whole, self._twin)
         pull_of = _pull_of_each(records, pulls)
         kept = _wanted(records, pulls, pull_of)
         if kept is not None:
@@ -126,7 +127,7 @@ class Decoder:
         yield _Portion(start, len(records), numbers, odd)
 
     def _decoded(self, records: Records, row: int) -> StoredMessage:
-        message = decode_record(records.buffer, int(records.starts[row]), self._check_crc)
+        message = decode_record(records.one(row), 0, self._check_crc)
         return readable(message, None) if self._odd_flags else message
 
     def _batch(self, arrays: dict[Name, Any]) -> Any:

@@ -5,26 +5,29 @@
                      └── what did not fit ────────┘
 
 Brokers answer with what they like, often 32 messages: one pull after the other would wait most of the time. A chunk is as many
-messages as fill a buffer by the average so far; one that turns out larger is cut, and its rest comes next.
+messages as fill a buffer by the average so far; one that turns out larger is cut, and its rest comes next. The task pulls by itself, see
+`direct_chunks`; `ChunkPulls` is the way over the client's loop, which copes with everything: failures, losses, lines that are encrypted.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from contextlib import ExitStack
+from typing import Any, Final
 
 from pocketmq.errors import CallTimedOut, DataLost, PocketMQError
 from pocketmq.model.queue import QueueRange
 from pocketmq.model.subscription import Subscription
 from pocketmq.spark.broker_facts import Answer, Puller
+from pocketmq.spark.chunks import AwaitedChunk, Chunk
 from pocketmq.spark.data_loss import loss_text
 from pocketmq.spark.decoding import Decoder, Pulled
+from pocketmq.spark.direct_chunks import DirectChunks
 from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.offsets import Cause, Lost
 from pocketmq.spark.planning import ReadPartition
-from pocketmq.spark.worker_connections import READING
+from pocketmq.spark.worker_connections import READING, Held, ReadingCore
 
 log = logging.getLogger("pocketmq.spark")
 
@@ -32,14 +35,6 @@ CHUNKS_AHEAD: Final = 4
 FIRST_CHUNK: Final = 512
 """Messages of a chunk while nothing is known of their size."""
 RETRY_S: Final = 0.1
-
-
-class Chunk(NamedTuple):
-    """What pulling a range brought: records, where the rest of it begins, and what of it is gone."""
-
-    pulled: Pulled
-    rest: QueueRange | None
-    lost: list[Lost]
 
 
 class ChunkPulls:
@@ -103,11 +98,11 @@ class ChunkPulls:
 
 
 def pulled_ahead(
-    partition: ReadPartition, start: Callable[[QueueRange], "Future[Chunk]"], *, ahead: int = CHUNKS_AHEAD
+    partition: ReadPartition, start: Callable[[QueueRange], AwaitedChunk], *, ahead: int = CHUNKS_AHEAD
 ) -> Generator[Pulled, None, None]:
     """The slices of a partition in their order; `start` begins to pull a range. DataLost if that is to fail."""
     waiting = deque(partition.slices)
-    under_way: deque[Future[Chunk]] = deque()
+    under_way: deque[AwaitedChunk] = deque()
     count = FIRST_CHUNK
     try:
         while waiting or under_way:
@@ -126,8 +121,8 @@ def pulled_ahead(
                 count = max(1, partition.buffer_bytes * done // len(pulled.records))
                 yield pulled
     finally:
-        for future in under_way:
-            future.cancel()
+        for chunk in under_way:
+            chunk.cancel()
 
 
 def decoded(pulls: Iterable[Pulled], decoder: Decoder, buffer_bytes: int) -> Iterator[Any]:
@@ -151,13 +146,33 @@ def read_partition(partition: ReadPartition) -> Iterator[Any]:
         namespace=partition.connection.namespace,
         check_crc=partition.check_crc,
     )
-    with READING.borrow(partition.connection, partition.idle_timeout_ms) as client:
-        pulls = ChunkPulls(client.core().puller(partition.group), partition)
-        ahead = pulled_ahead(partition, lambda wanted: client.submit(pulls.pull(wanted)))
-        try:
-            yield from decoded(ahead, decoder, partition.buffer_bytes)
-        finally:
-            ahead.close()
+    with READING.borrow(partition.connection, partition.idle_timeout_ms) as client, ExitStack() as leave:
+        ahead = pulled_ahead(partition, _way_to_pull(client, partition, leave))
+        leave.callback(ahead.close)
+        yield from decoded(ahead, decoder, partition.buffer_bytes)
+
+
+def _way_to_pull(
+    client: Held[ReadingCore], partition: ReadPartition, leave: ExitStack
+) -> Callable[[QueueRange], AwaitedChunk]:
+    """By this thread itself where that is possible, else over the loop."""
+    core = client.core()
+    pulls = ChunkPulls(core.puller(partition.group), partition)
+
+    def over_the_loop(wanted: QueueRange) -> AwaitedChunk:
+        return client.submit(pulls.pull(wanted))
+
+    topics = {wanted.queue.topic for wanted in partition.slices}
+    try:
+        direct = client.run(core.direct_pulls(partition.group, topics, partition.pull_bytes))
+    except PocketMQError as error:
+        log.info("topics are pulled over the loop: %s", error)
+        direct = None
+    if direct is None:
+        return over_the_loop
+    chunks = DirectChunks(direct, partition, core.reach.wire_queue, over_the_loop)
+    leave.callback(chunks.close)
+    return chunks.start
 
 
 def _settle(lost: list[Lost], policy: str) -> None:

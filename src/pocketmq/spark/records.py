@@ -62,13 +62,13 @@ class Records:
 
     __slots__ = ("buffer", "heads", "starts")
 
-    def __init__(self, buffer: bytes, starts: Numbers, heads: Heads) -> None:
+    def __init__(self, buffer: bytes | memoryview, starts: Numbers, heads: Heads) -> None:
         self.buffer = buffer
         self.starts = starts
         self.heads = heads
 
     @classmethod
-    def find(cls, buffer: bytes, twin: Twin | None = None) -> "Records":
+    def find(cls, buffer: bytes | memoryview, twin: Twin | None = None) -> "Records":
         """All records of a buffer that holds nothing else; ProtocolError when it does, or ends within one."""
         assert len(buffer) < 2**31, "buffers are a few megabytes, and Arrow's offsets are 32-bit numbers"
         found = None if twin is None else twin.record_starts(buffer, SMALLEST_RECORD)
@@ -90,11 +90,16 @@ class Records:
         """One field of all heads, as the machine's own numbers."""
         return self.heads[name].astype(np.int64)
 
+    def one(self, row: int) -> bytes:
+        """One record as it came."""
+        start = int(self.starts[row])
+        return bytes(self.buffer[start : start + int(self.heads["size"][row])])
+
     def octets(self) -> Bytes:
         return np.frombuffer(self.buffer, np.uint8)
 
 
-def _starts(buffer: bytes) -> list[int]:
+def _starts(buffer: bytes | memoryview) -> list[int]:
     starts: list[int] = []
     found = starts.append
     at, end = 0, len(buffer)
@@ -103,7 +108,7 @@ def _starts(buffer: bytes) -> list[int]:
         found(at)
         at += size
     if at != end:
-        decode_record(buffer, starts[-1] if at > end else at)
+        decode_record(bytes(buffer), starts[-1] if at > end else at)
         raise AssertionError("a record that does not fit into its buffer was decoded")
     return starts
 

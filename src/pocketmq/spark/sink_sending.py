@@ -16,8 +16,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Final
 
-from pocketmq.client import AsyncProducer, SendStatus
 from pocketmq.client.outgoing import Outgoing, can_share_a_batch
+from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.results import SendStatus
 from pocketmq.client.selectors import by_hash
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ConnectFailed, FlowControl, PartlySent, PocketMQError, SystemBusy, TooManyCalls

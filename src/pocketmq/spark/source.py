@@ -5,7 +5,8 @@
     df.write          ── writer ──────► `writer`
     df.writeStream    ── streamWriter ► `writer`
 
-Options are checked here, so that a mistake is told when a DataFrame is made and not by the first task.
+Options are checked here, so that a mistake is told when a DataFrame is made and not by the first task. The part that answers is imported
+when it is asked: each process that Spark starts needs one of them.
 """
 
 import os
@@ -13,12 +14,10 @@ import os
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from pocketmq import spark
 from pocketmq.spark import schema as columns
-from pocketmq.spark.batch_reader import FilteringTopicReader, TopicReader
 from pocketmq.spark.read_options import parse_read_options
-from pocketmq.spark.stream_reader import TopicStreamReader
 from pocketmq.spark.write_options import parse_write_options
-from pocketmq.spark.writer import TopicStreamWriter, TopicWriter
 
 
 class RocketMQSource(DataSource):
@@ -34,19 +33,19 @@ class RocketMQSource(DataSource):
         leaves_out = [key for key in ("includeproperties", "includeheaders") if shown.get(key, "").lower() == "false"]
         return columns.ddl(with_properties=not leaves_out)
 
-    def reader(self, schema: StructType) -> TopicReader:
+    def reader(self, schema: StructType) -> "spark.TopicReader":
         options = parse_read_options(self.options, streaming=False, environ=os.environ)
-        kind = FilteringTopicReader if options.push_filters else TopicReader
+        kind = spark.FilteringTopicReader if options.push_filters else spark.TopicReader
         return kind(options, columns.names_of(schema.fields))
 
-    def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> "spark.TopicStreamReader":  # noqa: N802
         options = parse_read_options(self.options, streaming=True, environ=os.environ)
-        return TopicStreamReader(options, columns.names_of(schema.fields))
+        return spark.TopicStreamReader(options, columns.names_of(schema.fields))
 
-    def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "spark.TopicWriter":
         options = parse_write_options(self.options, streaming=False, environ=os.environ)
-        return TopicWriter(options, overwrite=overwrite)
+        return spark.TopicWriter(options, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "spark.TopicStreamWriter":  # noqa: N802
         options = parse_write_options(self.options, streaming=True, environ=os.environ)
-        return TopicStreamWriter(options)
+        return spark.TopicStreamWriter(options)

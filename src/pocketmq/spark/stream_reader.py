@@ -27,9 +27,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pocketmq import spark
 from pocketmq.spark.offsets import UNRESOLVED, parse_offset, ranges_between
 from pocketmq.spark.planning import plan_partitions
-from pocketmq.spark.range_reading import read_partition
 from pocketmq.spark.read_options import ReadOptions
 from pocketmq.spark.schema import Name
 from pocketmq.spark.stream_driver import StreamDriver
@@ -77,7 +77,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Where none was planned Spark reads one without a value."""
-        return iter(()) if partition.value is None else read_partition(partition.value)
+        return iter(()) if partition.value is None else spark.read_partition(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
         if (done := parse_offset(end)) is not None:

@@ -1,7 +1,7 @@
 """Usual records as columns: a strided view for each fixed field, one gather for each text.
 
 offsets  [body at, body end, next body at, …]      a binary array over the raw buffer, nothing copied
-take     0, 2, 4, …                                the bodies alone, copied at the speed of memory
+take     0, 2, 4, …                                the bodies alone, copied at the speed of memory; the compiled twin has one call for it
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ class UsualRows:
         bodies = zip(self._layout.body_at.tolist(), self._layout.body_end.tolist(), crcs, strict=True)
         for row, (start, end, crc) in enumerate(bodies):
             if crc_of(view[start:end]) != crc:
-                decode_record(self._records.buffer, int(self._records.starts[row]))
+                decode_record(self._records.one(row))
 
     def column(self, name: Name) -> Any:
         """One column as an Arrow array of its type."""
@@ -99,6 +99,9 @@ class UsualRows:
 
     def _gathered(self, starts: Numbers, ends: Numbers) -> Any:
         """A binary array of the stretches of the buffer from `starts` to `ends`."""
+        if self._twin is not None:
+            parts = self._twin.gather(self._records.buffer, np.ascontiguousarray(starts), np.ascontiguousarray(ends))
+            return pa.Array.from_buffers(pa.binary(), len(starts), [None, *map(pa.py_buffer, parts)])
         offsets = np.empty(2 * len(starts) + 1, np.int32)
         offsets[0:-1:2] = starts
         offsets[1::2] = ends

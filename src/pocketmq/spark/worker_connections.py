@@ -9,25 +9,27 @@ the clients of its parent are its parent's.
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from pocketmq.client import AdminSettings, AsyncProducer, Instance
-from pocketmq.client.administration.reach import Reach
+from pocketmq.client.administration.reach import AdminSettings, Reach
 from pocketmq.client.blocking import BlockingClient, Core
+from pocketmq.client.direct_pulls import DirectPulls, PullLines
+from pocketmq.client.instance import Instance
 from pocketmq.client.pulling import Pulling
+from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError
 from pocketmq.files import DiskFiles
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.spark.broker_facts import Answer, Bounds
-from pocketmq.spark.client_settings import producer_options, reading_settings
+from pocketmq.spark.client_settings import reading_settings
 from pocketmq.spark.connection_options import Connection
-from pocketmq.spark.write_options import WriteOptions
 
 log = logging.getLogger("pocketmq.spark")
 
@@ -43,6 +45,7 @@ class ReadingCore:
 
     def __init__(self, settings: AdminSettings) -> None:
         self._settings = settings
+        self._lines = PullLines(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
         self._pulls: dict[tuple[str, int], Pulling] = {}
         self._instance: Instance
         self.reach: Reach
@@ -52,6 +55,7 @@ class ReadingCore:
         self.reach = Reach(self._instance, self._settings)
 
     async def stop(self) -> None:
+        self._lines.close()
         await self._instance.leave()
 
     def puller(self, group: str) -> "GroupPuller":
@@ -69,17 +73,33 @@ class ReadingCore:
         self, group: str, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, max_bytes: int
     ) -> Answer:
         """One pull. `group` has its name of the wire, `queue` that of users."""
+        pulls = self._pulling(group, max_bytes)
+        wire_queue = self.reach.wire_queue(queue)
+        await self._instance.routes.find(wire_queue.topic)
+        pulled = await pulls.pull_records(wire_queue, offset, subscription, limit, timeout_s=self._pull_timeout_s)
+        told = pulled.header
+        return Answer(pulled.records, told.next_begin_offset, Bounds(told.min_offset, told.max_offset))
+
+    async def direct_pulls(self, group: str, topics: Collection[str], max_bytes: int) -> DirectPulls | None:
+        """For a thread that pulls these topics by itself; None where lines are encrypted, which only the loop does."""
+        if self._settings.tls is not False:
+            return None
+        for topic in topics:
+            await self._instance.routes.find(self.reach.topic(topic))
+        pulls = self._pulling(self.reach.group(group), max_bytes)
+        return DirectPulls(pulls, self._lines, timeout_s=self._pull_timeout_s)
+
+    @property
+    def _pull_timeout_s(self) -> float:
+        return self._settings.call_timeout_ms / 1000 + PULL_SPARE_S
+
+    def _pulling(self, group: str, max_bytes: int) -> Pulling:
         pulls = self._pulls.get((group, max_bytes))
         if pulls is None:
             pulls = self._pulls[group, max_bytes] = Pulling(
                 self._instance, group, flags=PullFlag.SUBSCRIPTION, max_bytes=max_bytes, wait_ms=0
             )
-        wire_queue = self.reach.wire_queue(queue)
-        await self._instance.routes.find(wire_queue.topic)
-        timeout_s = self._settings.call_timeout_ms / 1000 + PULL_SPARE_S
-        pulled = await pulls.pull_records(wire_queue, offset, subscription, limit, timeout_s=timeout_s)
-        told = pulled.header
-        return Answer(pulled.records, told.next_begin_offset, Bounds(told.min_offset, told.max_offset))
+        return pulls
 
 
 class GroupPuller:
@@ -106,7 +126,7 @@ class Held(BlockingClient[C]):
         self.users = 0
         self.closing: threading.Timer | None = None
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Any:
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """The future of what `work` comes to."""
         return self._portal.submit(work)
 
@@ -178,12 +198,5 @@ def _reading_core(connection: Connection) -> ReadingCore:
     return ReadingCore(reading_settings(connection, os.environ, DiskFiles()))
 
 
-def _producer(options: WriteOptions) -> AsyncProducer:
-    return AsyncProducer(options.connection.name_servers, **producer_options(options, os.environ, DiskFiles()))
-
-
 READING: Final = Connections(_reading_core)
 """By `Connection`."""
-
-SENDING: Final = Connections(_producer)
-"""By `WriteOptions`."""

@@ -24,12 +24,12 @@ from pocketmq.model.message import Message
 from pocketmq.model.properties import DELAY, TIMER_DELIVER_MS
 from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.sink_batches import PlainRows
+from pocketmq.spark.sink_connections import SENDING
 from pocketmq.spark.sink_ids import Replay, RowIds, row_head
 from pocketmq.spark.sink_progress import SinkProgress
 from pocketmq.spark.sink_rows import SinkRows
 from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata
 from pocketmq.spark.sink_sending import Sends
-from pocketmq.spark.worker_connections import SENDING
 from pocketmq.spark.write_options import WriteOptions
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"

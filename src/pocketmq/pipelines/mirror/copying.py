@@ -26,9 +26,10 @@ from pocketmq.pipelines.mirror.offset_map import MirroredRun
 from pocketmq.spark.libraries import pa, pc
 from pocketmq.spark.metadata import ClientMetadata
 from pocketmq.spark.schema import Name
+from pocketmq.spark.sink_connections import SENDING
 from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata, search
 from pocketmq.spark.sink_sending import FIRST_WAIT_S, may_repeat
-from pocketmq.spark.worker_connections import SENDING, Held
+from pocketmq.spark.worker_connections import Held
 from pocketmq.spark.write_options import WriteOptions
 
 READ: Final = "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, value binary, properties map<string,string>, bornTimestamp timestamp"  # fmt: skip

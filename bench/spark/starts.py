@@ -1,0 +1,58 @@
+"""What the start of a streaming query costs, by itself: streams of few rows, and what Spark's own part of it is.
+
+For every query with a source in Python, Spark starts a process that plans it. It imports Spark from a zip file without compiled
+modules, so that Python compiles them anew each time, whatever the source is.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from bench.broker.sheets import Sheet
+from bench.spark.cases import Case
+from bench.spark.costs import Shot, middle, taken
+
+ROUNDS: Final = 5
+RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+"""What Spark runs in that process."""
+_IMPORT_S: Final = 60.0
+
+
+def starts(cases: Sequence[Case], servers: dict[str, int], java_pid: int, rounds: int = ROUNDS) -> Sheet:
+    """Seconds of CPU for one query; cases take turns, after a round that is not counted."""
+    shots: dict[tuple[str, str], list[Shot]] = {(case.who, case.what): [] for case in cases}
+    for number in range(rounds + 1):
+        for case in cases:
+            shot = taken(case.run, servers.get(case.who), java_pid)
+            if number:
+                shots[case.who, case.what].append(shot)
+    lines = []
+    for case in cases:
+        shot = middle(shots[case.who, case.what])
+        cpu = (shot.server_s, shot.python_s, shot.java_s, shot.cpu_s)
+        lines.append([f"{case.who}: {case.what}", *(f"{seconds:.2f}" for seconds in cpu)])
+    lines.append(["Spark alone: its imports for a source in Python", "", f"{own_imports_s():.2f}", "", ""])
+    headings = ["start of a query", "server", "Python", "Java", "seconds of CPU"]
+    notes = [
+        f"a whole AvailableNow run over {cases[0].rows:,} rows, user and system time; medians of {rounds} runs each",
+    ]
+    return Sheet("starts", headings, lines, notes)
+
+
+def own_imports_s() -> float:
+    """CPU of a process that imports what Spark's process of a Python source does, from where Spark lets it."""
+    zips = sorted(map(str, (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")), reverse=True)
+    before = os.times()
+    subprocess.run(
+        [sys.executable, "-c", f"import {RUNNER}"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(zips)},
+        check=True,
+        timeout=_IMPORT_S,
+    )
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system

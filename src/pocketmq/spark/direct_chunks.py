@@ -1,0 +1,135 @@
+"""Chunks of a task, pulled by the task itself: several requests ahead, each body from the socket to its place.
+
+    start ──► request ─┐                          ┌─► the chunk that is wanted next ──► whole ──► decoder
+    start ──► request ─┼──► lines to brokers ─────┤       its answers lie back to back in memory of its own
+    start ──► request ─┘                          └─► others' answers go to theirs meanwhile
+
+So long as everything is usual, no loop and no second thread takes part, and nothing is copied before it is decoded. A chunk with an answer
+that does not lead on, or whose line is lost, is left to the loop, all of it: it knows what to do, and says what is wrong.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from pocketmq.client.direct_pulls import DirectPulls
+from pocketmq.errors import PocketMQError
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.spark.chunks import AwaitedChunk, Chunk
+from pocketmq.spark.decoding import Pulled
+from pocketmq.spark.libraries import np
+from pocketmq.spark.planning import ReadPartition
+
+log = logging.getLogger("pocketmq.spark")
+
+SPARE_SHARE: Final = 4
+"""Of a buffer: so much more room a chunk has from the start, as its messages are counted by an average."""
+
+
+class DirectChunks:
+    """Of one task. `otherwise` is the way over the loop; `wire_queue` gives queues the names of the wire."""
+
+    def __init__(
+        self,
+        pulls: DirectPulls,
+        partition: ReadPartition,
+        wire_queue: Callable[[MessageQueue], MessageQueue],
+        otherwise: Callable[[QueueRange], AwaitedChunk],
+    ) -> None:
+        self._pulls = pulls
+        self._partition = partition
+        self._wire_queue = wire_queue
+        self._otherwise = otherwise
+        self._wanted = {one.queue.topic: partition.subscription(one.queue.topic) for one in partition.slices}
+        self._is_given_up = False
+        self._given = 0
+
+    def start(self, wanted: QueueRange) -> AwaitedChunk:
+        """Begin to pull a range, or as much of it as fills a buffer."""
+        if self._is_given_up:
+            return self._otherwise(wanted)
+        chunk = DirectChunk(self, wanted)
+        self.ask(chunk)
+        return chunk
+
+    def close(self) -> None:
+        self._pulls.close()
+
+    # for the chunks
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self._partition.buffer_bytes
+
+    def ask(self, chunk: "DirectChunk") -> None:
+        left, most = chunk.wanted.end - chunk.offset, self._partition.pull_messages
+        # Who gives much less than there is left is asked for the same each time: the request is composed once.
+        limit = most if 0 < self._given <= left // 2 else min(most, left)
+        queue = self._wire_queue(chunk.wanted.queue)
+        subscription = self._wanted[chunk.wanted.queue.topic]
+        self._pulls.ask(chunk, queue, chunk.offset, subscription, limit)
+
+    def pump(self, chunk: "DirectChunk") -> None:
+        self._pulls.pump(chunk)
+
+    def note_given(self, count: int) -> None:
+        """How many messages the last answer went on by."""
+        self._given = count
+
+    def go_over_the_loop(self, wanted: QueueRange, reason: str) -> AwaitedChunk:
+        """This chunk, and what the task has not begun yet."""
+        if not self._is_given_up:
+            self._is_given_up = True
+            log.info("%s is pulled over the loop from %d on: %s", wanted.queue, wanted.start, reason)
+        return self._otherwise(wanted)
+
+
+class DirectChunk:
+    """One of them, while it is pulled; see `chunks.AwaitedChunk` and `direct_pulls.Taker`."""
+
+    def __init__(self, chunks: DirectChunks, wanted: QueueRange) -> None:
+        self._chunks = chunks
+        self.wanted = wanted
+        self.offset = wanted.start
+        self._memory: Any = None
+        self._size = 0
+        self._is_whole = False
+        self._failure: str | None = None
+
+    def result(self) -> Chunk:
+        while not self._is_whole and self._failure is None:
+            self._chunks.pump(self)
+        if self._failure is not None:
+            return self._chunks.go_over_the_loop(self.wanted, self._failure).result()
+        rest = QueueRange(self.wanted.queue, self.offset, self.wanted.end) if self.offset < self.wanted.end else None
+        records = b"" if self._memory is None else memoryview(self._memory)[: self._size]
+        return Chunk(Pulled(self.wanted, records), rest, [])
+
+    def cancel(self) -> None:
+        """Its answer may still come: the line is closed with the others."""
+
+    def room(self, size: int) -> memoryview:
+        needed = self._size + size
+        if self._memory is None:
+            usual = self._chunks.buffer_bytes
+            self._memory = np.empty(max(needed, usual + usual // SPARE_SHARE), np.uint8)
+        elif needed > len(self._memory):
+            before = self._memory
+            self._memory = np.empty(needed + self._chunks.buffer_bytes // SPARE_SHARE, np.uint8)
+            self._memory[: self._size] = before[: self._size]
+        start, self._size = self._size, needed
+        return memoryview(self._memory)[start:needed]
+
+    def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
+        if not min_offset <= self.offset < max_offset or next_offset <= self.offset:
+            self._failure = f"the queue holds {min_offset} to {max_offset}, and goes on at {next_offset}"
+            return
+        self._chunks.note_given(next_offset - self.offset)
+        self.offset = next_offset
+        if next_offset < self.wanted.end and self._size < self._chunks.buffer_bytes:
+            self._chunks.ask(self)
+        else:
+            self._is_whole = True
+
+    def fail(self, error: PocketMQError) -> None:
+        self._failure = str(error) or type(error).__name__

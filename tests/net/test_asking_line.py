@@ -1,0 +1,108 @@
+"""A line for one thread that asks ahead, over real sockets."""
+
+import socket
+
+import pytest
+from tests.net.test_blocking_line import Behaviour, answer, served, wait_for_the_end
+
+from pocketmq.clock import SystemClock
+from pocketmq.errors import CallTimedOut, ConnectionLost, ProtocolError
+from pocketmq.net.asking_line import HEAD_BYTES, AskingLine
+from pocketmq.protocol.command import RESPONSE, Command, encode_command
+
+
+def says(*pieces: bytes) -> Behaviour:
+    """Waits for a request, gives these pieces, and listens on."""
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+        for piece in pieces:
+            connection.sendall(piece)
+        wait_for_the_end(connection)
+
+    return behave
+
+
+def taken(line: AskingLine, timeout_s: float = 5) -> tuple[int, bytes]:
+    head, size = line.head(timeout_s)
+    body = bytearray(size)
+    line.body_into(memoryview(body), timeout_s)
+    return head.opaque, bytes(body)
+
+
+def request() -> bytes:
+    return encode_command(Command(11, opaque=1))
+
+
+BODIES = [b"", b"a", bytes(range(256)) * 8, b"x" * HEAD_BYTES, b"yz" * 100_000, b"", b"the last one"]
+
+
+@pytest.mark.parametrize("at_once", [1_000_000, 65_536, HEAD_BYTES, 1_001])
+def test_answers_come_whole_however_they_are_cut(at_once: int) -> None:
+    stream = b"".join(answer(number, body) for number, body in enumerate(BODIES))
+    pieces = [stream[at : at + at_once] for at in range(0, len(stream), at_once)]
+
+    with served(says(*pieces)) as address:
+        line = AskingLine(address, SystemClock(), connect_s=3)
+        line.ask(request(), 5)
+        found = [taken(line) for _ in BODIES]
+        assert line.is_usable()
+        line.close()
+
+    assert found == list(enumerate(BODIES))
+
+
+def test_a_header_longer_than_what_is_read_at_once_is_read() -> None:
+    long = encode_command(Command(0, {"remark": "r" * 3 * HEAD_BYTES}, b"body", flag=RESPONSE, opaque=7))
+
+    with served(says(answer(6, b"before") + long + answer(8))) as address:
+        line = AskingLine(address, SystemClock(), connect_s=3)
+        line.ask(request(), 5)
+        found = [taken(line) for _ in range(3)]
+        line.close()
+
+    assert found == [(6, b"before"), (7, b"body"), (8, b"")]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="no frame"),
+        pytest.param(b"\x00\x00\x00\x02\x00\x00\x00\x00", id="shorter than its own header length"),
+        pytest.param(b"\x7f\xff\xff\xff\x00\x00\x00\x10", id="longer than frames may be"),
+        pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x10", id="a header longer than its frame"),
+        pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x04nope", id="a header that is none"),
+    ],
+)
+def test_bytes_that_are_no_answers_end_the_line(said: bytes) -> None:
+    with served(says(said)) as address:
+        line = AskingLine(address, SystemClock(), connect_s=3)
+        line.ask(request(), 5)
+        with pytest.raises(ProtocolError):
+            line.head(5)
+        assert not line.is_open
+
+
+def test_what_does_not_come_in_time_ends_the_line() -> None:
+    with served(says(answer(1, b"a body")[:-1])) as address:
+        line = AskingLine(address, SystemClock(), connect_s=3)
+        line.ask(request(), 5)
+        with pytest.raises(CallTimedOut, match=r"no answer within 0.2 s"):
+            taken(line, 0.2)
+        assert not line.is_open
+
+
+@pytest.mark.parametrize("sent", [0, 5, 40, -1])
+def test_a_lost_line_is_told(sent: int) -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(answer(1, b"a body")[:sent])
+
+    with served(behave) as address:
+        line = AskingLine(address, SystemClock(), connect_s=3)
+        line.ask(request(), 5)
+        with pytest.raises(ConnectionLost):
+            taken(line)
+        assert not line.is_open
+        with pytest.raises(ConnectionLost):
+            line.ask(request(), 5)

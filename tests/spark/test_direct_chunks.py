@@ -1,0 +1,122 @@
+"""A task pulls by itself what is usual, and leaves to the loop what is not; the records are the same."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from tests.spark.test_range_reading import FakePuller, all_of, numbers, partition
+
+from pocketmq.client.direct_pulls import Taker
+from pocketmq.errors import ConnectionLost
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model.subscription import Subscription
+from pocketmq.spark.broker_facts import Bounds
+from pocketmq.spark.chunks import AwaitedChunk, Chunk
+from pocketmq.spark.decoding import Pulled
+from pocketmq.spark.direct_chunks import DirectChunks
+from pocketmq.spark.planning import ReadPartition
+from pocketmq.spark.range_reading import pulled_ahead
+
+Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 1)
+HELD = Bounds(0, 200)
+
+
+class FakePulls:
+    """As `DirectPulls`: gives at most `at_once` messages, the last asked first if told so; the answers numbered in `failing` fail."""
+
+    def __init__(self, *, at_once: int = 3, failing: Sequence[int] = (), backwards: bool = False) -> None:
+        self._at_once = at_once
+        self._failing = failing
+        self._backwards = backwards
+        self._asked: list[tuple[Taker, int, int]] = []
+        self.count = 0
+        self.is_closed = False
+
+    def ask(self, taker: Taker, queue: MessageQueue, offset: int, subscription: Subscription, limit: int) -> None:
+        self.count += 1
+        if self.count in self._failing:
+            taker.fail(ConnectionLost("cut"))
+        else:
+            self._asked.append((taker, offset, min(offset + min(limit, self._at_once), HELD.max)))
+
+    def pump(self, taker: Taker) -> None:
+        whose, start, end = self._asked.pop(-1 if self._backwards else 0)
+        records = numbers(start, end)
+        whose.room(len(records))[:] = records
+        whose.take(max(end, start), HELD.min, HELD.max)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Loop:
+    """The way over the loop: it gives each range whole, and knows which it was asked for."""
+
+    def __init__(self) -> None:
+        self.ranges: list[QueueRange] = []
+
+    def start(self, wanted: QueueRange) -> AwaitedChunk:
+        self.ranges.append(wanted)
+        return _Done(Chunk(Pulled(wanted, numbers(wanted.start, wanted.end)), None, []))
+
+
+class _Done:
+    def __init__(self, chunk: Chunk) -> None:
+        self._chunk = chunk
+
+    def result(self) -> Chunk:
+        return self._chunk
+
+    def cancel(self) -> None:
+        pass
+
+
+def pulled(pulls: FakePulls, loop: Loop, wanted: ReadPartition) -> Iterator[Pulled]:
+    chunks = DirectChunks(pulls, wanted, lambda queue: queue, loop.start)  # type: ignore[arg-type]
+    return pulled_ahead(wanted, chunks.start)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("buffer_bytes", [10, 25, 100, 10_000])
+def test_ranges_come_whole_and_in_their_order(buffer_bytes: int, backwards: bool) -> None:
+    wanted = partition(QueueRange(Q0, 5, 90), QueueRange(Q1, 0, 7), buffer_bytes=buffer_bytes)
+    loop = Loop()
+
+    found = b"".join(one.records for one in pulled(FakePulls(backwards=backwards), loop, wanted))
+
+    assert found == numbers(5, 90) + numbers(0, 7)
+    assert found == all_of(FakePuller(HELD), wanted), "as the loop does it"
+    assert not loop.ranges
+
+
+@pytest.mark.parametrize("failing", [(1,), (2,), (5,), (1, 2, 3, 4), (9, 10)])
+def test_what_fails_is_pulled_again_by_the_loop(failing: Sequence[int]) -> None:
+    wanted = partition(QueueRange(Q0, 5, 90), buffer_bytes=100)
+    pulls, loop = FakePulls(failing=failing), Loop()
+
+    found = b"".join(one.records for one in pulled(pulls, loop, wanted))
+
+    assert found == numbers(5, 90)
+    assert loop.ranges, "at least the chunk that failed"
+
+
+def test_an_answer_that_does_not_lead_on_is_left_to_the_loop() -> None:
+    wanted = partition(QueueRange(Q0, HELD.max - 2, HELD.max + 3), buffer_bytes=100)
+    loop = Loop()
+
+    found = b"".join(one.records for one in pulled(FakePulls(at_once=2), loop, wanted))
+
+    assert found == numbers(HELD.max - 2, HELD.max + 3)
+    assert loop.ranges == [QueueRange(Q0, HELD.max - 2, HELD.max + 3)], (
+        "all of the chunk: what was pulled of it does not count"
+    )
+
+
+def test_memory_grows_where_answers_are_larger_than_the_average() -> None:
+    wanted = partition(QueueRange(Q0, 0, 150), buffer_bytes=100)
+
+    found = b"".join(one.records for one in pulled(FakePulls(at_once=9), Loop(), wanted))
+
+    assert found == numbers(0, 150)
