@@ -164,3 +164,14 @@ def is_sound(raw: bytes, at: int) -> bool:
         return decode_record(raw).log_offset == at
     except ProtocolError:
         return False
+
+
+class SteppingClock(FakeClock):
+    """Every look at it takes a millisecond, once `slow` is set."""
+
+    slow = False
+
+    def monotonic(self) -> float:
+        if self.slow:
+            self.advance_ms(1)
+        return super().monotonic()

@@ -1,27 +1,20 @@
-"""What a store does in the background: in which order, how often, and what happens when the disk refuses."""
+"""What a store does in the background: in which order, and how often."""
 
-import errno
-import logging
 from itertools import count, pairwise
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from tests.store.kit import ROOT
+from tests.store.kit import ROOT, SteppingClock
 from tests.store.open_store import OpenStore, numbered
 from tests.store.rocketmq_index import RocketMQIndex
 
-from pocketmq.errors import StoreError
-from pocketmq.files import FileStatus
 from pocketmq.store import upkeep
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.index_file import IndexShape
 from pocketmq.store.key_hash import key_hash
 from pocketmq.store.resume import ResumeFile, ResumePoint
 from pocketmq.store.upkeep import INDEX_STEP
-from pocketmq.testing import FakeClock
-from pocketmq.testing.disk.faults import Call
 from pocketmq.testing.fake_clock import START_MS
 
 
@@ -157,17 +150,6 @@ def test_many_pending_entries_are_written_at_once() -> None:
     opened.send()
 
     assert ("write", f"consumequeue/T/0/{0:020d}") in operations(opened, since)
-
-
-class SteppingClock(FakeClock):
-    """Every look at it takes a millisecond, once `slow` is set."""
-
-    slow = False
-
-    def monotonic(self) -> float:
-        if self.slow:
-            self.advance_ms(1)
-        return super().monotonic()
 
 
 def test_entries_of_many_queues_are_written_over_several_ticks() -> None:
@@ -516,114 +498,3 @@ def test_marks_of_deleted_topics_are_forgotten_with_their_messages() -> None:
     point = resume_point(opened)
     assert point is not None
     assert list(point.deleted) == ["V"]
-
-
-# disks that refuse
-
-
-@pytest.mark.parametrize("call", ["open", "create", "read", "write", "truncate", "make_dir", "unlink", "replace"])
-def test_a_tick_never_fails_whatever_the_disk_refuses(call: Call) -> None:
-    opened = OpenStore.small(resume_interval_ms=500, queue_thorough_ms=500, checkpoint_interval_ms=100)
-    opened.send(*numbered(3), properties="KEYS\x01k\x02")
-
-    for nth in range(1, 30):
-        with opened.disk.fail(call, errno.EIO, nth=nth, times=2):
-            opened.tick(700)
-            try:
-                opened.send(topic=f"T{nth}", properties="KEYS\x01k\x02")
-            except StoreError:
-                opened.store.abandon_turn()
-    opened.settle()
-
-    opened.send(b"well again")
-    again = opened.crash("everything")
-    assert again.bodies()[:3] == numbered(3)
-    assert again.bodies()[-1] == b"well again"
-
-
-def test_failures_are_told_once_and_so_is_their_end(caplog: pytest.LogCaptureFixture) -> None:
-    opened = OpenStore.small()
-    opened.send()
-    with (
-        caplog.at_level(logging.WARNING, "pocketmq.store"),
-        opened.disk.fail("write", path="*/consumequeue/*", times=None),
-    ):
-        opened.settle(20)
-        assert caplog.text.count("queues: the disk refuses, trying again") == 1
-    with caplog.at_level(logging.WARNING, "pocketmq.store"):
-        opened.settle(20)
-
-    assert caplog.text.count("queues: the disk works again") == 1
-
-
-def test_one_part_that_works_does_not_hide_another_that_does_not() -> None:
-    opened = OpenStore.small()
-    opened.send()
-    opened.disk.fail("write", errno.ENOSPC, "*/consumequeue/*", times=None)
-
-    opened.settle(20)
-
-    assert opened.store._upkeep.derived_failure is not None
-
-
-def test_queues_that_can_be_written_do_not_hide_one_that_cannot() -> None:
-    clock = SteppingClock()
-    opened = OpenStore.small(clock=clock, queue_least_pages=0)
-    opened.disk.fail("write", errno.ENOSPC, "*/T/19/*", times=None)
-    opened.send(queue_id=19)
-    opened.store._upkeep._failures.clear()
-    opened.store._upkeep._judge()
-    for queue_id in range(19):
-        opened.stage(queue_id=queue_id)
-    opened.disk.fail("write", errno.ENOSPC, "*/T/0/*")
-    opened.store.end_turn()
-    clock.slow = True
-
-    for _ in range(20):
-        assert opened.store._upkeep.derived_failure is not None
-        opened.tick()
-    opened.disk.heal()
-    for _ in range(20):
-        opened.tick()
-
-    assert opened.store._upkeep.derived_failure is None
-
-
-def test_only_files_that_may_go_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = OpenStore.small(prepared_files=40, max_deletes_per_run=2)
-    opened.send(*numbered(30, size=3900))
-    opened.settle(10)
-    looked: list[str] = []
-    status = opened.disk.status
-
-    def counted(path: Path) -> FileStatus | None:
-        looked.append(str(path))
-        return status(path)
-
-    monkeypatch.setattr(opened.disk, "status", counted)
-    opened.tick(10_000)
-
-    assert sum("commitlog" in path for path in looked) == 3
-
-
-# stopping
-
-
-def test_a_clean_stop_leaves_everything_safe() -> None:
-    opened = OpenStore.small()
-    opened.send(*numbered(25), properties="KEYS\x01k\x02")
-    opened.store.close()
-
-    again = OpenStore(opened.settings, opened.clock, opened.disk.crash(Random(0), survives="nothing"))
-
-    assert again.report.clean
-    assert again.bodies() == numbered(25)
-    assert len(again.store.find_by_key("T", "k", 64)) == 25
-
-
-def test_a_topic_deleted_between_flush_and_stop_does_not_stop_the_stop() -> None:
-    opened = OpenStore.small(queue_least_pages=0)
-    opened.send()
-    opened.store.delete_topic("T")
-
-    assert opened.reopen().report.clean
