@@ -2,6 +2,8 @@
 
 from random import Random
 
+from typing import Any
+
 import pytest
 from tests.model.test_message import stored
 
@@ -50,7 +52,7 @@ class Setup:
         version: int = Version.V5_3_3,
         properties: str = "TAGS\x01A\x02WAIT\x01true\x02",
         group: SubscriptionGroupConfig | None = None,
-        **changes: object,
+        **changes: Any,
     ) -> Draft:
         group = group or self.group()
         message = stored(properties, reconsume_times=times, **changes)

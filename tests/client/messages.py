@@ -2,6 +2,7 @@
 
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
+from pocketmq.protocol.record import decode_record, encode_record
 
 
 def stored(
@@ -14,24 +15,22 @@ def stored(
     sys_flag: int = 0,
 ) -> StoredMessage:
     """A message of queue 0 as a pull brings it."""
-    return StoredMessage(
-        topic=topic,
-        queue_id=0,
-        queue_offset=offset,
-        log_offset=1000 + offset,
-        body=body,
-        raw_properties=format_properties(properties or {}).encode(),
-        flag=7,
-        sys_flag=sys_flag,
-        born_ms=1,
-        packed_born_host=bytes(8),
-        store_ms=2,
-        packed_store_host=bytes(8),
-        reconsume_times=times,
-        prepared_offset=0,
-        body_crc=0,
-        size=100 + len(body),
+    record = encode_record(
+        topic.encode(),
+        0,
+        offset,
+        1000 + offset,
+        body,
+        format_properties(properties or {}).encode(),
+        7,
+        sys_flag,
+        1,
+        bytes(8),
+        2,
+        bytes(8),
+        times,
     )
+    return decode_record(record)
 
 
 def run_of(start: int, end: int) -> list[StoredMessage]:

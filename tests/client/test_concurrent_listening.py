@@ -2,11 +2,25 @@
 
 import asyncio
 from collections import Counter
+from typing import cast
 
+from tests.client.messages import run_of
 from tests.client.real_cluster import real_cluster, until
 
+from pocketmq.client.calls.offsets import OffsetCalls
+from pocketmq.client.concurrent_listening import ConcurrentListening
+from pocketmq.client.consume_events import ConsumeEvents
+from pocketmq.client.consume_stats import ConsumeStats
+from pocketmq.client.hooks import HookList
+from pocketmq.client.jobs import Job
+from pocketmq.client.listener import Listener
+from pocketmq.client.listeners import Listeners
+from pocketmq.client.offsets import Offsets, RemoteOffsets
+from pocketmq.client.owned_queue import OwnedQueue
+from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.model.message import StoredMessage
-from pocketmq.testing import run
+from pocketmq.model.queue import MessageQueue
+from pocketmq.testing import FakeClock, run
 
 
 def test_what_waits_behind_a_call_that_hangs_gets_another_worker() -> None:
@@ -101,3 +115,53 @@ def test_the_smallest_offset_in_work_is_what_is_committed() -> None:
                 assert c.committed("G", "T", 0) == 10
 
     run(main())
+
+
+def test_jobs_behind_one_that_hangs_in_the_same_thread_give_their_places_to_others() -> None:
+    async def main() -> None:
+        queues = [OwnedQueue(MessageQueue("T", "b", number), ProcessQueue(0.0), 0) for number in range(4)]
+        submitted: list[Job] = []
+        listening = listening_to(queues, submitted, workers=3)
+        for owned in queues:
+            owned.flight.put(run_of(0, 2))
+            listening.arrived(owned)
+        hanging, behind, done = submitted
+        hanging.is_running = hanging.shares_worker = behind.shares_worker = True
+        done.run(lambda: 0.0)
+        listening.finished(done)
+        assert len(submitted) == 4, "the third place was free again"
+
+        await asyncio.sleep(2.5)
+
+        assert not behind.todo, "its messages were taken back"
+        assert len(submitted) > 4, "and its place was given to another"
+        last = submitted[-1]
+        last.run(lambda: 0.0)
+        listening.finished(last)
+        behind.run(lambda: 0.0)
+        listening.finished(behind)
+        assert behind.collect(0.0).calls == 0
+        await listening.stop()
+
+    run(main())
+
+
+def listening_to(queues: list[OwnedQueue], submitted: list[Job], *, workers: int) -> ConcurrentListening:
+    """Started, with a listener of topic T; whoever submits a job to it is told nothing until the test says so."""
+    listeners = Listeners()
+    listeners.put("T", Listener(lambda _: None))
+    clock = FakeClock(asyncio.get_running_loop())
+    listening = ConcurrentListening(
+        clock,
+        listeners,
+        submitted.append,
+        Offsets(RemoteOffsets(cast("OffsetCalls", None), "G")),  # nothing is saved here
+        None,
+        ConsumeEvents(HookList(()), "G", None, clock, timeout_ms=1),
+        ConsumeStats(0.0),
+        lambda: queues,
+        workers=workers,
+        timeout_s=900,
+    )
+    listening.start()
+    return listening

@@ -7,10 +7,10 @@ import pytest
 from tests.net.test_blocking_line import served, wait_for_the_end
 
 from pocketmq.client.calls.messages import Pulled, pulled_of
-from pocketmq.client.direct_pulls import MAX_IDLE_LINES, DirectPulls, PullLines
+from pocketmq.client.direct_pulls import MAX_LINES, DirectPulls, lines_for_pulls
 from pocketmq.clock import SystemClock
 from pocketmq.codes import ResponseCode
-from pocketmq.errors import ConnectionLost, PocketMQError, WrongState
+from pocketmq.errors import ConnectionLost, PocketMQError, TooManyCalls, WrongState
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
@@ -85,7 +85,7 @@ def test_answers_find_their_takers_in_any_order() -> None:
         wait_for_the_end(connection)
 
     with served(after_requests(3, behave)) as address:
-        lines = PullLines(SystemClock(), connect_s=3)
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         takers = asked(pulls, 3)
         for taker in takers:
@@ -107,7 +107,7 @@ def test_a_refusal_is_told_to_whom_it_concerns() -> None:
         wait_for_the_end(connection)
 
     with served(after_requests(2, behave)) as address:
-        lines = PullLines(SystemClock(), connect_s=3)
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         first, second = asked(pulls, 2)
         pulls.pump(first)
@@ -120,19 +120,21 @@ def test_a_refusal_is_told_to_whom_it_concerns() -> None:
 
 
 def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
+    lines = lines_for_pulls(SystemClock(), connect_s=3)
     with served(after_requests(3, lambda connection: connection.sendall(answer(1, b"one")[:-1]))) as address:
-        pulls = DirectPulls(Pulls(address), PullLines(SystemClock(), connect_s=3), timeout_s=5)  # type: ignore[arg-type]
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         takers = asked(pulls, 3)
         pulls.pump(takers[0])
         pulls.close()
 
+    assert lines.open_lines() == {}
     assert all(isinstance(taker.failure, ConnectionLost) for taker in takers)
 
 
 def test_who_cannot_be_reached_or_wants_signatures_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
-    lines = PullLines(SystemClock(), connect_s=3)
+    lines = lines_for_pulls(SystemClock(), connect_s=3)
 
     (refused,) = asked(DirectPulls(Pulls(nobody), lines, timeout_s=5), 1)  # type: ignore[arg-type]
     (unsigned,) = asked(DirectPulls(Pulls(None), lines, timeout_s=5), 1)  # type: ignore[arg-type]
@@ -148,7 +150,7 @@ def test_only_a_line_on_which_nothing_is_to_come_is_used_again(awaited: int) -> 
         wait_for_the_end(connection)
 
     with served(after_requests(1 + awaited, behave)) as address:
-        lines = PullLines(SystemClock(), connect_s=3)
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         takers = asked(pulls, 1 + awaited)
         line = pulls._asked[address].line
@@ -163,14 +165,16 @@ def test_only_a_line_on_which_nothing_is_to_come_is_used_again(awaited: int) -> 
             assert not line.is_open, "given back too late"
 
 
-def test_only_so_many_lines_are_kept() -> None:
+def test_when_all_lines_are_busy_who_asks_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
-        lines = PullLines(SystemClock(), connect_s=3)
-        taken = [lines.take(Address(*door.getsockname()[:2])) for _ in range(MAX_IDLE_LINES + 1)]
-        for line in taken:
-            lines.give(line)
+        address = Address(*door.getsockname()[:2])
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        taken = [lines.take(address) for _ in range(MAX_LINES)]
 
-        assert [line.is_open for line in taken] == [True] * MAX_IDLE_LINES + [False]
+        (refused,) = asked(DirectPulls(Pulls(address), lines, timeout_s=5), 1)  # type: ignore[arg-type]
+
+        assert isinstance(refused.failure, TooManyCalls)
+        for line in taken:
+            assert line is not None
+            lines.give(line)
         lines.close()
-        lines.close()
-        assert not any(line.is_open for line in taken)

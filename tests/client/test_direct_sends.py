@@ -21,7 +21,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def lines(producer: Producer) -> dict[Address, int]:
     assert producer._direct is not None
-    return {address: count for address, count in producer._direct._open.items() if count}
+    return producer._direct.lines.open_lines()
 
 
 def test_a_thread_that_waits_has_a_line_of_its_own(server: Server) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.client.messages import run_of
 
 from pocketmq.client.consume_result import LATER, SUCCESS
-from pocketmq.client.jobs import MAX_CALLS, Job, calls_per_job
+from pocketmq.client.jobs import JOB_S, MAX_CALLS, SHORT_JOB_S, Job, calls_per_job, parcels
 from pocketmq.client.listener import Listener
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
@@ -50,6 +50,31 @@ def test_short_calls_travel_together_and_longer_ones_unless_a_worker_would_have_
     waiting: int, workers: int, mean_s: float | None, calls: int
 ) -> None:
     assert calls_per_job(waiting, workers, mean_s) == calls
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "sizes"),
+    [
+        ([], []),
+        ([None], [1]),
+        ([None, None], [1, 1]),
+        ([0.0, 0.0, 0.0], [3]),
+        ([0.0, None, 0.0], [1, 1, 1]),
+        ([SHORT_JOB_S / 2, SHORT_JOB_S / 2, 0.0, SHORT_JOB_S / 4], [3, 1]),
+        ([SHORT_JOB_S, 0.0, SHORT_JOB_S * 1.01, 0.0], [2, 1, 1]),
+        ([JOB_S, JOB_S], [1, 1]),
+    ],
+)
+def test_short_jobs_share_a_worker(expected_s: list[float | None], sizes: list[int]) -> None:
+    jobs = [job(lambda _: None, 1) for _ in expected_s]
+    for one, seconds in zip(jobs, expected_s, strict=True):
+        one.expected_s = seconds
+
+    found = parcels(jobs)
+
+    assert [len(parcel) for parcel in found] == sizes
+    assert [one for parcel in found for one in parcel] == jobs
+    assert all(one.shares_worker is (len(parcel) > 1) for parcel in found for one in parcel)
 
 
 def test_calls_are_made_in_order_and_collected_once() -> None:

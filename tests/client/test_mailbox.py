@@ -2,10 +2,14 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import Any, cast
 
+import pytest
 from tests.net.talk import run_on, until
 
 from pocketmq.client.mailbox import Mailbox
+from pocketmq.net.portal import Portal
 
 
 def test_what_threads_put_in_is_taken_out_on_the_loop_in_order() -> None:
@@ -56,3 +60,65 @@ def test_one_that_cannot_be_taken_does_not_hold_up_the_others() -> None:
         assert len(failures) == 1
 
     run_on(asyncio.new_event_loop, main())
+
+
+def test_a_loop_that_puts_wakes_the_other_when_it_has_done_what_is_ready() -> None:
+    with Portal("the other loop") as portal:
+        other = portal.submit(_loop()).result()
+
+        async def main() -> None:
+            taken: list[tuple[int, threading.Thread]] = []
+            wakes: list[object] = []
+            here = asyncio.get_running_loop()
+            mailbox: Mailbox[int] = Mailbox(
+                cast("asyncio.AbstractEventLoop", Watched(other, wakes)),
+                lambda thing: taken.append((thing, threading.current_thread())),
+                source=here,
+            )
+            for thing in range(100):
+                mailbox.put(thing)
+            here.call_soon(mailbox.put, 100)
+            assert (taken, wakes) == ([], []), "nobody is woken before this loop has a moment"
+
+            await until(lambda: len(taken) == 101)
+            assert [thing for thing, _ in taken] == list(range(101))
+            assert {thread for _, thread in taken} != {threading.current_thread()}
+            assert 1 <= len(wakes) <= 2
+
+        run_on(asyncio.new_event_loop, main())
+
+
+def test_who_puts_for_a_loop_that_is_closed_is_told() -> None:
+    async def main() -> None:
+        closed = asyncio.new_event_loop()
+        here = asyncio.get_running_loop()
+        alone: Mailbox[int] = Mailbox(closed, lambda _: None)
+        mailbox: Mailbox[int] = Mailbox(closed, lambda _: None, source=here)
+        mailbox.put(1)
+        closed.close()
+        await asyncio.sleep(0)
+
+        for box in (mailbox, alone):
+            with pytest.raises(RuntimeError, match=r"closed"):
+                box.put(2)
+
+    run_on(asyncio.new_event_loop, main())
+
+
+class Watched:
+    """A loop whose wakes from other threads are counted."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wakes: list[object]) -> None:
+        self._loop = loop
+        self._wakes = wakes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def call_soon_threadsafe(self, callback: Callable[..., None]) -> None:
+        self._wakes.append(callback)
+        self._loop.call_soon_threadsafe(callback)
+
+
+async def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()

@@ -79,6 +79,40 @@ def test_threads_are_started_as_they_are_needed_and_jobs_come_back_on_the_loop()
     asyncio.run(main())
 
 
+def test_short_jobs_of_one_turn_are_done_by_one_thread() -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        threads: set[str] = set()
+
+        def handle(message: StoredMessage) -> None:
+            threads.add(threading.current_thread().name)
+
+        workers = ThreadWorkers(20, done.append, SystemClock())
+        short = [job(handle, 3) for _ in range(8)]
+        for one in short:
+            one.expected_s = 0.000_01
+            workers.submit(one)
+        assert workers.at_work == 8
+        await until(lambda: len(done) == 8)
+
+        assert (len(threads), done, workers.at_work) == (1, short, 0)
+        assert sum(len(one.collect(0.0).done) for one in done) == 24
+        await workers.close()
+
+    asyncio.run(main())
+
+
+def test_jobs_of_the_turn_in_which_threads_are_told_to_end_are_done() -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        workers = ThreadWorkers(2, done.append, SystemClock())
+        workers.submit(job(lambda _: None))
+        await workers.close()
+        await until(lambda: len(done) == 1)
+
+    asyncio.run(main())
+
+
 def test_async_listeners_run_on_the_loop_that_was_given() -> None:
     async def main() -> None:
         done: list[Job] = []

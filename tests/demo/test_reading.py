@@ -7,13 +7,15 @@ from pocketmq.demo.reading import Mail, Shipping
 from pocketmq.demo.shop import Day, Event, Kind, is_flaky
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
+from pocketmq.protocol.record import decode_record, encode_record
 
 EVENTS = list(Day(seed=1, begin_ms=1_767_225_600_000, orders=1_000).events())
 
 
 def stored(event: Event, reconsume_times: int = 0) -> StoredMessage:
     raw = format_properties({"KEYS": event.key, "TAGS": event.tag}).encode()
-    return StoredMessage("t", 0, 0, 0, event.body, raw, 0, 0, 0, b"", 0, b"", reconsume_times, 0, 0, 1)
+    hosts = bytes(8)
+    return decode_record(encode_record(b"t", 0, 0, 0, event.body, raw, 0, 0, 0, hosts, 0, hosts, reconsume_times))
 
 
 def first(kind: Kind) -> Event:

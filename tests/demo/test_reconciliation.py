@@ -20,6 +20,7 @@ from pocketmq.demo.reminding import DUE
 from pocketmq.demo.tally import Tally
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
+from pocketmq.protocol.record import decode_record, encode_record
 
 TALLY = Tally(
     events=100,
@@ -48,7 +49,7 @@ READERS = Readers(shipping_behind=0, mail_behind=0, overtaken=0, retries=5, dead
 
 def message(key: str, store_ms: int = 0, **properties: str) -> StoredMessage:
     raw = format_properties({"KEYS": key, **properties}).encode()
-    return StoredMessage("t", 0, 0, 0, b"1", raw, 0, 0, 0, b"", store_ms, b"", 0, 0, 0, 1)
+    return decode_record(encode_record(b"t", 0, 0, 0, b"1", raw, 0, 0, 0, bytes(8), store_ms, bytes(8)))
 
 
 def wrong(checks: list[Check]) -> list[str]:

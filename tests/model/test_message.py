@@ -1,35 +1,35 @@
 """A message before it is sent, and after it was stored."""
 
+import pickle
 from typing import Any
 
 import pytest
 
 from pocketmq.errors import InvalidMessage, InvalidName
 from pocketmq.model import properties
+from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import Host
+from pocketmq.protocol.record import decode_record, encode_record, host_flags
 
 
-def stored(properties: str = "", **changes: Any) -> StoredMessage:
+def stored(properties: str = "", topic: str = "TopicTest", **changes: Any) -> StoredMessage:
     parts: dict[str, Any] = {
-        "topic": "TopicTest",
         "queue_id": 3,
         "queue_offset": 42,
         "log_offset": 1234567,
         "body": b"hello",
-        "raw_properties": properties.encode(),
+        "properties": properties.encode(),
         "flag": 7,
         "sys_flag": 0,
         "born_ms": 1_700_000_000_123,
-        "packed_born_host": Host.parse("10.0.0.1:5678").packed(),
+        "born_host": Host.parse("10.0.0.1:5678").packed(),
         "store_ms": 1_700_000_000_456,
-        "packed_store_host": Host.parse("10.0.0.2:10911").packed(),
-        "reconsume_times": 0,
-        "prepared_offset": 0,
-        "body_crc": 907060870,
-        "size": 123,
+        "store_host": Host.parse("10.0.0.2:10911").packed(),
+        "reconsume_times": 2,
+        "prepared_offset": 77,
     }
-    return StoredMessage(**parts | changes)
+    return decode_record(encode_record(topic.encode(), **parts | changes))
 
 
 def test_a_plain_message_has_no_properties() -> None:
@@ -131,7 +131,7 @@ def test_a_stored_message_without_properties_has_neither_tag_nor_keys() -> None:
 
 def test_a_stored_message_knows_where_it_lies() -> None:
     assert stored().offset_id == "0A00000200002A9F000000000012D687"
-    v6 = stored(packed_store_host=Host.parse("[::1]:10911").packed())
+    v6 = stored(store_host=Host.parse("[::1]:10911").packed(), sys_flag=SysFlag.STORE_HOST_V6)
     assert v6.offset_id == "00000000000000000000000000000001" + "00002A9F" + "000000000012D687"
 
 
@@ -159,7 +159,9 @@ def test_a_stored_message_knows_both_hosts() -> None:
 
 
 def test_properties_that_are_not_utf8_stay_readable() -> None:
-    message = stored(raw_properties=b"TAGS\x01TagA\x02name\x01\xff\x02")
+    message = decode_record(
+        encode_record(b"T", 0, 0, 0, b"", b"TAGS\x01TagA\x02name\x01\xff\x02", 0, 0, 0, bytes(8), 0, bytes(8))
+    )
 
     assert message.properties == {"TAGS": "TagA", "name": "\ufffd"}
 
@@ -173,3 +175,43 @@ def test_a_delay_level_that_is_no_number_means_none(text: str, level: int) -> No
 
     assert message.delay_level == level
     assert stored(f"DELAY\x01{text}\x02").delay_level == level
+
+
+@pytest.mark.parametrize("born", ["10.0.0.1:5678", "[2001:db8::1]:5678"])
+@pytest.mark.parametrize("store", ["10.0.0.2:10911", "[::2]:10911"])
+def test_what_stands_in_the_head_is_read_when_asked_for(born: str, store: str) -> None:
+    born_host, store_host = Host.parse(born), Host.parse(store)
+
+    message = stored(
+        born_host=born_host.packed(),
+        store_host=store_host.packed(),
+        sys_flag=host_flags(born_host.packed(), store_host.packed()) | SysFlag.MULTI_TAGS,
+        flag=-7,
+    )
+
+    assert (message.queue_id, message.queue_offset, message.log_offset, message.flag) == (3, 42, 1234567, -7)
+    assert (message.born_ms, message.store_ms) == (1_700_000_000_123, 1_700_000_000_456)
+    assert (message.born_host, message.store_host) == (born_host, store_host)
+    assert (message.reconsume_times, message.prepared_offset, message.body_crc) == (2, 77, 907060870)
+    assert message.size == len(message.head) + len(b"hello\x09TopicTest\0\0")
+
+
+def test_how_often_a_message_was_tried_can_be_counted_on() -> None:
+    message = stored()
+    message.reconsume_times += 1
+    assert (message.reconsume_times, message.prepared_offset, message.store_ms) == (3, 77, 1_700_000_000_456)
+    with pytest.raises(AttributeError):
+        message.store_ms = 1  # type: ignore[misc]
+
+
+def test_a_printed_message_is_short() -> None:
+    message = stored("TAGS\x01TagA\x02KEYS\x01k1 k2\x02UNIQ_KEY\x010A000001\x02", body=b"x" * 1000)
+    assert repr(message) == (
+        "StoredMessage(topic='TopicTest', queue_id=3, queue_offset=42, message_id='0A000001', tags='TagA', "
+        f"keys=['k1', 'k2'], body={b'x' * 100 + b'...'!r})"
+    )
+
+
+def test_a_message_can_be_sent_to_another_process() -> None:
+    message = stored("TAGS\x01TagA\x02")
+    assert pickle.loads(pickle.dumps(message)) == message

@@ -62,14 +62,6 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        if name == "Credentials":
-            from pocketmq.protocol.signing import Credentials
-
-            return Credentials
-        if name == "client_context":
-            from pocketmq.net.tls import client_context
-
-            return client_context
         if name in __all__:
             from pocketmq.client import public
 

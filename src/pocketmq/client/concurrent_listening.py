@@ -124,6 +124,8 @@ class ConcurrentListening:
             self._conclude(owned, Collected([], [Call(messages, nobody)], 1, 0.0), now)
             return
         job = Job(owned, listener, messages, now, stops_at_failure=False)
+        if self._mean_s is not None:
+            job.expected_s = len(job.todo) * self._mean_s
         if self._events.are_watched:
             job.notes = self._events.before(owned.queue, messages)
         self._jobs.add(job)
@@ -221,8 +223,12 @@ class ConcurrentListening:
         now = self._clock.monotonic()
         for job in [job for job in self._jobs if now - job.began > LOOK_S]:
             self._gather(job, now)
-            if rest := job.take_back():
+            rest = job.take_back()
+            if job.shares_worker and not job.is_running:
+                self._jobs.discard(job)  # nothing of it is left but its place behind the one that lasts
+            if rest:
                 self._give_back(job.owned, rest)
+        self._feed()
 
     async def _clean_up(self) -> None:
         """Send back what listeners have been working on for too long."""

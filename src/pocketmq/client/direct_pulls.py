@@ -8,19 +8,19 @@ As with `direct_sends`, these lines are never greeted, so no broker sends anythi
 owns (routes, addresses).
 """
 
-import threading
 from typing import Final, Protocol
 
 from pocketmq.client.pulling import Pulling
 from pocketmq.clock import Clock
-from pocketmq.errors import PocketMQError, WrongState
+from pocketmq.errors import PocketMQError, TooManyCalls, WrongState
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.asking_line import AskingLine
+from pocketmq.net.spare_lines import SpareLines
 
-MAX_IDLE_LINES: Final = 8
-"""Lines to one broker that are kept while nobody uses them."""
+MAX_LINES: Final = 16
+"""Lines to one broker; a thread that finds them all busy takes the way over the loop."""
 
 
 class Taker(Protocol):
@@ -36,46 +36,9 @@ class Taker(Protocol):
         """There will be no answer, or it is a refusal."""
 
 
-class PullLines:
-    """The lines of one client's threads. All of it may be called from any thread."""
-
-    def __init__(self, clock: Clock, *, connect_s: float) -> None:
-        self._clock = clock
-        self._connect_s = connect_s
-        self._idle: dict[Address, list[AskingLine]] = {}
-        self._lock = threading.Lock()  # guards what is idle; nothing is sent or waited for under it
-        self._is_closed = False
-
-    def take(self, address: Address) -> AskingLine:
-        """A line that nobody else uses; ConnectFailed when none can be made."""
-        while (line := self._idle_line(address)) is not None:
-            if line.is_usable():
-                return line
-            line.close()
-        return AskingLine(address, self._clock, connect_s=self._connect_s)
-
-    def give(self, line: AskingLine) -> None:
-        """Take back a line on which nothing is awaited any more."""
-        with self._lock:
-            idle = self._idle.setdefault(line.address, [])
-            if line.is_open and not self._is_closed and len(idle) < MAX_IDLE_LINES:
-                idle.append(line)
-                return
-        line.close()
-
-    def close(self) -> None:
-        """Close what nobody uses; the others follow when they are given back. Harmless when done twice."""
-        with self._lock:
-            self._is_closed = True
-            idle = [line for lines in self._idle.values() for line in lines]
-            self._idle.clear()
-        for line in idle:
-            line.close()
-
-    def _idle_line(self, address: Address) -> AskingLine | None:
-        with self._lock:
-            idle = self._idle.get(address)
-            return idle.pop() if idle else None
+def lines_for_pulls(clock: Clock, *, connect_s: float) -> SpareLines[AskingLine]:
+    """The lines of one client's threads."""
+    return SpareLines(lambda address: AskingLine(address, clock, connect_s=connect_s), most=MAX_LINES)
 
 
 class _Asked:
@@ -89,7 +52,7 @@ class _Asked:
 class DirectPulls:
     """The pulls of one thread."""
 
-    def __init__(self, pulls: Pulling, lines: PullLines, *, timeout_s: float) -> None:
+    def __init__(self, pulls: Pulling, lines: SpareLines[AskingLine], *, timeout_s: float) -> None:
         self._pulls = pulls
         self._lines = lines
         self._timeout_s = timeout_s
@@ -105,7 +68,10 @@ class DirectPulls:
                 raise WrongState("requests of this client are signed by its loop")
             asked = self._asked.get(address)
             if asked is None:
-                asked = self._asked[address] = _Asked(self._lines.take(address))
+                line = self._lines.take(address)
+                if line is None:
+                    raise TooManyCalls(f"{MAX_LINES} lines to {address} are in use, or the client is stopping")
+                asked = self._asked[address] = _Asked(line)
             number = asked.line.next_number()
             asked.waiting[number] = taker, queue
             self._places[taker] = asked
@@ -148,6 +114,8 @@ class DirectPulls:
     def _lost(self, asked: _Asked, error: PocketMQError) -> None:
         """The line is of no use any more: who waits there is told, and the next one who asks gets another."""
         asked.line.close()
+        if self._asked.get(asked.line.address) is asked:
+            self._lines.give(asked.line)
         self._asked = {address: other for address, other in self._asked.items() if other is not asked}
         waiting, asked.waiting = asked.waiting, {}
         for taker, _ in waiting.values():

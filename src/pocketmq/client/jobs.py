@@ -70,9 +70,12 @@ class Job:
         "_others",
         "_since",
         "began",
+        "expected_s",
+        "is_running",
         "listener",
         "notes",
         "owned",
+        "shares_worker",
         "stops_at_failure",
         "todo",
     )
@@ -84,6 +87,12 @@ class Job:
         self.listener = listener
         self.began = began
         self.stops_at_failure = stops_at_failure
+        self.expected_s: float | None = None
+        """How long its calls will take together, as far as others like them tell."""
+        self.is_running = False
+        """Whether a thread makes its calls now, as far as that can be seen from here."""
+        self.shares_worker = False
+        """Whether its thread was given others with it, to do one after the other."""
         self.notes: Any = None
         """What whoever made the job wants to remember of it."""
         self.todo: deque[Unit] = deque(listener.units(messages))
@@ -98,6 +107,7 @@ class Job:
     def run(self, monotonic: Callable[[], float]) -> None:
         """Make the calls, in the worker's thread."""
         todo, call, done = self.todo, self._call, self._done.append
+        self.is_running = True
         self._since = monotonic()
         while todo:
             try:
@@ -113,6 +123,7 @@ class Job:
             elif not self.note(unit, result):
                 break
         self._ended = monotonic()
+        self.is_running = False
 
     async def run_async(self, monotonic: Callable[[], float]) -> None:
         """The same for an `async def` listener, on its loop."""
@@ -186,6 +197,22 @@ def _cut(added: list[T]) -> list[T]:
     count = len(added)
     found = added[:count]
     del added[:count]
+    return found
+
+
+def parcels(jobs: list[Job]) -> list[list[Job]]:
+    """Which jobs to hand to one worker together: those that it will have done within `SHORT_JOB_S`, as far as that can be told."""
+    found: list[list[Job]] = []
+    left_s = 0.0
+    for job in jobs:
+        expected_s = JOB_S if job.expected_s is None else job.expected_s
+        if found and expected_s <= left_s:
+            found[-1].append(job)
+            found[-1][0].shares_worker = job.shares_worker = True
+        else:
+            found.append([job])
+            left_s = SHORT_JOB_S
+        left_s -= expected_s
     return found
 
 

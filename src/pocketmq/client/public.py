@@ -43,3 +43,5 @@ from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.transaction import Transaction
 from pocketmq.client.transactions import TransactionListener, TransactionResult
 from pocketmq.model.flags import TransactionState
+from pocketmq.net.tls import client_context
+from pocketmq.protocol.signing import Credentials

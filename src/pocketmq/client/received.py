@@ -9,6 +9,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import unwrap
 from pocketmq.protocol.batch import decode_batch
 from pocketmq.protocol.compression import decompress
+from pocketmq.protocol.record import with_flag
 
 _COMPRESSION = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _PACKED = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
@@ -40,7 +41,7 @@ def _unpacked(message: StoredMessage) -> list[StoredMessage]:
             whole,
             body=body,
             raw_properties=properties,
-            flag=flag,
+            head=with_flag(whole.head, flag),
             sys_flag=whole.sys_flag & ~_PACKED,
             queue_offset=whole.queue_offset + at,
             _properties=None,

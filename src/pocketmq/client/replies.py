@@ -6,16 +6,16 @@ request ── CORRELATION_ID, REPLY_TO_CLIENT, TTL ──► a consumer somewhe
 """
 
 import asyncio
+import struct
 
 from pocketmq.errors import ProtocolError, TooManyCalls
 from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import Host
-from pocketmq.model.properties import parse_properties
 from pocketmq.protocol.api.sending import PushReplyMessage
 from pocketmq.protocol.compression import decompress
-from pocketmq.protocol.record import crc_of
+from pocketmq.protocol.record import HOSTS_V6, decode_record, encode_record, host_flags
 
 _NO_HOST = Host(b"\0\0\0\0", 0)
 
@@ -52,25 +52,27 @@ class WaitingReplies:
 def reply_message(header: PushReplyMessage, body: bytes) -> StoredMessage:
     """The message that a pushed reply is. It may lie in no log, so it has no place there."""
     plain = decompress(body, header.sys_flag)
-    return StoredMessage(
-        topic=header.topic,
-        queue_id=header.queue_id,
-        queue_offset=0,
-        log_offset=0,
-        body=plain,
-        raw_properties=(header.properties or "").encode(),
-        flag=header.flag,
-        sys_flag=header.sys_flag & ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK),
-        born_ms=header.born_timestamp,
-        packed_born_host=_host(header.born_host).packed(),
-        store_ms=header.store_timestamp,
-        packed_store_host=_host(header.store_host).packed(),
-        reconsume_times=header.reconsume_times or 0,
-        prepared_offset=0,
-        body_crc=crc_of(plain),
-        size=0,
-        _properties=parse_properties(header.properties or ""),
-    )
+    born_host, store_host = _host(header.born_host).packed(), _host(header.store_host).packed()
+    sys_flag = header.sys_flag & ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK | HOSTS_V6)
+    try:
+        record = encode_record(
+            header.topic.encode(),
+            header.queue_id,
+            0,
+            0,
+            plain,
+            (header.properties or "").encode(),
+            header.flag,
+            sys_flag | host_flags(born_host, store_host),
+            header.born_timestamp,
+            born_host,
+            header.store_timestamp,
+            store_host,
+            header.reconsume_times or 0,
+        )
+    except struct.error as error:
+        raise ProtocolError(f"a reply that no record can hold: {error}") from None
+    return decode_record(record, check_crc=False)
 
 
 def _host(text: str) -> Host:

@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from typing import Any, Protocol
 
 from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend
-from pocketmq.client.jobs import Job, is_plain_success
+from pocketmq.client.jobs import Job, is_plain_success, parcels
 from pocketmq.client.listener import Listener, Unit
 from pocketmq.client.mailbox import Mailbox
 from pocketmq.clock import Clock, SystemClock
@@ -51,11 +51,10 @@ class Workers(Protocol):
 
 
 class _Counting:
-    """What all workers have: a count, and the way back to the loop that made them."""
+    """What all workers have: a count, which ends on the loop that made them."""
 
     def __init__(self, finished: Finished) -> None:
         self._finished = finished
-        self._back: Mailbox[Job] = Mailbox(asyncio.get_running_loop(), self._come_back)
         self.at_work = 0
 
     def _come_back(self, job: Job) -> None:
@@ -64,36 +63,60 @@ class _Counting:
 
 
 class ThreadWorkers(_Counting):
-    """Threads. They are daemons: a listener that never ends does not keep the program from ending."""
+    """Threads. They are daemons: a listener that never ends does not keep the program from ending.
+
+    Short jobs that come in one turn of the loop travel together, as short calls do: waking a thread costs more than many a job.
+    """
 
     def __init__(self, count: int, finished: Finished, clock: Clock) -> None:
         super().__init__(finished)
         self._count = count
         self._clock = clock
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._ready: list[Job] = []
+        """Those that came in this turn of the loop."""
+        self._parcels: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._done: Mailbox[list[Job]] = Mailbox(self._loop, self._take_back)
+        self._busy = 0
+        """Parcels that were handed out and are not back."""
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Job) -> None:
-        if self.at_work >= len(self._threads) < self._count:
-            number = len(self._threads)
-            thread = threading.Thread(target=self._work, name=f"pocketmq listener {number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
         self.at_work += 1
-        self._jobs.put(job)
+        self._ready.append(job)
+        if len(self._ready) == 1:
+            self._loop.call_soon(self._hand_out)
 
     async def close(self) -> None:
+        self._hand_out()
         for _ in self._threads:
-            self._jobs.put(None)
+            self._parcels.put(None)
         self._threads.clear()
 
+    def _hand_out(self) -> None:
+        ready, self._ready = self._ready, []
+        for parcel in parcels(ready):
+            if self._busy >= len(self._threads) < self._count:
+                number = len(self._threads)
+                thread = threading.Thread(target=self._work, name=f"pocketmq listener {number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._busy += 1
+            self._parcels.put(parcel)
+
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.run(self._clock.monotonic)
+        while (parcel := self._parcels.get()) is not None:
+            for job in parcel:
+                job.run(self._clock.monotonic)
             try:
-                self._back.put(job)
+                self._done.put(parcel)
             except RuntimeError:
                 return  # the loop is closed: nobody wants to know any more
+
+    def _take_back(self, parcel: list[Job]) -> None:
+        self._busy -= 1
+        for job in parcel:
+            self._come_back(job)
 
 
 class LoopWorkers(_Counting):
@@ -108,7 +131,8 @@ class LoopWorkers(_Counting):
             self._portal = Portal("pocketmq listeners")
             loop = self._portal.submit(_loop()).result()
         self._loop = loop
-        self._there: Mailbox[Job] = Mailbox(loop, self._start)
+        self._there: Mailbox[Job] = Mailbox(loop, self._start, source=self._here)
+        self._back: Mailbox[Job] = Mailbox(self._here, self._come_back, source=loop)
         self._waiting: deque[Job] = deque()
         self._is_called = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -170,6 +194,7 @@ class ProcessWorkers(_Counting):
     def __init__(self, count: int, finished: Finished) -> None:
         super().__init__(finished)
         self._count = count
+        self._back: Mailbox[Job] = Mailbox(asyncio.get_running_loop(), self._come_back)
         self._executor = self._new()
 
     def submit(self, job: Job) -> None:

@@ -1,20 +1,27 @@
 """A message, before it is sent and after it was stored.
 
 `Message` is what a user makes; `StoredMessage` is what a log keeps and a consumer gets. One object per message lives on the
-hot path, so both are slotted, and a stored message parses its properties only when somebody asks.
+hot path, so both are slotted, and a stored message is taken apart only as far as somebody asks.
 """
 
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
 from pocketmq.errors import InvalidMessage
 from pocketmq.model import properties as names
+from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import Host, offset_id
 from pocketmq.model.names import TopicName, parse_topic
 from pocketmq.model.properties import check_user_property, parse_properties
+
+SHOWN_BYTES: Final = 100
+"""Of a body, where a message is printed."""
+_unpack_int: Callable[[bytes, int], tuple[int]] = struct.Struct(">i").unpack_from
+_unpack_long: Callable[[bytes, int], tuple[int]] = struct.Struct(">q").unpack_from
 
 
 class Message:
@@ -113,25 +120,19 @@ class StoredMessage(msgspec.Struct, gc=False):
     """A message as it lies in the log and as a consumer gets it.
 
     `body` is as stored, maybe compressed (`sys_flag` says so). What most readers never look at stays as bytes until asked
-    for: hosts as packed ip and port, properties as their text.
+    for: numbers and hosts in the `head` of its record (drawn in `protocol.record`), properties as their text.
     """
 
     topic: str
     queue_id: int
     queue_offset: int
-    log_offset: int
+    sys_flag: int
     body: bytes
     raw_properties: bytes
-    flag: int
-    sys_flag: int
-    born_ms: int
-    packed_born_host: bytes
-    store_ms: int
-    packed_store_host: bytes
-    reconsume_times: int
-    prepared_offset: int
-    body_crc: int
+    head: bytes
+    """What stands before the body in its record, at least 88 bytes."""
     size: int
+    """Of its record."""
     _properties: dict[str, str] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -139,6 +140,54 @@ class StoredMessage(msgspec.Struct, gc=False):
         if not isinstance(other, StoredMessage):
             return NotImplemented
         return msgspec.structs.astuple(self)[:-1] == msgspec.structs.astuple(other)[:-1]
+
+    def __repr__(self) -> str:
+        body = self.body if len(self.body) <= SHOWN_BYTES else self.body[:SHOWN_BYTES] + b"..."
+        return (
+            f"StoredMessage(topic={self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, "
+            f"message_id={self.message_id!r}, tags={self.tags!r}, keys={self.keys!r}, body={body!r})"
+        )
+
+    @property
+    def body_crc(self) -> int:
+        """The checksum of the body as stored."""
+        return int.from_bytes(self.head[8:12])
+
+    @property
+    def flag(self) -> int:
+        return _unpack_int(self.head, 16)[0]
+
+    @property
+    def log_offset(self) -> int:
+        return _unpack_long(self.head, 28)[0]
+
+    @property
+    def born_ms(self) -> int:
+        return _unpack_long(self.head, 40)[0]
+
+    @property
+    def packed_born_host(self) -> bytes:
+        return self.head[48 : 68 if self.sys_flag & SysFlag.BORN_HOST_V6 else 56]
+
+    @property
+    def store_ms(self) -> int:
+        return _unpack_long(self.head, -44 if self.sys_flag & SysFlag.STORE_HOST_V6 else -32)[0]
+
+    @property
+    def packed_store_host(self) -> bytes:
+        return self.head[-36 if self.sys_flag & SysFlag.STORE_HOST_V6 else -24 : -16]
+
+    @property
+    def reconsume_times(self) -> int:
+        return _unpack_int(self.head, -16)[0]
+
+    @reconsume_times.setter
+    def reconsume_times(self, times: int) -> None:
+        self.head = self.head[:-16] + times.to_bytes(4, "big", signed=True) + self.head[-12:]
+
+    @property
+    def prepared_offset(self) -> int:
+        return _unpack_long(self.head, -12)[0]
 
     @property
     def properties(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A connection for one thread at a time: write a request, wait for its answer. No loop, no second thread.
 
-    exchange(number, frame) ──► socket ──► … ──► frames ── the answer with this number ──► Command
-                                                      └─ anything else: late answers, which nobody waits for, and requests
+    exchange(number, frame) ──► socket ──► looked for, then slept for ──► frames ── the answer with this number ──► Command
+                                                                             └─ anything else: late answers, which nobody waits for, and requests
 
 A thread that waits for every answer has nothing to gain from a loop, and a hand-over to one and back costs more than the call.
 Whatever goes wrong ends the line: where the next answer would begin can no longer be told.
@@ -14,6 +14,7 @@ from typing import Final
 from pocketmq.clock import Clock
 from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, ProtocolError
 from pocketmq.net.address import Address
+from pocketmq.net.watching import Watch, can_watch
 from pocketmq.protocol.command import Command, decode_command
 from pocketmq.protocol.frames import FrameSplitter
 
@@ -38,6 +39,7 @@ class BlockingLine:
             raise ConnectFailed(f"{address}: {cause}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._limit_s = connect_s
+        self._watch = Watch(self._socket.fileno(), clock) if can_watch() else None
         self._used_at = clock.monotonic()
 
     @property
@@ -50,12 +52,17 @@ class BlockingLine:
         self._number = number = self._number + 1 & 0x7FFFFFFF
         return number
 
-    def exchange(self, number: int, frame: bytes, timeout_s: float) -> Command:
-        """The answer to the request with this number, whatever its code. After an error the line is closed."""
+    def exchange(self, number: int, frame: bytes, timeout_s: float, *, watches: bool = False) -> Command:
+        """The answer to the request with this number, whatever its code. After an error the line is closed.
+
+        Who `watches` looks for it for a moment before sleeping, see `watching`.
+        """
         deadline = self._clock.monotonic() + timeout_s
         try:
             self._limit(timeout_s)
             self._socket.sendall(frame)
+            if watches and self._watch is not None:
+                self._watch.look()
             answer = None
             while answer is None:
                 answer = self._receive(number)

@@ -39,17 +39,19 @@ _HEADS = {
     SysFlag.STORE_HOST_V6: struct.Struct(">IIIiiqqiq8sq20siqi"),
     SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6: struct.Struct(">IIIiiqqiq20sq20siqi"),
 }
-_HOSTS_V6 = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _HEAD_SIZES = {flags: head.size for flags, head in _HEADS.items()}
 _V4_SIZE: Final = _V4_HOSTS.size
 _BLANK = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
-_unpack_v4 = _V4_HOSTS.unpack_from
+_unpack_usual = struct.Struct(">IIIi4xq8xi44xi").unpack_from
+"""Of a head with IPv4 hosts: size, magic, checksum, queue, offset in it, sysFlag and the length of the body. The rest is read when asked for."""
 _unpack_int = struct.Struct(">i").unpack_from
 pack_usual_head: Final = _V4_HOSTS.pack
 """Packs what stands before the body of a record with IPv4 hosts: all fields in their order."""
 pack_short: Final = _SHORT.pack
 
+FLAG_AT: Final = 16
 QUEUE_OFFSET_AT: Final = 20
 LOG_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36
@@ -68,13 +70,13 @@ def host_flags(packed_born_host: bytes, packed_store_host: bytes) -> int:
 
 def head_packer(sys_flag: int) -> Callable[..., bytes]:
     """`pack_usual_head`, or its counterpart for the hosts that `sys_flag` tells of."""
-    return _HEADS[sys_flag & _HOSTS_V6].pack
+    return _HEADS[sys_flag & HOSTS_V6].pack
 
 
 def record_size(topic_bytes: int, body_bytes: int, properties_bytes: int, sys_flag: int = 0) -> int:
     """How long the record of such a message is."""
     wide_topic = topic_bytes > MAX_TOPIC_V1_BYTES
-    return _HEADS[sys_flag & _HOSTS_V6].size + 3 + wide_topic + topic_bytes + body_bytes + properties_bytes
+    return _HEADS[sys_flag & HOSTS_V6].size + 3 + wide_topic + topic_bytes + body_bytes + properties_bytes
 
 
 def topic_field(topic: bytes) -> bytes:
@@ -152,6 +154,11 @@ def encode_message(message: StoredMessage) -> bytes:
     )
 
 
+def with_flag(head: bytes, flag: int) -> bytes:
+    """The head of a record, with another flag of the user."""
+    return head[:FLAG_AT] + flag.to_bytes(4, "big", signed=True) + head[FLAG_AT + 4 :]
+
+
 def encode_blank(size: int) -> bytes:
     """The head of the filler that takes the last `size` bytes of a log file; what follows it does not matter."""
     return _BLANK.pack(size, MAGIC_BLANK)
@@ -163,29 +170,11 @@ def decode_record(buffer: bytes, at: int = 0, check_crc: bool = True) -> StoredM
     Takes bytes only, not views: slicing bytes is half the price, and this runs once per message.
     """
     try:
-        fields = _unpack_v4(buffer, at)
-        body_at = at + 88
-        if fields[7] & _HOSTS_V6:
-            head = _HEADS[fields[7] & _HOSTS_V6]
-            fields = head.unpack_from(buffer, at)
-            body_at = at + head.size
-        (
-            size,
-            magic,
-            crc,
-            queue_id,
-            flag,
-            queue_offset,
-            log_offset,
-            sys_flag,
-            born_ms,
-            born_host,
-            store_ms,
-            store_host,
-            reconsume_times,
-            prepared_offset,
-            body_size,
-        ) = fields
+        size, magic, crc, queue_id, queue_offset, sys_flag, body_size = _unpack_usual(buffer, at)
+        body_at = at + _V4_SIZE
+        if sys_flag & HOSTS_V6:
+            body_at = at + _HEAD_SIZES[sys_flag & HOSTS_V6]
+            body_size = _unpack_int(buffer, body_at - 4)[0]
         body_end = body_at + body_size
         body = buffer[body_at:body_end]
         topic_at = body_end + 1
@@ -198,23 +187,9 @@ def decode_record(buffer: bytes, at: int = 0, check_crc: bool = True) -> StoredM
             raise _damage(at, f"size {size}, but its parts end after {end - at} of {len(buffer) - at} bytes")
         if check_crc and crc32(body) & CRC_MASK != crc:
             raise _damage(at, "a body whose checksum is wrong")
+        topic = buffer[topic_at:topic_end].decode()
         return StoredMessage(
-            buffer[topic_at:topic_end].decode(),
-            queue_id,
-            queue_offset,
-            log_offset,
-            body,
-            buffer[properties_at:end],
-            flag,
-            sys_flag,
-            born_ms,
-            born_host,
-            store_ms,
-            store_host,
-            reconsume_times,
-            prepared_offset,
-            crc,
-            size,
+            topic, queue_id, queue_offset, sys_flag, body, buffer[properties_at:end], buffer[at:body_at], size
         )
     except (struct.error, IndexError):
         raise _damage(at, f"only {len(buffer) - at} bytes") from None
@@ -232,7 +207,7 @@ def _topic_v2(buffer: bytes, at: int, magic: int, body_end: int) -> tuple[int, i
 def properties_start(record: bytes) -> int:
     """Where the properties of one whole record begin; they end with it. For filters, which need nothing else of a record."""
     try:
-        head = _HEAD_SIZES[record[SYS_FLAG_AT + 3] & _HOSTS_V6]
+        head = _HEAD_SIZES[record[SYS_FLAG_AT + 3] & HOSTS_V6]
         body_size: int = _unpack_int(record, head - 4)[0]
         topic_at = head + body_size
         if record[7] == MAGIC_V1 & 0xFF:
@@ -258,24 +233,8 @@ def decode_records(buffer: bytes, *, check_crc: bool = True) -> list[StoredMessa
     seen, seen_size, topic, properties_size = b"nothing yet", 0, "", 0
     while at < end:
         try:
-            (
-                size,
-                magic,
-                crc,
-                queue_id,
-                flag,
-                queue_offset,
-                log_offset,
-                sys_flag,
-                born_ms,
-                born_host,
-                store_ms,
-                store_host,
-                reconsume_times,
-                prepared_offset,
-                body_size,
-            ) = _unpack_v4(buffer, at)
-            if magic == MAGIC_V1 and not sys_flag & _HOSTS_V6 and body_size >= 0:
+            size, magic, crc, queue_id, queue_offset, sys_flag, body_size = _unpack_usual(buffer, at)
+            if magic == MAGIC_V1 and not sys_flag & HOSTS_V6 and body_size >= 0:
                 body_at = at + _V4_SIZE
                 body_end = body_at + body_size
                 if not buffer.startswith(seen, body_end):
@@ -285,26 +244,8 @@ def decode_records(buffer: bytes, *, check_crc: bool = True) -> list[StoredMessa
                 record_end = properties_at + properties_size
                 body = buffer[body_at:body_end]
                 if record_end == at + size <= end and (not check_crc or crc32(body) & CRC_MASK == crc):
-                    append(
-                        StoredMessage(
-                            topic,
-                            queue_id,
-                            queue_offset,
-                            log_offset,
-                            body,
-                            buffer[properties_at:record_end],
-                            flag,
-                            sys_flag,
-                            born_ms,
-                            born_host,
-                            store_ms,
-                            store_host,
-                            reconsume_times,
-                            prepared_offset,
-                            crc,
-                            size,
-                        )
-                    )
+                    properties, head = buffer[properties_at:record_end], buffer[at:body_at]
+                    append(StoredMessage(topic, queue_id, queue_offset, sys_flag, body, properties, head, size))
                     at = record_end
                     continue
         except (struct.error, IndexError, UnicodeDecodeError):

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from ssl import SSLContext
 from typing import Final
 
-from pocketmq.client import Credentials, client_context
 from pocketmq.client.administration.reach import AdminSettings
 from pocketmq.client.settings import DEFAULT_INSTANCE, ProducerOptions
 from pocketmq.files import Files
+from pocketmq.net.tls import client_context
+from pocketmq.protocol.signing import Credentials
 from pocketmq.spark.connection_options import Connection
 from pocketmq.spark.write_options import WriteOptions
 

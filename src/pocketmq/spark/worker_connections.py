@@ -18,7 +18,7 @@ import msgspec
 
 from pocketmq.client.administration.reach import AdminSettings, Reach
 from pocketmq.client.blocking import BlockingClient, Core
-from pocketmq.client.direct_pulls import DirectPulls, PullLines
+from pocketmq.client.direct_pulls import DirectPulls, lines_for_pulls
 from pocketmq.client.instance import Instance
 from pocketmq.client.pulling import Pulling
 from pocketmq.clock import SystemClock
@@ -45,7 +45,7 @@ class ReadingCore:
 
     def __init__(self, settings: AdminSettings) -> None:
         self._settings = settings
-        self._lines = PullLines(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
+        self._lines = lines_for_pulls(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
         self._pulls: dict[tuple[str, int], Pulling] = {}
         self._instance: Instance
         self.reach: Reach

@@ -147,7 +147,8 @@ class QueueRecovery:
             self._dispatch_unusual(log_offset, message)
             return
         # What `_enter` does, without its calls: of most records there is nothing else to say, and a start waits for all of them.
-        code = tags_code_of(message.raw_properties, queue.is_delay, message.store_ms, self._delay_levels)
+        stored_ms = message.store_ms if queue.is_delay else 0
+        code = tags_code_of(message.raw_properties, queue.is_delay, stored_ms, self._delay_levels)
         queue.pending += _pack_entry(log_offset, message.size, code)
         queue.max_offset = queue.next_offset = offset + 1
         if len(queue.pending) >= FLUSH_BYTES:

@@ -154,7 +154,7 @@ def test_a_message_of_another_cluster_is_not_sent_back_here() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             [result] = await c.send("T", b"1")
             message = await admin.messages.by_offset_id(result.offset_id)
-            message.packed_store_host = bytes([10, 9, 9, 9, 0, 0, 0, 1])
+            message.head = message.head.replace(message.packed_store_host, bytes([10, 9, 9, 9, 0, 0, 0, 1]))
 
             with pytest.raises(UsageError, match=r"10\.9\.9\.9:1, where no broker of this cluster is"):
                 await admin.messages.send_back("G", message)

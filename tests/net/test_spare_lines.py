@@ -1,0 +1,125 @@
+"""Lines that are kept for the next thread."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from pocketmq.clock import SystemClock
+from pocketmq.errors import ConnectFailed
+from pocketmq.net.address import Address
+from pocketmq.net.blocking_line import FRESH_S, BlockingLine
+from pocketmq.net.spare_lines import SpareLines
+from pocketmq.testing import FakeClock
+
+MOST = 3
+
+
+@pytest.fixture
+def door() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        yield door
+
+
+@pytest.fixture
+def address(door: socket.socket) -> Address:
+    return Address(*door.getsockname()[:2])
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def lines(clock: FakeClock) -> Iterator[SpareLines[BlockingLine]]:
+    lines = SpareLines(lambda address: BlockingLine(address, clock, connect_s=3), most=MOST)
+    yield lines
+    lines.close()
+
+
+def taken(lines: SpareLines[BlockingLine], address: Address) -> BlockingLine:
+    line = lines.take(address)
+    assert line is not None
+    return line
+
+
+def test_the_line_that_was_used_last_is_taken_first(lines: SpareLines[BlockingLine], address: Address) -> None:
+    first, second = taken(lines, address), taken(lines, address)
+    assert (first is not second, lines.taken) == (True, 2)
+
+    lines.give(second)
+    lines.give(first)
+
+    assert taken(lines, address) is first
+    assert taken(lines, address) is second
+    lines.give(first)
+    lines.give(second)
+    assert lines.taken == 0
+
+
+def test_when_so_many_are_in_use_there_is_none_until_one_is_given_back(
+    lines: SpareLines[BlockingLine], address: Address
+) -> None:
+    used = [taken(lines, address) for _ in range(MOST)]
+    assert lines.take(address) is None
+    assert lines.open_lines() == {address: MOST}
+
+    used[0].close()
+    lines.give(used[0])
+
+    assert lines.open_lines() == {address: MOST - 1}
+    used[0] = taken(lines, address)
+    for line in used:
+        lines.give(line)
+
+
+def test_a_spare_line_that_the_peer_has_closed_is_replaced(
+    lines: SpareLines[BlockingLine], address: Address, door: socket.socket, clock: FakeClock
+) -> None:
+    line = taken(lines, address)
+    door.accept()[0].close()
+    lines.give(line)
+    clock.advance_ms(int(FRESH_S * 1000))
+    line._socket.settimeout(3)
+    assert line._socket.recv(1, socket.MSG_PEEK) == b"", "the end has arrived"
+    line._limit_s = 3
+
+    other = taken(lines, address)
+
+    assert (other is line, line.is_open) == (False, False)
+    assert lines.open_lines() == {address: 1}
+    lines.give(other)
+
+
+def test_a_line_that_cannot_be_made_is_not_counted(lines: SpareLines[BlockingLine]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        nobody = Address(*door.getsockname()[:2])
+    for _ in range(MOST + 1):
+        with pytest.raises(ConnectFailed):
+            lines.take(nobody)
+    assert (lines.taken, lines.open_lines()) == (0, {})
+
+
+def test_after_the_end_lines_are_closed_when_they_are_given_back(
+    lines: SpareLines[BlockingLine], address: Address
+) -> None:
+    used, spare = taken(lines, address), taken(lines, address)
+    lines.give(spare)
+
+    lines.close()
+    lines.close()
+
+    assert (used.is_open, spare.is_open) == (True, False)
+    lines.give(used)
+    assert not used.is_open
+    assert lines.take(address) is None
+
+
+def test_lines_are_real_by_the_system_clock_too(address: Address) -> None:
+    lines = SpareLines(lambda address: BlockingLine(address, SystemClock(), connect_s=3), most=1)
+    line = taken(lines, address)
+    lines.give(line)
+    assert taken(lines, address) is line
+    lines.give(line)
+    lines.close()

@@ -1,0 +1,96 @@
+"""When a thread looks for an answer, and when it sleeps at once."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from pocketmq.clock import SystemClock
+from pocketmq.net.watching import LOOK_S, MOST_PUT_OFF, Watch, can_watch
+from pocketmq.testing import FakeClock
+
+
+class CountingClock(FakeClock):
+    """Each reading is a third of a look later than the one before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings = 0
+
+    def monotonic(self) -> float:
+        self.readings += 1
+        return self.readings * LOOK_S / 3
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def looks(watch: Watch, clock: CountingClock, times: int) -> list[bool]:
+    """Which of so many waits began with a look."""
+    found = []
+    for _ in range(times):
+        before = clock.readings
+        watch.look()
+        found.append(clock.readings > before)
+    return found
+
+
+def test_what_is_there_is_found_at_once_each_time(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.send(b"x")
+    clock = CountingClock()
+    assert all(looks(Watch(ours.fileno(), clock), clock, 50))
+    assert clock.readings == 50
+
+
+def test_a_look_for_nothing_ends_and_the_next_is_put_off_for_longer(pair: tuple[socket.socket, socket.socket]) -> None:
+    clock = CountingClock()
+    watch = Watch(pair[0].fileno(), clock)
+    assert looks(watch, clock, 1 + 1 + 1 + 2 + 1 + 4 + 1) == [True, False, True, *[False] * 2, True, *[False] * 4, True]
+
+
+def test_looks_are_never_put_off_for_ever(pair: tuple[socket.socket, socket.socket]) -> None:
+    clock = CountingClock()
+    watch = Watch(pair[0].fileno(), clock)
+    done = looks(watch, clock, 5 * MOST_PUT_OFF)
+    assert done[-MOST_PUT_OFF - 1 :].count(True) == 1
+
+
+def test_an_answer_in_time_makes_looking_worth_it_again(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    clock = CountingClock()
+    watch = Watch(ours.fileno(), clock)
+    looks(watch, clock, 1 + 1 + 1 + 2)
+    theirs.send(b"x")
+    assert looks(watch, clock, 3) == [True] * 3
+    ours.recv(1)
+    assert looks(watch, clock, 3) == [True, False, True], "counted from the beginning"
+
+
+def test_the_end_of_a_connection_ends_a_look(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.close()
+    clock = CountingClock()
+    assert all(looks(Watch(ours.fileno(), clock), clock, 5))
+
+
+def test_with_one_core_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    assert not can_watch()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    assert can_watch()
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert not can_watch()
+
+
+def test_a_look_by_the_real_clock_is_short(pair: tuple[socket.socket, socket.socket]) -> None:
+    clock = SystemClock()
+    began = clock.monotonic()
+    Watch(pair[0].fileno(), clock).look()
+    assert clock.monotonic() - began >= LOOK_S
