@@ -1,7 +1,6 @@
 """Where a message goes that a group could not consume."""
 
 from random import Random
-
 from typing import Any
 
 import pytest
