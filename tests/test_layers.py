@@ -1,6 +1,6 @@
 """The ladder of imports, and the doors to time and disk, kept true by reading the source.
 
-    codes ← errors ← model    clock    files        the vocabulary
+    codes ← errors ← model   clock   files   memory  the vocabulary
       protocol                                      pure
         net   store                                 neighbours never import each other
           access   metrics                          on net, for the servers
@@ -31,7 +31,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-VOCABULARY = ("codes", "errors", "model", "clock", "files", "compiled")
+VOCABULARY = ("codes", "errors", "model", "clock", "files", "memory", "compiled")
 LIBRARY = (*VOCABULARY, "protocol", "net", "store")
 SERVERS = (*LIBRARY, "access", "metrics")
 SPARK_SIDE = (*VOCABULARY, "protocol.record", "client")
@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "model": ("codes", "errors"),
     "clock": (),
     "files": (),
+    "memory": (),
     "compiled": (),
     "protocol": ("codes", "errors", "model", "compiled"),
     "net": (*VOCABULARY, "protocol"),
@@ -54,7 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "nameserver": SERVERS,
     "broker": SERVERS,
     "client": LIBRARY,
-    "spark": (*SPARK_SIDE, "protocol.batch"),
+    "spark": (*SPARK_SIDE, "net.tls", "protocol.batch", "protocol.signing"),
     "pipelines": (*SPARK_SIDE, "protocol.trace_text", "spark"),
     "doctor": (*VOCABULARY, "protocol", "net", "client"),
     "embedded": (*SERVERS, "nameserver", "broker"),

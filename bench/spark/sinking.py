@@ -40,9 +40,8 @@ def encoded(rows: PlainRows) -> list[Outgoing]:
 
 
 def encoded_with_ids(rows: PlainRows) -> list[Outgoing]:
-    replay = Replay(RowIds("query", 1, 0), [])
-    own = rows.own or [{}] * len(rows)
-    ids = [replay.new_id(row_head(rows.topic, each), body) for body, each in zip(rows.bodies, own, strict=True)]
+    heads = [row_head(rows.topic, each) for each in rows.own or [{}] * len(rows)]
+    ids = Replay(RowIds("query", 1, 0), []).new_ids(heads, rows.bodies)
     return encoded(PlainRows(rows.topic, rows.bodies, rows.own, [row_id for row_id in ids if row_id is not None]))
 
 

@@ -4,6 +4,8 @@ It does so for whoever reads anything, and where one such module cannot be impor
 Spark, and the connector comes with the first question.
 """
 
+from collections.abc import MutableMapping
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -20,6 +22,10 @@ __all__ = ["DefaultSource"]
 
 class DefaultSource(DataSource):
     """Topics of RocketMQ; see `pocketmq.spark.source`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        spark.keep_memory()
 
     @classmethod
     def name(cls) -> str:

@@ -9,6 +9,7 @@ import pytest
 from tests.broker.running import Client, RunningBroker, in_virtual_time, request, running, sending
 from tests.broker.turns_kit import sent
 
+from pocketmq.broker.rounds import SHARED_BYTES
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
@@ -73,6 +74,24 @@ async def test_who_alone_sends_is_served_as_it_is_read_and_another_when_the_loop
         after_the_round = log_writes(broker) - writes
 
         assert (by_the_last_sender, by_another, after_the_round) == (1, 1, 2)
+
+
+@in_virtual_time
+async def test_who_sends_much_at_once_is_served_as_it_is_read_and_those_who_are_put_off_come_behind() -> None:
+    async with running() as broker:
+        first, second, third = await clients_of(broker, 3)
+        writes = log_writes(broker)
+
+        read_from(broker, first, send_frame(b"little"))
+        put_off = log_writes(broker) - writes
+        read_from(broker, second, *[send_frame(b"m" * 1024)] * (SHARED_BYTES // 1024), send_frame(b"more"))
+        at_once = log_writes(broker) - writes
+        read_from(broker, third, send_frame(b"small"))
+        await asyncio.sleep(0)
+
+        assert (put_off, at_once, log_writes(broker) - writes) == (0, 1, 2)
+        stored = dict.fromkeys(body[:6] for body in broker.bodies()[3:])
+        assert [*stored] == [b"mmmmmm", b"more", b"little", b"small"]
 
 
 @in_virtual_time

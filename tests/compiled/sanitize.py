@@ -23,6 +23,7 @@ TESTS = (
     "tests/protocol/test_frames.py",
     "tests/store/test_record_keys.py",
     "tests/spark/test_compiled_properties.py",
+    "tests/spark/test_compiled_records.py",
     "tests/spark/test_decoding.py",
 )
 

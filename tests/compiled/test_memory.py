@@ -15,6 +15,7 @@ from tests.twins import compiled_or_skip
 from pocketmq import compiled
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.frames import split_frames
+from pocketmq.protocol.record import encode_record
 from pocketmq.store.packed_keys import KEY_BYTES
 
 ROUNDS = 1000
@@ -111,6 +112,8 @@ def test_frames_and_keys_leave_nothing_behind(turn: compiled.Twin) -> None:
 def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
     texts = [b"KEYS\x01k\x02TAGS\x01t\x02", b"own\x01" + bytes([200]), b"UNIQ_KEY\x01u\x02TAGS\x01t"]
     names = (b"UNIQ_KEY", b"TAGS")
+    record = encode_record(b"T", 0, 0, 0, b"body", b"TAGS\x01t\x02", 0, 0, BORN_MS, HOST, STORE_MS, HOST)
+    assert turn.read_columns(record * 3, 0, 9, 0, 15, names) is not None
 
     def places(rows: list[bytes]) -> tuple[bytes, bytes, bytes]:
         ends = [sum(map(len, rows[: at + 1])) for at in range(len(rows))]
@@ -123,6 +126,10 @@ def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
             turn.gather(*places(rows))
         turn.record_starts(struct.pack(">I", 100) + bytes(96), 91)
         turn.record_starts(b"no records", 91)
+        for run in (record * 3, record * 3 + b"more", b""):
+            turn.read_columns(run, 0, 9, 0, 15, names)
+        with suppress(TypeError):
+            turn.read_columns("no bytes", 0, 9, 0, 15, names)  # type: ignore[arg-type]
         with suppress(ValueError):
             turn.read_properties(b"", *places(texts)[1:], names, True)
         with suppress(ValueError):
@@ -130,4 +137,21 @@ def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
 
     assert turn.read_properties(*places(texts), names, True)[0] is not None
     assert turn.read_properties(*places(texts[:1]), names, True)[0] is None
+    assert grown_bytes(work) < SLACK_BYTES
+
+
+def test_rows_leave_nothing_behind(turn: compiled.Twin) -> None:
+    bodies = [bytes(size) for size in (100, 0, 300, 129, 7)]
+    numbers, own, row_ids = [1, 2, 3, 4, 5], ["own"] * 5, [f"ü-{number}" for number in range(5)]
+
+    def work() -> None:
+        turn.row_ids(b"prefix-", b"head", bodies)
+        turn.row_ids(b"prefix-", [b"head", *bodies[1:]], bodies)
+        turn.pack_rows(bodies, 0, numbers, b"beginning", b"common", own, b"mark", row_ids, 32_767, 500)
+        assert turn.pack_rows(bodies, 2, numbers, b"beginning", b"common", own, b"mark", row_ids, 10, 500) is None
+        with suppress(TypeError):
+            turn.row_ids(b"prefix-", b"head", [*bodies, "no bytes"])  # type: ignore[list-item]
+        with suppress(TypeError):
+            turn.pack_rows([*bodies[1:], "no bytes"], 0, numbers, b"", b"", own, b"", row_ids, 32_767, 5000)  # type: ignore[list-item]
+
     assert grown_bytes(work) < SLACK_BYTES

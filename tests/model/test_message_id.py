@@ -190,6 +190,17 @@ def test_ids_are_unique_around_the_end_of_a_month_even_when_the_clock_steps_back
     assert len(set(given_ids)) == len(given_ids)
 
 
+def test_ids_can_be_written_from_their_beginning_and_their_numbers() -> None:
+    now_ms = local_ms(2024, 3, 1)
+    ids, same = UniqueIds(b"\x0a\0\0\1", 77, 1), UniqueIds(b"\x0a\0\0\1", 77, 1)
+
+    written = [f"{ids.beginning(now_ms)}{number & 0xFFFF:04X}" for number in ids.numbers(70_000)]
+
+    assert written[:3] == [same.next(now_ms) for _ in range(3)]
+    assert written[3:] == same.take(69_997, now_ms)
+    assert ids.beginning(now_ms + 1) != ids.beginning(now_ms)
+
+
 def test_65536_ids_fit_into_one_millisecond() -> None:
     ids = UniqueIds(b"\x0a\0\0\1", 77, 1)
 

@@ -4,11 +4,11 @@ import asyncio
 import logging
 
 import pytest
-from tests.net.talk import Recorder, frame_of, joined
+from tests.net.talk import NewLoop, Recorder, every_loop, frame_of, joined, run_on, until
 
 from pocketmq.errors import InvalidSetting, ProtocolError, WrongState
 from pocketmq.net.address import Address
-from pocketmq.net.line import RECEIVE_BYTES, Ending, Line, LineSettings
+from pocketmq.net.line import JOINED_BYTES, RECEIVE_BYTES, Ending, Line, LineSettings
 from pocketmq.protocol.frames import Frame, FrameLimits
 from pocketmq.testing import run
 from pocketmq.testing.memory_net import Weather
@@ -82,6 +82,34 @@ def test_everything_written_in_a_turn_goes_out_in_one_write_at_its_end() -> None
         assert transport.writes == [b"answer 0 answer 1 answer 2 "]
 
     run(main())
+
+
+@every_loop
+def test_large_pieces_are_sent_together_and_in_their_order_without_being_joined(new_loop: NewLoop) -> None:
+    pieces = [bytes([number]) * (JOINED_BYTES // 2 + number) for number in range(1, 40)]
+    heard = bytearray()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 20):
+            heard.extend(data)
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(listen, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        line = Line(lambda *_: None, lambda *_: None)
+        await asyncio.get_running_loop().create_connection(lambda: line, "127.0.0.1", port)
+
+        for piece in pieces:
+            line.write(piece)
+        await until(lambda: len(heard) >= sum(map(len, pieces)))
+
+        line.close()
+        await line.wait_lost()
+        server.close()
+
+    run_on(new_loop, main())
+    assert heard == b"".join(pieces)
 
 
 def test_what_is_written_outside_a_turn_is_joined_until_the_loop_comes_round() -> None:

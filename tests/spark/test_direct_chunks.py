@@ -120,3 +120,17 @@ def test_memory_grows_where_answers_are_larger_than_the_average() -> None:
     found = b"".join(one.records for one in pulled(FakePulls(at_once=9), Loop(), wanted))
 
     assert found == numbers(0, 150)
+
+
+def test_chunks_become_as_many_messages_as_whole_answers_bring() -> None:
+    sizes: list[int] = []
+
+    def start(wanted: QueueRange) -> AwaitedChunk:
+        sizes.append(len(wanted))
+        return _Done(Chunk(Pulled(wanted, bytes(10 * len(wanted))), None, [], 836 if len(wanted) > 836 else 0))
+
+    for _ in pulled_ahead(partition(QueueRange(Q0, 0, 20_000), buffer_bytes=16_720), start):
+        """Each leads to the next."""
+
+    assert sum(sizes) == 20_000
+    assert list(dict.fromkeys(sizes[:-1])) == [512, 1672, 2 * (836 - 26)]

@@ -1,43 +1,9 @@
-"""Memory is kept where glibc is, by workers of Spark, unless somebody else has decided."""
+"""Workers of Spark keep memory; programs that use the connector by themselves decide for themselves."""
 
 import subprocess
 import sys
 
-import pytest
-
-from pocketmq.spark.kept_memory import KEPT_BYTES, LARGEST_KEPT_BYTES, keep_memory, told_to_keep
-
-
-class Malloc:
-    """Answers as it is told to, and knows what it was asked."""
-
-    def __init__(self, answer: int = 1) -> None:
-        self.asked: list[tuple[int, int]] = []
-        self._answer = answer
-
-    def mallopt(self, what: int, number: int) -> int:
-        self.asked.append((what, number))
-        return self._answer
-
-
-def test_both_thresholds_are_set() -> None:
-    malloc = Malloc()
-
-    assert told_to_keep({}, malloc.mallopt)
-    assert malloc.asked == [(-3, LARGEST_KEPT_BYTES), (-1, KEPT_BYTES)]
-
-
-@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"])
-def test_who_has_set_them_is_left_alone(name: str) -> None:
-    malloc = Malloc()
-
-    assert not told_to_keep({name: "1"}, malloc.mallopt)
-    assert malloc.asked == []
-
-
-def test_a_system_that_has_no_such_thing_is_left_alone() -> None:
-    assert not told_to_keep({}, None)
-    assert not told_to_keep({}, Malloc(answer=0).mallopt)
+from pocketmq.spark.kept_memory import keep_memory
 
 
 def test_a_program_that_is_no_worker_of_spark_is_left_alone() -> None:

@@ -11,6 +11,7 @@ PURE = [
     "broker_facts",
     "connection_options",
     "data_loss",
+    "needed_libraries",
     "offsets",
     "option_kinds",
     "options",
@@ -37,6 +38,26 @@ def test_a_missing_library_is_named_with_the_command_that_brings_it(library: str
     assert (
         f"MissingLibrary: the Spark connector needs the library {library}: pip install 'pocketmq[spark]'" in done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    "planning", ["reader(wanted).partitions()", "streamReader(wanted).prepareForTriggerAvailableNow()"]
+)
+@pytest.mark.parametrize("library", ["numpy", "pyarrow"])
+def test_who_plans_a_read_says_so_before_any_task_does(library: str, planning: str) -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+    done = run_without(
+        library,
+        f"""
+from pyspark.sql.types import BinaryType, StructField, StructType
+from pocketmq.spark import RocketMQSource
+wanted = StructType([StructField("value", BinaryType())])
+RocketMQSource({{"rocketmq.namesrv.addr": "any:9876", "subscribe": "orders"}}).{planning}
+""",
+    )
+
+    assert f"MissingLibrary: the Spark connector needs the library {library}: pip install" in done.stderr
 
 
 def test_rules_need_no_library() -> None:
@@ -76,3 +97,25 @@ print([name for name in {modules} if sys.modules.get(name)], *(type(one).__name_
     )
 
     assert (done.stdout, done.stderr) == ("[] TopicReader TopicStreamReader\n", "")
+
+
+def test_who_plans_a_write_or_ends_one_brings_no_columns_and_no_client_along() -> None:
+    """Spark starts a process for either of them, besides those of the tasks."""
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    modules = "'numpy pyarrow pocketmq.client pocketmq.spark.sink_task'.split()"
+
+    done = run_without(
+        "pyarrow",
+        f"""
+sys.modules["numpy"] = None
+import pickle
+from pyspark.sql.types import StructType
+from pocketmq.spark import RocketMQSource
+source = RocketMQSource({{"rocketmq.namesrv.addr": "any:9876", "topic": "orders"}})
+made = source.writer(StructType([]), False), source.streamWriter(StructType([]), False)
+pickle.loads(pickle.dumps(made[0])).commit([])
+print([name for name in {modules} if sys.modules.get(name)], *(type(one).__name__ for one in made))
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ("[] TopicWriter TopicStreamWriter\n", "")

@@ -11,6 +11,7 @@ from pocketmq.protocol.batch import decode_batch
 from pocketmq.spark.sink_batches import BatchPacker, PlainRows
 from pocketmq.testing import FakeClock
 
+pytestmark = pytest.mark.usefixtures("twin")
 ORDERS = parse_topic("orders")
 
 
@@ -45,6 +46,24 @@ def test_batches_end_where_they_are_large_enough() -> None:
     outs = list(packer(batch_bytes=900).packed(PlainRows(ORDERS, [b"x" * 400] * 5)))
 
     assert [len(decode_batch(out.body)) for out in outs] == [2, 2, 1]
+
+
+class Ticking(FakeClock):
+    """A millisecond goes by from look to look."""
+
+    def now_ms(self) -> int:
+        self.advance_ms(1)
+        return super().now_ms()
+
+
+def test_ids_do_not_come_round_though_there_are_more_rows_than_fit_into_a_millisecond() -> None:
+    settings = ProducerSettings(name_servers=("any:9876",), group="sink")
+    many = BatchPacker(settings, UniqueIds(b"\x7f\x00\x00\x01", 1, 2), Ticking(), 512 * 1024)
+
+    outs = list(many.packed(PlainRows(ORDERS, [b"x"] * 70_000)))
+
+    properties = [text for out in outs for _, _, text in decode_batch(out.body)]
+    assert len(set(properties)) == len(properties) == 70_000
 
 
 def test_properties_that_are_too_long_are_told() -> None:

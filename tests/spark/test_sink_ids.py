@@ -14,6 +14,7 @@ from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.sink_ids import ROW_ID, Replay, RowIds, ranges_to_search, row_head
 
+pytestmark = pytest.mark.usefixtures("twin")
 QUERY = "0b2c3f3e-7a64-4f0a-9f0e-3f9b1f4b8a11"
 Q, R = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 bodies = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=12)
@@ -69,6 +70,41 @@ def test_equal_rows_are_told_apart_and_the_order_of_properties_does_not_matter()
     first, second = id_of(row_ids, message(b"x", a="1", b="2")), id_of(row_ids, message(b"x", b="2", a="1"))
 
     assert first.removesuffix("-0") == second.removesuffix("-1")
+
+
+@given(st.lists(bodies, max_size=4))
+def test_ids_of_many_rows_are_those_that_each_would_have_by_itself(parts: list[list[bytes]]) -> None:
+    one_by_one, many = ids(), ids()
+    head = row_head("orders", {})
+
+    made = [many.next_of(head, part) for part in parts]
+
+    assert made == [[one_by_one.next(head, body) for body in part] for part in parts]
+
+
+def test_each_of_many_rows_may_have_a_head_of_its_own() -> None:
+    rows = [message(b"x", a="1"), message(b"x"), message(b"x", a="1")]
+
+    made = ids().next_of([row_head(row.topic, row.properties) for row in rows], [row.body for row in rows])
+
+    row_ids = ids()
+    assert made == [id_of(row_ids, row) for row in rows]
+
+
+@given(bodies, st.lists(st.tuples(st.randoms(use_true_random=False), st.integers(0, 12)), max_size=4))
+def test_rows_that_share_batches_are_there_once_too(rows: list[bytes], deaths: list[tuple[Any, int]]) -> None:
+    topic: list[str] = []
+    head = row_head("orders", {})
+
+    for dice, written in [*deaths, (None, len(rows))]:
+        if dice is not None:
+            dice.shuffle(rows)
+        replay = Replay(ids(), topic)
+        topic += [new for new in replay.new_ids(head, rows[:written]) if new is not None]
+    replay.check_complete()
+
+    row_ids = ids()
+    assert Counter(topic) == Counter(row_ids.next(head, body) for body in rows)
 
 
 def attempt(rows: list[bytes], topic: list[Message], stop_after: int | None = None) -> None:

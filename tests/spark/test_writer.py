@@ -15,13 +15,13 @@ from tests.spark.broker_kit import Broker, new_topic, options
 
 from pocketmq import Admin
 from pocketmq.errors import InvalidMessage, TopicNotFound, UsageError, WrongState
-from pocketmq.spark import writer
+from pocketmq.spark import sink_task, writer
 from pocketmq.spark.batch_reader import TopicReader
 from pocketmq.spark.libraries import pa
 from pocketmq.spark.read_options import parse_read_options
 from pocketmq.spark.schema import Name
 from pocketmq.spark.write_options import WriteOptions, parse_write_options
-from pocketmq.spark.writer import TopicStreamWriter, TopicWriter, write_rows
+from pocketmq.spark.writer import RowsWritten, TopicStreamWriter, TopicWriter
 
 QUERY = "7c1f7f5e-query"
 
@@ -42,6 +42,11 @@ def sink(broker: Broker, *, streaming: bool = True, **given: str | int) -> Write
 def batches(values: Sequence[str], size: int = 2) -> Iterator[Any]:
     for start in range(0, len(values), size):
         yield pa.record_batch({"value": list(values[start : start + size])})
+
+
+def write_rows(rows: Iterator[Any], given: WriteOptions, query_id: str, batch_id: int) -> RowsWritten:
+    """As the first task of a batch."""
+    return RowsWritten(query_id, sink_task.write_rows(rows, given, query_id, batch_id, 0))
 
 
 def killed_after(values: Sequence[str]) -> Iterator[Any]:

@@ -5,8 +5,9 @@
                                       C ── sends ──► put off ─┴─► A's turn, C's turn ── one write to the log ──► answers to A, to C
 
 Where many connections send one message each and wait, a write for each of them is most of the work. Who alone sends has nothing to
-share, and is not made to wait: only sends of another connection than the last one begin a round. All of a round is done in one go,
-so between two steps of the loop nothing is half staged, as without rounds.
+share, and is not made to wait: only sends of another connection than the last one begin a round. Nor is who sends much at once: beside
+that, a write costs little, and with the batches of others it would be one of megabytes, which no cache holds. All of a round is done in
+one go, so between two steps of the loop nothing is half staged, as without rounds.
 """
 
 import logging
@@ -23,6 +24,8 @@ log = logging.getLogger("pocketmq.broker")
 BEGINNING: Final = 11
 """Bytes with which a header tells its code, with whatever library a client writes it."""
 USUAL_SENDS: Final = b'{"code":310', b'{"code":320'
+SHARED_BYTES: Final = 32 * 1024
+"""Turns with more bytes of bodies are not put off."""
 
 
 class Round:
@@ -45,6 +48,8 @@ class Round:
             return False
         alone = not self._peers
         if (alone and peer is self._last) or peer.line.ends_after_turn:
+            return False
+        if sum(len(body) for _, _, body in frames) > SHARED_BYTES:
             return False
         if alone:
             peer.line.loop.call_soon(self.take)

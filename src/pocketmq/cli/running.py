@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
+from pocketmq.memory import SERVER, keep_freed
 from pocketmq.metrics.log_lines import log_formatter
 from pocketmq.net.loops import new_loop
 
@@ -28,6 +30,7 @@ def run_until_stopped(
     until: Callable[[P], Coroutine[Any, Any, object]] | None = None,
 ) -> None:
     """Start `program`, tell `on_ready`, and stop it when a signal asks for it, or when `until` returns or fails."""
+    keep_freed(SERVER, os.environ)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_run(program, on_ready, until))
 

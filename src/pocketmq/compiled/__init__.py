@@ -66,6 +66,27 @@ TextColumn = tuple[bytearray | None, bytearray, bytearray]
 MapColumn = tuple[bytearray, TextColumn, TextColumn]
 """Where the entries of each row begin, their names, and their values."""
 
+RecordColumns = tuple[
+    int,
+    bytes,
+    TextColumn | None,
+    tuple[bytearray, ...] | None,
+    tuple[TextColumn, ...] | None,
+    MapColumn | None,
+]
+"""How many records, their topic, and what was wanted: bodies; queue ids, offsets, microseconds of birth and of storing, and how often consumed
+in vain; a column for each name; properties."""
+
+
+class Wanted:
+    """What `Twin.read_columns` makes, and whether it compares the checksums of bodies."""
+
+    VALUES = 1
+    NUMBERS = 2
+    TEXTS = 4
+    MAP = 8
+    CHECKED_BODIES = 16
+
 
 class Twin(Protocol):
     """The compiled functions. Each computes what its twin in Python would. Only `enter_keys` changes anything, and
@@ -186,8 +207,44 @@ class Twin(Protocol):
         """
         ...
 
+    def read_columns(
+        self,
+        buffer: bytes | memoryview,
+        first_offset: int,
+        end_offset: int,
+        odd_flags: int,
+        wanted: int,
+        names: tuple[bytes, ...],
+        /,
+    ) -> RecordColumns | None:
+        """Twin of `spark.records` and `spark.usual_rows`, for records of one topic that are all usual and have these offsets; None for
+        others. `wanted` are bits of `Wanted`. A record without the first of the names has the id there that its broker gave it.
+        """
+        ...
 
-REVISION: Final = 6
+    def pack_rows(
+        self,
+        bodies: list[bytes],
+        at: int,
+        numbers: list[int],
+        beginning: bytes,
+        common: bytes,
+        own: list[str] | None,
+        mark: bytes,
+        row_ids: list[str] | None,
+        most_properties: int,
+        batch_bytes: int,
+        /,
+    ) -> tuple[bytes, int] | None:
+        """Twin of the loops of `spark.sink_batches`: a batch of rows from `at` on, and the row behind it; None when one does not fit."""
+        ...
+
+    def row_ids(self, prefix: bytes, heads: bytes | list[bytes], bodies: list[bytes], /) -> list[str]:
+        """Twin of `spark.sink_ids.RowIds.next`, for rows that did not come before. There is a head for each, or one for all."""
+        ...
+
+
+REVISION: Final = 8
 """Of what the compiled functions take and give: see `module.c`."""
 
 

@@ -15,11 +15,14 @@ static PyMethodDef methods[] = {
     FAST(record_starts),
     FAST(read_properties),
     FAST(gather),
+    FAST(read_columns),
+    FAST(pack_rows),
+    FAST(row_ids),
     {NULL, NULL, 0, NULL},
 };
 
 /* Grows with every change of what a function takes or gives: Python leaves a library alone that is not of its own revision. */
-enum { REVISION = 6 };
+enum { REVISION = 8 };
 
 static int prepare(PyObject *module) {
     prepare_crc();

@@ -193,5 +193,8 @@ PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t co
 PyObject *record_starts(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *read_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *pack_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *row_ids(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

@@ -115,10 +115,17 @@ class UniqueIds:
 
     def take(self, count: int, now_ms: int) -> list[str]:
         """So many ids at once."""
-        latest_ms, text = self._latest
-        if latest_ms != now_ms:
-            text = self._beginning(now_ms)
+        text = self.beginning(now_ms)
         return [f"{text}{_HEX[each >> 8 & 0xFF]}{_HEX[each & 0xFF]}" for each in islice(self._counter, count)]
+
+    def numbers(self, count: int) -> list[int]:
+        """So many ids, for who writes them himself: of each the number, whose last 16 bits end it. See `beginning`."""
+        return list(islice(self._counter, count))
+
+    def beginning(self, now_ms: int) -> str:
+        """How the ids of this millisecond begin, before the four digits of their numbers."""
+        latest_ms, text = self._latest
+        return text if latest_ms == now_ms else self._beginning(now_ms)
 
     def _beginning(self, now_ms: int) -> str:
         start_ms, end_ms = self._month

@@ -33,6 +33,8 @@ log = logging.getLogger("pocketmq.net")
 RECEIVE_BYTES = 128 * 1024
 """The most that one read, and so one turn, brings. Twice as much halves the rate of full turns: the copy of a larger buffer is
 given back to the system after each of them, and faulted in again page by page."""
+JOINED_BYTES = 64 * 1024
+"""Pieces of more bytes than this are not copied together to be sent with one call."""
 
 _receive_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
 
@@ -378,12 +380,15 @@ class Line(asyncio.BufferedProtocol):
         out = self._out
         if not out:
             return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        self._out_bytes = 0
+        is_large, self._out, self._out_bytes = self._out_bytes > JOINED_BYTES, [], 0
         if not self._in_turn:
             self.spoke_at = self.loop.time()
-        self._transport.write(data)
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif is_large:
+            self._transport.writelines(out)
+        else:
+            self._transport.write(b"".join(out))
         if not self.writable:
             self._measure_room()
 

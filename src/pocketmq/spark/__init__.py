@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pocketmq.spark.batch_reader import FilteringTopicReader, TopicReader
+    from pocketmq.spark.kept_memory import keep_memory
     from pocketmq.spark.range_reading import read_partition
+    from pocketmq.spark.sink_task import note_end, write_rows
     from pocketmq.spark.source import RocketMQSource
     from pocketmq.spark.stream_reader import TopicStreamReader
     from pocketmq.spark.writer import TopicStreamWriter, TopicWriter
@@ -31,10 +33,18 @@ else:
             from pocketmq.spark import writer
 
             return getattr(writer, name)
+        if name == "keep_memory":
+            from pocketmq.spark.kept_memory import keep_memory
+
+            return keep_memory
         if name == "read_partition":
             from pocketmq.spark.range_reading import read_partition
 
             return read_partition
+        if name in ("write_rows", "note_end"):
+            from pocketmq.spark import sink_task
+
+            return getattr(sink_task, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -45,5 +55,8 @@ __all__ = [
     "TopicStreamReader",
     "TopicStreamWriter",
     "TopicWriter",
+    "keep_memory",
+    "note_end",
     "read_partition",
+    "write_rows",
 ]

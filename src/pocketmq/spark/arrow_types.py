@@ -1,9 +1,12 @@
-"""Spark's types as Arrow's: the only spelling that Spark takes from a Python source."""
+"""Spark's types as Arrow's: the only spelling that Spark takes from a Python source. And arrays of numbers and of one text.
+
+`pa.array` and `pa.scalar` look for pandas first, again with each call, and where it is not installed that takes longer than all the rest.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pocketmq.spark.libraries import pa
+from pocketmq.spark.libraries import np, pa
 from pocketmq.spark.schema import Name, type_of
 
 ARROW_TYPES: Final[dict[str, Any]] = {
@@ -19,3 +22,17 @@ ARROW_TYPES: Final[dict[str, Any]] = {
 def arrow_schema(names: Sequence[Name]) -> Any:
     """The Arrow schema of these columns, in this order."""
     return pa.schema([pa.field(name.value, ARROW_TYPES[type_of(name)]) for name in names])
+
+
+def number_array(numbers: Any, kind: Any = None) -> Any:
+    """An Arrow array over a numpy one, nothing copied; of the same type unless told."""
+    return pa.Array.from_buffers(
+        kind or pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)]
+    )
+
+
+def same_texts(text: str, count: int) -> Any:
+    """A string array with the same text in each row."""
+    octets = text.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * len(octets)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(octets * count)])

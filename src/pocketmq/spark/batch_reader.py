@@ -13,6 +13,7 @@ from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.data_loss import QueueFacts, find_losses, settle
 from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.metadata import ClientMetadata
+from pocketmq.spark.needed_libraries import require_libraries
 from pocketmq.spark.planning import plan_partitions
 from pocketmq.spark.pushdown import Pushed, split_filters
 from pocketmq.spark.read_options import ReadOptions
@@ -29,6 +30,7 @@ class TopicReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
+        require_libraries()
         keep_memory()
         options = self._options
         with READING.borrow(options.connection, options.idle_timeout_ms) as client:

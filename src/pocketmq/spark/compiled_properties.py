@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
-from pocketmq.compiled import TextColumn, Twin
+from pocketmq.compiled import MapColumn, TextColumn, Twin
 from pocketmq.model import properties as names
+from pocketmq.spark.arrow_types import number_array
 from pocketmq.spark.libraries import np, pa
 from pocketmq.spark.records import Numbers, Switches
 
@@ -30,17 +31,23 @@ class CompiledProperties:
     def values(self, name: str) -> Any:
         """The values of one of `COLUMNS` as a string array; null where a row has none. Of equal names the last one counts."""
         assert self._columns is not None, "odd rows are left out before"
-        return _texts(self._rows, self._columns[COLUMNS.index(name)])
+        return text_array(self._rows, self._columns[COLUMNS.index(name)])
 
     def maps(self) -> Any:
         """All properties as a map array. Of equal names the first one's place and the last one's value count, as in a dict."""
         assert self._map is not None, "it was asked for, and odd rows are left out before"
-        firsts, keys, values = self._map
-        offsets = np.frombuffer(firsts, np.int32)
-        return pa.MapArray.from_arrays(pa.array(offsets), *(_texts(int(offsets[-1]), side) for side in (keys, values)))
+        return map_array(self._map)
 
 
-def _texts(count: int, column: TextColumn) -> Any:
+def map_array(column: MapColumn) -> Any:
+    firsts, keys, values = column
+    offsets = np.frombuffer(firsts, np.int32)
+    return pa.MapArray.from_arrays(
+        number_array(offsets), *(text_array(int(offsets[-1]), side) for side in (keys, values))
+    )
+
+
+def text_array(count: int, column: TextColumn) -> Any:
     bits, offsets, data = column
     buffers = [None if bits is None else pa.py_buffer(bits), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.string(), count, buffers)

@@ -4,6 +4,8 @@
                                                                    └─ odd: decode_record, one by one ────┘
     odd    compressed, IPv6 hosts, a long topic's record of version 2, texts out of shape: few, and kept in their place
 
+Where the compiled twin is there, a buffer with nothing odd in it, as most are, becomes a batch in one pass of it instead: see `compiled_records`.
+
 Only what the columns need is looked at. Bodies that inflate to more than a bound are given in several batches, so that a small
 buffer of compressed ones cannot fill the memory.
 """
@@ -21,7 +23,8 @@ from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import unwrap
 from pocketmq.model.queue import QueueRange
 from pocketmq.protocol.record import decode_record
-from pocketmq.spark.arrow_types import ARROW_TYPES, arrow_schema
+from pocketmq.spark.arrow_types import ARROW_TYPES, arrow_schema, number_array
+from pocketmq.spark.compiled_records import CompiledRecords, read_usual, wanted_bits
 from pocketmq.spark.libraries import np, pa, pc
 from pocketmq.spark.records import Numbers, Records, Switches, usual_layout
 from pocketmq.spark.schema import Name, type_of
@@ -73,9 +76,22 @@ class Decoder:
         self._needed = frozenset({*columns, Name.TAGS} if tags else columns)
         self._odd_flags = SysFlag.COMPRESSED if Name.VALUE in self._needed else 0
         self._twin = compiled.twin()
+        self._bits = wanted_bits(self._needed, check_crc=check_crc)
 
     def batches(self, pulls: Sequence[Pulled]) -> Iterator[Any]:
         """Record batches of `schema` with the wanted records in their order; ProtocolError for bytes that are no records."""
+        if len(pulls) == 1 and (usual := self._all_usual(pulls[0])) is not None:
+            yield self._batch({name: usual.column(name) for name in self._needed})
+        else:
+            yield from self._looked_through(pulls)
+
+    def _all_usual(self, pull: Pulled) -> CompiledRecords | None:
+        if self._twin is None:
+            return None
+        return read_usual(self._twin, pull.wanted, pull.records, self._odd_flags, self._bits)
+
+    def _looked_through(self, pulls: Sequence[Pulled]) -> Iterator[Any]:
+        """The same where there may be odd records, unwanted ones, or bytes that are none."""
         whole = pulls[0].records if len(pulls) == 1 else b"".join([pull.records for pull in pulls])
         records = Records.find(whole, self._twin)
         pull_of = _pull_of_each(records, pulls)
@@ -91,7 +107,7 @@ class Decoder:
             own = usual if last - first == len(usual) else usual.chosen(slice(first, last))
             order = np.argsort(np.concatenate((usual_rows[first:last], portion.odd_rows))) if portion.odd else None
             arrays = {
-                name: brokers.take(pa.array(pull_of[portion.start : portion.end]))
+                name: brokers.take(number_array(pull_of[portion.start : portion.end]))
                 if name is Name.BROKER_NAME
                 else _merged(name, own, portion.odd, order)
                 for name in self._needed
@@ -166,7 +182,7 @@ def _merged(name: Name, usual: UsualRows, odd: Sequence[StoredMessage], order: N
     if order is None:
         return array
     others = pa.array([_ODD_COLUMNS[name](message) for message in odd], ARROW_TYPES[type_of(name)])
-    return pa.concat_arrays([array, others]).take(pa.array(order))
+    return pa.concat_arrays([array, others]).take(number_array(order))
 
 
 def _unwrapped(topics: Any, namespace: str) -> Any:

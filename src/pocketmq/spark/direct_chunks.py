@@ -93,6 +93,7 @@ class DirectChunk:
         self.offset = wanted.start
         self._memory: Any = None
         self._size = 0
+        self._largest = 0
         self._is_whole = False
         self._failure: str | None = None
 
@@ -103,7 +104,8 @@ class DirectChunk:
             return self._chunks.go_over_the_loop(self.wanted, self._failure).result()
         rest = QueueRange(self.wanted.queue, self.offset, self.wanted.end) if self.offset < self.wanted.end else None
         records = b"" if self._memory is None else memoryview(self._memory)[: self._size]
-        return Chunk(Pulled(self.wanted, records), rest, [])
+        is_of_several = self._largest < self.offset - self.wanted.start
+        return Chunk(Pulled(self.wanted, records), rest, [], self._largest if is_of_several else 0)
 
     def cancel(self) -> None:
         """Its answer may still come: the line is closed with the others."""
@@ -124,7 +126,9 @@ class DirectChunk:
         if not min_offset <= self.offset < max_offset or next_offset <= self.offset:
             self._failure = f"the queue holds {min_offset} to {max_offset}, and goes on at {next_offset}"
             return
-        self._chunks.note_given(next_offset - self.offset)
+        given = next_offset - self.offset
+        self._chunks.note_given(given)
+        self._largest = max(self._largest, given)
         self.offset = next_offset
         if next_offset < self.wanted.end and self._size < self._chunks.buffer_bytes:
             self._chunks.ask(self)

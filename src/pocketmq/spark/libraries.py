@@ -4,15 +4,13 @@ Whoever works on columns imports them from here. Where one is missing, the error
 every executor.
 """
 
-from pocketmq.errors import MissingLibrary
+from pocketmq.spark.needed_libraries import missing
 
 try:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 except ImportError as error:
-    raise MissingLibrary(
-        f"the Spark connector needs the library {error.name}: pip install 'pocketmq[spark]' on driver and executors"
-    ) from None
+    raise missing(error.name) from None
 
 __all__ = ["np", "pa", "pc"]

@@ -10,6 +10,7 @@ the plain ones, names and values become slices of the one text, so that picking 
 
 from typing import Any, Final
 
+from pocketmq.spark.arrow_types import number_array
 from pocketmq.spark.libraries import np, pa
 from pocketmq.spark.records import Bytes, Numbers, Switches
 
@@ -104,7 +105,7 @@ class PropertyTable:
         self._firsts = firsts
         self._owners = np.repeat(np.arange(self._rows), np.diff(firsts))
         self._entries = np.flatnonzero(whole)
-        names = self._fields.take(pa.array(self._entries * 4)).dictionary_encode()
+        names = self._fields.take(number_array(self._entries * 4)).dictionary_encode()
         self._known: list[str] = names.dictionary.to_pylist()
         self._names: Any = names.indices.to_numpy()
 
@@ -116,7 +117,7 @@ class PropertyTable:
         places = np.full(self._rows, -1, np.int64)
         places[self._owners[entries]] = self._entries[entries] * 4 + 2
         missing = places < 0
-        return self._fields.take(pa.array(places, mask=missing) if missing.any() else pa.array(places))
+        return self._fields.take(pa.array(places, mask=missing) if missing.any() else number_array(places))
 
     def maps(self) -> Any:
         """All properties as a map array. Of equal names the first one's place and the last one's value count, as in a dict."""
@@ -127,9 +128,9 @@ class PropertyTable:
             counts = np.bincount(self._owners[kept[0]], minlength=self._rows)
             firsts = np.concatenate(([0], np.cumsum(counts)))
         return pa.MapArray.from_arrays(
-            pa.array(firsts.astype(np.int32)),
-            self._fields.take(pa.array(names * 4)),
-            self._fields.take(pa.array(values * 4 + 2)),
+            number_array(firsts.astype(np.int32)),
+            self._fields.take(number_array(names * 4)),
+            self._fields.take(number_array(values * 4 + 2)),
         )
 
     def _without_repeats(self) -> tuple[Numbers, Numbers] | None:

@@ -20,7 +20,7 @@ from pocketmq.errors import CallTimedOut, DataLost, PocketMQError
 from pocketmq.model.queue import QueueRange
 from pocketmq.model.subscription import Subscription
 from pocketmq.spark.broker_facts import Answer, Puller
-from pocketmq.spark.chunks import AwaitedChunk, Chunk
+from pocketmq.spark.chunks import AwaitedChunk, Chunk, messages_of_next
 from pocketmq.spark.data_loss import loss_text
 from pocketmq.spark.decoding import Decoder, Pulled
 from pocketmq.spark.direct_chunks import DirectChunks
@@ -103,7 +103,7 @@ def pulled_ahead(
     """The slices of a partition in their order; `start` begins to pull a range. DataLost if that is to fail."""
     waiting = deque(partition.slices)
     under_way: deque[AwaitedChunk] = deque()
-    count = FIRST_CHUNK
+    count, largest = FIRST_CHUNK, 0
     try:
         while waiting or under_way:
             while waiting and len(under_way) < ahead:
@@ -112,17 +112,17 @@ def pulled_ahead(
                 if end < first.end:
                     waiting.appendleft(QueueRange(first.queue, end, first.end))
                 under_way.append(start(QueueRange(first.queue, first.start, end)))
-            pulled, rest, lost = under_way.popleft().result()
-            if rest is not None:
-                under_way.appendleft(start(rest))
-            _settle(lost, partition.on_data_loss)
-            done = (rest.start if rest is not None else pulled.wanted.end) - pulled.wanted.start
-            if pulled.records:
-                count = max(1, partition.buffer_bytes * done // len(pulled.records))
-                yield pulled
+            chunk = under_way.popleft().result()
+            if chunk.rest is not None:
+                under_way.appendleft(start(chunk.rest))
+            _settle(chunk.lost, partition.on_data_loss)
+            if chunk.pulled.records:
+                largest = chunk.largest or largest
+                count = messages_of_next(chunk, partition.buffer_bytes, largest)
+                yield chunk.pulled
     finally:
-        for chunk in under_way:
-            chunk.cancel()
+        for awaited in under_way:
+            awaited.cancel()
 
 
 def decoded(pulls: Iterable[Pulled], decoder: Decoder, buffer_bytes: int) -> Iterator[Any]:

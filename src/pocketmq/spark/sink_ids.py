@@ -13,10 +13,12 @@ Whoever writes looks through the topic from where the query's last committed bat
 that begin as those of its partition do.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import repeat
 from typing import Final
 
+from pocketmq import compiled
 from pocketmq.errors import WrongState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue, QueueRange
@@ -36,14 +38,37 @@ class RowIds:
     def __init__(self, query_id: str, batch_id: int, partition: int) -> None:
         query = blake2b(query_id.encode(), digest_size=_QUERY_BYTES).hexdigest()
         self.prefix = f"{query}-{batch_id}-{partition}-"
-        self._seen: dict[str, int] = {}
+        self._seen: set[str] = set()
+        self._repeated: dict[str, int] = {}
 
     def next(self, head: bytes, body: bytes) -> str:
         """The id of the next row; see `row_head`."""
-        digest = blake2b(head + body, digest_size=_DIGEST_BYTES).hexdigest()
-        number = self._seen.get(digest, 0)
-        self._seen[digest] = number + 1
-        return f"{self.prefix}{digest}-{number}"
+        return self._counted(self._first(head, body))
+
+    def next_of(self, heads: bytes | list[bytes], bodies: list[bytes]) -> list[str]:
+        """The ids of the next rows. There is a head for each, or one for all of them."""
+        twin = compiled.twin()
+        if twin is not None:
+            firsts = twin.row_ids(self.prefix.encode(), heads, bodies)
+        else:
+            each = repeat(heads, len(bodies)) if isinstance(heads, bytes) else heads
+            firsts = [self._first(head, body) for head, body in zip(each, bodies, strict=True)]
+        different = set(firsts)
+        if len(different) == len(firsts) and self._seen.isdisjoint(different):
+            self._seen |= different
+            return firsts
+        return [self._counted(first) for first in firsts]
+
+    def _first(self, head: bytes, body: bytes) -> str:
+        return f"{self.prefix}{blake2b(head + body, digest_size=_DIGEST_BYTES).hexdigest()}-0"
+
+    def _counted(self, first: str) -> str:
+        """The id of a row that is the n-th such one, from what the first had."""
+        if first not in self._seen:
+            self._seen.add(first)
+            return first
+        number = self._repeated[first] = self._repeated.get(first, 0) + 1
+        return f"{first[:-1]}{number}"
 
 
 def row_head(topic: str, properties: Mapping[str, str]) -> bytes:
@@ -84,6 +109,15 @@ class Replay:
             self._matched += 1
             return None
         return row_id
+
+    def new_ids(self, heads: bytes | list[bytes], bodies: list[bytes]) -> Sequence[str | None]:
+        """The same for the next rows. There is a head for each, or one for all of them."""
+        row_ids = self._ids.next_of(heads, bodies)
+        if not self._there:
+            return row_ids
+        new = [None if row_id in self._there else row_id for row_id in row_ids]
+        self._matched += new.count(None)
+        return new
 
     def check_complete(self) -> None:
         """WrongState when a row is in the topic that this partition did not have: then its rows are not those of before."""

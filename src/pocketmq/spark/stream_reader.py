@@ -28,6 +28,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pocketmq import spark
+from pocketmq.spark.kept_memory import keep_memory
+from pocketmq.spark.needed_libraries import require_libraries
 from pocketmq.spark.offsets import UNRESOLVED, parse_offset, ranges_between
 from pocketmq.spark.planning import plan_partitions
 from pocketmq.spark.read_options import ReadOptions
@@ -46,6 +48,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = tuple(columns)
         self._driver: StreamDriver | None = None
         self._is_told_to_end = False
+        if not _is_a_process_of_spark():
+            keep_memory()  # one that plans query after query, and not only this one
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return dict(UNRESOLVED)
@@ -92,6 +96,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _asking(self) -> StreamDriver:
         if self._driver is None:
+            require_libraries()
             self._driver = StreamDriver(self._options)
             self._end_in_good_order()
         return self._driver

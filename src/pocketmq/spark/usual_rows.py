@@ -11,7 +11,7 @@ from typing import Any, Final
 from pocketmq.compiled import Twin
 from pocketmq.model import properties as names
 from pocketmq.protocol.record import LOG_OFFSET_AT, crc_of, decode_record
-from pocketmq.spark.arrow_types import ARROW_TYPES
+from pocketmq.spark.arrow_types import ARROW_TYPES, number_array
 from pocketmq.spark.compiled_properties import CompiledProperties
 from pocketmq.spark.libraries import np, pa, pc
 from pocketmq.spark.property_table import PropertyTable, PropertyTexts
@@ -109,7 +109,7 @@ class UsualRows:
         between = pa.Array.from_buffers(
             pa.binary(), 2 * len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(self._records.buffer)]
         )
-        return between.take(pa.array(np.arange(0, 2 * len(starts), 2)))
+        return between.take(number_array(np.arange(0, 2 * len(starts), 2)))
 
     def _value(self) -> Any:
         return self._gathered(self._layout.body_at, self._layout.body_end)
@@ -118,11 +118,11 @@ class UsualRows:
         return self._topics.view(pa.string())
 
     def _number(self, field: str, kind: Any) -> Any:
-        return pa.array(self._records.heads[field].astype(kind))
+        return number_array(self._records.heads[field].astype(kind))
 
     def _moment(self, field: str) -> Any:
         micros = self._records.field(field).clip(-MAX_MS, MAX_MS) * 1000
-        return pa.array(micros).view(ARROW_TYPES["timestamp"])
+        return number_array(micros, ARROW_TYPES["timestamp"])
 
     def _msg_id(self) -> Any:
         given = self._properties.values(names.UNIQ_KEY)

@@ -26,7 +26,7 @@ from pocketmq.pipelines.mirror.offset_map import MirroredRun
 from pocketmq.spark.libraries import pa, pc
 from pocketmq.spark.metadata import ClientMetadata
 from pocketmq.spark.schema import Name
-from pocketmq.spark.sink_connections import SENDING
+from pocketmq.spark.sink_connections import borrow_producer
 from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata, search
 from pocketmq.spark.sink_sending import FIRST_WAIT_S, may_repeat
 from pocketmq.spark.worker_connections import Held
@@ -49,7 +49,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 def mirror_rows(order: Order, batches: Iterator[Any]) -> list[MirroredRun]:
     """Send the rows of whole queues, sorted by queue and offset; the runs that this made."""
     with ExitStack() as lease:
-        sending = lease.enter_context(SENDING.borrow(order.writing, IDLE_TIMEOUT_MS))
+        sending = lease.enter_context(borrow_producer(order.writing, IDLE_TIMEOUT_MS))
         copying = _Copying(order, sending, borrow_metadata(order.writing.connection, lease))
         for batch in batches:
             copying.take(batch)

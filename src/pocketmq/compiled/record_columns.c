@@ -1,0 +1,205 @@
+/* Whole records as columns in one pass, each looked at while it is near: its head, its body, its topic, its properties.
+ *
+ *   | head | body | topic | properties | head | body | ...          records of one queue, as a pull brought them
+ *      │      │       │          └──► a column for each name, and the map
+ *      │      │       └──► the same for all
+ *      │      └──► bodies back to back
+ *      └──► numbers
+ *
+ * This is for buffers in which everything is usual: records of version 1 with hosts of IPv4, of one topic, all of them wanted. Whatever is
+ * not makes the whole buffer one for Python, which tells usual records from odd ones, and knows what is wrong.
+ */
+
+#include "columns.h"
+
+#define MAGIC_V1 0xDAA320A7u
+#define CRC_MASK 0x7FFFFFFFu
+#define MOST_MS (INT64_MAX / 1000)
+
+enum { SMALLEST_RECORD = 91, ID_DIGITS = 32, NUMBERS = 5 };
+enum { CRC_AT = 8, QUEUE_AT = 12, OFFSET_AT = 20, LOG_OFFSET_AT = 28, FLAGS_AT = 36, BORN_AT = 40, STORED_AT = 56, HOST_AT = 64, TIMES_AT = 72, BODY_SIZE_AT = 84 };
+enum { WITH_VALUES = 1, WITH_NUMBERS = 2, WITH_TEXTS = 4, WITH_MAP = 8, CHECK_BODIES = 16 };
+
+/* Where the parts of a record lie. */
+typedef struct {
+    const byte *head;
+    Span body, topic, properties;
+} Parts;
+
+/* What is made. A record that has nothing under the first of the names has the id there that its broker gave it. */
+typedef struct {
+    Span buffer, topic, names[MOST_NAMES];
+    int64_t first, end; /* offsets that count */
+    uint32_t odd_flags;
+    long wanted;
+    int name_count;
+    Py_ssize_t rows, most;
+    Texts values, columns[MOST_NAMES];
+    Sheet numbers[NUMBERS];
+    Maps maps;
+} Reading;
+
+static const int number_bytes[NUMBERS] = {4, 8, 8, 8, 4};
+
+/* False when it is not a usual record that counts. */
+static bool find_parts(const Reading *reading, const byte *at, int64_t size, Parts *parts) {
+    const int64_t offset = (int64_t)get64(at + OFFSET_AT), body_bytes = get32(at + BODY_SIZE_AT);
+    if (get32(at + 4) != MAGIC_V1 || get32(at + FLAGS_AT) & reading->odd_flags) return false;
+    if (offset < reading->first || offset >= reading->end || body_bytes > size - SMALLEST_RECORD) return false;
+    const byte *topic = at + RECORD_HEAD + body_bytes + 1, *end = at + size;
+    if (topic[-1] > end - topic - 2) return false;
+    const byte *properties = topic + topic[-1] + 2;
+    if ((int64_t)get16(properties - 2) != end - properties) return false;
+    *parts = (Parts){at, {at + RECORD_HEAD, (Py_ssize_t)body_bytes}, {topic, topic[-1]}, {properties, end - properties}};
+    return true;
+}
+
+static void put_number(Sheet *sheet, const void *number, int bytes) {
+    memcpy(sheet->data + sheet->used, number, (size_t)bytes);
+    sheet->used += bytes;
+}
+
+/* Microseconds; what lies beyond their range becomes the last or first of it. */
+static int64_t micros(int64_t ms) { return (ms > MOST_MS ? MOST_MS : ms < -MOST_MS ? -MOST_MS : ms) * 1000; }
+
+static void put_numbers(Reading *reading, const byte *head) {
+    const uint32_t queue_id = get32(head + QUEUE_AT), times = get32(head + TIMES_AT);
+    const uint64_t offset = get64(head + OFFSET_AT);
+    const int64_t born = micros((int64_t)get64(head + BORN_AT)), stored = micros((int64_t)get64(head + STORED_AT));
+    const void *numbers[NUMBERS] = {&queue_id, &offset, &born, &stored, &times};
+    for (int at = 0; at < NUMBERS; at++) put_number(&reading->numbers[at], numbers[at], number_bytes[at]);
+}
+
+/* The id that a broker gives: its host, and where the record lies, in hex. */
+static void put_broker_id(Texts *texts, const byte *head) {
+    byte digits[ID_DIGITS];
+    for (int at = 0; at < 16; at++) {
+        const byte octet = at < 8 ? head[HOST_AT + at] : head[LOG_OFFSET_AT + at - 8];
+        digits[2 * at] = (byte) "0123456789ABCDEF"[octet >> 4];
+        digits[2 * at + 1] = (byte) "0123456789ABCDEF"[octet & 15];
+    }
+    put_value(texts, (Span){digits, ID_DIGITS}, digits + ID_DIGITS);
+}
+
+/* False when they are odd. */
+static bool put_properties(Reading *reading, const Parts *parts) {
+    Row row;
+    const byte *end = reading->buffer.at + reading->buffer.size;
+    if (!read_row(&row, parts->properties)) return false;
+    if (reading->wanted & WITH_TEXTS)
+        for (int at = 0; at < reading->name_count; at++) {
+            const Span value = value_of(&row, reading->names[at]);
+            if (!at && !value.at)
+                put_broker_id(&reading->columns[at], parts->head);
+            else
+                put_value(&reading->columns[at], value, end);
+        }
+    if (reading->wanted & WITH_MAP) put_map(&reading->maps, &row, end);
+    return true;
+}
+
+/* False when this record is none for here. */
+static bool put_record_parts(Reading *reading, const Parts *parts) {
+    if (!reading->rows) {
+        reading->topic = parts->topic;
+        if (!is_ascii(parts->topic)) return false;
+    }
+    if (!span_is(parts->topic, reading->topic) || reading->rows == reading->most) return false;
+    if (reading->wanted & CHECK_BODIES && (crc_of(parts->body) & CRC_MASK) != get32(parts->head + CRC_AT)) return false;
+    if (reading->wanted & WITH_NUMBERS) put_numbers(reading, parts->head);
+    if (reading->wanted & WITH_VALUES) put_text(&reading->values, parts->body, reading->buffer.at + reading->buffer.size);
+    if (reading->wanted & (WITH_TEXTS | WITH_MAP) && !put_properties(reading, parts)) return false;
+    reading->rows++;
+    return true;
+}
+
+/* False when anything in the buffer is none for here. */
+static bool read_all(Reading *reading) {
+    const byte *at = reading->buffer.at, *end = at + reading->buffer.size;
+    while (at < end) {
+        Parts parts;
+        if (end - at < SMALLEST_RECORD) return false;
+        const int64_t size = get32(at);
+        if (size < SMALLEST_RECORD || size > end - at) return false;
+        PREFETCH(at + size); /* the next head, while this record is copied */
+        PREFETCH(at + size + RECORD_HEAD - 1);
+        if (!find_parts(reading, at, size, &parts) || !put_record_parts(reading, &parts)) return false;
+        at += size;
+    }
+    return reading->rows > 0;
+}
+
+/* No text is longer than its record, and neither is an id. */
+static bool open_reading(Reading *reading) {
+    const Py_ssize_t bytes = reading->buffer.size, fit = bytes / SMALLEST_RECORD;
+    const int64_t offsets = reading->end - reading->first;
+    reading->most = offsets < fit ? (Py_ssize_t)offsets : fit;
+    if (reading->wanted & WITH_VALUES && !open_texts(&reading->values, reading->most, bytes, false)) return false;
+    for (int at = 0; reading->wanted & WITH_NUMBERS && at < NUMBERS; at++)
+        if (!open_sheet(&reading->numbers[at], reading->most * number_bytes[at])) return false;
+    for (int at = 0; reading->wanted & WITH_TEXTS && at < reading->name_count; at++)
+        if (!open_texts(&reading->columns[at], reading->most, bytes, true)) return false;
+    return !(reading->wanted & WITH_MAP) || open_maps(&reading->maps, reading->most, bytes);
+}
+
+static void close_reading(Reading *reading) {
+    close_texts(&reading->values);
+    for (int at = 0; at < NUMBERS; at++) Py_CLEAR(reading->numbers[at].object);
+    for (int at = 0; at < MOST_NAMES; at++) close_texts(&reading->columns[at]);
+    close_maps(&reading->maps);
+}
+
+static PyObject *given_numbers(Reading *reading) {
+    PyObject *given = PyTuple_New(NUMBERS);
+    for (int at = 0; given && at < NUMBERS; at++) {
+        PyObject *column = given_sheet(&reading->numbers[at]);
+        if (!column)
+            Py_CLEAR(given);
+        else
+            PyTuple_SetItem(given, at, column);
+    }
+    return given;
+}
+
+static PyObject *given_reading(Reading *reading) {
+    const long wanted = reading->wanted;
+    PyObject *values = wanted & WITH_VALUES ? given_texts(&reading->values) : Py_NewRef(Py_None);
+    PyObject *numbers = wanted & WITH_NUMBERS ? given_numbers(reading) : Py_NewRef(Py_None);
+    PyObject *columns = wanted & WITH_TEXTS ? given_columns(reading->columns, reading->name_count) : Py_NewRef(Py_None);
+    PyObject *map = wanted & WITH_MAP ? given_maps(&reading->maps) : Py_NewRef(Py_None);
+    PyObject *given = NULL;
+    if (values && numbers && columns && map)
+        given = Py_BuildValue("(ny#OOOO)", reading->rows, reading->topic.at, reading->topic.size, values, numbers, columns, map);
+    Py_XDECREF(values);
+    Py_XDECREF(numbers);
+    Py_XDECREF(columns);
+    Py_XDECREF(map);
+    return given;
+}
+
+/* (buffer, first offset, end, odd flags, wanted, names) -> (rows, topic, values, numbers, a column for each name, map), or None */
+PyObject *read_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    Reading reading = {0};
+    Py_buffer buffer;
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError, "read_columns takes 6 arguments");
+        return NULL;
+    }
+    reading.first = PyLong_AsLongLong(arguments[1]);
+    reading.end = PyLong_AsLongLong(arguments[2]);
+    reading.odd_flags = (uint32_t)PyLong_AsUnsignedLong(arguments[3]);
+    reading.wanted = PyLong_AsLong(arguments[4]);
+    if (PyErr_Occurred() || (reading.name_count = read_names(arguments[5], reading.names)) < 0) return NULL;
+    if (reading.first < 0 || reading.end < reading.first) Py_RETURN_NONE;
+    if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    reading.buffer = (Span){buffer.buf, buffer.len};
+    PyObject *given = NULL;
+    if (buffer.len > INT32_MAX)
+        given = Py_NewRef(Py_None);
+    else if (open_reading(&reading))
+        given = read_all(&reading) ? given_reading(&reading) : Py_NewRef(Py_None);
+    PyBuffer_Release(&buffer);
+    close_reading(&reading);
+    return given;
+}

@@ -1,0 +1,113 @@
+"""What a task of a write does: rows to messages, those that are not there yet sent, and every one answered.
+
+    batches of rows ──┬─ alike ──► by columns ───┬── effectively-once: looked for in the topic ──► sent
+                      └─ else ───► messages ─────┘   at-least-once ──────────────────────────────► sent
+
+Apart from `writer`, which Spark also needs where a write is planned and committed: all that works on columns is imported here.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from pocketmq.errors import InvalidMessage
+from pocketmq.model.message import Message
+from pocketmq.model.properties import DELAY, TIMER_DELIVER_MS
+from pocketmq.spark.kept_memory import keep_memory
+from pocketmq.spark.sink_batches import PlainRows
+from pocketmq.spark.sink_connections import borrow_producer
+from pocketmq.spark.sink_ids import Replay, RowIds, row_head
+from pocketmq.spark.sink_progress import SinkProgress
+from pocketmq.spark.sink_rows import SinkRows
+from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata
+from pocketmq.spark.sink_sending import Sends
+from pocketmq.spark.write_options import WriteOptions
+
+
+def write_rows(
+    batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int, partition: int
+) -> tuple[str, ...]:
+    """Send all rows of a partition that are not in their topic yet; to which topics they belong."""
+    keep_memory()
+    with ExitStack() as lease:
+        client = lease.enter_context(borrow_producer(options, IDLE_TIMEOUT_MS))
+        metadata = borrow_metadata(options.connection, lease)
+        sends = Sends(client.core(), options, client.submit, metadata.queues)
+        replays = Replays(SinkProgress(options, query_id, metadata), query_id, batch_id, partition)
+        topics: set[str] = set()
+        rows: SinkRows | None = None
+        try:
+            for batch in batches:
+                if rows is None:
+                    drops = options.reserved_properties == "drop"
+                    rows = SinkRows(batch.schema, topic=options.topic, drop_reserved=drops)
+                plain = rows.plain(batch, sends.alone_from_bytes)
+                if plain is not None:
+                    topics.add(plain.topic)
+                    sends.add_rows(replays.missing_rows(plain) if options.is_effectively_once else plain)
+                    continue
+                messages = rows.messages(batch)
+                topics.update(message.topic for message in messages)
+                sends.add(replays.missing(messages) if options.is_effectively_once else messages)
+            sends.finish()
+            replays.check_complete()
+        except BaseException:
+            sends.abandon()
+            raise
+    return tuple(sorted(topics))
+
+
+def note_end(options: WriteOptions, query_id: str, topics: set[str], batch_id: int) -> None:
+    """All tasks have written to these topics: the next batch need not look before this place."""
+    with ExitStack() as lease:
+        SinkProgress(options, query_id, borrow_metadata(options.connection, lease)).finish(topics, batch_id)
+
+
+class Replays:
+    """What of a partition is in its topics already: each is looked through before the first row is sent to it."""
+
+    def __init__(self, progress: SinkProgress, query_id: str, batch_id: int, partition: int) -> None:
+        self._progress = progress
+        self._query = query_id, batch_id, partition
+        self._of_topic: dict[str, Replay] = {}
+
+    def missing(self, messages: Sequence[Message]) -> list[Message]:
+        """Those that have to be sent, each with its id."""
+        found = []
+        topic, replay = "", None
+        for message in messages:
+            if DELAY in message.properties or TIMER_DELIVER_MS in message.properties:
+                raise InvalidMessage(
+                    "a row with delayLevel or deliverAt is not in its topic until it is due, so a replay would write it "
+                    "again: set deliveryGuarantee = at-least-once for such rows"
+                )
+            if replay is None or message.topic != topic:
+                topic, replay = message.topic, self._replay(message.topic)
+            if replay.admit(message):
+                found.append(message)
+        return found
+
+    def missing_rows(self, rows: PlainRows) -> PlainRows:
+        """The same for rows that share batches."""
+        head = row_head(rows.topic, {})
+        heads = head if rows.own is None else [row_head(rows.topic, each) if each else head for each in rows.own]
+        ids = self._replay(rows.topic).new_ids(heads, rows.bodies)
+        new = [row_id for row_id in ids if row_id is not None]
+        if len(new) == len(rows):
+            return PlainRows(rows.topic, rows.bodies, rows.own, new)
+        kept = [place for place, row_id in enumerate(ids) if row_id is not None]
+        said = None if rows.own is None else [rows.own[place] for place in kept]
+        return PlainRows(rows.topic, [rows.bodies[place] for place in kept], said, new)
+
+    def check_complete(self) -> None:
+        """WrongState when rows are there that the partition does not have now."""
+        for replay in self._of_topic.values():
+            replay.check_complete()
+
+    def _replay(self, topic: str) -> Replay:
+        replay = self._of_topic.get(topic)
+        if replay is None:
+            ids = RowIds(*self._query)
+            ranges = self._progress.ranges(topic, self._query[1])
+            replay = self._of_topic[topic] = Replay(ids, self._progress.row_ids(ranges, ids.prefix))
+        return replay
