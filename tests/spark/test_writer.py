@@ -194,6 +194,7 @@ def test_rows_go_to_the_topics_of_their_column_and_sharded_ones_keep_their_order
 
     write_rows(iter([rows]), sink(broker, sendBatchBytes=1024), QUERY, 0)
 
+    assert in_topic(broker, first, 20).total() == 20
     read = parse_read_options(options(broker, subscribe=first), streaming=False, environ={})
     reader = TopicReader(read, (Name.QUEUE_ID, Name.VALUE))
     found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
