@@ -22,7 +22,7 @@ class SpareLines(Generic[Line]):
         self._most = most
         self._idle: dict[Address, list[Line]] = {}
         self._open: dict[Address, int] = {}
-        self._lock = threading.Lock()  # guards the three others; nothing is sent or waited for under it
+        self._lock = threading.Lock()  # guards all of the others; nothing is sent or waited for under it
         self._is_closed = False
         self.taken = 0
         """Lines in use now."""

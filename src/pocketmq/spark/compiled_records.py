@@ -10,10 +10,10 @@ from pocketmq.compiled import RecordColumns, TextColumn, Twin, Wanted
 from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.queue import QueueRange
+from pocketmq.protocol.record import HOSTS_V6
 from pocketmq.spark.arrow_types import ARROW_TYPES, same_texts
 from pocketmq.spark.compiled_properties import COLUMNS, map_array, text_array
 from pocketmq.spark.libraries import pa
-from pocketmq.spark.records import HOSTS_V6
 from pocketmq.spark.schema import Name, type_of
 
 NEVER_USUAL: Final = HOSTS_V6 | SysFlag.TRANSACTION_PREPARED | SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP

@@ -12,8 +12,7 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from pocketmq.compiled import Twin
-from pocketmq.model.flags import SysFlag
-from pocketmq.protocol.record import MAGIC_V1, SMALLEST_RECORD, decode_record
+from pocketmq.protocol.record import HOSTS_V6, MAGIC_V1, SMALLEST_RECORD, decode_record
 from pocketmq.spark.libraries import np
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -41,8 +40,6 @@ HEAD: Final = np.dtype(
     ]
 )
 """The head of a record with IPv4 hosts. Up to sysFlag it is the same for all records."""
-
-HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
 _RAW_HEAD = f"V{HEAD.itemsize}"
 _unpack_size = struct.Struct(">I").unpack_from

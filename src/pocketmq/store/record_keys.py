@@ -17,7 +17,7 @@ from typing import Final
 from pocketmq import compiled
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash
-from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1_BYTES
+from pocketmq.protocol.record import HOSTS_V6, MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1_BYTES
 from pocketmq.store.index_file import PlacedKey
 from pocketmq.store.key_index import KeyIndex
 from pocketmq.store.packed_keys import PackedKeys
@@ -33,8 +33,7 @@ _MIDDLE_BYTES: Final = 9
 _TAIL_BYTES: Final = 3
 _VARYING_BYTES: Final = _MIDDLE_BYTES + _TAIL_BYTES
 _MASK: Final = 0xFFFFFFFF
-_HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
-_UNUSUAL: Final = _HOSTS_V6 | SysFlag.TRANSACTION_MASK
+_UNUSUAL: Final = HOSTS_V6 | SysFlag.TRANSACTION_MASK
 _NAME: Final = b"UNIQ_KEY\x01"
 _unpack_head = struct.Struct(">II28xi16xq20xI").unpack_from
 """size, magic, sysFlag, store ms and body length of a record with IPv4 hosts. A negative length is one that no record has."""
@@ -173,7 +172,7 @@ def parts_of(data: bytes, at: int) -> Parts | None:
     try:
         size, magic, sys_flag, store_ms, body_bytes = _unpack_head(data, at)
         body_at = at + 88
-        if sys_flag & _HOSTS_V6:
+        if sys_flag & HOSTS_V6:
             body_at, store_ms, body_bytes = _behind_long_hosts(data, at, sys_flag)
         body_end = body_at + body_bytes
         if magic == MAGIC_V1:
