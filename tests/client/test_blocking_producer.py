@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -102,6 +102,14 @@ def test_a_submitted_message_that_cannot_be_sent_tells_so(producer: Producer) ->
         producer.submit("Blocking", b"x", queue=MessageQueue("Blocking", "no", 0)).exception(10), NetworkError
     )
     assert producer.submit("Blocking", b"x").result(10).is_ok
+
+
+def test_a_selector_that_fails_fails_what_was_submitted(producer: Producer) -> None:
+    def no_queue(queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
+        raise ZeroDivisionError
+
+    producer.send("Blocking", b"finds the route")
+    assert isinstance(producer.submit("Blocking", b"x", selector=no_queue).exception(10), ZeroDivisionError)
 
 
 def test_linger_makes_batches_of_what_threads_submit(server: Server) -> None:

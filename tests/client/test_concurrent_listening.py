@@ -162,6 +162,7 @@ def listening_to(queues: list[OwnedQueue], submitted: list[Job], *, workers: int
         lambda: queues,
         workers=workers,
         timeout_s=900,
+        ahead=64,
     )
     listening.start()
     return listening

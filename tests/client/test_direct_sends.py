@@ -9,8 +9,12 @@ import pytest
 
 from pocketmq import Server
 from pocketmq.client import Hooks, Producer, SendEvent, direct_sends
+from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError
 from pocketmq.net.address import Address
+from pocketmq.net.blocking_line import BlockingLine
+from pocketmq.protocol.command import Command
+from pocketmq.testing import FakeClock
 
 
 @pytest.fixture
@@ -75,6 +79,30 @@ def test_who_is_watched_lingers_or_is_stopping_sends_over_the_loop(server: Serve
         for _ in range(3):
             producer.send("T", b"x")
         assert lines(producer) == {}
+
+
+def test_connecting_takes_no_longer_than_the_send_may(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    passing = FakeClock()
+    times: list[float] = []
+
+    class Timed(BlockingLine):
+        def __init__(self, address: Address, clock: Clock, *, connect_s: float) -> None:
+            times.append(connect_s)
+            passing.advance_ms(150)
+            super().__init__(address, clock, connect_s=3)
+
+        def exchange(self, number: int, frame: bytes, timeout_s: float, *, watches: bool = False) -> Command:
+            times.append(timeout_s)
+            return super().exchange(number, frame, 3)
+
+    monkeypatch.setattr(direct_sends, "BlockingLine", Timed)
+    with Producer(server.name_server, connect_timeout_ms=2_000) as producer:
+        producer.send("T", b"finds the route")
+        producer._direct = direct_sends.DirectSends(producer.core().sender, passing, connect_s=2.0)
+        for _ in range(2):
+            assert producer.send("T", b"x", timeout_s=0.4).is_ok
+
+    assert times == [0.4, pytest.approx(0.25), 0.4], "the connecting is part of the first send"
 
 
 def test_a_refusal_is_the_same_error_and_the_line_lives_on(server: Server) -> None:

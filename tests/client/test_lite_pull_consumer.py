@@ -1,17 +1,24 @@
 """The lite pull consumer against real servers, in memory and in virtual time."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
 
 import pytest
 from tests.client.real_cluster import real_cluster, until
 
+from pocketmq import Server
+from pocketmq.client import AsyncLitePullConsumer, Producer
 from pocketmq.client.flow_limits import PauseCause
 from pocketmq.errors import InvalidExpression, UsageError, WrongState
+from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
 
+DEADLINE_S = 20.0
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
@@ -92,6 +99,75 @@ def test_without_auto_commit_only_commit_commits() -> None:
             assert c.committed("G", "T", 0) == 2
 
     run(main())
+
+
+def test_a_commit_in_an_iteration_is_of_what_was_got_so_far() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"0", b"1", b"2", b"3")
+            async with c.lite_consumer(start_at="first", auto_commit=False) as consumer:
+                await consumer.subscribe("T")
+                committed = []
+                async for message in consumer:
+                    await consumer.commit()
+                    committed.append((message.body, c.committed("G", "T", 0)))
+                    if len(committed) == 3:
+                        break
+
+            assert committed == [(b"0", 1), (b"1", 2), (b"2", 3)]
+            assert c.committed("G", "T", 0) == 3
+
+    run(main())
+
+
+@pytest.mark.parametrize("again", ["iterate", "poll"])
+def test_what_an_iteration_that_was_left_has_not_given_comes_with_the_next(again: str) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"0", b"1", b"2", b"3")
+            async with c.lite_consumer(start_at="first") as consumer:
+                await consumer.subscribe("T")
+                bodies = [await anext(message.body async for message in consumer)]
+                assert bodies == [b"0"]
+
+                if again == "poll":
+                    bodies += [message.body for message in await consumer.poll()]
+                while len(bodies) < 4:
+                    bodies.append(await anext(message.body async for message in consumer))
+
+            assert bodies == [b"0", b"1", b"2", b"3"]
+            assert c.committed("G", "T", 0) == 4
+
+    run(main())
+
+
+def test_messages_that_did_not_reach_who_gave_up_waiting_come_again(tmp_path: Path) -> None:
+    async def main(name_server: str) -> list[bytes]:
+        async with AsyncLitePullConsumer(name_server, group="G", start_at="first") as consumer:
+            await consumer.subscribe("T")
+            polling = asyncio.ensure_future(consumer.poll(DEADLINE_S))
+            await asyncio.sleep(0)
+            # This loop is held up, so what the client's own thread hands out cannot reach it.
+            await_handed(consumer)
+            polling.cancel()
+            await asyncio.wait((polling,))
+            assert polling.cancelled()
+
+            bodies: list[bytes] = []
+            while len(bodies) < 3:
+                bodies += [message.body for message in await consumer.poll(DEADLINE_S)]
+            return bodies
+
+    def await_handed(consumer: AsyncLitePullConsumer) -> None:
+        end, pause = monotonic() + DEADLINE_S, threading.Event()
+        while not consumer._member._handed:
+            assert monotonic() < end, "nothing was handed out"
+            pause.wait(0.01)
+
+    with Server(tmp_path) as server, Producer(server.name_server) as producer:
+        producer.send_many([Message("T", b"%d" % number) for number in range(3)])
+
+        assert sorted(asyncio.run(main(server.name_server))) == [b"0", b"1", b"2"]
 
 
 def test_members_share_queues_and_hear_of_it() -> None:

@@ -99,10 +99,25 @@ def test_who_puts_for_a_loop_that_is_closed_is_told() -> None:
         await asyncio.sleep(0)
 
         for box in (mailbox, alone):
-            with pytest.raises(RuntimeError, match=r"closed"):
-                box.put(2)
+            for thing in (2, 3):
+                with pytest.raises(RuntimeError, match=r"closed"):
+                    box.put(thing)
 
     run_on(asyncio.new_event_loop, main())
+
+
+def test_what_no_loop_takes_any_more_can_be_had_back() -> None:
+    loop = asyncio.new_event_loop()
+    mailbox: Mailbox[int] = Mailbox(loop, lambda _: None)
+    mailbox.put(1)
+    mailbox.put(2)
+    assert mailbox.left() == [], "the loop may still come"
+
+    loop.close()
+
+    assert (mailbox.left(), mailbox.left()) == ([1, 2], [])
+    with pytest.raises(RuntimeError, match=r"closed"):
+        mailbox.put(3)
 
 
 class Watched:

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 from tests.client.kit import refuse, until
+from tests.client.messages import run_of
 from tests.client.test_pull_loop import PULL, pulled
 
 from pocketmq.client.flow_limits import PauseCause
 from pocketmq.client.hooks import Hooks, PauseEvent, PullEvent
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
-from pocketmq.client.pull_run import PullRun
+from pocketmq.client.pull_run import CATCH_UP_S, PullRun
 from pocketmq.client.pulling import Pulling, PullResult, PullStatus
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
@@ -29,12 +30,22 @@ class Script:
 
     def __init__(self, *steps: bool | Exception) -> None:
         self.steps = list(steps)
+        self.sent = 0
         self.run = PullRun(
-            OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0), Subscription.parse("T"), self.goes_on, 20.0
+            OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0),
+            Subscription.parse("T"),
+            self.take_in,
+            self.send_next,
+            20.0,
         )
 
-    def goes_on(self, run: PullRun, answer: Command) -> bool:
+    def take_in(self, run: PullRun, answer: Command) -> bool:
         assert (run, answer) == (self.run, ANSWER)
+        return run.illegal is None
+
+    def send_next(self, run: PullRun) -> bool:
+        assert run is self.run
+        self.sent += 1
         step = self.steps.pop(0)
         if isinstance(step, Exception):
             raise step
@@ -101,6 +112,105 @@ def test_it_is_known_as_a_pull_and_wants_whole_answers() -> None:
 
         assert (waiting.code, waiting.timeout_s) == (RequestCode.PULL_MESSAGE, 20.0)
         assert not waiting.stored(StoredAnswer(0, 1, 7, StoredAt("", "0", "0")))
+
+    run(main())
+
+
+def busy(script: Script, enough: int) -> ProcessQueue:
+    """Listeners of its queue have two messages more than enough, and are at all of them."""
+    owned = script.run.owned
+    owned.enough = enough
+    owned.flight.put(run_of(0, enough + 2))
+    owned.flight.take(enough + 2, 0.0)
+    return owned.flight
+
+
+def test_the_next_pull_is_held_back_until_listeners_have_no_more_than_enough() -> None:
+    async def main() -> None:
+        script = Script(True, True)
+        owned, flight = script.run.owned, busy(script, 10)
+
+        script.run.answered(ANSWER)
+        flight.finish(run_of(0, 1), 0.0)
+        owned.note_done()
+        assert script.sent == 0
+        flight.finish(run_of(1, 2), 0.0)
+        owned.note_done()
+        assert script.sent == 1
+
+        flight.finish(run_of(2, 3), 0.0)
+        owned.note_done()
+        await asyncio.sleep(1)
+        assert script.sent == 1, "it leaves once"
+
+    run(main())
+
+
+def test_slow_listeners_are_not_waited_for() -> None:
+    async def main() -> None:
+        script = Script(True, False)
+        busy(script, 10)
+
+        script.run.answered(ANSWER)
+        await asyncio.sleep(CATCH_UP_S * 0.9)
+        assert script.sent == 0
+        await asyncio.sleep(CATCH_UP_S * 0.2)
+        assert script.sent == 1
+
+        script.run.answered(ANSWER)
+        assert await script.run.ended is None
+
+    run(main())
+
+
+def test_what_a_pull_that_was_held_back_comes_to_ends_the_run() -> None:
+    async def main() -> None:
+        script = Script(ValueError("no line"))
+        busy(script, 10)
+
+        script.run.answered(ANSWER)
+
+        with pytest.raises(ValueError, match="no line"):
+            await script.run.ended
+
+    run(main())
+
+
+def test_a_pull_that_is_held_back_does_not_leave_when_nobody_pulls_the_queue_any_more() -> None:
+    async def main() -> None:
+        script = Script()
+        flight = busy(script, 10)
+        script.run.answered(ANSWER)
+        script.run.ended.cancel()
+
+        flight.finish(run_of(0, 5), 0.0)
+        script.run.owned.note_done()
+        await asyncio.sleep(CATCH_UP_S * 2)
+
+        assert script.sent == 0
+
+    run(main())
+
+
+def test_quick_listeners_never_wait_because_their_queue_ran_into_its_limit() -> None:
+    async def main() -> None:
+        async with pulled(lambda _: asyncio.sleep(0.0002), workers=2) as (_, broker, consumer):
+            broker.messages = 6400
+            async with consumer:
+                await until(lambda: broker.pulls and broker.pulls[-1].queue_offset == 6400)
+                assert not any(consumer.pauses.values())
+
+    run(main())
+
+
+def test_the_queue_of_slow_listeners_fills_up_to_its_limit() -> None:
+    async def main() -> None:
+        async with pulled(lambda _: asyncio.sleep(60), workers=2) as (_, broker, consumer):
+            broker.messages = 6400
+            async with consumer:
+                await until(lambda: consumer.pauses[PauseCause.MESSAGES] > 3)
+
+            assert broker.pulls[-1].queue_offset + 32 == 1024
 
     run(main())
 

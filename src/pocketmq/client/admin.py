@@ -59,11 +59,8 @@ class AsyncAdmin(Living):
         self._reach = Reach(self._instance, self._settings)
         self._state = State.RUNNING
 
-    async def stop(self) -> None:
-        """Leave. Harmless when done twice, or without a start."""
-        was, self._state = self._state, State.STOPPED
-        if was is State.RUNNING:
-            await self._instance.leave()
+    async def _end(self) -> None:
+        await self._instance.leave()
 
     @property
     def settings(self) -> AdminSettings:

@@ -9,7 +9,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pocketmq.client.consumer_settings import GroupSettings
 from pocketmq.client.home import Home, OwnThread, ThisLoop
-from pocketmq.client.identity import require_same_process
 from pocketmq.client.life import Living, State
 from pocketmq.errors import WrongState
 
@@ -58,14 +57,15 @@ class AsyncConsumer(Living, Generic[M, S]):
 
         What is not done within `stop_timeout_ms` comes again, to another member.
         """
-        was, self._state = self._state, State.STOPPED
-        if was is State.RUNNING:
-            require_same_process(self._made_in, self._what)
-            try:
-                await self._home.run(self._member.stop(self._settings.stop_timeout_ms / 1000))
-            finally:
-                await self._home.close()
+        await super().stop()
         self._stopped.set()
+
+    async def _end(self) -> None:
+        try:
+            await self._home.run(self._member.stop(self._settings.stop_timeout_ms / 1000))
+        finally:
+            await self._home.close()
+            self._stopped.set()
 
     async def wait(self) -> None:
         """Return when somebody stops this consumer."""

@@ -81,7 +81,8 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
     def poll(self, timeout_s: float | None = None) -> list[StoredMessage]:
         """The next messages, of one queue; none when none come in time. Those of the last poll are done with."""
         core = self.core()
-        return self.run(core.poll(timeout_s))
+        handed = self.run(core.hand_out(timeout_s))
+        return [] if handed is None else handed.at_once()
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Messages one by one, until the consumer is stopped. Each is done with when the next one is asked for."""
@@ -90,13 +91,10 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
             handed = self.run(core.hand_out())
             if handed is None:
                 continue
-            for at, message in enumerate(handed.seen):
-                handed.done = at
-                yield message
-            handed.done = None
+            yield from handed.one_by_one()
 
     def commit(self) -> None:
-        """Everything that was handed out is done: let the group know, now."""
+        """Everything that you got so far is done: let the group know, now."""
         core = self.core()
         self.run(core.commit())
 

@@ -18,6 +18,7 @@ from pocketmq.client.blocking_room import BlockingRoom
 from pocketmq.client.calling import is_async
 from pocketmq.client.direct_sends import DirectSends, Failed
 from pocketmq.client.hooks import HookList, Hooks
+from pocketmq.client.life import State
 from pocketmq.client.mailbox import Mailbox
 from pocketmq.client.message_options import MessageOptions, message_of
 from pocketmq.client.outgoing import Outgoing
@@ -29,7 +30,7 @@ from pocketmq.client.settings import ProducerOptions, ProducerSettings
 from pocketmq.client.transaction import Transaction
 from pocketmq.client.transactions import Check, Decision, TransactionListener, TransactionResult, state_of
 from pocketmq.clock import SystemClock
-from pocketmq.errors import PocketMQError, TooManyCalls, WrongState
+from pocketmq.errors import TooManyCalls, WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
@@ -64,7 +65,7 @@ class Producer(BlockingClient[AsyncProducer]):
         )
         self.hooks = HookList(hooks)
         self._listener = listener
-        self._room = BlockingRoom(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
+        self._room = self._new_room()
         self._mailbox: Mailbox[_Handed]
         self._clock = SystemClock()
         self._direct: DirectSends | None = None
@@ -129,7 +130,11 @@ class Producer(BlockingClient[AsyncProducer]):
         self._room.take(size)
         future: Future[SendResult] = Future()
         future.add_done_callback(lambda _: self._room.give(size))
-        self._mailbox.put(_Handed(made, queue, selector, selector_key, timeout_s, future))
+        try:
+            self._mailbox.put(_Handed(made, queue, selector, selector_key, timeout_s, future))
+        except RuntimeError:
+            future.cancel()  # its room is free again
+            raise WrongState("the producer was stopped while this message was handed over") from None
         return future
 
     def send_one_way(
@@ -223,7 +228,11 @@ class Producer(BlockingClient[AsyncProducer]):
     def stop(self) -> None:
         if self._direct is not None:
             self._direct.close()
+        was_running = self._state is State.RUNNING
         super().stop()
+        if was_running:
+            for handed in self._mailbox.left():  # too late for the loop that would have taken them
+                handed.future.set_exception(WrongState("the producer was stopped before this message was sent"))
 
     def _send_directly(
         self, core: AsyncProducer, out: Outgoing, wish: Wish, timeout_s: float | None
@@ -237,6 +246,16 @@ class Producer(BlockingClient[AsyncProducer]):
             return outcome
         left_s = seconds - (self._clock.monotonic() - started)
         return self.run(core.sender.go_on(out, wish, left_s, outcome.queue, outcome.failure))
+
+    def _new_room(self) -> BlockingRoom:
+        return BlockingRoom(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
+
+    def _forked(self) -> None:
+        """What was on its way, and who held a lock, are the parent's."""
+        super()._forked()
+        self._room = self._new_room()
+        if self._direct is not None:
+            self._direct.lines.begin_anew()
 
     def _started(self) -> None:
         self._mailbox = Mailbox(self.run(_running_loop()), self._take)
@@ -257,7 +276,7 @@ class Producer(BlockingClient[AsyncProducer]):
         except TooManyCalls:  # others send too, and wait for their results
             sending = core.send(message, queue=queue, selector=selector, selector_key=key, timeout_s=timeout_s)
             sent = asyncio.get_running_loop().create_task(sending)
-        except PocketMQError as error:
+        except Exception as error:  # of the user's selector as well
             future.set_exception(error)
             return
         sent.add_done_callback(lambda done: _pass_on(done, future))

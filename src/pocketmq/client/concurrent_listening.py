@@ -58,6 +58,7 @@ class ConcurrentListening:
         *,
         workers: int,
         timeout_s: float,
+        ahead: int,
     ) -> None:
         self._clock = clock
         self._listeners = listeners
@@ -69,6 +70,8 @@ class ConcurrentListening:
         self._owned = owned
         self._workers = workers
         self._timeout_s = timeout_s
+        self._ahead = ahead
+        """So many messages of a queue may well wait behind those that workers are at."""
         self._ready: deque[OwnedQueue] = deque()
         self._jobs: set[Job] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,6 +122,8 @@ class ConcurrentListening:
         messages = owned.flight.take(self._take_size(owned, listener), now)
         if listener is None:
             listener = self._listeners.of(messages[0])
+        else:
+            owned.enough = self._ahead + self._workers * (listener.batch_size or 1)
         if listener is None:
             nobody = RetryLater("no listener of this member is for its topic")
             self._conclude(owned, Collected([], [Call(messages, nobody)], 1, 0.0), now)
@@ -145,7 +150,7 @@ class ConcurrentListening:
         """A worker is done with a job."""
         self._jobs.discard(job)
         self._gather(job, self._clock.monotonic())
-        if rest := job.take_back():
+        if job.todo and (rest := job.take_back()):
             self._give_back(job.owned, rest)
         job.owned.note_done()
         self._feed()

@@ -19,14 +19,11 @@ class ConsumeEvents:
 
     def __init__(self, hooks: HookList, group: str, namespace: str | None, clock: Clock, *, timeout_ms: float) -> None:
         self._hooks = hooks
+        self.are_watched = hooks.watch_consumption
         self._group = group
         self._namespace = namespace
         self._clock = clock
         self._timeout_ms = timeout_ms
-
-    @property
-    def are_watched(self) -> bool:
-        return self._hooks.watch_consumption
 
     def before(self, queue: MessageQueue, messages: Messages) -> ConsumeEvent:
         seen = [self._seen(message) for message in messages]

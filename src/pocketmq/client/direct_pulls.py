@@ -38,7 +38,7 @@ class Taker(Protocol):
 
 def lines_for_pulls(clock: Clock, *, connect_s: float) -> SpareLines[AskingLine]:
     """The lines of one client's threads."""
-    return SpareLines(lambda address: AskingLine(address, clock, connect_s=connect_s), most=MAX_LINES)
+    return SpareLines(lambda address, _: AskingLine(address, clock, connect_s=connect_s), most=MAX_LINES)
 
 
 class _Asked:

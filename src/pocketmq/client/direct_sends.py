@@ -17,11 +17,14 @@ from pocketmq.client.sending import Sender
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError
 from pocketmq.model.queue import MessageQueue
+from pocketmq.net.address import Address
 from pocketmq.net.blocking_line import BlockingLine
 from pocketmq.net.spare_lines import SpareLines
 
 MAX_LINES: Final = 64
 """Lines to one broker; a thread that finds them all busy takes the way over the loop."""
+LEAST_CONNECT_S: Final = 0.001
+"""No time at all would mean something else to the system: not to wait, and to be told that it is being done."""
 
 
 class Failed(NamedTuple):
@@ -36,23 +39,31 @@ class DirectSends:
 
     def __init__(self, sender: Sender, clock: Clock, *, connect_s: float) -> None:
         self._sender = sender
-        self.lines = SpareLines(lambda address: BlockingLine(address, clock, connect_s=connect_s), most=MAX_LINES)
+        self._clock = clock
+
+        def connect(address: Address, within_s: float) -> BlockingLine:
+            return BlockingLine(address, clock, connect_s=max(min(connect_s, within_s), LEAST_CONNECT_S))
+
+        self.lines = SpareLines(connect, most=MAX_LINES)
 
     def attempt(self, out: Outgoing, wish: Wish, timeout_s: float) -> SendResult | Failed | None:
         """The first attempt to send; None when it has to go over the loop."""
+        deadline = self._clock.monotonic() + timeout_s
         aim = self._sender.aim(out, wish)
         if aim is None:
             return None
         queue, address = aim
         try:
-            line = self.lines.take(address)
+            line = self.lines.take(address, timeout_s)
             if line is None:
                 return None
             try:
                 number = line.next_number()
                 frame = self._sender.frame(out, queue, number)
+                # Time that changes with every message would have to be told to the system each time: see `blocking_line`.
+                left_s = timeout_s if number > 1 else deadline - self._clock.monotonic()
                 # Threads that look for their answers at once would only keep each other from running.
-                answer = line.exchange(number, frame, timeout_s, watches=self.lines.taken == 1)
+                answer = line.exchange(number, frame, left_s, watches=self.lines.taken == 1)
             finally:
                 self.lines.give(line)
             return self._sender.result(answer, out, queue)

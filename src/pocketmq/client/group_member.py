@@ -106,6 +106,7 @@ class GroupMember(ABC):
     async def start(self) -> None:
         """Join the group. InvalidExpression when a broker cannot read a filter; then nothing is left running."""
         self._instance = Instance.join(self._settings, self._around, stream=self._is_stream)
+        self._rounds = []
         try:
             self._make_parts()
             self._prepare()
@@ -113,12 +114,13 @@ class GroupMember(ABC):
             for subscription in self._subscriptions:
                 await self._check(subscription)
             self._instance.add_consumer(self)
+            await self._instance.heartbeats.say_to_all(self._instance.brokers)
         except BaseException:
+            await self._instance.remove_consumer(self)
             await self._instance.leave()
             raise
         self._is_running = True
         self._started_ms = self._clock.now_ms()
-        await self._instance.heartbeats.say_to_all(self._instance.brokers)
         self._rounds += [
             Repeating(
                 "keeping offsets",

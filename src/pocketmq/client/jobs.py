@@ -16,7 +16,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -176,20 +176,19 @@ class Job:
 
     def collect(self, now: float) -> Collected:
         """What has come of the calls that have ended since the last time."""
-        done, others = _cut(self._done), _cut(self._others)
-        calls = len(done) + len(others)
+        done, others = _cut(self._done), []
+        calls = len(done)
+        if self._others:
+            others = [Call(self._messages([unit]), result) for unit, result in _cut(self._others)]
+            calls += len(others)
         took_s = 0.0
         if calls:
             until = now if self._ended is None else self._ended
             took_s, self._since = until - self._since, until
-        return Collected(
-            self._messages(done), [Call(self._messages([unit]), result) for unit, result in others], calls, took_s
-        )
+        return Collected(self._messages(done), others, calls, took_s)
 
-    def _messages(self, units: list[Unit]) -> list[StoredMessage]:
-        if not self._is_batch:
-            return cast("list[StoredMessage]", units)
-        return [message for unit in cast("list[list[StoredMessage]]", units) for message in unit]
+    def _messages(self, units: list[Any]) -> list[StoredMessage]:
+        return [message for unit in units for message in unit] if self._is_batch else units
 
 
 def _cut(added: list[T]) -> list[T]:

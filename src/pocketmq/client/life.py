@@ -2,8 +2,12 @@
 
 made ── start ──► running ── stop ──► stopped
   └────────────────── stop ─────────────┘
+
+Who gives up waiting for a stop does not keep it from coming to its end: half a stop would leave a member that takes its share of
+messages, and nobody who handles them.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Self
@@ -31,14 +35,24 @@ class Living(ABC):
         self._what = what
         self._made_in = generation()
         self._state = State.NEW
+        self._ending: asyncio.Task[None] | None = None
 
     @abstractmethod
     async def start(self) -> None:
         """Begin. WrongState when it was begun before."""
 
     @abstractmethod
+    async def _end(self) -> None:
+        """Finish what is under way, and leave. Called once, of a client that runs."""
+
     async def stop(self) -> None:
-        """End. Harmless when done twice, or without a start."""
+        """Take nothing more, finish what is under way, leave. Harmless when done twice, or without a start."""
+        was, self._state = self._state, State.STOPPED
+        if was is State.RUNNING:
+            require_same_process(self._made_in, self._what)
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -81,8 +81,9 @@ class Listener:
         """
         if not self._takes_them_as_they_are or messages[0].topic.startswith(RETRY_PREFIX):
             return self.call
-        flags = {one.sys_flag for one in messages}  # few differ
-        return self.call if any(flag & _COMPRESSED for flag in flags) else self.function
+        flags = {one.sys_flag for one in messages}  # mostly all are 0
+        is_compressed = any(flags) and any(flag & _COMPRESSED for flag in flags)
+        return self.call if is_compressed else self.function
 
     def call(self, unit: Unit) -> Any:
         """What the function returns for messages as they came over the wire."""

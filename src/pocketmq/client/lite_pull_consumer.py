@@ -109,15 +109,15 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
     async def poll(self, timeout_s: float | None = None) -> list[StoredMessage]:
         """The next messages, of one queue; none when none come in time. Those of the last poll are done with."""
         handed = await self.hand_out(timeout_s)
-        return [] if handed is None else list(handed.seen)
+        return [] if handed is None else handed.at_once()
 
     async def hand_out(self, timeout_s: float | None = None) -> Handed | None:
-        """As `poll`, for whoever can tell how many of the messages are done."""
+        """As `poll`, for whoever takes the messages somewhere else, or one by one."""
         seconds = self._settings.poll_timeout_ms / 1000 if timeout_s is None else timeout_s
         return await self._run(self._member.poll(seconds))
 
     async def finish_handed(self) -> None:
-        """Whatever was handed out is done, also what nobody has come back from."""
+        """Whatever the user got is done, also what he has not come back from."""
         await self._run(self._member.finish_handed())
 
     async def __aiter__(self) -> AsyncIterator[StoredMessage]:
@@ -127,13 +127,11 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
             handed = await self.hand_out()
             if handed is None:
                 continue
-            for at, message in enumerate(handed.seen):
-                handed.done = at
+            for message in handed.one_by_one():
                 yield message
-            handed.done = None
 
     async def commit(self) -> None:
-        """Everything that was handed out is done: let the group know, now."""
+        """Everything that you got so far is done: let the group know, now."""
         await self._run(self._member.commit())
 
     # where it is

@@ -4,13 +4,14 @@
                                                                               │ every 5 s, or by `commit`
                                                                               └──► the group's offset
 
-What was handed out counts as done when the user comes back: with the next poll, a commit, or a clean end. So after a crash the last
-messages come again, and none is left out. Queues are shared out by rebalance, or chosen by the user, but not both.
+What the user got counts as done when he comes back: with the next poll, a commit, or a clean end. So after a crash the last
+messages come again, and none is left out. What was handed out and did not reach him, because he gave up waiting for it or left an
+iteration before its turn, waits again. Queues are shared out by rebalance, or chosen by the user, but not both.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -36,15 +37,29 @@ from pocketmq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, C
 
 
 class Handed:
-    """Messages that were handed out. `done` of them are, or None: all, when the user comes back."""
+    """Messages that were handed out, on their way to the user. He takes them in his own thread, at once or one by one."""
 
-    __slots__ = ("done", "messages", "owned", "seen")
+    __slots__ = ("_seen", "done", "got", "messages", "owned")
 
     def __init__(self, owned: OwnedQueue, messages: Sequence[StoredMessage], seen: Sequence[StoredMessage]) -> None:
         self.owned = owned
         self.messages = messages
-        self.seen = seen
-        self.done: int | None = None
+        self._seen = seen
+        self.got = 0
+        """How many of them he has: done when he comes back."""
+        self.done = 0
+        """How many of them are done whatever happens to him."""
+
+    def at_once(self) -> list[StoredMessage]:
+        self.got = len(self._seen)
+        return list(self._seen)
+
+    def one_by_one(self) -> Iterator[StoredMessage]:
+        """Each is done when the next one is asked for."""
+        for at, message in enumerate(self._seen):
+            self.got, self.done = at + 1, at
+            yield message
+        self.done = self.got
 
 
 class LitePullMember(GroupMember):
@@ -73,7 +88,9 @@ class LitePullMember(GroupMember):
 
     async def stop(self, drain_s: float) -> None:
         """What was handed out and is not done comes again."""
-        self._settle(is_back=False)
+        for handed in self._handed:
+            self._finish(handed, handed.done)
+        self._handed = []
         if self._lite.auto_commit:
             self._note(self._positions())
         self._is_running = False
@@ -83,7 +100,7 @@ class LitePullMember(GroupMember):
     async def finish_handed(self) -> None:
         """The user leaves in peace: whatever he has is done."""
         for handed in self._handed:
-            handed.done = len(handed.messages) if handed.done is None else handed.done + 1
+            handed.done = handed.got
 
     def _pulling(self) -> Pulling:
         return Pulling(
@@ -161,7 +178,7 @@ class LitePullMember(GroupMember):
 
     async def poll(self, timeout_s: float) -> Handed | None:
         """The next messages; None when none come in time, or the consumer is stopped."""
-        self._settle(is_back=True)
+        self._settle()
         if self._lite.auto_commit and self._clock.monotonic() >= self._next_commit:
             await self.commit()
         try:
@@ -197,19 +214,28 @@ class LitePullMember(GroupMember):
                 return handed
         return None
 
-    def _settle(self, *, is_back: bool) -> None:
-        """What was handed out is done: all of it when the user `is_back`, else as far as he said."""
+    def _settle(self) -> None:
+        """The user is back: what he got is done, and what did not reach him waits again."""
         handed_out, self._handed = self._handed, []
         for handed in handed_out:
-            count = len(handed.messages) if is_back else handed.done or 0
-            handed.owned.flight.finish(handed.messages[:count], self._clock.monotonic())
-            handed.owned.note_done()
+            self._finish(handed, handed.got)
+            left = handed.messages[handed.got :]
+            if left:
+                handed.owned.flight.give_back(left)
+                self._arrived(handed.owned)
+
+    def _finish(self, handed: Handed, count: int) -> None:
+        """The first `count` of them; some may be finished already."""
+        handed.owned.flight.finish(handed.messages[:count], self._clock.monotonic())
+        handed.owned.note_done()
 
     # offsets
 
     async def commit(self) -> None:
-        """What was handed out is done: let the group know, now. A failure is a PocketMQError."""
-        self._settle(is_back=True)
+        """What the user got is done: let the group know, now. The rest of an iteration goes on. A failure is a PocketMQError."""
+        for handed in self._handed:
+            self._finish(handed, handed.got)
+        self._handed = [handed for handed in self._handed if handed.got < len(handed.messages)]
         self._next_commit = self._clock.monotonic() + self._lite.auto_commit_ms / 1000
         await self._offsets.keep(self._positions())
 

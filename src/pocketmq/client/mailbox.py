@@ -36,12 +36,28 @@ class Mailbox(Generic[T]):
         if not self._is_called:
             # Two threads may both find it false; then the loop comes twice, and finds nothing the second time.
             self._is_called = True
-            if self._source is None:
-                self._loop.call_soon_threadsafe(self._empty)
-            elif self._loop.is_closed():
-                raise RuntimeError("the loop is closed")
-            else:
-                self._source.call_soon(self._wake)
+            try:
+                self._call()
+            except RuntimeError:
+                self._is_called = False  # the next who puts is told as well
+                raise
+
+    def left(self) -> list[T]:
+        """What was put in and nobody took, once the loop is closed; it is taken out. Nothing before that."""
+        found: list[T] = []
+        if self._loop.is_closed():
+            self._is_called = False  # first, so that whoever puts from now on is told
+            while self._waiting:
+                found.append(self._waiting.popleft())
+        return found
+
+    def _call(self) -> None:
+        if self._source is None:
+            self._loop.call_soon_threadsafe(self._empty)
+        elif self._loop.is_closed():
+            raise RuntimeError("the loop is closed")
+        else:
+            self._source.call_soon(self._wake)
 
     def _wake(self) -> None:
         try:

@@ -6,6 +6,7 @@ Whoever takes a queue makes a new one; nothing of an earlier time, when it was r
 """
 
 import asyncio
+from collections.abc import Callable
 
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.model.queue import MessageQueue
@@ -16,6 +17,8 @@ class OwnedQueue:
 
     __slots__ = (
         "_idle",
+        "done_heard",
+        "enough",
         "flight",
         "is_leaving",
         "is_listed",
@@ -47,6 +50,10 @@ class OwnedQueue:
         self.is_paused = False
         self.is_listed = False
         """Whether listening knows that messages wait here."""
+        self.enough: int | None = None
+        """With more than this in flight listeners have enough of it for a while; None when nobody can tell."""
+        self.done_heard: Callable[[], None] | None = None
+        """Who waits for listeners to catch up."""
         self.pulling: asyncio.Task[None] | None = None
         self._idle: asyncio.Event | None = None
 
@@ -58,8 +65,14 @@ class OwnedQueue:
         """Whether messages of it may be given to listeners."""
         return not (self.is_leaving or self.flight.is_dropped)
 
+    @property
+    def has_enough(self) -> bool:
+        return self.enough is not None and self.flight.count > self.enough
+
     def note_done(self) -> None:
         """Something that was being consumed is not any more."""
+        if self.done_heard is not None:
+            self.done_heard()
         if self._idle is not None and not self.flight.consuming:
             self._idle.set()
 

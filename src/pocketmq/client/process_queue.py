@@ -41,7 +41,6 @@ class ProcessQueue:
 
     __slots__ = (
         "_flight",
-        "_is_dropped",
         "_last_consume",
         "_last_pull",
         "_locked_at",
@@ -50,6 +49,7 @@ class ProcessQueue:
         "_waiting",
         "body_bytes",
         "count",
+        "is_dropped",
         "is_orderly",
         "unlock_attempts",
         "waiting",
@@ -71,7 +71,8 @@ class ProcessQueue:
         self._taken: dict[int, Stretch] = {}
         """Those that are being consumed, by their first offset."""
         self._max_offset = -1
-        self._is_dropped = False
+        self.is_dropped = False
+        """Whether the queue is not ours any more: see `drop`."""
         self._locked_at: float | None = None
         self._last_pull = now
         self._last_consume = now
@@ -104,7 +105,7 @@ class ProcessQueue:
 
     def put(self, messages: Sequence[StoredMessage]) -> int:
         """Let pulled messages wait, in offset order; how many were new. A dropped queue takes none."""
-        if self._is_dropped:
+        if self.is_dropped:
             return 0
         count = len(messages)
         first = messages[0].queue_offset if count else 0
@@ -136,7 +137,7 @@ class ProcessQueue:
 
         The list is not to be changed.
         """
-        if self._is_dropped:
+        if self.is_dropped:
             return []
         self._last_consume = now
         batch: list[StoredMessage] = []
@@ -167,7 +168,7 @@ class ProcessQueue:
             done = {message.queue_offset for message in messages}
             for each in self._holding(done):
                 self._let_go(each, [one for one in each.messages if one.queue_offset not in done])
-        return None if self._is_dropped else self.commit_offset
+        return None if self.is_dropped else self.commit_offset
 
     def _let_go(self, stretch: Stretch, left: list[StoredMessage]) -> None:
         """Of what is being consumed, all but what is `left`."""
@@ -226,13 +227,9 @@ class ProcessQueue:
 
     # ownership
 
-    @property
-    def is_dropped(self) -> bool:
-        return self._is_dropped
-
     def drop(self) -> None:
         """The queue is not ours any more. What listeners still hold may end, but counts for nothing."""
-        self._is_dropped = True
+        self.is_dropped = True
 
     def lock(self, asked_at: float) -> None:
         """The broker gave us its lock, or renewed it. `asked_at`: before the request left, so that we never believe too long."""
@@ -281,7 +278,7 @@ class ProcessQueue:
             locked=self.is_locked(now),
             try_unlock_times=self.unlock_attempts,
             last_lock_timestamp=wall_ms(self._locked_at),
-            dropped=self._is_dropped,
+            dropped=self.is_dropped,
             last_pull_timestamp=wall_ms(self._last_pull),
             last_consume_timestamp=wall_ms(self._last_consume),
         )

@@ -131,11 +131,7 @@ class AsyncProducer(Living):
         instance.add_producer(self)
         self._state = State.RUNNING
 
-    async def stop(self) -> None:
-        """Take no more messages, finish what is on its way, leave. Harmless when done twice, or without a start."""
-        was, self._state = self._state, State.STOPPED
-        if was is not State.RUNNING:
-            return
+    async def _end(self) -> None:
         self._trays.clear()
         try:
             async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
@@ -350,9 +346,9 @@ class AsyncProducer(Living):
         try:
             state = state_of(await call(self._listener.execute, message, argument))
         except BaseException:
-            await self._transactions.decide(half, TransactionState.UNKNOWN)
+            await self._transactions.decide([half], TransactionState.UNKNOWN)
             raise
-        await self._transactions.decide(half, state)
+        await self._transactions.decide([half], state)
         return TransactionResult(half.sent, state)
 
     # as a member of its client; see `members.ProducerMember`

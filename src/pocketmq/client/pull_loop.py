@@ -6,7 +6,7 @@ begin ── (wait for the old owner, ask again where the group is) ──┐
 may it be pulled now? ── no: 50 ms, 1 s if paused or not locked, and the cause is counted ──► look again
    │ yes
    ▼
-pull ── FOUND ──► process queue ──► whoever consumes is told ──► pull again
+pull ── FOUND ──► process queue ──► whoever consumes is told ──► pull again, a moment later when he has enough for now
      ├─ nothing, and nothing in flight ──► the offset moves past what the filter passed over ──► pull again
      ├─ OFFSET_ILLEGAL ──► the queue is begun anew where the broker says
      └─ failed ──► after 1 s; 20 ms when the broker asks to slow down; a heartbeat first when it does not know us
@@ -155,7 +155,7 @@ class PullLoops:
         subscription = self._subscription(owned.queue)
         if subscription is None:
             return AFTER_FAILURE_S  # just unsubscribed: the next rebalance takes the queue away
-        run = PullRun(owned, subscription, self._goes_on, self._wishes.timeout_s)
+        run = PullRun(owned, subscription, self._take_in, self._send_next, self._wishes.timeout_s)
         if not alone and self._wishes.interval_s is None and self._send(run, now):
             illegal = await run.ended
         else:
@@ -196,14 +196,17 @@ class PullLoops:
             deadline=run.loop.time() + wishes.timeout_s,
         )
 
-    def _goes_on(self, run: PullRun, answer: Command) -> bool:
-        """Take in the answer to a pull of a run; whether the next pull is under way."""
-        owned = run.owned
-        result = self._pulling.hear(answer, owned.queue, run.subscription)
-        now = self._clock.monotonic()
-        if not self._took(owned, result, run.sent_at, now):
-            run.illegal = result
-            return False
+    def _take_in(self, run: PullRun, answer: Command) -> bool:
+        """Take in the answer to a pull of a run; whether the queue goes on as it did."""
+        result = self._pulling.hear(answer, run.owned.queue, run.subscription)
+        if self._took(run.owned, result, run.sent_at, self._clock.monotonic()):
+            return True
+        run.illegal = result
+        return False
+
+    def _send_next(self, run: PullRun) -> bool:
+        """The next pull of a run, if nothing is against it; whether it is under way."""
+        owned, now = run.owned, self._clock.monotonic()
         subscription = self._subscription(owned.queue)
         if subscription is None or not owned.is_active or self._pause_cause(owned, now) is not None:
             return False

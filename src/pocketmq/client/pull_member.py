@@ -57,8 +57,17 @@ class PullMember:
     # its life
 
     async def start(self) -> None:
+        self._instance = instance = Instance.join(self._settings, self._around, stream=True)
+        try:
+            self._make_parts(instance)
+            instance.add_consumer(self)
+        except BaseException:
+            await instance.leave()
+            raise
+        self._rebalance.start()
+
+    def _make_parts(self, instance: Instance) -> None:
         settings = self._settings
-        self._instance = instance = Instance.join(settings, self._around, stream=True)
         self._started_ms = instance.clock.now_ms()
         folder = LocalFolder(self._around.files, settings.local_offsets, instance.client_id)
         store = offset_store(instance.brokers.offsets, self._group, folder if settings.broadcast else None)
@@ -74,12 +83,6 @@ class PullMember:
             on_shared=self._shared,
             interval_s=REBALANCE_S,
         )
-        try:
-            instance.add_consumer(self)
-        except BaseException:
-            await instance.leave()
-            raise
-        self._rebalance.start()
 
     async def stop(self, drain_s: float) -> None:
         await self._rebalance.stop()

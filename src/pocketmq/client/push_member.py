@@ -8,7 +8,7 @@ process queues ──► listening, concurrent or orderly ──► workers ─�
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from pocketmq.client.concurrent_listening import ConcurrentListening
 from pocketmq.client.consume_events import ConsumeEvents
@@ -38,6 +38,9 @@ from pocketmq.protocol.bodies.heartbeat import ConsumeType
 from pocketmq.protocol.bodies.running_info import ConsumeOutcome, DirectConsumption
 
 log = logging.getLogger("pocketmq.client")
+
+PULLS_AHEAD: Final = 4
+"""So many pulls of a queue may wait for listeners before the next gives them time. With one, a far broker would keep them waiting."""
 
 
 class PushMember(GroupMember):
@@ -136,6 +139,7 @@ class PushMember(GroupMember):
                 self._assignment.all,
                 workers=settings.processes or settings.workers,
                 timeout_s=settings.consume_timeout_ms / 1000,
+                ahead=PULLS_AHEAD * settings.pull_batch,
             )
 
     def _pulling(self) -> Pulling:

@@ -27,7 +27,8 @@ def readable(message: StoredMessage, namespace: str | None) -> StoredMessage:
 
 def one_by_one(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
     """The same messages; those that lie in the queue as one batch, as topics of RocketMQ 5 may keep them, each by itself."""
-    if not any(flag & _PACKED == _PACKED for flag in {message.sys_flag for message in messages}):
+    flags = {message.sys_flag for message in messages}  # mostly all are 0
+    if not any(flags) or not any(flag & _PACKED == _PACKED for flag in flags):
         return messages
     return [one for message in messages for one in _unpacked(message)]
 

@@ -16,22 +16,28 @@ from pocketmq.model.message import StoredMessage
 class Stretch:
     """Some messages, with growing offsets. The list is exchanged when they change, never changed: others may hold it."""
 
-    __slots__ = ("after", "before", "began", "body_bytes", "messages")
+    __slots__ = ("after", "before", "began", "body_bytes", "first", "last", "messages")
 
     def __init__(self, messages: list[StoredMessage], began: float | None = None) -> None:
-        self.messages = messages
         self.began = began
         """When their consumption began; None while they wait."""
-        self.body_bytes = _body_bytes(messages)
+        self.hold(messages)
         self.before = self.after = self
 
-    @property
-    def first(self) -> int:
-        return self.messages[0].queue_offset
+    def hold(self, messages: list[StoredMessage]) -> None:
+        """These from now on."""
+        self.messages = messages
+        self.first, self.last = messages[0].queue_offset, messages[-1].queue_offset
+        self.body_bytes = sum(map(len, [message.body for message in messages]))
 
-    @property
-    def last(self) -> int:
-        return self.messages[-1].queue_offset
+
+class _Ring(Stretch):
+    """Stands between the last and the first, and holds nothing."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.before = self.after = self
 
 
 class Stretches:
@@ -40,8 +46,7 @@ class Stretches:
     __slots__ = ("_ring",)
 
     def __init__(self) -> None:
-        self._ring = Stretch([])
-        """Stands between the last and the first."""
+        self._ring = _Ring()
 
     def __iter__(self) -> Iterator[Stretch]:
         stretch = self._ring.after
@@ -68,8 +73,7 @@ class Stretches:
     def keep(self, stretch: Stretch, messages: list[StoredMessage]) -> None:
         """Let go of all its messages but these."""
         if messages:
-            stretch.messages = messages
-            stretch.body_bytes = _body_bytes(messages)
+            stretch.hold(messages)
         else:
             self.remove(stretch)
 
@@ -77,8 +81,7 @@ class Stretches:
         """Leave it its first messages; the others, as a stretch behind it."""
         rest = Stretch(stretch.messages[count:], stretch.began)
         self._insert(rest, stretch.after)
-        stretch.messages = stretch.messages[:count]
-        stretch.body_bytes -= rest.body_bytes
+        stretch.hold(stretch.messages[:count])
         return rest
 
     def part(self, stretch: Stretch, is_other: Callable[[StoredMessage], bool]) -> Iterator[tuple[bool, Stretch]]:
@@ -93,7 +96,3 @@ class Stretches:
         before = after.before
         stretch.before, stretch.after = before, after
         before.after = after.before = stretch
-
-
-def _body_bytes(messages: list[StoredMessage]) -> int:
-    return sum(map(len, [message.body for message in messages]))

@@ -78,5 +78,4 @@ class Transaction:
         if self.state is not None:
             raise WrongState(f"this transaction has ended with {self.state.name} already")
         self.state = state
-        for half in self._halves:
-            await self._transactions.decide(half, state)
+        await self._transactions.decide(self._halves, state)

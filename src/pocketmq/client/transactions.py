@@ -12,7 +12,7 @@ transaction that is still open here is answered "not yet", one about a transacti
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from pocketmq.client.calling import call
@@ -110,17 +110,27 @@ class Transactions:
             raise
         half = Half(out, sent)
         if not sent.is_ok:
-            await self.decide(half, TransactionState.ROLLBACK)
+            await self.decide([half], TransactionState.ROLLBACK)
             raise error_for(ResponseCode[sent.status], "the half message was not stored safely, and is rolled back")
         return half
 
-    async def decide(self, half: Half, state: TransactionState) -> None:
-        """Tell the broker. That it may not hear it is no failure: it will ask."""
+    async def decide(self, halves: Sequence[Half], state: TransactionState) -> None:
+        """Tell their brokers. That one may not hear it is no failure: it will ask.
+
+        All are decided here before the first is told. So whatever happens in between, none stays open for ever.
+        """
+        for half in halves:
+            if state is TransactionState.UNKNOWN:
+                self._open.discard(half.out.message_id)
+            else:
+                self._remember(half.out.message_id, state)
+        for half in halves:
+            await self._tell_broker(half, state)
+            if self._hooks.watch_decisions:
+                self._tell(half, state)
+
+    async def _tell_broker(self, half: Half, state: TransactionState) -> None:
         out, sent = half
-        if state is TransactionState.UNKNOWN:
-            self._open.discard(out.message_id)
-        else:
-            self._remember(out.message_id, state)
         header = EndTransaction(
             producer_group=self._group,
             tran_state_table_offset=sent.queue_offset,
@@ -137,8 +147,6 @@ class Transactions:
         except PocketMQError as error:
             log.warning("%s may not know that transaction %s is to %s, and will ask: %s",
                         broker_name, out.message_id, state.name, error)  # fmt: skip
-        if self._hooks.watch_decisions:
-            self._tell(half, state)
 
     def asked(self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None) -> None:
         """A broker asks how a transaction ended; answered when it is known. One question too many is left unanswered."""
@@ -211,7 +219,7 @@ class Transactions:
                 message_id=half.out.message_id,
                 transaction_id=half.sent.transaction_id,
                 state=state,
-                address=str(self._instance.brokers.master(half.sent.queue.broker_name)),
+                address=str(OffsetId.parse(half.sent.offset_id).host),
                 at_ms=self._instance.clock.now_ms(),
                 from_check=False,
             )
