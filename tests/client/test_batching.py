@@ -9,8 +9,9 @@ from tests.client.kit import after, cluster, ignore, properties_of, refuse
 
 from pocketmq.client.batching import chunks
 from pocketmq.client.outgoing import BatchMember
+from pocketmq.client.producer import AsyncProducer
 from pocketmq.codes import RequestCode
-from pocketmq.errors import RemoteError, WrongState
+from pocketmq.errors import CallTimedOut, RemoteError, WrongState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.batch import decode_batch
@@ -18,6 +19,10 @@ from pocketmq.protocol.command import Command
 from pocketmq.testing import run
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
+
+
+def is_at_rest(producer: AsyncProducer) -> bool:
+    return (producer._room.count, producer._room.bytes) == (0, 0)
 
 
 def bodies(command: Command) -> list[bytes]:
@@ -128,6 +133,49 @@ def test_the_order_of_a_queue_is_the_order_of_the_sends_also_when_brokers_are_sl
 
             assert [body for _, body in c.broker.stored] == [b"%05d" % n for n in range(500)]
             assert [result.queue_offset for result in results] == list(range(500))
+
+    run(main())
+
+
+def test_what_goes_alone_waits_for_its_turn_in_a_chosen_queue() -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(linger_ms=5) as producer:
+            queue = MessageQueue("T", "broker-a", 1)
+            large = b"2" * 5000
+            await producer.send("T", b"first", queue=queue)
+            futures = [
+                producer.submit("T", b"0", queue=queue),
+                producer.submit("T", b"1", queue=queue),
+                producer.submit("T", large, queue=queue),
+                producer.submit("T", b"3", queue=queue, wait_stored=False),
+                producer.submit("T", b"4", selector=lambda queues, message, key: queues[1]),
+                producer.submit("T", b"5", queue=queue, delay_level=1),
+                asyncio.ensure_future(producer.send("T", b"6", selector=lambda queues, message, key: queues[1])),
+            ]
+            results = await asyncio.gather(*futures)
+
+            assert [result.queue_offset for result in results] == [1, 2, 3, 4, 5, 6, 7]
+            assert [len(command.body) for command in c.broker.sends][2] < 5000, "it is compressed as ever"
+            assert is_at_rest(producer)
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["send", "submit"])
+def test_who_has_a_time_of_his_own_waits_no_longer(way: str) -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(linger_ms=5) as producer:
+            await producer.send("T", b"x")
+            c.broker.answers[SEND] = ignore
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(CallTimedOut, match=r"not stored within 0\.5 s; it may be, all the same"):
+                await (producer.send if way == "send" else producer.submit)("T", b"y", timeout_s=0.5)
+            assert asyncio.get_running_loop().time() - began == pytest.approx(0.5)
+
+            c.broker.answers[SEND] = c.broker.store
+            await producer.flush()
+            assert (await producer.send("T", b"z", timeout_s=0.5)).is_ok
+            assert is_at_rest(producer)
 
     run(main())
 

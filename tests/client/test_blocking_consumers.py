@@ -3,6 +3,11 @@
 import asyncio
 import itertools
 import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -241,6 +246,13 @@ def test_a_listener_that_no_process_could_find_is_refused_at_the_start(server: S
         consumer.start()
 
 
+def test_a_listener_that_no_process_could_find_is_refused_later_too(server: Server) -> None:
+    consumer = PushConsumer(server.name_server, group="processes-later", processes=1)
+    consumer.subscribe("Compute", write_down)
+    with consumer, pytest.raises(UsageError, match="at the top of a module"):
+        consumer.subscribe("Other", lambda message: None)
+
+
 def test_a_consumer_whose_loop_is_gone_leaves_its_group(server: Server) -> None:
     kept: list[AsyncPushConsumer] = []
 
@@ -263,3 +275,75 @@ def test_a_consumer_whose_loop_is_gone_leaves_its_group(server: Server) -> None:
         send(server, "Forgotten", *(b"%d" % number for number in range(8)))
         seen.wait(9)
     asyncio.run(kept[0].stop())
+
+
+FORGOTTEN = """
+    import sys, threading
+    from pocketmq.client import PushConsumer
+
+    handled = threading.Event()
+    consumer = PushConsumer(sys.argv[1], group="at-exit", start_at="first", broadcast=True, local_offsets=sys.argv[2])
+    consumer.subscribe("Exit", lambda message: handled.set())
+    consumer.start()
+    assert handled.wait(20)
+"""
+
+
+def test_a_broadcasting_consumer_that_is_forgotten_keeps_its_offsets_at_exit(server: Server, tmp_path: Path) -> None:
+    send(server, "Exit", b"1")
+    command = [sys.executable, "-c", textwrap.dedent(FORGOTTEN), server.name_server, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+    (file,) = tmp_path.glob("*/at-exit/offsets.json")
+    assert ":1" in file.read_text().replace(" ", "")
+
+
+SIGNALLED = """
+    import faulthandler, signal, sys, threading
+    from pocketmq.client import PushConsumer
+    from pocketmq.errors import WrongState
+
+    faulthandler.dump_traceback_later(20, exit=True)
+    consumer = PushConsumer(sys.argv[1], group="signalled", start_at="first", call_timeout_ms=60_000)
+
+    @consumer.on("Signalled")
+    def handle(message):
+        print("at work", flush=True)
+        threading.Event().wait(1)
+
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    print("starting", flush=True)
+    try:
+        with consumer:
+            consumer.wait()
+    except WrongState as error:
+        print(error)
+    print("left")
+"""
+
+
+def signal_at(name_server: str, moment: str, signals: int) -> list[str]:
+    """What a program says after `moment` that stops its consumer when it is told to end."""
+    command = [sys.executable, "-c", textwrap.dedent(SIGNALLED), name_server]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != f"{moment}\n":
+            assert process.poll() is None
+        for _ in range(signals):
+            threading.Event().wait(0.3)
+            process.send_signal(signal.SIGTERM)
+        return process.communicate(timeout=40)[0].splitlines()
+
+
+def test_a_signal_may_stop_a_consumer_that_is_still_starting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        said = signal_at(f"127.0.0.1:{silent.getsockname()[1]}", "starting", 1)
+
+    assert said == ["this consumer was stopped while it was being started", "left"]
+
+
+def test_a_second_signal_does_not_hold_up_the_stop_that_the_first_began(server: Server) -> None:
+    send(server, "Signalled", b"1")
+
+    assert signal_at(server.name_server, "at work", 2) == ["left"]

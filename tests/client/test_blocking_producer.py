@@ -9,13 +9,14 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 
 import pytest
 
 from pocketmq import Server
 from pocketmq.client import AsyncProducer, Producer, TransactionState
+from pocketmq.client.blocking_producer import _Handed
 from pocketmq.errors import InvalidSetting, NetworkError, TopicNotFound, WrongState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
@@ -110,6 +111,50 @@ def test_a_selector_that_fails_fails_what_was_submitted(producer: Producer) -> N
 
     producer.send("Blocking", b"finds the route")
     assert isinstance(producer.submit("Blocking", b"x", selector=no_queue).exception(10), ZeroDivisionError)
+
+
+def test_a_send_does_not_overtake_what_was_submitted_to_its_queue(producer: Producer) -> None:
+    producer.send("Blocking", b"finds the route")
+    queue = queues_of(producer, "Blocking")[0]
+    producer.send("Blocking", b"has a line", queue=queue)
+    loop_goes_on = threading.Event()
+    loop = producer.run(running_loop())
+    loop.call_soon_threadsafe(loop_goes_on.wait, 20)
+
+    submitted = producer.submit("Blocking", b"first", queue=queue)
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(producer.send, "Blocking", b"second", queue=queue)
+        wait([sent], 0.2)
+        loop_goes_on.set()
+
+    assert submitted.result(10).queue_offset + 1 == sent.result(10).queue_offset
+
+
+async def running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def test_what_no_loop_took_before_the_stop_is_told(server: Server) -> None:
+    producer = Producer(server.name_server, group="PG_late", max_in_flight_messages=3)
+    producer.start()
+    producer.send("Blocking", b"x")
+    late = [handed_over() for _ in range(3)]
+    late[0].future.cancel()
+
+    loop = producer._mailbox._loop
+    producer._mailbox._call = lambda: None  # type: ignore[method-assign]  # as if the loop had just looked for the last time
+    for handed in late:
+        producer._mailbox.put(handed)
+    producer.stop()
+
+    assert loop.is_closed()
+    assert [type(one.future.exception(1)) for one in late[1:]] == [WrongState, WrongState]
+    with pytest.raises(WrongState):
+        producer.submit("Blocking", b"x")
+
+
+def handed_over() -> _Handed:
+    return _Handed(Message("Blocking", b"x"), None, None, None, None, Future())
 
 
 def test_linger_makes_batches_of_what_threads_submit(server: Server) -> None:

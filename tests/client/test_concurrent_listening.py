@@ -18,6 +18,8 @@ from pocketmq.client.listeners import Listeners
 from pocketmq.client.offsets import Offsets, RemoteOffsets
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.send_backs import LOCAL_RETRY_SECONDS
+from pocketmq.client.sending_back import SendBacks
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import FakeClock, run
@@ -146,7 +148,70 @@ def test_jobs_behind_one_that_hangs_in_the_same_thread_give_their_places_to_othe
     run(main())
 
 
-def listening_to(queues: list[OwnedQueue], submitted: list[Job], *, workers: int) -> ConcurrentListening:
+def test_of_a_queue_that_is_left_no_call_is_made_that_was_not_begun() -> None:
+    async def main() -> None:
+        owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
+        submitted: list[Job] = []
+        listening = listening_to([owned], submitted, workers=1)
+        owned.flight.put(run_of(0, 20))
+        listening.arrived(owned)
+        submitted[0].run(lambda: 0.0)
+        listening.finished(submitted[0])
+        assert owned.flight.consuming == 19, "short calls travel together"
+
+        owned.leave()
+
+        assert (owned.flight.consuming, owned.flight.waiting) == (0, 19)
+        submitted[1].run(lambda: 0.0)
+        listening.finished(submitted[1])
+        assert owned.flight.commit_offset == 1
+        assert len(submitted) == 2
+        await listening.stop()
+
+    run(main())
+
+
+def test_listeners_have_enough_when_some_pulls_wait_behind_what_they_are_at() -> None:
+    async def main() -> None:
+        owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
+        listening = listening_to([owned], [], workers=3)
+        owned.flight.put(run_of(0, 67))
+        listening.arrived(owned)
+        before = owned.has_enough
+
+        owned.flight.put(run_of(67, 68))
+
+        assert (before, owned.has_enough) == (False, True)
+        await listening.stop()
+
+    run(main())
+
+
+def test_a_message_that_cannot_be_sent_back_as_nobody_foresaw_is_tried_again_here() -> None:
+    class Broken:
+        async def send(self, *_: object) -> bool:
+            raise ValueError("nobody foresaw it")
+
+    async def main() -> None:
+        owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
+        submitted: list[Job] = []
+        listening = listening_to([owned], submitted, workers=1, send_backs=cast("SendBacks", Broken()))
+        owned.flight.put(run_of(0, 1))
+        listening.arrived(owned)
+        submitted[0].note(submitted[0].todo.popleft(), ValueError("of the listener"))
+        listening.finished(submitted[0])
+
+        await asyncio.sleep(LOCAL_RETRY_SECONDS + 1)
+
+        assert [message.reconsume_times for message in submitted[1].take_back()] == [1]
+        await listening.stop()
+
+    run(main())
+
+
+def listening_to(
+    queues: list[OwnedQueue], submitted: list[Job], *, workers: int, send_backs: SendBacks | None = None
+) -> ConcurrentListening:
     """Started, with a listener of topic T; whoever submits a job to it is told nothing until the test says so."""
     listeners = Listeners()
     listeners.put("T", Listener(lambda _: None))
@@ -156,7 +221,7 @@ def listening_to(queues: list[OwnedQueue], submitted: list[Job], *, workers: int
         listeners,
         submitted.append,
         Offsets(RemoteOffsets(cast("OffsetCalls", None), "G")),  # nothing is saved here
-        None,
+        send_backs,
         ConsumeEvents(HookList(()), "G", None, clock, timeout_ms=1),
         ConsumeStats(0.0),
         lambda: queues,

@@ -249,3 +249,42 @@ def test_of_a_deep_error_the_innermost_places_are_told() -> None:
         raised = error
 
     assert verdicts(raised, 1)[0].reason.count(", at ") == MAX_PLACES
+
+
+class Speechless(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise AttributeError("never set")
+
+    __repr__ = __str__
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise AttributeError("never set")
+
+
+def test_what_cannot_say_what_it_is_counts_as_what_it_is() -> None:
+    assert verdicts(Speechless(), 2) == [Verdict(False, 0, "Speechless: Speechless without words")] * 2
+    assert orderly_verdict(Speechless(), [stored(1)], UNLIMITED).again == (stored(1),)
+    result: Any = Mute()
+    with pytest.raises(UsageError, match="the listener returned Mute without words; return nothing"):
+        verdicts(result, 1)
+
+
+def test_an_error_may_be_the_reason() -> None:
+    error: Any = ValueError("no such customer")
+    assert verdicts(DeadLetter(error), 1) == [Verdict(False, -1, "no such customer")]
+    assert verdicts(RetryLater(error), 1) == verdicts(Suspend(error), 1) == [Verdict(False, 0, "no such customer")]
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    text: Any = "2"
+    for wrong in (
+        lambda: RetryLater(delay_level=text),
+        lambda: Suspend(wait_ms=text),
+        lambda: verdicts(AckIndex(text), 3),
+    ):
+        with pytest.raises(UsageError, match="'2'"):
+            wrong()

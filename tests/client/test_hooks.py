@@ -102,3 +102,19 @@ def test_hooks_are_called_in_order_and_a_failing_one_is_passed_over(caplog: pyte
     assert hooks.watch_decisions
     assert told == ["before send", "failing", "after send", "before consume", "after consume", "decision"]
     assert "the message goes its way" in caplog.records[0].message
+
+
+def test_what_a_hook_wants_carried_and_nothing_can_carry_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+    class Carrying(Hooks):
+        def __init__(self, **properties: str) -> None:
+            self._properties = properties
+
+        def carry(self, message: Message) -> dict[str, str]:
+            return self._properties
+
+    hooks = HookList([Carrying(first="1"), Carrying(KEYS="reserved"), Carrying(empty=""), Carrying(last="2")])
+    message = Message("T", b"x", properties={"own": "0"})
+
+    assert hooks.carrying(message).properties == {"own": "0", "first": "1", "last": "2"}
+    assert message.properties == {"own": "0"}
+    assert len(caplog.records) == 2

@@ -1,15 +1,18 @@
-"""The life of clients: one that is told to stop does so, whoever still waits for it."""
+"""The life of clients: one that is told to stop does so, whoever still waits for it, and each lives on one loop."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from tests.client.kit import cluster, ignore
 from tests.client.real_cluster import real_cluster, until
 
+from pocketmq import Server
+from pocketmq.client import AsyncProducer, SendResult
 from pocketmq.client.instance import _instances
 from pocketmq.codes import RequestCode
-from pocketmq.errors import InvalidSetting
-from pocketmq.model.message import StoredMessage
+from pocketmq.errors import InvalidSetting, WrongState
+from pocketmq.model.message import Message, StoredMessage
 from pocketmq.testing import run
 
 
@@ -115,3 +118,34 @@ def test_a_start_that_fails_leaves_nothing_behind() -> None:
             assert instances() == 0
 
     run(main())
+
+
+def test_a_client_on_another_loop_says_so_instead_of_waiting_for_ever(tmp_path: Path) -> None:
+    async def elsewhere(producer: AsyncProducer) -> None:
+        for sending in (
+            producer.send("T", b"usual"),
+            producer.send("T", b"unusual", timeout_s=1),
+            producer.send_many([Message("T", b"x")]),
+            submit(producer, None),
+            submit(producer, 1),
+        ):
+            with pytest.raises(WrongState, match="was started on another event loop"):
+                await asyncio.wait_for(sending, 10)
+        with pytest.raises(WrongState, match="lives on another event loop"):
+            await asyncio.wait_for(producer.queues("U"), 10)
+
+    async def submit(producer: AsyncProducer, timeout_s: float | None) -> SendResult:
+        return await producer.submit("T", b"x", timeout_s=timeout_s)
+
+    with Server(tmp_path) as server, asyncio.Runner() as home:
+        producer = AsyncProducer(server.name_server)
+        home.run(producer.start())
+        for _ in range(2):
+            assert home.run(producer.send("T", b"finds the route")).is_ok
+
+        with asyncio.Runner() as other:
+            other.run(elsewhere(producer))
+
+        assert home.run(producer.send("T", b"x")).is_ok
+        assert producer.in_flight == 0
+        home.run(producer.stop())

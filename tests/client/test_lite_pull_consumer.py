@@ -216,8 +216,12 @@ def test_queues_may_be_assigned_instead() -> None:
                 with pytest.raises(WrongState, match="assign"):
                     await consumer.subscribe("T")
                 with pytest.raises(UsageError, match="no such queue"):
-                    await consumer.assign([MessageQueue("T", "broker-a", 9)])
+                    await consumer.assign([MessageQueue("T", "broker-a", 9)], tags="none")
+                await c.send("T", b"without a tag", queue=0)
+                assert [message.body for message in await consumer.poll()] == [b"without a tag"]
             async with c.lite_consumer(start_at="first") as consumer:
+                with pytest.raises(UsageError, match="no such queue"):
+                    await consumer.assign([MessageQueue("T", "broker-a", 9)])
                 await consumer.subscribe("T")
                 with pytest.raises(WrongState, match="subscribes"):
                     await consumer.assign(queues)

@@ -292,3 +292,31 @@ def test_a_queue_that_is_begun_anew_waits_for_the_listener_of_before() -> None:
             assert order.seen[0] == [0, 1]
 
     run(main())
+
+
+def test_a_turn_that_fails_as_nobody_foresaw_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            basket = Basket()
+            consumer = c.push_consumer(start_at="first", ordered=True)
+            consumer.on("T")(basket)
+            async with consumer:
+                noted = consumer._member._stats.note_consumed
+                failures = iter([ZeroDivisionError()])
+
+                def fail_once(topic: str, ok: int, failed: int, took_s: float) -> None:
+                    for failure in failures:
+                        raise failure
+                    noted(topic, ok, failed, took_s)
+
+                monkeypatch.setattr(consumer._member._stats, "note_consumed", fail_once)
+                await c.send("T", b"0", b"1")
+                await basket.wait(3)
+
+            assert basket.bodies == [b"0", b"0", b"1"]
+            assert c.committed("G", "T", 0) == 2
+
+    run(main())
+    assert "failed as nobody foresaw" in caplog.text

@@ -115,9 +115,10 @@ def test_options_are_checked_when_it_is_made() -> None:
         (("T", "text"), "the body is str, not bytes; a text is sent as text.encode"),
         (("SCHEDULE_TOPIC_XXXX", b"x"), "only brokers write to the topic"),
         (("T", None), "a message to topic 'T' needs a body"),
+        ((Message("T", b"x", flag=2**31),), "the flag 2147483648 does not fit into 32 bits"),
     ],
 )
-def test_what_no_broker_would_take_is_refused_before_it_is_sent(message: tuple[Any, Any], said: str) -> None:
+def test_what_no_broker_would_take_is_refused_before_it_is_sent(message: tuple[Any, ...], said: str) -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_message_bytes=100, batch_bytes=100) as producer:
             with pytest.raises(UsageError, match=said):

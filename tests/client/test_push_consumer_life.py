@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.client.real_cluster import Basket, real_cluster, until
 
+from pocketmq.client.consume_result import DeadLetter
 from pocketmq.client.flow_limits import PauseCause
 from pocketmq.errors import InvalidExpression
 from pocketmq.model.message import StoredMessage
@@ -101,6 +102,26 @@ def test_a_filter_that_is_changed_for_a_broken_one_stays_as_it_was() -> None:
                 await basket.wait(1)
 
             assert basket.bodies == [b"a"]
+
+    run(main())
+
+
+def test_a_subscription_that_nobody_waits_for_any_more_is_none() -> None:
+    async def main() -> None:
+        async with real_cluster(topics=("T", "U"), property_filter=True) as c:
+            consumer = c.push_consumer()
+            consumer.on("T", tags="a")(print)
+            async with consumer:
+                before = {one.topic: one.sub_string for one in consumer._member.heartbeat().subscription_data_set}
+                for topic in ("T", "U"):
+                    subscribing = asyncio.create_task(consumer.subscribe(topic, print, sql="price > 1"))
+                    await asyncio.sleep(0)
+                    subscribing.cancel()
+                    await asyncio.wait((subscribing,))
+                    assert subscribing.cancelled()
+
+                after = {one.topic: one.sub_string for one in consumer._member.heartbeat().subscription_data_set}
+                assert after == before
 
     run(main())
 
@@ -207,3 +228,33 @@ def test_a_listener_that_takes_too_long_does_not_hold_its_message_for_ever() -> 
             assert seen == [0, 1]
 
     run(main(), timeout_s=200_000)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise AttributeError("never set")
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("error", [Speechless(), DeadLetter(ValueError("not a text"))])  # type: ignore[arg-type]
+def test_an_error_that_cannot_be_told_does_not_hold_its_queue_up(error: Exception, ordered: bool) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            bodies: list[bytes] = []
+            consumer = c.push_consumer(start_at="first", ordered=ordered)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                bodies.append(message.body)
+                if len(bodies) == 1:
+                    raise error
+
+            async with consumer:
+                await c.send("T", b"0", b"1")
+                await asyncio.sleep(60)
+
+            again = [b"0"] if isinstance(error, Speechless) else []
+            assert sorted(bodies) == [b"0", *again, b"1"]
+            assert c.committed("G", "T", 0) == 2
+
+    run(main())

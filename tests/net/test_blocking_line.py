@@ -78,6 +78,15 @@ def test_no_answer_in_time_ends_the_line() -> None:
         assert not line.is_usable()
 
 
+@pytest.mark.parametrize("timeout_s", [0, -1])
+def test_without_any_time_no_answer_is_waited_for(timeout_s: float) -> None:
+    with served(wait_for_the_end) as address:
+        line = BlockingLine(address, SystemClock(), connect_s=5)
+        with pytest.raises(CallTimedOut, match=f"no answer within {timeout_s} s"):
+            ask(line, timeout_s)
+        assert not line.is_open
+
+
 def test_a_lost_line_is_told() -> None:
     def behave(connection: socket.socket) -> None:
         connection.recv(65536)

@@ -33,7 +33,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def lines(clock: FakeClock) -> Iterator[SpareLines[BlockingLine]]:
-    lines = SpareLines(lambda address: BlockingLine(address, clock, connect_s=3), most=MOST)
+    lines = SpareLines(lambda address, _: BlockingLine(address, clock, connect_s=3), most=MOST)
     yield lines
     lines.close()
 
@@ -92,6 +92,28 @@ def test_a_spare_line_that_the_peer_has_closed_is_replaced(
     lines.give(other)
 
 
+def test_dead_lines_to_other_addresses_are_closed_when_a_new_one_is_made(
+    lines: SpareLines[BlockingLine], address: Address, clock: FakeClock
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other_door:
+        elsewhere = Address(*other_door.getsockname()[:2])
+        dead, alive = taken(lines, elsewhere), taken(lines, elsewhere)
+        ends = [other_door.accept()[0] for _ in range(2)]
+        lines.give(dead)
+        lines.give(alive)
+        ends[0].close()
+        dead._socket.settimeout(3)
+        assert dead._socket.recv(1, socket.MSG_PEEK) == b"", "the end has arrived"
+        dead._limit_s = 3
+        clock.advance_ms(int(FRESH_S * 1000))
+
+        lines.give(taken(lines, address))
+
+        assert (dead.is_open, alive.is_open) == (False, True)
+        assert lines.open_lines() == {address: 1, elsewhere: 1}
+        ends[1].close()
+
+
 def test_a_line_that_cannot_be_made_is_not_counted(lines: SpareLines[BlockingLine]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
@@ -117,7 +139,7 @@ def test_after_the_end_lines_are_closed_when_they_are_given_back(
 
 
 def test_lines_are_real_by_the_system_clock_too(address: Address) -> None:
-    lines = SpareLines(lambda address: BlockingLine(address, SystemClock(), connect_s=3), most=1)
+    lines = SpareLines(lambda address, _: BlockingLine(address, SystemClock(), connect_s=3), most=1)
     line = taken(lines, address)
     lines.give(line)
     assert taken(lines, address) is line

@@ -118,8 +118,7 @@ class Assignment:
         async with self._changing:
             all_owned = self.all()
             for owned in all_owned:
-                owned.is_leaving = True
-                owned.stop_pulling()
+                owned.leave()
             idle = await asyncio.gather(*(owned.wait_idle(drain_s) for owned in all_owned))
             busy = [str(owned.queue) for owned, is_idle in zip(all_owned, idle, strict=True) if not is_idle]
             if busy and drain_s:
@@ -184,8 +183,7 @@ class Assignment:
 
     async def _give_up(self, owned: OwnedQueue, now: float) -> bool:
         """Whether it is not owned any more."""
-        owned.is_leaving = True
-        owned.stop_pulling()
+        owned.leave()
         is_idle = await owned.wait_idle(DRAIN_S if self._locks is None else ORDERED_DRAIN_S)
         if self._locks is not None and not is_idle:
             owned.flight.unlock_attempts += 1
@@ -208,7 +206,7 @@ class Assignment:
 
     def _drop(self, owned: OwnedQueue) -> None:
         owned.flight.drop()
-        owned.stop_pulling()
+        owned.leave()
         if self._owned.pop(owned.queue, None) is not None:
             self._counts[owned.queue.topic] -= 1
 

@@ -2,29 +2,33 @@
 
     send ── fits a batch ──► lane: one for each topic, or chosen queue ──┬─ `batch_bytes` are together ──┐
          └─ delayed, large, in a transaction ──► alone                   ├─ the first has waited `linger_ms` ─┼──► one batch
-                                                                         └─ `flush`, `stop` ─────────────────┘
+                 └─ to a chosen queue, where others wait ──► its lane    └─ `flush`, `stop` ─────────────────┘
 
 A lane sends one batch at a time and in the order of the calls, so the order within a queue is that of the sends, also when an
-attempt fails and is repeated. While a batch is under way the next one fills; the room of the producer bounds how much waits. Whoever
+attempt fails and is repeated. What cannot share a batch waits in the lane of a chosen queue for its turn, and then goes alone. While a batch is under way the next one fills; the room of the producer bounds how much waits. Whoever
 adds a message has taken room for it, which is given back with that of all others when the batch is done.
 """
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from typing import Final, Protocol, cast
 
 from pocketmq.client.outgoing import BatchMember, Outgoing, Packer, can_share_a_batch
 from pocketmq.client.queue_choice import Wish
 from pocketmq.client.results import SendResult, split_result
 from pocketmq.client.room import Room
 from pocketmq.client.settings import ProducerSettings
-from pocketmq.errors import PocketMQError, WrongState
+from pocketmq.errors import CallTimedOut, PocketMQError, WrongState
 from pocketmq.model import properties as names
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 
-LaneKey = tuple[str, str | None, MessageQueue | None]
-"""Topic, whether the broker should wait, and the queue that was chosen, if one was."""
+LaneKey = tuple[str, str, MessageQueue | None]
+"""Topic, kind and queue. A queue that was chosen has one lane, for all kinds."""
+
+_ALONE: Final = "alone"
+"""The kind of what shares no batch. That of all others is whether the broker should wait, which holds for a whole batch."""
+_ALL_KINDS: Final = ""
 
 
 class Deliver(Protocol):
@@ -36,12 +40,13 @@ class Deliver(Protocol):
 class _Lane:
     """Messages that wait for others to the same place."""
 
-    __slots__ = ("bytes", "futures", "is_sending", "loop", "members", "rooms", "timer", "wish")
+    __slots__ = ("bytes", "futures", "is_sending", "kinds", "loop", "members", "rooms", "timer", "wish")
 
     def __init__(self, wish: Wish) -> None:
         self.wish = wish
         self.loop = asyncio.get_running_loop()  # not for each message: it costs a system call before Python 3.12
-        self.members: list[BatchMember] = []
+        self.members: list[BatchMember | Outgoing] = []
+        self.kinds: list[str] = []
         self.futures: list[asyncio.Future[SendResult]] = []
         self.rooms: list[int] = []
         self.bytes = 0
@@ -62,28 +67,40 @@ class Batching:
         self._lanes: dict[LaneKey, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def takes(self, message: Message) -> bool:
-        """Whether the message may wait for others. One that would be compressed is better off alone."""
-        return self._linger_s > 0 and len(message.body) < self._compress_over and can_share_a_batch(message)
+    def kind_of(self, message: Message, wish: Wish) -> str | None:
+        """How the message waits for others, or behind those in the queue that was chosen for it; None when it does not.
 
-    def add(self, message: Message, wish: Wish, room_bytes: int) -> asyncio.Future[SendResult]:
-        """Let the message, for which so much room was taken, wait for others; the future of its own result.
-
-        The wish is for a queue or for any.
+        The wish is for a queue or for any. One that would be compressed is better off alone.
         """
-        member = self._packer.pack_member(message)
-        key = message.topic, message.properties.get(names.WAIT), wish.queue
+        if len(message.body) < self._compress_over and can_share_a_batch(message):
+            return message.properties.get(names.WAIT, "true")
+        is_behind = wish.queue is not None and (message.topic, _ALL_KINDS, wish.queue) in self._lanes
+        return _ALONE if is_behind else None
+
+    def add(
+        self, message: Message, wish: Wish, kind: str, room_bytes: int, timeout_s: float | None
+    ) -> asyncio.Future[SendResult]:
+        """Let the message, for which so much room was taken, wait in its way; the future of its own result.
+
+        After `timeout_s` nobody waits for the result any more.
+        """
+        member = self._packer.pack(message) if kind is _ALONE else self._packer.pack_member(message)
+        key = message.topic, kind if wish.queue is None else _ALL_KINDS, wish.queue
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(wish)
         future: asyncio.Future[SendResult] = lane.loop.create_future()
+        if timeout_s is not None:
+            timer = lane.loop.call_later(timeout_s, _give_up, future, timeout_s)
+            future.add_done_callback(lambda _: timer.cancel())
         lane.members.append(member)
+        lane.kinds.append(kind)
         lane.futures.append(future)
         lane.rooms.append(room_bytes)
         lane.bytes += member.size
         if lane.is_sending:
             return future
-        if lane.bytes >= self._batch_bytes:
+        if lane.bytes >= self._batch_bytes or kind is _ALONE:
             self._start(key, lane)
         elif lane.timer is None:
             lane.timer = lane.loop.call_later(self._linger_s, self._start, key, lane)
@@ -120,8 +137,11 @@ class Batching:
     async def _empty(self, key: LaneKey, lane: _Lane) -> None:
         """Batch after batch, until nothing waits."""
         while lane.members:
-            count = len(lane.members) if lane.bytes <= self._batch_bytes else _fitting(lane.members, self._batch_bytes)
+            count = _alike(lane.kinds)
+            if lane.bytes > self._batch_bytes:
+                count = _fitting(lane.members[:count], self._batch_bytes)
             members, lane.members = lane.members[:count], lane.members[count:]
+            del lane.kinds[:count]
             futures, lane.futures = lane.futures[:count], lane.futures[count:]
             rooms, lane.rooms = lane.rooms[:count], lane.rooms[count:]
             lane.bytes -= sum([member.size for member in members])
@@ -134,13 +154,18 @@ class Batching:
             del self._lanes[key]
 
     async def _send(
-        self, members: Sequence[BatchMember], futures: Sequence[asyncio.Future[SendResult]], wish: Wish
+        self,
+        members: Sequence[BatchMember | Outgoing],
+        futures: Sequence[asyncio.Future[SendResult]],
+        wish: Wish,
     ) -> None:
+        first = members[0]
         try:
             if len(members) == 1:
-                results = [await self._deliver(self._packer.pack_alone(members[0]), wish)]
+                out = first if isinstance(first, Outgoing) else self._packer.pack_alone(first)
+                results = [await self._deliver(out, wish)]
             else:
-                result = await self._deliver(self._packer.pack_batch(members), wish)
+                result = await self._deliver(self._packer.pack_batch(cast("Sequence[BatchMember]", members)), wish)
                 results = split_result(result, [member.message_id for member in members])
         except PocketMQError as error:
             _fail(futures, error)
@@ -163,7 +188,24 @@ def chunks(members: Sequence[BatchMember], max_bytes: int) -> list[Sequence[Batc
     return found
 
 
-def _fitting(members: Sequence[BatchMember], max_bytes: int) -> int:
+def _alike(kinds: Sequence[str]) -> int:
+    """How many from the first on may share a batch."""
+    first = kinds[0]
+    if first is _ALONE:
+        return 1
+    if kinds.count(first) == len(kinds):
+        return len(kinds)
+    return next(at for at, kind in enumerate(kinds) if kind != first)
+
+
+def _give_up(future: asyncio.Future[SendResult], timeout_s: float) -> None:
+    if not future.done():
+        future.set_exception(
+            CallTimedOut(f"the message was not stored within {timeout_s} s; it may be, all the same, with its batch")
+        )
+
+
+def _fitting(members: Sequence[BatchMember | Outgoing], max_bytes: int) -> int:
     total = 0
     for at, member in enumerate(members):
         total += member.size

@@ -7,7 +7,6 @@
 Programs that end without stopping a client stop it at exit, so what was handed over is sent; that takes `stop_timeout_ms` at most.
 """
 
-import asyncio
 import atexit
 import logging
 import os
@@ -43,7 +42,8 @@ class BlockingClient(Generic[C]):
     def __init__(self, make: Callable[[], C], what: str) -> None:
         self._make = make
         self._what = what
-        self._lock = threading.Lock()  # one thread at a time starts, stops, or begins anew
+        self._lock = _new_lock()  # one thread at a time starts, stops, or begins anew
+        self._is_starting = False
         self._core = make()
         self._made_in = generation()
         self._state = State.NEW
@@ -57,12 +57,15 @@ class BlockingClient(Generic[C]):
             if self._made_in != generation():
                 self._replace_core()
             self._portal = SHARED.borrow()
+            self._is_starting = True
             try:
                 self._portal.run(self._core.start())
                 self._started()
             except BaseException:
                 SHARED.give_back()
                 raise
+            finally:
+                self._is_starting = False
             self._state = State.RUNNING
         _running.add(self)
 
@@ -70,6 +73,8 @@ class BlockingClient(Generic[C]):
         """Finish what is under way, leave. Harmless when done twice, or without a start."""
         with self._lock:
             was, self._state = self._state, State.STOPPED
+            if self._is_starting:  # by this very thread, which a signal has interrupted: the error ends the start
+                raise WrongState(f"this {self._what} was stopped while it was being started")
             if was is not State.RUNNING:
                 return
             _running.discard(self)
@@ -116,19 +121,12 @@ class BlockingClient(Generic[C]):
         self._made_in = generation()
 
     def _forked(self) -> None:
-        self._lock = threading.Lock()  # a thread that the child does not have may have held it
+        self._lock = _new_lock()  # a thread that the child does not have may have held it
 
 
-def refuse_in_a_loop() -> None:
-    """WrongState inside a running event loop, which a blocking call would stop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise WrongState(
-        "a blocking call inside a running event loop would stop that loop: "
-        "use the async class and `await` it, or call from another thread with `asyncio.to_thread`"
-    )
+def _new_lock() -> threading.RLock:
+    """One that its holder may take again: a handler of a signal interrupts a start or a stop, and calls `stop`."""
+    return threading.RLock()
 
 
 _running: "WeakSet[BlockingClient[Any]]" = WeakSet()

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import NamedTuple, Self, Unpack, cast
 
-from pocketmq.client.blocking import BlockingClient, refuse_in_a_loop
+from pocketmq.client.blocking import BlockingClient
 from pocketmq.client.blocking_room import BlockingRoom
 from pocketmq.client.calling import is_async
 from pocketmq.client.direct_sends import DirectSends, Failed
@@ -34,6 +34,7 @@ from pocketmq.errors import TooManyCalls, WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
+from pocketmq.net.portal import refuse_in_a_loop
 
 
 class _Handed(NamedTuple):
@@ -104,9 +105,11 @@ class Producer(BlockingClient[AsyncProducer]):
         if self._is_direct:
             refuse_in_a_loop()
             wish = wish_for(made, queue, selector, selector_key)
-            result = self._send_directly(core, core.packer.pack(made), wish, timeout_s)
-            if result is not None:
-                return result
+            # In a queue that was chosen it must not overtake what was submitted before, which goes another way.
+            if wish.is_any or self._room.is_empty:
+                result = self._send_directly(core, core.packer.pack(made), wish, timeout_s)
+                if result is not None:
+                    return result
         return self.run(core.send(made, queue=queue, selector=selector, selector_key=selector_key, timeout_s=timeout_s))
 
     def submit(
@@ -232,7 +235,8 @@ class Producer(BlockingClient[AsyncProducer]):
         super().stop()
         if was_running:
             for handed in self._mailbox.left():  # too late for the loop that would have taken them
-                handed.future.set_exception(WrongState("the producer was stopped before this message was sent"))
+                if handed.future.set_running_or_notify_cancel():
+                    handed.future.set_exception(WrongState("the producer was stopped before this message was sent"))
 
     def _send_directly(
         self, core: AsyncProducer, out: Outgoing, wish: Wish, timeout_s: float | None

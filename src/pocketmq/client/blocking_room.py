@@ -13,6 +13,11 @@ class BlockingRoom:
         self._max_count = max_count
         self._max_bytes = max_bytes
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._count
+
     def take(self, size: int) -> None:
         """Wait until there is room for a message of this size."""
         with self._changed:

@@ -124,6 +124,7 @@ class ConcurrentListening:
             listener = self._listeners.of(messages[0])
         else:
             owned.enough = self._ahead + self._workers * (listener.batch_size or 1)
+        owned.leave_heard = self._put_down
         if listener is None:
             nobody = RetryLater("no listener of this member is for its topic")
             self._conclude(owned, Collected([], [Call(messages, nobody)], 1, 0.0), now)
@@ -207,7 +208,12 @@ class ConcurrentListening:
     async def _send_back(
         self, send_backs: SendBacks, owned: OwnedQueue, message: StoredMessage, verdict: Verdict
     ) -> None:
-        if await send_backs.send(message, owned.queue.broker_name, verdict):
+        is_sent = False
+        try:
+            is_sent = await send_backs.send(message, owned.queue.broker_name, verdict)
+        except Exception:
+            log.exception("message %s could not be sent back, as nobody foresaw", message.message_id)
+        if is_sent:
             self._finish(owned, [message], self._clock.monotonic())
             owned.note_done()
             return
@@ -220,6 +226,12 @@ class ConcurrentListening:
         owned.note_done()
         if owned.is_active:
             self.arrived(owned)
+
+    def _put_down(self, owned: OwnedQueue) -> None:
+        """A queue is left: of what was given to workers, they make no call that they have not begun."""
+        for job in [job for job in self._jobs if job.owned is owned]:
+            if rest := job.take_back():
+                owned.flight.give_back(rest)
 
     # looking after it
 

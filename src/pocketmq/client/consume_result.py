@@ -14,7 +14,7 @@ is an error (UsageError), and counts as any exception: a text or a number may ha
 comes once more does less harm than one that is lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import PurePath
 from traceback import walk_tb
@@ -50,10 +50,10 @@ class RetryLater(Exception):
     """The message is to be tried again, after the time of `delay_level`; 0 lets the broker choose, longer every time."""
 
     def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
-        if delay_level < 0:
-            raise UsageError(f"delay level {delay_level} does not exist; for a dead letter raise DeadLetter")
+        if not isinstance(delay_level, int) or delay_level < 0:
+            raise UsageError(f"delay level {delay_level!r} does not exist; for a dead letter raise DeadLetter")
         super().__init__(reason)
-        self.reason = reason
+        self.reason = words_of(reason)
         self.delay_level = delay_level
 
 
@@ -62,15 +62,17 @@ class DeadLetter(Exception):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = words_of(reason)
 
 
 class Suspend(Exception):
     """An orderly listener wants its queue to wait `wait_ms`, and then the same messages again."""
 
     def __init__(self, reason: str = "", *, wait_ms: int = SUSPEND_MS) -> None:
+        if not isinstance(wait_ms, int | float):
+            raise UsageError(f"a queue cannot wait for {wait_ms!r} ms; give a number")
         super().__init__(reason)
-        self.reason = reason
+        self.reason = words_of(reason)
         self.wait_ms = wait_ms
 
 
@@ -103,6 +105,21 @@ DONE: Final = Verdict(True)
 
 def verdicts(result: ListenerResult | BaseException, count: int) -> list[Verdict]:
     """One for each of `count` messages that a concurrent listener was given. UsageError for what is no result."""
+    try:
+        return _verdicts(result, count)
+    except (TypeError, AttributeError) as error:  # an AckIndex of no number, say
+        raise UsageError(f"the listener returned {words_of(result, repr):.80}, which means nothing: {error}") from error
+
+
+def words_of(thing: object, say: Callable[[object], str] = str) -> str:
+    """What it says, also if it cannot: an error of the user's must not keep its own message from coming again."""
+    try:
+        return say(thing)
+    except Exception:
+        return f"{type(thing).__name__} without words"
+
+
+def _verdicts(result: ListenerResult | BaseException, count: int) -> list[Verdict]:
     if isinstance(result, AckIndex):
         done = min(max(result.last + 1, 0), count)
         return [DONE] * done + [Verdict(False, result.delay_level)] * (count - done)
@@ -128,7 +145,8 @@ def _verdict(result: object) -> Verdict:
         case BaseException():
             return Verdict(False, reason=_told(result))
     raise UsageError(
-        f"the listener returned {result!r:.80}; return nothing or SUCCESS, LATER, RetryLater(…) or DeadLetter(…), or raise"
+        f"the listener returned {words_of(result, repr):.80}; return nothing or SUCCESS, LATER, RetryLater(…) or "
+        "DeadLetter(…), or raise"
     )
 
 
@@ -139,7 +157,7 @@ def _told(error: BaseException) -> str:
         for frame, line in walk_tb(error.__traceback__)
         if not frame.f_globals.get("__name__", "").startswith("pocketmq.")
     ]
-    return f"{type(error).__name__}: {error}" + "".join(places[: -MAX_PLACES - 1 : -1])
+    return f"{type(error).__name__}: {words_of(error)}" + "".join(places[: -MAX_PLACES - 1 : -1])
 
 
 class OrderlyVerdict(NamedTuple):

@@ -1,7 +1,7 @@
 """Sends of threads that wait for each result: straight over a socket, past the loop.
 
     thread ── a line that no other thread uses, or a new one ──► request ──► answer ──► SendResult
-                    └─ too many, no route yet, batches, hooks, TLS: the loop does it
+                    └─ too many, no route yet, batches, hooks, TLS, an order to keep: the loop does it
 
 Only the first attempt goes this way. What comes of a failure is the loop's business, as is everything that a broker asks: these
 lines are never greeted, so no broker sends anything over them but answers. Threads only read what the loop owns (routes,

@@ -206,7 +206,7 @@ class GroupMember(ABC):
         try:
             await self._learn_routes()
             await self._check(subscription)
-        except PocketMQError:
+        except BaseException:  # also when nobody waits for it any more
             self._subscriptions.unsubscribe(topic)
             if before is not None:
                 self.want(topic, before.sub_string, before.expression_type)

@@ -160,13 +160,14 @@ class HookList:
         """The message with what hooks want it to carry; the user's own stays as it is."""
         if not self._carry:
             return message
-        carried: dict[str, str] = {}
+        carrying = message
         for function in self._carry:
             try:
-                carried |= function(message) or {}
+                if carried := function(message):
+                    carrying = carrying.with_properties(carried)
             except Exception:
                 log.exception("the hook %r failed; the message goes its way", function)
-        return message.with_properties(carried) if carried else message
+        return carrying
 
     def before_send(self, event: SendEvent) -> None:
         _call(self._before_send, event)

@@ -7,6 +7,7 @@ After a fork parent and child would be one and the same to every broker. So the 
 `generation`, by which a client notices that it was made by somebody else.
 """
 
+import asyncio
 import os
 import random
 
@@ -45,6 +46,15 @@ def require_same_process(made_in: int, what: str) -> None:
         raise WrongState(
             f"this {what} was made before a fork and belongs to the parent process, with its sockets and its event loop: "
             "make a new one in the child"
+        )
+
+
+def require_same_loop(running: asyncio.AbstractEventLoop, loop: asyncio.AbstractEventLoop, what: str) -> None:
+    """WrongState when `what` lives on another loop than the one that runs: nothing would ever wake its caller."""
+    if running is not loop:
+        raise WrongState(
+            f"this {what} was started on another event loop, where its connections live: use it there, make a new one on "
+            "this loop, or share the blocking class between loops and threads"
         )
 
 

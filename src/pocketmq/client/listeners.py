@@ -34,14 +34,7 @@ class Listeners:
     def require_movable(self) -> None:
         """UsageError for a plain listener that no other process could find."""
         for listener in self._by_topic.values():
-            if listener.is_async:
-                continue
-            try:
-                pickle.dumps(listener.function)
-            except (pickle.PicklingError, AttributeError, TypeError) as error:
-                raise UsageError(
-                    f"{listener!r} cannot be called in another process: define it at the top of a module ({error})"
-                ) from None
+            require_movable(listener)
 
     def of(self, message: StoredMessage) -> Listener | None:
         return self._by_topic.get(original_topic(message))
@@ -51,6 +44,18 @@ class Listeners:
         if not is_retry(topic):
             return self._by_topic.get(topic)
         return next(iter(self._by_topic.values())) if len(self._by_topic) == 1 else None
+
+
+def require_movable(listener: Listener) -> None:
+    """UsageError for a plain listener that no other process could find."""
+    if listener.is_async:
+        return
+    try:
+        pickle.dumps(listener.function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UsageError(
+            f"{listener!r} cannot be called in another process: define it at the top of a module ({error})"
+        ) from None
 
 
 class ListenerWorkers:

@@ -143,15 +143,17 @@ class LitePullMember(GroupMember):
         """Read these queues and no others, from now on. Filters are by topic."""
         if len(self._subscriptions):
             raise WrongState("this consumer subscribes to topics; make another one whose queues are assigned")
-        self._is_assigned = True
-        chosen = frozenset(queues)
-        for topic, (expression, kind) in (filters or {}).items():
-            now_ms = self._clock.now_ms()
-            self._chosen_filters[topic] = Subscription.parse(topic, expression, kind, sub_version=now_ms)
+        chosen, now_ms = frozenset(queues), self._clock.now_ms()
+        parsed = {
+            topic: Subscription.parse(topic, expression, kind, sub_version=now_ms)
+            for topic, (expression, kind) in (filters or {}).items()
+        }
         if self._is_running:
             for queue in chosen:
                 if queue not in (await self._instance.routes.find(queue.topic)).readable:
                     raise UsageError(f"{queue} cannot be read: its topic has no such queue")
+        self._is_assigned = True
+        self._chosen_filters |= parsed
         self._chosen.queues = chosen
         if self._is_running:
             self._rebalance.soon()

@@ -10,9 +10,9 @@ What is kept may be older than what is noted, never newer: after a crash message
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from pocketmq.client.calls.offsets import OffsetCalls
 from pocketmq.client.local_offsets import FOLDER, LocalOffsetFile, offsets_folder
@@ -21,6 +21,9 @@ from pocketmq.files import Files, home_folder
 from pocketmq.model.queue import MessageQueue
 
 log = logging.getLogger("pocketmq.client")
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class OffsetStore(Protocol):
@@ -63,7 +66,7 @@ class LocalOffsets:
     async def load(self, queue: MessageQueue) -> int | None:
         async with self._lock:
             if self._kept is None:
-                self._kept = await asyncio.to_thread(self._file.load)
+                self._kept = await _beside_the_loop(self._file.load)
             return self._kept.get(queue)
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
@@ -71,8 +74,17 @@ class LocalOffsets:
             kept = self._kept or {}
             changed = {queue: offset for queue, offset in offsets.items() if kept.get(queue) != offset}
             if changed:
-                await asyncio.to_thread(self._file.save, changed)
+                await _beside_the_loop(self._file.save, changed)
                 self._kept = kept | changed
+
+
+async def _beside_the_loop(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """In a thread; in this one while the program ends, when no other can be had and nobody else is held up."""
+    try:
+        working = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+    except RuntimeError:
+        return function(*arguments)
+    return await working
 
 
 class LocalFolder(NamedTuple):

@@ -109,7 +109,7 @@ class OrderlyListening:
             while (owned := self._latest[queue]).is_active and owned.flight.waiting:
                 if await self._is_ours(owned):
                     async with self._room:
-                        wait_s = await self._turn(owned)
+                        wait_s = await self._turn_whatever_comes(owned)
                     await asyncio.sleep(wait_s)
         finally:
             # Before anything else can happen, so that whatever arrives from now on gets a new task.
@@ -124,6 +124,13 @@ class OrderlyListening:
             return True
         await asyncio.sleep(UNLOCKED_S)
         return False
+
+    async def _turn_whatever_comes(self, owned: OwnedQueue) -> float:
+        try:
+            return await self._turn(owned)
+        except Exception:
+            log.exception("a turn of %s failed as nobody foresaw, and is tried again", owned.queue)
+            return self._suspend_ms / 1000
 
     async def _turn(self, owned: OwnedQueue) -> float:
         """Messages one after the other, until none is left, one fails, or the time is up; how long to rest then."""
@@ -145,11 +152,11 @@ class OrderlyListening:
         done = self._jobs[job] = asyncio.get_running_loop().create_future()
         self._submit(job)
         await done
-        collected = job.collect(self._clock.monotonic())
-        if job.notes is not None and collected.calls:
-            self._events.after(job.notes, collected.result, collected.took_s)
-        self._note(owned, collected)
         try:
+            collected = job.collect(self._clock.monotonic())
+            if job.notes is not None and collected.calls:
+                self._events.after(job.notes, collected.result, collected.took_s)
+            self._note(owned, collected)
             return await self._conclude(owned, collected)
         finally:
             owned.flight.rollback()  # whatever is not finished comes again

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 
 from pocketmq.client.brokers import Brokers
-from pocketmq.client.identity import generation, require_same_process
+from pocketmq.client.identity import generation, require_same_loop, require_same_process
 from pocketmq.client.outgoing import Outgoing, Packer
 from pocketmq.client.queue_choice import ANY_QUEUE, QueueChoice, Wish
 from pocketmq.client.results import SendResult, SendStatus, result_of
@@ -162,7 +162,7 @@ class Outbox:
         self._packer = packer
         self._waiting: list[Tray] = []
         self._made_in = generation()
-        self._loop: asyncio.AbstractEventLoop
+        self._loop = asyncio.get_running_loop()
         self.room = room
         self.timeout_s = timeout_s
         self.on_failure = on_failure
@@ -204,7 +204,7 @@ class Outbox:
         if not self._waiting:
             # Once a turn: to ask which loop runs costs a system call before Python 3.12.
             require_same_process(self._made_in, "producer")
-            self._loop = asyncio.get_running_loop()
+            require_same_loop(asyncio.get_running_loop(), self._loop, "producer")
             self._loop.call_soon(self.leave)
         self._waiting.append(tray)
 

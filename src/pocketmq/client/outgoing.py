@@ -211,6 +211,8 @@ class Packer:
             raise InvalidMessage(
                 f"the body has {len(body)} bytes; at most {self._max_bytes} may be sent (max_message_bytes)"
             )
+        if message.flag and not -(2**31) <= message.flag < 2**31:
+            raise InvalidMessage(f"the flag {message.flag} does not fit into 32 bits")
         if message.topic in NOT_FOR_CLIENTS:
             raise InvalidMessage(f"only brokers write to the topic {message.topic!r}")
         return body

@@ -23,6 +23,7 @@ class OwnedQueue:
         "is_leaving",
         "is_listed",
         "is_paused",
+        "leave_heard",
         "next_offset",
         "pulling",
         "queue",
@@ -54,6 +55,8 @@ class OwnedQueue:
         """With more than this in flight listeners have enough of it for a while; None when nobody can tell."""
         self.done_heard: Callable[[], None] | None = None
         """Who waits for listeners to catch up."""
+        self.leave_heard: Callable[[OwnedQueue], None] | None = None
+        """Who has given messages of it to listeners."""
         self.pulling: asyncio.Task[None] | None = None
         self._idle: asyncio.Event | None = None
 
@@ -90,7 +93,14 @@ class OwnedQueue:
             self._idle = None
         return True
 
-    def stop_pulling(self) -> None:
+    def leave(self) -> None:
+        """Nothing more of it is pulled or begun."""
+        self.is_leaving = True
+        self._stop_pulling()
+        if self.leave_heard is not None:
+            self.leave_heard(self)
+
+    def _stop_pulling(self) -> None:
         """No pull of it is sent any more; the answer to one under way is not waited for."""
         task, self.pulling = self.pulling, None
         if task is not None and task is not asyncio.current_task():

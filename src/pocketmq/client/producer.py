@@ -81,6 +81,7 @@ class AsyncProducer(Living):
         self._around = surroundings or Surroundings()
         self._tracer = _tracer(self._settings, self._around)
         self._hooks = HookList((*hooks, self._tracer) if self._tracer is not None else hooks)
+        self._lingers = self._settings.linger_ms > 0
         self._room = Room(self._settings.max_in_flight_messages, self._settings.max_in_flight_bytes)
         self._instance: Instance
         self.sender: Sender
@@ -194,8 +195,11 @@ class AsyncProducer(Living):
         wish = wish_for(made, queue, selector, selector_key)
         if timeout_s is None and (found := self._usual(made, wish, _AWAITED)) is not None:
             return await (self._outbox.put(*found) or self._put_when_there_is_room(found))
-        if self._batching.takes(made):
-            return await self._send_with_others(made, wish)
+        if self._lingers:
+            wish = wish if wish.selector is None else await self._pinned(made, wish, timeout_s)
+            kind = self._batching.kind_of(made, wish)
+            if kind is not None:
+                return await self._send_with_others(made, wish, kind, timeout_s)
         out = self.packer.pack(made)
         size = out.size
         if not self._room.try_take(1, size):
@@ -234,12 +238,16 @@ class AsyncProducer(Living):
         wish = wish_for(made, queue, selector, selector_key)
         if timeout_s is None and (usual := self._usual(made, wish, _SUBMITTED)) is not None:
             return self._outbox.put(*usual) or self._room.refuse()
-        if not self._batching.takes(made) or wish.selector is not None:
+        kind = None
+        if self._lingers:
+            wish = wish if wish.selector is None else self.sender.choice.pinned_at_once(made, wish)
+            kind = self._batching.kind_of(made, wish) if wish.selector is None else None
+        if kind is None:
             return self.sender.submit(self.packer.pack(made), wish, timeout_s)
         size = len(made.body)
         self._room.take_now(1, size)
         try:
-            return self._batching.add(made, wish, size)
+            return self._batching.add(made, wish, kind, size, timeout_s)
         except BaseException:
             self._room.give(1, size)
             raise
@@ -275,7 +283,7 @@ class AsyncProducer(Living):
         `timeout_s` is for each batch.
         """
         self._require_running()
-        return await self._bulk.send(map(self._hooks.carrying, messages), Wish(queue), timeout_s)
+        return await self._bulk.send([self._hooks.carrying(message) for message in messages], queue, timeout_s)
 
     async def flush(self) -> None:
         """Send what waits for others to share a batch, and return when it is done."""
@@ -402,24 +410,20 @@ class AsyncProducer(Living):
         assert future is not None, "it has room"
         return await future
 
-    async def _send_with_others(self, message: Message, wish: Wish) -> SendResult:
-        if wish.selector is not None:
-            wish = await self._pinned(message, wish)
+    async def _send_with_others(self, message: Message, wish: Wish, kind: str, timeout_s: float | None) -> SendResult:
         size = len(message.body)
         await self._room.take(1, size)
         try:
             self._require_running()
-            future = self._batching.add(message, wish, size)
+            future = self._batching.add(message, wish, kind, size, timeout_s)
         except BaseException:
             self._room.give(1, size)
             raise
         return await future
 
-    async def _pinned(self, message: Message, wish: Wish) -> Wish:
-        """The queue that a selector chooses, as a wish: messages to one queue share its batches."""
-        deadline = asyncio.get_running_loop().time() + self._settings.send_timeout_ms / 1000
-        topic = wrap(self._settings.namespace, message.topic)
-        return Wish(await self.sender.choice.find(topic, message, wish, deadline))
+    async def _pinned(self, message: Message, wish: Wish, timeout_s: float | None) -> Wish:
+        seconds = self._settings.send_timeout_ms / 1000 if timeout_s is None else timeout_s
+        return await self.sender.choice.pinned(message, wish, asyncio.get_running_loop().time() + seconds)
 
 
 class _Usual(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pocketmq.client.concurrent_listening import ConcurrentListening
 from pocketmq.client.consume_events import ConsumeEvents
-from pocketmq.client.consume_result import direct_outcome
+from pocketmq.client.consume_result import direct_outcome, words_of
 from pocketmq.client.consumer_settings import PushSettings
 from pocketmq.client.flow_limits import PauseCause
 from pocketmq.client.group_member import GroupMember
@@ -20,7 +20,7 @@ from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.instance import Surroundings
 from pocketmq.client.jobs import Job
 from pocketmq.client.listener import Listener
-from pocketmq.client.listeners import Listeners, ListenerWorkers
+from pocketmq.client.listeners import Listeners, ListenerWorkers, require_movable
 from pocketmq.client.orderly_listening import OrderlyListening
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
@@ -183,6 +183,8 @@ class PushMember(GroupMember):
 
     async def listen(self, topic: str, expression: str | None, kind: str, listener: Listener) -> None:
         """While running: give the messages of `topic` to `listener` from now on."""
+        if self._push.processes is not None:
+            require_movable(listener)
         name = self.wire_topic(topic)
         await self.subscribe(name, expression, kind)
         self._listeners.put(name, listener)
@@ -258,4 +260,4 @@ def _outcome(result: Any) -> ConsumeOutcome:
 
 
 def _remark(result: object) -> str | None:
-    return f"{type(result).__name__}: {result}" if isinstance(result, BaseException) else None
+    return f"{type(result).__name__}: {words_of(result)}" if isinstance(result, BaseException) else None

@@ -93,6 +93,16 @@ class QueueChoice:
             )
         return self._choose(message, wish, route, last_broker)
 
+    async def pinned(self, message: Message, wish: Wish, deadline: float) -> Wish:
+        """The queue that a selector chooses, as a wish for it: messages to one queue share its batches."""
+        topic = wrap(self._settings.namespace, message.topic)
+        return Wish(self.shown(await self.find(topic, message, wish, deadline)))
+
+    def pinned_at_once(self, message: Message, wish: Wish) -> Wish:
+        """The same, as far as it can be told without waiting."""
+        queue = self.at_once(wrap(self._settings.namespace, message.topic), message, wish)
+        return wish if queue is None else Wish(self.shown(queue))
+
     async def all_of(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic of users that can be written to; TopicNotFound when it does not exist."""
         route = await self._routes.find(wrap(self._settings.namespace, topic))

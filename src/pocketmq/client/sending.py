@@ -17,6 +17,7 @@ import msgspec
 
 from pocketmq.client.fault_strategy import BrokerHealth
 from pocketmq.client.hooks import HookList, SendEvent
+from pocketmq.client.identity import require_same_loop
 from pocketmq.client.instance import Instance
 from pocketmq.client.outbox import NO_QUEUE, Posted
 from pocketmq.client.outgoing import Outgoing, traced_type
@@ -51,6 +52,7 @@ class Sender:
     """Sends what is ready, for one producer."""
 
     def __init__(self, instance: Instance, settings: ProducerSettings, hooks: HookList, room: Room) -> None:
+        self._loop = asyncio.get_running_loop()
         self._brokers = instance.brokers
         self._links = instance.links
         self._heartbeats = instance.heartbeats
@@ -82,9 +84,10 @@ class Sender:
         kind: SendKind = SendKind.AWAITED,
     ) -> SendResult:
         """Where the message was stored; the failure of the last attempt when it was not."""
+        require_same_loop(asyncio.get_running_loop(), self._loop, "producer")
         self.leave_first()
         seconds = self._timeout_s if timeout_s is None else timeout_s
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline = self._loop.time() + seconds
         queue, answer = self._begin(out, wish, seconds)
         if queue is None or answer is None:
             return await self._attempts(out, wish, deadline, kind, queue=queue)
@@ -124,15 +127,15 @@ class Sender:
 
         When nothing is to be waited for, the message is on its way when this returns, and costs no task.
         """
+        require_same_loop(asyncio.get_running_loop(), self._loop, "producer")
         self.leave_first()
-        loop = asyncio.get_running_loop()
         seconds = self._timeout_s if timeout_s is None else timeout_s
-        deadline = loop.time() + seconds
+        deadline = self._loop.time() + seconds
         self._room.take_now(out.count, out.size)
         try:
             queue = self.choice.at_once(out.topic, out.message, wish)
             if queue is not None and self._is_plain and not out.is_timed:
-                future: asyncio.Future[SendResult] = loop.create_future()
+                future: asyncio.Future[SendResult] = self._loop.create_future()
                 if self._submit_now(_Submitted(self, future, out, wish, queue, code_of(out), seconds, deadline)):
                     return future
         except BaseException:

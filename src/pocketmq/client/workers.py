@@ -20,7 +20,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Protocol
 
-from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend
+from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend, words_of
 from pocketmq.client.jobs import Job, is_plain_success, parcels
 from pocketmq.client.listener import Listener, Unit
 from pocketmq.client.mailbox import Mailbox
@@ -146,7 +146,8 @@ class LoopWorkers(_Counting):
 
     async def close(self) -> None:
         if self._portal is not None:
-            with suppress(TimeoutError):  # a listener that never lets go of its loop keeps it
+            # A listener that never lets go of its loop keeps it; and while the program ends no thread can be had to wait for it.
+            with suppress(TimeoutError, RuntimeError):
                 async with asyncio.timeout(CLOSE_S):
                     await asyncio.to_thread(self._portal.close)
         elif self._loop is self._here:
@@ -264,7 +265,7 @@ def _in_process(
 def _travelling(result: Any) -> Any:
     """An exception of the user's may not be pickled, or not be known here; its text always can be."""
     if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
-        return ProgramFailed(f"{type(result).__name__}: {result}")
+        return ProgramFailed(f"{type(result).__name__}: {words_of(result)}")
     return result
 
 

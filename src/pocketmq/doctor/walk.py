@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple, Unpack
 
-from pocketmq.client.blocking import refuse_in_a_loop
 from pocketmq.client.instance import Surroundings
 from pocketmq.client.settings import settings_of
 from pocketmq.client.shared_portal import SHARED
@@ -29,6 +28,7 @@ from pocketmq.doctor.settings import DoctorOptions, DoctorSettings
 from pocketmq.doctor.visit import Visit
 from pocketmq.doctor.words import span
 from pocketmq.errors import PocketMQError
+from pocketmq.net.portal import refuse_in_a_loop
 
 OnStep = Callable[[Step], None]
 

@@ -68,7 +68,7 @@ class BlockingLine:
                 answer = self._receive(number)
                 if answer is None:
                     self._limit(max(deadline - self._clock.monotonic(), 0.001))
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):  # the second when there was no time at all
             self.close()
             raise CallTimedOut(
                 f"{self.address}: no answer within {timeout_s} s; the request may have been carried out"
@@ -106,7 +106,7 @@ class BlockingLine:
     def _limit(self, seconds: float) -> None:
         """How long each step may take from now on. To say it again costs a call to the system, and it rarely changes."""
         if seconds != self._limit_s:
-            self._socket.settimeout(seconds)
+            self._socket.settimeout(max(seconds, 0.0))
             self._limit_s = seconds
 
     def _receive(self, number: int) -> Command | None:

@@ -341,7 +341,11 @@ class Peer:
 
     def _ask(self, command: Command, timeout_s: float, deadline: float) -> asyncio.Future[Command]:
         self._require_open()
-        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        if (loop := asyncio.get_running_loop()) is not self.line.loop:
+            raise WrongState(
+                f"{self.address}: this connection lives on another event loop, where its client was started"
+            )
+        future: asyncio.Future[Command] = loop.create_future()
         self.line.write(self._connection.call(command, deadline, _Awaited(future, command.code, timeout_s)))
         self._await_answer(deadline)
         return future

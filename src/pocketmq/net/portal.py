@@ -39,9 +39,11 @@ class _LoopThread(threading.Thread):
                 self._ready.set_result(runner.get_loop())
                 runner.run(self._until_stopped())
         except BaseException as error:
-            if self._ready.done():
+            if not self._ready.done():
+                self._ready.set_exception(error)
+            elif threading.main_thread().is_alive() or not isinstance(error, RuntimeError):
                 raise
-            self._ready.set_exception(error)
+            # Else the program ends: Python 3.12 has no thread any more that could wait for those of the loop's executor.
 
     async def _until_stopped(self) -> None:
         await self._told_to_stop.wait()
@@ -72,15 +74,10 @@ class Portal:
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """The result of `work`. After `timeout` seconds, or Ctrl-C, the coroutine is cancelled and not waited for."""
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
+            refuse_in_a_loop()
+        except WrongState:
             work.close()
-            raise WrongState(
-                "a blocking call inside a running event loop would stop that loop: "
-                "use the async class and `await` it, or call from another thread with `asyncio.to_thread`"
-            )
+            raise
         future = self.submit(work)
         try:
             return future.result(timeout)
@@ -138,6 +135,18 @@ class Portal:
             # Kept for ever: when collected, the loop would be closed, and the parent's with it: they share one epoll.
             _left_to_the_parent.append(self._thread)
             self._thread = None
+
+
+def refuse_in_a_loop() -> None:
+    """WrongState inside a running event loop, which a blocking call would stop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise WrongState(
+        "a blocking call inside a running event loop would stop that loop: "
+        "use the async class and `await` it, or call from another thread with `asyncio.to_thread`"
+    )
 
 
 def _begin_anew_after_fork() -> None:

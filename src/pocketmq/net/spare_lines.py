@@ -1,11 +1,12 @@
 """Lines that no thread uses at the moment, kept for the next one.
 
 take ──► the one used last, if it is still alive, or a new one ──► give ──► kept, unless it was closed
-            └─ `most` are open to this address: None
+            └─ `most` are open to this address: None      └─ all that died meanwhile, to any address, are closed first
 """
 
 import threading
 from collections.abc import Callable
+from math import inf
 from typing import Generic, TypeVar
 
 from pocketmq.net.address import Address
@@ -15,9 +16,9 @@ Line = TypeVar("Line", bound=BlockingLine)
 
 
 class SpareLines(Generic[Line]):
-    """All of it may be called from any thread."""
+    """All of it may be called from any thread. `connect` is told how many seconds it has."""
 
-    def __init__(self, connect: Callable[[Address], Line], *, most: int) -> None:
+    def __init__(self, connect: Callable[[Address, float], Line], *, most: int) -> None:
         self._connect = connect
         self._most = most
         self._idle: dict[Address, list[Line]] = {}
@@ -27,7 +28,7 @@ class SpareLines(Generic[Line]):
         self.taken = 0
         """Lines in use now."""
 
-    def take(self, address: Address) -> Line | None:
+    def take(self, address: Address, within_s: float = inf) -> Line | None:
         """A line that nobody else uses; None when there are too many, or after `close`. ConnectFailed when none can be made."""
         with self._lock:
             idle = self._idle.get(address, ())
@@ -41,10 +42,11 @@ class SpareLines(Generic[Line]):
             count = self._open.get(address, 0)
             if self._is_closed or count >= self._most:
                 return None
+            self._close_dead()
             self._open[address] = count + 1
             self.taken += 1
         try:
-            return self._connect(address)
+            return self._connect(address, within_s)
         except BaseException:
             self._gone(address)
             raise
@@ -73,6 +75,19 @@ class SpareLines(Generic[Line]):
         """How many there are to each address, in use or not; those that `close` ended are still counted."""
         with self._lock:
             return {address: count for address, count in self._open.items() if count}
+
+    def begin_anew(self) -> None:
+        """In the child of a fork: a thread that the child does not have may have held the lock."""
+        self._lock = threading.Lock()
+
+    def _close_dead(self) -> None:
+        """Of addresses that nobody asks for any more, nobody else would ever notice."""
+        for address, lines in self._idle.items():
+            dead = [line for line in lines if not line.is_usable()]
+            for line in dead:
+                line.close()
+                lines.remove(line)
+            self._open[address] -= len(dead)
 
     def _gone(self, address: Address) -> None:
         with self._lock:
