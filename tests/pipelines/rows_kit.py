@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.spark.schema import ddl
+from pocketmq.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,4 +29,4 @@ def messages(spark: "SparkSession", bodies: Sequence[Any], keys: Sequence[str | 
         )
         for number, body in enumerate(bodies)
     ]
-    return spark.createDataFrame(rows, ddl())
+    return spark.createDataFrame(rows, ", ".join(f"{column.name} {column.type}" for column in COLUMNS))

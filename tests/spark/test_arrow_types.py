@@ -10,28 +10,53 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pocketmq.spark.arrow_types import ARROW_TYPES, arrow_schema, number_array, same_texts
+from pocketmq.spark.arrow_types import ARROW_TYPES, arrow_schema, maps_without_nulls, number_array, same_texts
 from pocketmq.spark.libraries import np, pa
-from pocketmq.spark.schema import COLUMNS, Name, names_of
+from pocketmq.spark.schema import COLUMNS, Name, names_of, never_null_of
+from pocketmq.spark.spark_types import SPARK_TYPES, spark_schema
 
-SPARKS = {
-    "string": types.StringType(),
-    "binary": types.BinaryType(),
-    "int": types.IntegerType(),
-    "bigint": types.LongType(),
-    "timestamp": types.TimestampType(),
-    "map<string,string>": types.MapType(types.StringType(), types.StringType()),
-}
-SCHEMA = types.StructType([types.StructField(column.name.value, SPARKS[column.type]) for column in COLUMNS])
+MAP = "map<string,string>"
+MAP_WITH_NULLS = types.MapType(types.StringType(), types.StringType())
+STRICT = spark_schema()
+LOOSE = types.StructType(
+    [
+        types.StructField(column.name.value, MAP_WITH_NULLS if column.type == MAP else SPARK_TYPES[column.type])
+        for column in COLUMNS
+    ]
+)
+MIXED = types.StructType(
+    [
+        LOOSE["value"],
+        types.StructField("properties", MAP_WITH_NULLS, False),
+        STRICT["topic"],
+        types.StructField("keys", types.StringType()),
+    ]
+)
 
 
-def test_the_schema_is_sparks_to_the_letter() -> None:
-    assert arrow_schema(tuple(Name)).equals(to_arrow_schema(SCHEMA, timezone="UTC"))
+@pytest.mark.parametrize("schema", [STRICT, LOOSE, MIXED], ids=["strict", "loose", "mixed"])
+def test_the_schema_is_sparks_to_the_letter(schema: types.StructType) -> None:
+    made = arrow_schema(names_of(schema.fields), never_null_of(schema.fields))
+
+    assert made.equals(to_arrow_schema(schema, timezone="UTC"))
+
+
+def test_without_a_word_of_nulls_there_may_be_some_everywhere() -> None:
+    assert arrow_schema(tuple(Name)).equals(to_arrow_schema(LOOSE, timezone="UTC"))
 
 
 def test_sparks_own_fields_are_understood() -> None:
-    assert names_of(SCHEMA) == tuple(Name)
-    assert names_of(SCHEMA.fields[3:5]) == (Name.QUEUE_OFFSET, Name.MSG_ID)
+    assert names_of(STRICT) == names_of(LOOSE) == tuple(Name)
+    assert names_of(STRICT.fields[3:5]) == (Name.QUEUE_OFFSET, Name.MSG_ID)
+
+
+@pytest.mark.parametrize("rows", [[], [[]], [[("a", "1"), ("b", "")], [], [("c", "2")]]])
+def test_maps_are_the_same_when_their_type_says_more(rows: list[list[tuple[str, str]]]) -> None:
+    maps = maps_without_nulls(pa.array(rows, ARROW_TYPES[MAP]))
+
+    maps.validate(full=True)
+    assert maps.to_pylist() == rows
+    assert not maps.type.item_field.nullable
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])

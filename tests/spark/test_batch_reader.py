@@ -1,6 +1,8 @@
 """What a batch reads: ranges by its options, without what is gone, and narrowed by filters; and how it travels."""
 
 import pickle
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from tests.spark.metadata_kit import FakeMetadata
 
 from pocketmq.errors import DataLost
 from pocketmq.model.queue import MessageQueue, QueueRange
-from pocketmq.spark.batch_reader import FilteringTopicReader, TopicReader, batch_ranges, narrowed
+from pocketmq.spark.batch_reader import FilteringTopicReader, TopicReader, batch_ranges, narrowed, sizes_of_topics
 from pocketmq.spark.pushdown import Pushed
 from pocketmq.spark.read_options import ReadOptions, parse_read_options
 from pocketmq.spark.schema import Name
@@ -44,6 +46,14 @@ def test_filters_on_offsets_and_times_shorten_ranges() -> None:
     assert narrowed(whole, Pushed(from_offset=3), held) == [QueueRange(Q0, 3, 10), QueueRange(Q1, 3, 4)]
     assert narrowed(whole, Pushed(from_ms=5_000, to_ms=7_000), held) == [QueueRange(Q0, 5, 7)]
     assert narrowed(whole, Pushed(queue_ids=frozenset({9}), from_ms=1), held) == []
+
+
+def test_sizes_are_asked_for_where_topics_may_differ_in_them() -> None:
+    asked: Any = SimpleNamespace(bytes_per_message=lambda _, places: dict.fromkeys(places, 100))
+    other = MessageQueue("payments", "broker-a", 0)
+
+    assert sizes_of_topics([QueueRange(Q0, 3, 8), QueueRange(Q1, 0, 2)], options(), asked) == {}
+    assert sizes_of_topics([QueueRange(Q0, 3, 8), QueueRange(other, 0, 2)], options(), asked) == {Q0: 100, other: 100}
 
 
 def test_a_reader_keeps_what_it_cannot_filter_for_spark() -> None:

@@ -3,9 +3,9 @@
 import pytest
 from tests.spark.metadata_kit import FakeMetadata
 
-from pocketmq.errors import InvalidSetting
+from pocketmq.errors import InvalidSetting, TopicNotFound
 from pocketmq.model.queue import MessageQueue
-from pocketmq.spark.bounds import ending_places, queues_of, starting_places
+from pocketmq.spark.bounds import ending_places, present_queues, queues_of, starting_places
 from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.read_options import ReadOptions, parse_read_options
 
@@ -50,6 +50,41 @@ def test_an_assigned_queue_that_does_not_exist_is_refused() -> None:
 
     with pytest.raises(InvalidSetting, match=r"do not exist: orders@b:0, .*orders@broker-a:2 and 1 more"):
         queues_of(wanted, METADATA)
+
+
+class Deleted(FakeMetadata):
+    """The topic `refunds` is listed, and was deleted meanwhile."""
+
+    def topics(self) -> list[str]:
+        return [*super().topics(), "refunds"]
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        if topic == "refunds":
+            raise TopicNotFound("refunds is not there")
+        return super().queues(topic)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribe": "orders,refunds"},
+        {"subscribePattern": "orders|refunds"},
+        {"assign": '{"orders":{"broker-a":[0,1,2]},"refunds":{"broker-a":[0]}}'},
+    ],
+)
+def test_what_a_query_has_read_before_need_not_be_there_any_more(given: dict[str, str]) -> None:
+    metadata = Deleted({A0: (0, 1), A1: (0, 1)})
+    read = [A0, MessageQueue("orders", "broker-a", 2), MessageQueue("refunds", "broker-a", 0)]
+
+    assert queues_of(options(**given), metadata, read) == [A0, A1]
+    assert present_queues(options(**given), metadata) == [A0, A1]
+
+
+def test_a_topic_that_a_query_has_never_read_must_be_there() -> None:
+    with pytest.raises(TopicNotFound, match="refunds is not there"):
+        queues_of(options(subscribe="orders,refunds"), Deleted({A0: (0, 1)}), [A0])
+    with pytest.raises(InvalidSetting, match=r"do not exist: orders@broker-a:1"):
+        queues_of(options(assign='{"orders":{"broker-a":[0,1]}}'), Deleted({A0: (0, 1)}), [A0])
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def test_a_file_that_is_no_secret_is_not_read_to_its_end(tmp_path: Path) -> None
             "rocketmq.accessKeyEnv and rocketmq.accessKeyFile exclude one another",
         ),
         ({**HERE, "rocketmq.tls.caFile": "/x"}, "rocketmq.tls.enable is not true"),
+        ({**HERE, "rocketmq.tls.verify": "false"}, "rocketmq.tls.enable is not true"),
         ({**HERE, "rocketmq.tls.enable": "true", "rocketmq.tls.keyFile": "/x"}, "needs rocketmq.tls.certFile"),
         ({**HERE, "path": "orders"}, "a topic has no path"),
         ({**HERE, "rocketmq.callTimeoutMs": "0"}, "at least 1"),

@@ -1,21 +1,11 @@
 """Messages that are gone: which, why, and how each policy goes on."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pocketmq.errors import DataLost
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds
-from pocketmq.spark.data_loss import (
-    CLOCK_SKEW_MS,
-    QueueFacts,
-    find_losses,
-    loss_text,
-    losses_of_range,
-    remaining,
-    settle,
-)
+from pocketmq.spark.data_loss import CLOCK_SKEW_MS, QueueFacts, find_losses, loss_text, settle
 from pocketmq.spark.offsets import Cause, Lost
 
 Q = MessageQueue("orders", "broker-a", 0)
@@ -61,38 +51,19 @@ def test_without_a_time_to_compare_no_topic_seems_re_created() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "low", "high", "lost", "rest"),
+    ("place", "lost"),
     [
-        (5, 9, 0, 20, [], (5, 9)),
-        (5, 9, 7, 20, [(5, 7, Cause.RETENTION)], (7, 9)),
-        (5, 9, 30, 40, [(5, 9, Cause.RETENTION)], None),
-        (5, 9, 0, 7, [(7, 9, Cause.TRUNCATION)], (5, 7)),
-        (5, 9, 0, 2, [(5, 9, Cause.TRUNCATION)], None),
-        (5, 9, 6, 8, [(5, 6, Cause.RETENTION), (8, 9, Cause.TRUNCATION)], (6, 8)),
+        (10, [Lost(QueueRange(Q, 10, 20), Cause.RECREATION)]),
+        (25, [Lost(QueueRange(Q, 25, 25), Cause.RECREATION)]),
+        (0, []),
     ],
 )
-def test_of_a_logged_range_the_rest_can_be_read_again(
-    start: int, end: int, low: int, high: int, lost: list[tuple[int, int, Cause]], rest: tuple[int, int] | None
-) -> None:
-    wanted = QueueRange(Q, start, end)
-
-    found = losses_of_range(wanted, Bounds(low, high))
-
-    assert found == [Lost(QueueRange(Q, first, last), cause) for first, last, cause in lost]
-    assert remaining(wanted, found) == (None if rest is None else QueueRange(Q, *rest))
+def test_a_queue_that_is_another_one_is_re_created_whatever_its_times_are(place: int, lost: list[Lost]) -> None:
+    assert find_losses({Q: place}, {Q: QueueFacts(Bounds(0, 20), OLD_MS, is_another=True)}, SEEN_MS) == lost
 
 
-@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
-def test_lost_and_remaining_messages_are_the_whole_range(start: int, more: int, low: int, held: int) -> None:
-    wanted, bounds = QueueRange(Q, start, start + more), Bounds(low, low + held)
-
-    lost = losses_of_range(wanted, bounds)
-    rest = remaining(wanted, lost)
-
-    gone = {offset for each in lost for offset in range(each.range.start, each.range.end)}
-    left = set(range(rest.start, rest.end)) if rest else set()
-    assert gone | left == set(range(wanted.start, wanted.end))
-    assert left == set(range(wanted.start, wanted.end)) & set(range(*bounds))
+def test_a_queue_that_is_known_to_be_the_same_is_no_other_although_clocks_differ() -> None:
+    assert find_losses({Q: 10}, {Q: QueueFacts(Bounds(0, 20), NEW_MS, is_another=False)}, SEEN_MS) == []
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,12 @@ from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.protocol.record import decode_records
 from pocketmq.spark.decoding import Decoder, Pulled
 from pocketmq.spark.libraries import pa
-from pocketmq.spark.schema import Name
+from pocketmq.spark.schema import COLUMNS, Name, NeverNull
 
 pytestmark = pytest.mark.usefixtures("twin")
 
 ALL = tuple(Name)
+NEVER_NULL = NeverNull(frozenset(column.name for column in COLUMNS if not column.may_be_null), values=True)
 EVERYTHING = QueueRange(QUEUE, 0, 2**62)
 ANSWERS = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
 
@@ -44,6 +45,11 @@ def decoded(run: Sequence[bytes], columns: Sequence[Name] = ALL, **options: Any)
 @given(record_runs())
 def test_all_columns_are_those_of_the_record_decoder(run: list[bytes]) -> None:
     assert decoded(run) == [row_of(message) for message in decode_records(b"".join(run))]
+
+
+@given(record_runs())
+def test_columns_that_are_never_null_are_the_same_without_room_for_nulls(run: list[bytes]) -> None:
+    assert decoded(run, never_null=NEVER_NULL) == decoded(run)
 
 
 @given(record_runs())

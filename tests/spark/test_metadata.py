@@ -60,27 +60,24 @@ def test_queues_and_what_they_hold(broker: Broker) -> None:
         assert set(asked.bytes_per_message("looking", {first: 0, second: 0})) == {second}
 
 
-def test_a_broker_that_names_the_last_message_when_all_are_older_is_not_believed(
+def test_a_broker_that_names_any_message_of_a_time_is_not_believed(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker, queues=1)
     place = queue(broker, topic, 0)
-    fill(broker, topic, ["a", "b"])
-    at_time = OffsetCalls.at_time
+    fill(broker, topic, ["a", "b", "c", "d"])
 
     async def as_in_4_9(calls: OffsetCalls, wire_queue: MessageQueue, time_ms: int) -> int:
-        return min(await at_time(calls, wire_queue, time_ms), await calls.largest(wire_queue) - 1)
+        return await calls.largest(wire_queue) - 1
 
     monkeypatch.setattr(OffsetCalls, "at_time", as_in_4_9)
 
     with asking(broker) as asked:
-        stored = last_stored_ms(asked, place, 1)
-        times = [0, stored, stored + 1, stored + 60_000]
+        stored = [last_stored_ms(asked, place, offset) for offset in range(4)]
+        times = [0, stored[0], stored[3], stored[3] + 1, stored[3] + 60_000]
         found = [asked.offsets_at({place: time_ms})[place] for time_ms in times]
 
-    assert found[0] == 0
-    assert found[1] <= 1
-    assert found[2:] == [2, 2]
+    assert found == [0, 0, stored.index(stored[3]), 4, 4]
 
 
 def test_a_group_that_is_committed_for_is_made(broker: Broker) -> None:
@@ -106,6 +103,18 @@ def test_queues_are_remembered_for_their_time(broker: Broker) -> None:
         assert len(asked.queues(topic)) == 1
         clock.advance_ms(1)
         assert len(asked.queues(topic)) == 3
+
+
+def test_topics_are_remembered_for_their_time(broker: Broker) -> None:
+    clock = FakeClock()
+
+    with asking(broker, clock) as asked:
+        before = asked.topics()
+        topic = new_topic(broker)
+        clock.advance_ms(9_999)
+        assert asked.topics() == before
+        clock.advance_ms(1)
+        assert topic in asked.topics()
 
 
 def test_a_broker_tells_how_long_it_keeps_messages_and_is_not_asked_each_time(

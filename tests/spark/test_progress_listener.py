@@ -12,6 +12,7 @@ from tests.spark.broker_kit import Broker, new_topic, options, queue
 
 from pocketmq import Admin
 from pocketmq.errors import InvalidSetting
+from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.offsets import QueryOffset
 from pocketmq.spark.progress_listener import ProgressListener
 
@@ -22,13 +23,18 @@ def progress(*sources: tuple[Any, Any]) -> Any:
     return SimpleNamespace(progress=SimpleNamespace(sources=shown))
 
 
+def shown(group: str, *present: MessageQueue) -> str:
+    """What the progress of a query shows beside its offsets: its group, and the queues that there are."""
+    return json.dumps({**QueryOffset(dict.fromkeys(present, 9)).to_json(), "groupId": group})
+
+
 def test_the_end_of_a_batch_is_published_for_its_group_alone(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     place = queue(broker, topic, 0)
     listener = ProgressListener(options(broker, groupId="listened"))
 
     def ended(at: int, group: str) -> tuple[str, str]:
-        return json.dumps(QueryOffset({place: at}).to_json()), json.dumps({"groupId": group})
+        return json.dumps(QueryOffset({place: at}).to_json()), shown(group, place)
 
     listener.onQueryProgress(progress(("no JSON", None), ("[1]", "[2]"), ended(9, "other"), ended(4, "listened")))
 
@@ -36,12 +42,24 @@ def test_the_end_of_a_batch_is_published_for_its_group_alone(broker: Broker) -> 
         assert admin.offsets.committed("listened", topic)[place] == 4
 
 
+def test_queues_that_are_gone_are_not_in_the_way_of_others(broker: Broker) -> None:
+    topic = new_topic(broker, queues=1)
+    place, gone = queue(broker, topic, 0), queue(broker, f"{topic}-deleted", 0)
+    listener = ProgressListener(options(broker, groupId="unmoved"))
+    end = QueryOffset({place: 4, gone: 7}).to_json()
+
+    listener.onQueryProgress(progress((json.dumps(end), shown("unmoved", place))))
+
+    with Admin(broker.name_server) as admin:
+        assert admin.offsets.committed("unmoved", topic)[place] == 4
+
+
 def test_brokers_that_are_away_stop_no_query(caplog: pytest.LogCaptureFixture) -> None:
     away = {"rocketmq.namesrv.addr": "127.0.0.1:1", "groupId": "listened", "fetchOffset.numRetries": "0"}
     listener = ProgressListener(away)
     end = QueryOffset({queue(Broker("", "broker-a"), "orders", 0): 1}).to_json()
 
-    listener.onQueryProgress(progress((json.dumps(end), json.dumps({"groupId": "listened"}))))
+    listener.onQueryProgress(progress((json.dumps(end), shown("listened", queue(Broker("", "broker-a"), "orders", 0)))))
 
     assert "could not be published to the group listened" in caplog.text
 

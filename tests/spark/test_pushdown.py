@@ -87,6 +87,8 @@ def test_what_is_only_narrowed_is_left_to_spark_as_well(each: Filter, pushed: Pu
         EqualTo(("tags",), "a||b"),
         EqualTo(("tags",), "*"),
         EqualTo(("tags",), " a"),
+        EqualTo(("tags",), "a\x1b"),
+        EqualTo(("tags",), ""),
         In(("tags",), ()),
         IsNotNull(("tags",)),
         IsNull(("tags",)),

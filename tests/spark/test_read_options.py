@@ -136,6 +136,17 @@ def test_combinations_that_cannot_be_are_refused_in_a_stream(given: dict[str, st
         ({"endingOffsets": '{"orders":{"b":{"0":-2}}}'}, "endingOffsets cannot be -2"),
         ({"endingOffsets": "earliest"}, "is not latest or JSON"),
         ({"startingTimestamp": "5", "endingTimestamp": "4"}, "is before startingTimestamp = 5"),
+        (
+            {"startingOffsets": '{"orders":{"b":{"0":7}}}', "endingOffsets": '{"orders":{"b":{"0":6}}}'},
+            "endingOffsets lets orders@b:0 end at 6, before startingOffsets lets it begin, at 7",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"orders":{"b":{"0":7}}}',
+                "endingOffsetsByTimestamp": '{"orders":{"b":{"0":6}}}',
+            },
+            "endingOffsetsByTimestamp lets orders@b:0 end at 6",
+        ),
         ({"maxOffsetsPerTrigger": "5"}, "is for a streaming read, not for a batch read"),
     ],
 )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.spark.schema import COLUMNS, Name, ddl, names_of
+from pocketmq.spark.schema import COLUMNS, Name, NeverNull, names_of, never_null_of
 
 
 class FakeType(NamedTuple):
@@ -15,11 +15,18 @@ class FakeType(NamedTuple):
         return self.text
 
 
+class FakeMap(NamedTuple):
+    valueContainsNull: bool  # noqa: N815
+
+    def simpleString(self) -> str:
+        return "map<string,string>"
+
+
 class FakeField(NamedTuple):
     """As Spark's StructField, of which only the shape matters."""
 
     name: str
-    dataType: FakeType  # noqa: N815
+    dataType: FakeType | FakeMap  # noqa: N815
     nullable: bool = True
 
 
@@ -28,21 +35,35 @@ def field(name: str, kind: str, nullable: bool = True) -> FakeField:
 
 
 def test_the_columns_are_the_documented_ones() -> None:
-    assert ddl() == (
+    assert ", ".join(f"{column.name} {column.type}" for column in COLUMNS) == (
         "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, keys string, tags string, "
         "value binary, properties map<string,string>, bornTimestamp timestamp, storeTimestamp timestamp, reconsumeTimes int"
     )
-
-
-def test_the_map_can_be_left_out() -> None:
-    assert "properties" not in ddl(with_properties=False)
-    assert ddl(with_properties=False).count(",") == len(COLUMNS) - 2
+    assert [column.name for column in COLUMNS if column.may_be_null] == [Name.KEYS, Name.TAGS]
 
 
 def test_any_subset_keeps_the_order_of_the_user() -> None:
     wanted = [field("value", "binary"), field("queueOffset", "bigint")]
 
     assert names_of(wanted) == (Name.VALUE, Name.QUEUE_OFFSET)
+
+
+def test_what_a_schema_says_of_nulls_is_kept() -> None:
+    mixed = [field("topic", "string", nullable=False), field("value", "binary"), field("tags", "string")]
+
+    assert names_of(mixed) == (Name.TOPIC, Name.VALUE, Name.TAGS)
+    assert never_null_of(mixed) == NeverNull(frozenset({Name.TOPIC}))
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("has_null_values", [False, True])
+def test_a_map_may_be_null_or_its_values(nullable: bool, has_null_values: bool) -> None:
+    fields = [FakeField("properties", FakeMap(has_null_values), nullable)]
+
+    assert names_of(fields) == (Name.PROPERTIES,)
+    assert never_null_of(fields) == NeverNull(
+        frozenset() if nullable else frozenset({Name.PROPERTIES}), not has_null_values
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +76,8 @@ def test_any_subset_keeps_the_order_of_the_user() -> None:
         ([field("value", "string")], "the column value is binary, not string; cast it after reading"),
         ([field("queueOffset", "int")], "the column queueOffset is bigint, not int"),
         ([field("tags", "string"), field("tags", "string")], "has the column tags twice"),
-        ([field("topic", "string", nullable=False)], "topic cannot be NOT NULL"),
+        ([field("keys", "string", nullable=False)], "keys cannot be NOT NULL: a message may have none"),
+        ([field("tags", "string", nullable=False)], "tags cannot be NOT NULL: a message may have none"),
     ],
 )
 def test_what_cannot_be_read_so_is_refused(fields: list[FakeField], told: str) -> None:

@@ -146,7 +146,6 @@ def test_rows_of_others_do_not_count() -> None:
 
     replay = Replay(ids(), [None, "nonsense", other.properties[ROW_ID]])
 
-    assert replay.is_first
     assert replay.admit(message(b"a"))
     replay.check_complete()
 
@@ -178,6 +177,10 @@ def test_a_first_batch_has_nothing_to_search_and_a_lost_place_is_searched_wholly
 
     assert ranges_to_search({}, bounds, 0) == []
     assert ranges_to_search({}, bounds, 1) == [QueueRange(Q, 5, 50)]
+
+
+def test_a_queue_that_ends_before_its_place_is_searched_wholly() -> None:
+    assert ranges_to_search({Q: 51}, {Q: Bounds(5, 50)}, 3) == [QueueRange(Q, 5, 50)]
 
 
 def test_ids_travel_to_tasks() -> None:

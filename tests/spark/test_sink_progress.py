@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
-from pocketmq import Message, Producer
+from pocketmq import Admin, Message, Producer
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.queue import QueueRange
 from pocketmq.spark.metadata import ClientMetadata
@@ -45,6 +45,20 @@ def test_the_first_batch_of_a_query_looks_at_what_came_since_it_began(broker: Br
         assert progress.ranges(topic, 0) == []
         fill(broker, topic, ["a", "b"])
         assert progress.ranges(topic, 0) == [QueueRange(place, 2, 4)]
+
+
+def test_a_queue_that_was_added_while_the_first_batch_was_tried_is_looked_through_by_all_its_replays(
+    broker: Broker,
+) -> None:
+    topic = new_topic(broker, queues=1)
+
+    with progress_of_a_query(broker) as progress, Admin(broker.name_server) as admin:
+        progress.ranges(topic, 0)
+        admin.topics.alter(topic, queues=2)
+        fill(broker, topic, ["of the first attempt"], number=1)
+        found = [progress.ranges(topic, 0) for _ in range(2)]
+
+        assert found == [[QueueRange(queue(broker, topic, 1), 0, 1)]] * 2
 
 
 def test_a_batch_looks_from_where_the_last_one_ended_also_after_its_own_end_was_noted(broker: Broker) -> None:

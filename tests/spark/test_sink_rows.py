@@ -72,6 +72,14 @@ def test_texts_are_sent_as_utf8_and_lists_of_keys_are_joined() -> None:
     assert second.keys == []
 
 
+def test_a_null_among_keys_is_refused_and_not_the_end_of_the_others() -> None:
+    schema = pa.schema([("value", pa.string()), ("keys", pa.list_(pa.string()))])
+    made = pa.RecordBatch.from_pydict({"value": ["x", "y"], "keys": [None, ["a", None]]}, schema=schema)
+
+    with pytest.raises(InvalidMessage, match="row 1, column keys: it holds a null"):
+        SinkRows(schema, topic="t").messages(made)
+
+
 def test_the_option_wins_over_the_column() -> None:
     (made,) = messages("orders", value=[b"x"], topic=[None])
 

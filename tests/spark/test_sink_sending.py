@@ -43,7 +43,12 @@ class FakeProducer:
         return [SimpleNamespace(status=SendStatus.SEND_OK) for _ in messages]
 
 
-def send_all(producer: FakeProducer, options: WriteOptions, messages: Sequence[Message]) -> None:
+def send_all(
+    producer: FakeProducer,
+    options: WriteOptions,
+    messages: Sequence[Message],
+    queues: Sequence[MessageQueue] = QUEUES,
+) -> None:
     def start(work: Coroutine[Any, Any, None]) -> "Future[None]":
         future: Future[None] = Future()
         try:
@@ -52,7 +57,7 @@ def send_all(producer: FakeProducer, options: WriteOptions, messages: Sequence[M
             future.set_exception(error)
         return future
 
-    sends = Sends(cast("AsyncProducer", producer), options, start, lambda _topic: QUEUES)
+    sends = Sends(cast("AsyncProducer", producer), options, start, lambda _topic: queues)
     sends.add(messages)
     sends.finish()
 
@@ -74,6 +79,15 @@ def test_the_same_sharding_key_means_the_same_queue() -> None:
     send_all(producer, sink(), messages)
 
     assert [(queue in QUEUES, len(bodies)) for queue, bodies in producer.calls] == [(True, 2), (True, 1)]
+
+
+def test_a_topic_without_a_queue_to_write_to_is_told() -> None:
+    producer = FakeProducer()
+
+    with pytest.raises(NoPermission, match="'orders' has no queue that can be written to"):
+        send_all(producer, sink(), [Message("orders", b"x", sharding_key="a")], queues=[])
+
+    assert producer.calls == []
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 from pyspark.sql.datasource import EqualTo
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 from tests.spark.stream_kit import ran
 
 from pocketmq import Admin
 from pocketmq.errors import InvalidSetting
 from pocketmq.spark.batch_reader import FilteringTopicReader
-from pocketmq.spark.schema import Name, ddl
+from pocketmq.spark.schema import Name
 from pocketmq.spark.source import RocketMQSource
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def message_of(call: Callable[[], object]) -> str:
 
 
 def test_all_columns_are_the_schema_unless_properties_are_left_out() -> None:
-    assert RocketMQSource({}).schema() == ddl()
-    assert "properties" not in RocketMQSource({"includeheaders": "False"}).schema()
+    assert RocketMQSource({}).schema().fieldNames() == list(Name)
+    assert "properties" not in RocketMQSource({"includeheaders": "False"}).schema().fieldNames()
 
 
 def test_only_a_read_that_pushes_filters_has_a_reader_that_takes_them(broker: Broker) -> None:
@@ -100,6 +101,15 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest_one(broker: B
         source.reader(schema)
 
 
+def test_a_column_that_is_left_out_cannot_be_asked_for(broker: Broker) -> None:
+    source = RocketMQSource(options(broker, subscribe="any", includeProperties="false"))
+    schema = StructType([StructField("properties", MapType(StringType(), StringType()))])
+
+    for reader in (source.reader, source.streamReader):
+        with pytest.raises(InvalidSetting, match=r"which includeProperties = false leaves out"):
+            reader(schema)
+
+
 # batch reads
 
 
@@ -119,6 +129,39 @@ def test_a_batch_reads_all_columns(spark: "SparkSession", broker: Broker) -> Non
         (b"b", "b", "t", "b"),
     ]
     assert all(row.storeTimestamp >= row.bornTimestamp and row.reconsumeTimes == 0 and row.msgId for row in rows)
+
+
+def test_spark_is_told_which_columns_are_never_null(spark: "SparkSession", broker: Broker) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"], tags="t")
+    frame = read(spark, broker, None, subscribe=topic)
+
+    assert [field.name for field in frame.schema.fields if field.nullable] == ["keys", "tags"]
+    (again,) = (
+        spark.read.format("rocketmq").schema(frame.schema).options(**options(broker, subscribe=topic)).load().collect()
+    )
+    assert (again,) == tuple(frame.collect())
+
+
+@pytest.mark.parametrize(
+    "schema", ["topic string NOT NULL, tags string, value binary", "properties map<string,string> NOT NULL"]
+)
+def test_a_schema_may_say_what_is_never_null(spark: "SparkSession", broker: Broker, schema: str) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"], tags="t")
+
+    (row,) = read(spark, broker, schema, subscribe=topic).collect()
+    (whole,) = read(spark, broker, None, subscribe=topic).collect()
+
+    assert row.asDict() == {name: whole[name] for name in row.asDict()}
+
+
+def test_keys_and_tags_cannot_be_never_null(spark: "SparkSession", broker: Broker) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"])
+    frame = read(spark, broker, "value binary, tags string NOT NULL", subscribe=topic)
+
+    assert "tags cannot be NOT NULL: a message may have none" in message_of(frame.collect)
 
 
 def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker: Broker) -> None:

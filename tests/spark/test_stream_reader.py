@@ -117,6 +117,32 @@ def test_a_trigger_that_takes_all_at_once_knows_no_limits(broker: Broker, open_r
     assert rows(reader, reader.initialOffset(), end) == ["a", "b", "c"]
 
 
+def test_a_trigger_that_takes_all_at_once_waits_for_nothing(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"])
+    reader = open_reader(subscribe=topic, minOffsetsPerTrigger=3)
+
+    end = ask(reader, reader.initialOffset(), ReadAllAvailable())
+
+    assert rows(reader, reader.initialOffset(), end) == ["a"]
+
+
+def test_a_batch_that_is_run_again_has_the_same_partitions_whatever_the_options_are_now(
+    broker: Broker, open_reader: Open
+) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, [f"{number}" for number in range(9)])
+    reader = open_reader(subscribe=topic, maxPartitions=3)
+    start = reader.initialOffset()
+    end = ask(reader, start)
+    again = open_reader(subscribe=topic, maxPartitions=5, maxRecordsPerPartition=1)
+
+    planned = [part.value.slices for part in again.partitions(start, end)]
+
+    assert planned == [part.value.slices for part in reader.partitions(start, end)]
+    assert len(planned) == 3
+
+
 def test_too_few_messages_wait_for_others(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     reader = open_reader(subscribe=topic, minOffsetsPerTrigger=3)
@@ -190,6 +216,86 @@ def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
     assert told is not None
     assert [lost.range.queue for lost in told.lost] == [queue(broker, topic, 0)]
     assert rows(reader, moved, ask(reader, moved)) == ["new"]
+
+
+def test_a_topic_that_was_made_anew_a_moment_ago_is_told_although_it_is_longer_than_the_old_one(
+    broker: Broker, open_reader: Open
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b"])
+    failing = open_reader(subscribe=topic, startingOffsets="latest")
+    patient = open_reader(subscribe=topic, onDataLoss="skip")
+    starts = [ask(reader, reader.initialOffset()) for reader in (failing, patient)]
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+        admin.topics.create(topic, queues=1)
+    fill(broker, topic, ["c", "d", "e"])
+
+    with pytest.raises(DataLost, match=r"from 2 to 3 \(re-created topic\)"):
+        ask(failing, starts[0])
+    assert rows(patient, starts[1], ask(patient, starts[1])) == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_batch_that_is_run_again_reads_nothing_of_a_topic_that_was_made_anew(
+    broker: Broker, open_reader: Open, policy: str
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b"])
+    reader = open_reader(subscribe=topic)
+    start = reader.initialOffset()
+    end = ask(reader, start)
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+        admin.topics.create(topic, queues=1)
+    fill(broker, topic, ["c", "d", "e"])
+    # As if the batch had been planned ten minutes ago, by a driver that was killed then.
+    logged = {**end, "seenMs": end["seenMs"] - 600_000}
+    again = open_reader(subscribe=topic, onDataLoss=policy)
+
+    if policy == "fail":
+        with pytest.raises(DataLost, match=r"from 0 to 2 \(re-created topic\)"):
+            again.partitions(start, logged)
+        return
+    assert rows(again, start, logged) == []
+    assert rows(again, logged, ask(again, logged)) == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_topic_that_is_deleted_holds_up_no_other_and_no_progress(
+    broker: Broker, open_reader: Open, at_once: bool
+) -> None:
+    kept, deleted = new_topic(broker, queues=1), new_topic(broker, queues=1)
+    fill(broker, kept, ["a"])
+    fill(broker, deleted, ["b"])
+    start = ask(reader := open_reader(subscribe=f"{kept},{deleted}"), reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(deleted)
+    fill(broker, kept, ["c"])
+    # As after a restart: a client of its own, which has never heard of the topic.
+    group = f"kept-{kept}"
+    again = open_reader(subscribe=f"{kept},{deleted}", groupId=group, rocketmq_instanceName=group)
+    if at_once:
+        again.prepareForTriggerAvailableNow()
+
+    end = ask(again, start)
+
+    assert rows(again, start, end) == ["c"]
+    missing = (again.reportLatestOffset() or {})["missing"]
+    assert [(one["topic"], one["start"]) for one in missing] == [(deleted, 1)]
+    with Admin(broker.name_server) as admin:
+        assert admin.offsets.committed(group, kept) == {queue(broker, kept, 0): 1}
+
+
+def test_an_assigned_queue_that_is_removed_holds_up_no_other(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=2)
+    reader = open_reader(assign=f'{{"{topic}":{{"{broker.name}":[0,1]}}}}')
+    start = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.alter(topic, queues=1)
+    fill(broker, topic, ["a"])
+
+    assert rows(reader, start, ask(reader, start)) == ["a"]
 
 
 def test_progress_is_published_as_soon_as_a_batch_is_done(broker: Broker, open_reader: Open) -> None:

@@ -24,6 +24,8 @@ from pocketmq.spark.write_options import WriteOptions, parse_write_options
 from pocketmq.spark.writer import RowsWritten, TopicStreamWriter, TopicWriter
 
 QUERY = "7c1f7f5e-query"
+ATTEMPT = int("SPARK_TEST_BROKER" in os.environ)
+"""Brokers of Apache let a message be read a moment after they took it: a later attempt waits for that."""
 
 
 class Killed(Exception):
@@ -32,7 +34,7 @@ class Killed(Exception):
 
 @pytest.fixture(autouse=True)
 def a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_task", lambda: SimpleNamespace(partitionId=lambda: 0))
+    monkeypatch.setattr(writer, "_task", lambda: SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: ATTEMPT))
 
 
 def sink(broker: Broker, *, streaming: bool = True, **given: str | int) -> WriteOptions:
@@ -44,9 +46,11 @@ def batches(values: Sequence[str], size: int = 2) -> Iterator[Any]:
         yield pa.record_batch({"value": list(values[start : start + size])})
 
 
-def write_rows(rows: Iterator[Any], given: WriteOptions, query_id: str, batch_id: int) -> RowsWritten:
+def write_rows(
+    rows: Iterator[Any], given: WriteOptions, query_id: str, batch_id: int, attempt: int = ATTEMPT
+) -> RowsWritten:
     """As the first task of a batch."""
-    return RowsWritten(query_id, sink_task.write_rows(rows, given, query_id, batch_id, 0))
+    return RowsWritten(query_id, sink_task.write_rows(rows, given, query_id, batch_id, 0, attempt))
 
 
 def killed_after(values: Sequence[str]) -> Iterator[Any]:
@@ -82,9 +86,22 @@ def test_a_task_that_was_killed_and_runs_again_writes_the_rest(broker: Broker) -
     with pytest.raises(Killed):
         write_rows(killed_after(rows[:6]), once, QUERY, 0)
 
-    write_rows(batches(list(reversed(rows))), once, QUERY, 0)
+    write_rows(batches(list(reversed(rows))), once, QUERY, 0, attempt=1)
 
     assert in_topic(broker, topic, len(rows)) == Counter(rows)
+
+
+def test_a_later_attempt_looks_when_the_rows_of_the_one_before_can_be_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker)
+    waits: list[float] = []
+    monkeypatch.setattr(sink_task, "sleep", waits.append)
+
+    for guarantee, attempt in (("effectively-once", 0), ("at-least-once", 1), ("effectively-once", 1)):
+        write_rows(batches(["a"]), sink(broker, topic=topic, deliveryGuarantee=guarantee), QUERY, 0, attempt)
+
+    assert waits == [sink_task.SETTLING_S]
 
 
 def test_a_batch_that_was_written_but_not_committed_is_not_written_again(broker: Broker) -> None:
@@ -201,6 +218,19 @@ def test_rows_go_to_the_topics_of_their_column_and_sharded_ones_keep_their_order
     assert len({row["queueId"] for row in found}) == 1
     assert [int(row["value"][:2]) for row in found] == list(range(20))
     assert in_topic(broker, second, 1) == Counter(["elsewhere"])
+
+
+def test_sharded_rows_go_where_producers_write_and_not_to_queues_that_are_only_read(broker: Broker) -> None:
+    topic = new_topic(broker, queues=4)
+    with Admin(broker.name_server) as admin:
+        admin.topics.alter(topic, write_queues=1)
+    rows = pa.record_batch({"value": list("abcdefgh"), "shardingKey": list("abcdefgh")})
+
+    write_rows(iter([rows]), sink(broker, topic=topic), QUERY, 0)
+
+    assert in_topic(broker, topic, 8) == Counter("abcdefgh")
+    with Admin(broker.name_server) as admin:
+        assert admin.topics.describe(topic).queues[0].max_offset == 8
 
 
 def test_delayed_rows_need_the_weaker_guarantee(broker: Broker) -> None:

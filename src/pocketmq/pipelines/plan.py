@@ -85,8 +85,8 @@ def stream_queues(options: Mapping[str, str], checkpoint: str, files: Files) -> 
     before = last_offset(Path(checkpoint), files) if is_local(checkpoint) else None
     with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
         metadata = ClientMetadata.of(client, parsed)
-        queues = queues_of(parsed, metadata)
         known = {} if before is None else before.queues
+        queues = queues_of(parsed, metadata, known)
         new = [queue for queue in queues if queue not in known]
         starts = {queue: known[queue] for queue in queues if queue in known}
         if before is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pocketmq.spark.libraries import np, pa
-from pocketmq.spark.schema import Name, type_of
+from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull, type_of
 
 ARROW_TYPES: Final[dict[str, Any]] = {
     "string": pa.string(),
@@ -18,10 +18,20 @@ ARROW_TYPES: Final[dict[str, Any]] = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 
+MAP_WITHOUT_NULLS: Final = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
 
-def arrow_schema(names: Sequence[Name]) -> Any:
+
+def arrow_schema(names: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) -> Any:
     """The Arrow schema of these columns, in this order."""
-    return pa.schema([pa.field(name.value, ARROW_TYPES[type_of(name)]) for name in names])
+    kinds = {name: ARROW_TYPES[type_of(name)] for name in names}
+    if never_null.values and Name.PROPERTIES in kinds:
+        kinds[Name.PROPERTIES] = MAP_WITHOUT_NULLS
+    return pa.schema([pa.field(name.value, kind, name not in never_null.columns) for name, kind in kinds.items()])
+
+
+def maps_without_nulls(maps: Any) -> Any:
+    """The same maps, of a type that says that no value is null; nothing is copied."""
+    return pa.MapArray.from_arrays(maps.offsets, maps.keys, maps.items, type=MAP_WITHOUT_NULLS)
 
 
 def number_array(numbers: Any, kind: Any = None) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pocketmq import spark
-from pocketmq.model.queue import QueueRange
+from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.bounds import ending_places, queues_of, starting_places
 from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.data_loss import QueueFacts, find_losses, settle
@@ -17,16 +17,17 @@ from pocketmq.spark.needed_libraries import require_libraries
 from pocketmq.spark.planning import plan_partitions
 from pocketmq.spark.pushdown import Pushed, split_filters
 from pocketmq.spark.read_options import ReadOptions
-from pocketmq.spark.schema import Name
+from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
 from pocketmq.spark.worker_connections import READING
 
 
 class TopicReader(DataSourceReader):
     """Travels to executors, so it holds nothing but what was asked for."""
 
-    def __init__(self, options: ReadOptions, columns: Sequence[Name]) -> None:
+    def __init__(self, options: ReadOptions, columns: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) -> None:
         self._options = options
         self._columns = tuple(columns)
+        self._never_null = never_null
         self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -36,18 +37,20 @@ class TopicReader(DataSourceReader):
         with READING.borrow(options.connection, options.idle_timeout_ms) as client:
             metadata = ClientMetadata.of(client, options)
             ranges = narrowed(batch_ranges(options, metadata), self._pushed, metadata)
+            sizes = sizes_of_topics(ranges, options, metadata)
         planned = plan_partitions(
             ranges,
             self._columns,
             options,
             cores=os.cpu_count() or 1,
+            bytes_per_message=sizes,
             pushed_tags=self._pushed.tag_expression,
         )
         return [InputPartition(one) for one in planned]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Where none was planned Spark reads one without a value."""
-        return iter(()) if partition.value is None else spark.read_partition(partition.value)
+        return iter(()) if partition.value is None else spark.read_partition(partition.value, self._never_null)
 
 
 class FilteringTopicReader(TopicReader):
@@ -68,6 +71,17 @@ def batch_ranges(options: ReadOptions, metadata: Metadata) -> list[QueueRange]:
     facts = {queue: QueueFacts(bounds) for queue, bounds in metadata.bounds(queues).items()}
     starts |= settle(find_losses(starts, facts, 0), facts, options.on_data_loss)
     return [QueueRange(queue, starts[queue], ends[queue]) for queue in queues if starts[queue] < ends[queue]]
+
+
+def sizes_of_topics(
+    ranges: Sequence[QueueRange], options: ReadOptions, metadata: ClientMetadata
+) -> dict[MessageQueue, int]:
+    """About how large messages are, where several topics are read: one may have messages a hundred times as long as another. Those of
+    one topic are much alike in all its queues, and not asked for.
+    """
+    if len({part.queue.topic for part in ranges}) < 2:
+        return {}
+    return metadata.bytes_per_message(options.pull_group, {part.queue: part.start for part in ranges})
 
 
 def narrowed(ranges: Iterable[QueueRange], pushed: Pushed, metadata: Metadata) -> list[QueueRange]:

@@ -5,9 +5,9 @@ ending     endingTimestamp   ── else endingOffsetsByTimestamp   ── else 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pocketmq.errors import InvalidSetting
+from pocketmq.errors import InvalidSetting, TopicNotFound
 from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.broker_facts import Bounds, Metadata
 from pocketmq.spark.option_kinds import EARLIEST, LATEST
@@ -17,15 +17,23 @@ _NAMED: int = 5
 """How many queues an error names before it only counts them."""
 
 
-def queues_of(options: ReadOptions, metadata: Metadata) -> list[MessageQueue]:
-    """The queues that are read, as they are now."""
-    if options.queues is not None:
-        return _existing(options.queues, metadata)
-    topics: Sequence[str] = options.topics or ()
-    if options.pattern is not None:
-        pattern = re.compile(options.pattern)
-        topics = [topic for topic in metadata.topics() if pattern.fullmatch(topic)]
-    return sorted({queue for topic in topics for queue in metadata.queues(topic)})
+def queues_of(options: ReadOptions, metadata: Metadata, read: Collection[MessageQueue] = ()) -> list[MessageQueue]:
+    """The queues that are read, as they are now. Those of `read`, that the query has read before, need not be there any more;
+    TopicNotFound or InvalidSetting for others that are not.
+    """
+    present, missing = _looked_up(options, metadata)
+    known = {queue.topic for queue in read}
+    for topic, failure in missing.items():
+        if topic not in known:
+            raise failure
+    if unknown := sorted({*(options.queues or ())} - {*present, *read}):
+        raise InvalidSetting(f"the option assign names queues that do not exist: {_named(unknown)}")
+    return present
+
+
+def present_queues(options: ReadOptions, metadata: Metadata) -> list[MessageQueue]:
+    """The same for whom it does not matter what is not there."""
+    return _looked_up(options, metadata)[0]
 
 
 def starting_places(
@@ -61,11 +69,24 @@ def ending_places(options: ReadOptions, queues: Sequence[MessageQueue], metadata
     return {queue: bounds[queue].max for queue in queues}
 
 
-def _existing(wanted: Sequence[MessageQueue], metadata: Metadata) -> list[MessageQueue]:
-    present = {queue for topic in {queue.topic for queue in wanted} for queue in metadata.queues(topic)}
-    if missing := [queue for queue in wanted if queue not in present]:
-        raise InvalidSetting(f"the option assign names queues that do not exist: {_named(missing)}")
-    return sorted(wanted)
+def _looked_up(options: ReadOptions, metadata: Metadata) -> tuple[list[MessageQueue], dict[str, TopicNotFound]]:
+    """The wanted queues that are there, and why topics that an option names are not."""
+    found: set[MessageQueue] = set()
+    missing: dict[str, TopicNotFound] = {}
+    for topic in _topics(options, metadata):
+        try:
+            found.update(metadata.queues(topic))
+        except TopicNotFound as error:
+            if options.pattern is None:  # else it was there a moment ago, and nobody named it
+                missing[topic] = error
+    return sorted(found if options.queues is None else found.intersection(options.queues)), missing
+
+
+def _topics(options: ReadOptions, metadata: Metadata) -> Iterable[str]:
+    if options.pattern is not None:
+        pattern = re.compile(options.pattern)
+        return [topic for topic in metadata.topics() if pattern.fullmatch(topic)]
+    return options.topics or {queue.topic for queue in options.queues or ()}
 
 
 def _places_at(

@@ -117,8 +117,9 @@ def connection_of(values: dict[str, Any], environ: Mapping[str, str]) -> Connect
         )
     if own["security_token"] is not None and own["access_key"] is None:
         raise InvalidSetting("rocketmq.securityToken… needs rocketmq.accessKey… and rocketmq.secretKey…")
-    if not own["tls"] and any(own[field] is not None for field in ("tls_ca_file", "tls_cert_file", "tls_key_file")):
-        raise InvalidSetting("rocketmq.tls.… files are given, but rocketmq.tls.enable is not true")
+    files = own["tls_ca_file"], own["tls_cert_file"], own["tls_key_file"]
+    if not own["tls"] and (any(files) or not own["tls_verify"]):
+        raise InvalidSetting("other options rocketmq.tls.… are given, but rocketmq.tls.enable is not true")
     if own["tls_key_file"] is not None and own["tls_cert_file"] is None:
         raise InvalidSetting("rocketmq.tls.keyFile needs rocketmq.tls.certFile")
     own["name_servers"] = own["name_servers"] or next(

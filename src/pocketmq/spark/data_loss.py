@@ -2,14 +2,15 @@
 
 retention    place ··· min ───────── max          the queue begins behind the place: [place, min) is gone
 truncation             min ── max ··· place       the queue ends before it: a broker lost its tail, [max, place) is gone
-re-created   min ─── place? ─── max               what stands before the place is newer than the last look at it: another queue
+re-created   min ─── place? ─── max               what stands before the place is newer than the last look at it: another queue, see
+                                                  `oldest_messages` for one that was re-created soon after it
 
 fail      DataLost, with every range                    the query stops where it was
 skip      go on behind what is gone, and record it      a new topic is read from its beginning
 earliest  go on at the beginning of the queue           may read again what was read before the tail was lost
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pocketmq.errors import DataLost
@@ -25,10 +26,13 @@ _TOLD: Final = 20
 
 
 class QueueFacts(NamedTuple):
-    """A queue as it is now; `earliest_store_ms` is -1 when it is empty or nobody asked."""
+    """A queue as it is now; `earliest_store_ms` is -1 when it is empty or nobody asked. `is_another` than at the last look, or None
+    where only times can tell.
+    """
 
     bounds: Bounds
     earliest_store_ms: int = -1
+    is_another: bool | None = None
 
 
 def find_losses(places: Places, facts: Mapping[MessageQueue, QueueFacts], seen_ms: int) -> list[Lost]:
@@ -54,29 +58,9 @@ def _is_another_queue(place: int, facts: QueueFacts, seen_ms: int) -> bool:
     low, high = facts.bounds
     if place > 0 and low == high == 0:
         return True
+    if facts.is_another is not None:
+        return low < place and facts.is_another
     return bool(seen_ms) and low < place and facts.earliest_store_ms > seen_ms + CLOCK_SKEW_MS
-
-
-def losses_of_range(wanted: QueueRange, bounds: Bounds) -> list[Lost]:
-    """What of a logged range cannot be read again."""
-    queue, start, end = wanted.queue, wanted.start, wanted.end
-    found = []
-    if start < bounds.min:
-        found.append(Lost(QueueRange(queue, start, min(end, bounds.min)), Cause.RETENTION))
-    if end > bounds.max:
-        found.append(Lost(QueueRange(queue, max(start, bounds.max), end), Cause.TRUNCATION))
-    return [lost for lost in found if len(lost.range)]
-
-
-def remaining(wanted: QueueRange, lost: Iterable[Lost]) -> QueueRange | None:
-    """What is left of a range; None when nothing is."""
-    start, end = wanted.start, wanted.end
-    for gone in lost:
-        if gone.cause is Cause.RETENTION:
-            start = max(start, gone.range.end)
-        else:
-            end = min(end, gone.range.start)
-    return QueueRange(wanted.queue, start, end) if start < end else None
 
 
 def settle(losses: Sequence[Lost], facts: Mapping[MessageQueue, QueueFacts], policy: str) -> dict[MessageQueue, int]:

@@ -23,11 +23,11 @@ from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import unwrap
 from pocketmq.model.queue import QueueRange
 from pocketmq.protocol.record import decode_record
-from pocketmq.spark.arrow_types import ARROW_TYPES, arrow_schema, number_array
+from pocketmq.spark.arrow_types import ARROW_TYPES, arrow_schema, maps_without_nulls, number_array
 from pocketmq.spark.compiled_records import CompiledRecords, read_usual, wanted_bits
 from pocketmq.spark.libraries import np, pa, pc
 from pocketmq.spark.records import Numbers, Records, Switches, usual_layout
-from pocketmq.spark.schema import Name, type_of
+from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull, type_of
 from pocketmq.spark.usual_rows import MAX_MS, UsualRows
 
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
@@ -61,14 +61,16 @@ class Decoder:
         self,
         columns: Sequence[Name],
         *,
+        never_null: NeverNull = NULLS_ANYWHERE,
         tags: Sequence[str] = (),
         namespace: str | None = None,
         check_crc: bool = False,
         max_inflated_bytes: int = MAX_INFLATED_BYTES,
     ) -> None:
         """`tags`, if any, are the only ones wanted: brokers compare hashes, and two tags may have the same."""
-        self.schema = arrow_schema(columns)
+        self.schema = arrow_schema(columns, never_null)
         self._columns = tuple(columns)
+        self._never_null = never_null
         self._tags = pa.array(tags, pa.string()) if tags else None
         self._namespace = namespace
         self._check_crc = check_crc
@@ -149,6 +151,11 @@ class Decoder:
     def _batch(self, arrays: dict[Name, Any]) -> Any:
         if self._namespace is not None and Name.TOPIC in arrays:
             arrays[Name.TOPIC] = _unwrapped(arrays[Name.TOPIC], self._namespace)
+        if self._never_null.values and Name.PROPERTIES in arrays:
+            arrays[Name.PROPERTIES] = maps_without_nulls(arrays[Name.PROPERTIES])
+        assert not any(arrays[name].null_count for name in self._never_null.columns), (
+            "Java does not look for nulls there"
+        )
         batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
         if self._tags is None:
             return batch

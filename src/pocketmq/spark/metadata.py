@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from pocketmq.client.administration.groups import GroupAdmin
@@ -17,6 +18,7 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.record import decode_record
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.read_options import ReadOptions
+from pocketmq.spark.time_search import first_at
 from pocketmq.spark.worker_connections import Held, ReadingCore
 
 log = logging.getLogger("pocketmq.spark")
@@ -57,6 +59,7 @@ class ClientMetadata:
         self._ttl_s = ttl_ms / 1000
         self._clock = clock or SystemClock()
         self._sleep = sleep
+        self._topics: _Remembered[list[str]] | None = None
         self._queues: dict[str, _Remembered[list[MessageQueue]]] = {}
         self._kept_ms: dict[str, _Remembered[int | None]] = {}
 
@@ -72,7 +75,11 @@ class ClientMetadata:
         )
 
     def topics(self) -> list[str]:
-        return self._asked(lambda core: TopicAdmin(core.reach).names())
+        known = self._topics
+        if known is None or self._clock.monotonic() >= known.until:
+            found = self._asked(lambda core: TopicAdmin(core.reach).names())
+            known = self._topics = _Remembered(found, self._clock.monotonic() + self._ttl_s)
+        return known.found
 
     def queues(self, topic: str) -> list[MessageQueue]:
         known = self._queues.get(topic)
@@ -89,13 +96,9 @@ class ClientMetadata:
             calls, wire_queue = core.reach.brokers.offsets, core.reach.wire_queue(queue)
             return await calls.at_time(wire_queue, times_ms[queue])
 
-        # RocketMQ 4.9 names the last message when all are older than that time: it is looked at. Bounds are asked first, so that
-        # one that comes meanwhile does not hide which was the last.
+        guesses = self._of_each(list(times_ms), found)
         bounds = self.bounds(list(times_ms))
-        places = self._of_each(list(times_ms), found)
-        last = {queue: place for queue, place in places.items() if place >= bounds[queue].max - 1}
-        stored = self.stored_ms(self._pull_group, last)
-        return places | {queue: last[queue] + 1 for queue in stored if stored[queue] < times_ms[queue]}
+        return first_at(times_ms, guesses, bounds, partial(self.stored_ms, self._pull_group))
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         found = self._of_each(

@@ -5,11 +5,13 @@
      "queues": {"orders": {"broker-a": {"0": 120, "1": 98}}},   the next message to read of each queue
      "first":  {"orders": {"broker-a": {"0": 100, "1": 98}}},   where queues begin that this batch reads for the first time
      "seenMs": 1767225600000,                                   when the brokers were asked
+     "partitions": 2,                                           in how many partitions this batch is read
      "lost":   [{"topic": …, "start": 7, "end": 9, …}]}         what this batch would have read, had it not been gone
 
 Spark asks for the beginning again when batch 0 failed, and does not log it. So a beginning that moves (`latest`) would lose
 messages: the beginning is a constant, and what it came to stands in the first end, under `first`. A queue that appears later,
-or that is begun again after a loss, gets its place there too, so that every logged range is read again exactly.
+or that is begun again after a loss, gets its place there too, so that every logged range is read again exactly. And in the same
+partitions: a sink that knows rows by their partition must find them there again, also when the driver has other cores by then.
 
 Spark takes offsets for equal when their text is equal: keys are sorted, and nothing new gives the very same offset.
 """
@@ -55,6 +57,8 @@ class QueryOffset(msgspec.Struct, frozen=True):
     first: dict[MessageQueue, int] = {}
     seen_ms: int = 0
     lost: tuple[Lost, ...] = ()
+    partitions: int | None = None
+    """None in a checkpoint of a version that did not log it."""
 
     def to_json(self) -> dict[str, Any]:
         """For Spark: keys in a fixed order."""
@@ -62,6 +66,8 @@ class QueryOffset(msgspec.Struct, frozen=True):
         if self.first:
             told["first"] = _nested(self.first)
         told["seenMs"] = self.seen_ms
+        if self.partitions is not None:
+            told["partitions"] = self.partitions
         if self.lost:
             told["lost"] = [_told(lost) for lost in self.lost]
         return told
@@ -83,9 +89,15 @@ def parse_offset(told: Mapping[str, Any]) -> QueryOffset | None:
             _flat(told.get("first", {})),
             int(told["seenMs"]),
             tuple(map(_lost, told.get("lost", ()))),
+            None if (count := told.get("partitions")) is None else _whole(count),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise WrongState(f"the checkpoint holds an offset that is damaged: {type(error).__name__} {error}") from None
+
+
+def places_of(told: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    """The queues of an offset, or of what the progress of a query shows beside it, and where they are."""
+    return _flat(told["queues"])
 
 
 def ranges_between(start: QueryOffset | None, end: QueryOffset) -> list[QueueRange]:

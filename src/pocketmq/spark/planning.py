@@ -53,15 +53,17 @@ def plan_partitions(
     options: ReadOptions,
     *,
     cores: int,
+    count: int | None = None,
     bytes_per_message: Mapping[MessageQueue, int] | None = None,
     pushed_tags: str | None = None,
 ) -> list[ReadPartition]:
-    """The partitions of a read. `cores` bounds their number unless options say otherwise.
+    """The partitions of a read. `cores` bounds their number unless options say otherwise; `count` is what it was when the same was
+    planned before.
 
     `pushed_tags` is the expression of a filter of the query that brokers apply; it can only be if no option has one.
     """
-    total = sum(map(len, ranges))
-    count = partition_count(total, options, cores)
+    if count is None:
+        count = partition_count(sum(map(len, ranges)), options, cores)
     # A bound on messages is kept only if messages are what is shared out evenly.
     weights = {} if options.max_records_per_partition is not None else bytes_per_message or {}
     tags = pushed_tags if pushed_tags is not None else options.filter_tags

@@ -5,6 +5,7 @@ while it plans the one after the next, and the last one never; but when it asks 
 """
 
 import logging
+from collections.abc import Collection
 
 from pocketmq.errors import PocketMQError
 from pocketmq.model.queue import MessageQueue
@@ -22,14 +23,20 @@ class ProgressGroup:
         self._published: dict[MessageQueue, int] = {}
         self._done: dict[MessageQueue, int] = {}
 
-    def publish(self, metadata: ClientMetadata, places: Places) -> None:
-        """Tell brokers where the query is, of queues where that is new."""
-        self._done |= places
-        self.publish_rest(metadata)
+    def note(self, places: Places) -> None:
+        """All before these places is done."""
+        self._done = dict(places)
 
-    def publish_rest(self, metadata: ClientMetadata) -> None:
-        """Tell them what they were not told yet: all of it is done, and telling it failed or was broken off."""
-        changed = {queue: place for queue, place in self._done.items() if self._published.get(queue) != place}
+    def publish(self, metadata: ClientMetadata, present: Collection[MessageQueue] | None = None) -> None:
+        """Tell brokers what they were not told yet: because it is new, or telling it failed or was broken off.
+
+        Of `present` queues alone, if these are known: a place of one that is gone can be told to nobody, and must not be in the way.
+        """
+        changed = {
+            queue: place
+            for queue, place in self._done.items()
+            if self._published.get(queue) != place and (present is None or queue in present)
+        }
         if self._group is None or not changed:
             return
         try:

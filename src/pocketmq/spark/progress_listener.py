@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pocketmq.errors import InvalidSetting, PocketMQError
 from pocketmq.spark.connection_options import connection_of
 from pocketmq.spark.metadata import ClientMetadata
-from pocketmq.spark.offsets import Places, parse_offset
+from pocketmq.spark.offsets import Places, parse_offset, places_of
 from pocketmq.spark.options import Use
 from pocketmq.spark.progress_group import ProgressGroup
 from pocketmq.spark.read_options import READ_OPTIONS
@@ -53,9 +53,9 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
         for source in event.progress.sources:
-            if _read(source.latestOffset).get("groupId") == self._group:
-                done = parse_offset(_read(source.endOffset))
-                self._publish({} if done is None else done.queues)
+            seen = _read(source.latestOffset)
+            if seen.get("groupId") == self._group and (done := parse_offset(_read(source.endOffset))) is not None:
+                self._publish(done.queues, places_of(seen))
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
         pass
@@ -63,8 +63,9 @@ class ProgressListener(StreamingQueryListener):
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
         pass
 
-    def _publish(self, places: Places) -> None:
+    def _publish(self, done: Places, present: Places) -> None:
         values = self._values
+        self._progress.note(done)
         try:
             with READING.borrow(self._connection, values["idle_timeout_ms"]) as client:
                 metadata = ClientMetadata(
@@ -73,7 +74,7 @@ class ProgressListener(StreamingQueryListener):
                     retry_interval_ms=values["fetch_interval_ms"],
                     ttl_ms=values["metadata_ttl_ms"],
                 )
-                self._progress.publish(metadata, places)
+                self._progress.publish(metadata, present)
         except PocketMQError as error:
             log.warning("the progress of the query could not be published to the group %s: %s", self._group, error)
 

@@ -108,8 +108,8 @@ def _values(kind: str, value: Any) -> frozenset[Any] | None:
 
 
 def _is_usable_tag(tag: Any) -> bool:
-    """Whether a subscription can name this tag as it is."""
-    return type(tag) is str and tag not in _UNUSABLE_TAGS and "||" not in tag and tag == tag.strip()
+    """Whether a subscription can name this tag as it is: blanks around it, by which Java means control characters, too, are cut off."""
+    return type(tag) is str and tag not in _UNUSABLE_TAGS and "||" not in tag and min(tag[0], tag[-1]) > " "
 
 
 def _with_tags(pushed: Pushed, values: frozenset[str]) -> tuple[Pushed, bool]:

@@ -27,6 +27,7 @@ from pocketmq.spark.direct_chunks import DirectChunks
 from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.offsets import Cause, Lost
 from pocketmq.spark.planning import ReadPartition
+from pocketmq.spark.schema import NULLS_ANYWHERE, NeverNull
 from pocketmq.spark.worker_connections import READING, Held, ReadingCore
 
 log = logging.getLogger("pocketmq.spark")
@@ -137,11 +138,12 @@ def decoded(pulls: Iterable[Pulled], decoder: Decoder, buffer_bytes: int) -> Ite
         yield from decoder.batches(gathered)
 
 
-def read_partition(partition: ReadPartition) -> Iterator[Any]:
-    """What a task of Spark reads: record batches."""
+def read_partition(partition: ReadPartition, never_null: NeverNull = NULLS_ANYWHERE) -> Iterator[Any]:
+    """What a task of Spark reads: record batches. `never_null` is what the schema of the read says of nulls."""
     keep_memory()
     decoder = Decoder(
         partition.columns,
+        never_null=never_null,
         tags=partition.subscription("any").tags_set,
         namespace=partition.connection.namespace,
         check_crc=partition.check_crc,

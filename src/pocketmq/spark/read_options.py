@@ -176,6 +176,20 @@ def _check_positions(values: dict[str, Any], *, streaming: bool) -> None:
     start_ms, end_ms = values["starting_timestamp"], values["ending_timestamp"]
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
         raise InvalidSetting(f"endingTimestamp = {end_ms} is before startingTimestamp = {start_ms}")
+    _check_queues("startingOffsets", starting, "endingOffsets", ending)
+    times = values["starting_times"], values["ending_times"]
+    _check_queues("startingOffsetsByTimestamp", times[0], "endingOffsetsByTimestamp", times[1])
+
+
+def _check_queues(start_name: str, starts: Any, end_name: str, ends: Any) -> None:
+    """That no queue ends before it begins, where both are told of each queue."""
+    if not isinstance(starts, dict) or not isinstance(ends, dict):
+        return
+    for queue in sorted(starts.keys() & ends.keys()):
+        if 0 <= ends[queue] < starts[queue]:
+            raise InvalidSetting(
+                f"{end_name} lets {queue} end at {ends[queue]}, before {start_name} lets it begin, at {starts[queue]}"
+            )
 
 
 def _check_amounts(values: dict[str, Any], given: frozenset[str]) -> None:

@@ -1,7 +1,9 @@
 """The columns of a topic, and the subset of them that a query asks for.
 
 Spark prunes no columns of a Python source: what `.schema(…)` names is what is decoded, so a narrow schema is the way to speed.
-The Arrow types must be Spark's own to the letter: plain strings, microseconds in UTC, everything nullable.
+The Arrow types must be Spark's own to the letter: plain strings, microseconds in UTC, and nulls where Spark was told of them and nowhere else.
+
+Spark looks for nulls wherever there may be some, in each row, as often as it copies one. Most columns have none, and it is told so.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,6 +37,7 @@ class Column(NamedTuple):
     name: Name
     type: str
     meaning: str
+    may_be_null: bool = False
 
 
 COLUMNS: Final = (
@@ -43,8 +46,8 @@ COLUMNS: Final = (
     Column(Name.QUEUE_ID, "int", "the number of the queue at this broker"),
     Column(Name.QUEUE_OFFSET, "bigint", "the place in the queue, without gaps"),
     Column(Name.MSG_ID, "string", "the producer's id; the broker's where the producer gave none"),
-    Column(Name.KEYS, "string", "the keys, separated by blanks; null without any"),
-    Column(Name.TAGS, "string", "the tag; null without one"),
+    Column(Name.KEYS, "string", "the keys, separated by blanks; null without any", may_be_null=True),
+    Column(Name.TAGS, "string", "the tag; null without one", may_be_null=True),
     Column(Name.VALUE, "binary", "the body, decompressed"),
     Column(Name.PROPERTIES, "map<string,string>", "all properties, also those that RocketMQ adds"),
     Column(Name.BORN_TIMESTAMP, "timestamp", "when the producer made the message, by its clock"),
@@ -70,10 +73,16 @@ class _Field(Protocol):
     def nullable(self) -> bool: ...
 
 
-def ddl(*, with_properties: bool = True) -> str:
-    """The whole schema, as text that Spark reads. The map of properties costs a third of the time of a read."""
-    wanted = [column for column in COLUMNS if with_properties or column.name != Name.PROPERTIES]
-    return ", ".join(f"{column.name} {column.type}" for column in wanted)
+class NeverNull(NamedTuple):
+    """Where a schema says that no nulls are."""
+
+    columns: frozenset[Name] = frozenset()
+    values: bool = False
+    """Those of the properties."""
+
+
+NULLS_ANYWHERE: Final = NeverNull()
+"""What a schema says that says nothing."""
 
 
 def names_of(fields: Iterable[_Field]) -> tuple[Name, ...]:
@@ -86,6 +95,15 @@ def names_of(fields: Iterable[_Field]) -> tuple[Name, ...]:
     return found
 
 
+def never_null_of(fields: Iterable[_Field]) -> NeverNull:
+    """What a schema says of nulls, where `names_of` found its columns."""
+    all_fields = tuple(fields)
+    return NeverNull(
+        frozenset(Name(field.name) for field in all_fields if not field.nullable),
+        any(not getattr(field.dataType, "valueContainsNull", True) for field in all_fields),
+    )
+
+
 def _checked(field: _Field) -> Name:
     column = _BY_NAME.get(field.name)
     if column is None:
@@ -95,8 +113,8 @@ def _checked(field: _Field) -> Name:
     if given != column.type:
         advice = "; cast it after reading" if column.name == Name.VALUE else ""
         raise InvalidSetting(f"the column {column.name} is {column.type}, not {given}{advice}")
-    if not field.nullable:
-        raise InvalidSetting(f"the column {column.name} cannot be NOT NULL: Spark takes nullable columns only")
+    if column.may_be_null and not field.nullable:
+        raise InvalidSetting(f"the column {column.name} cannot be NOT NULL: a message may have none")
     return column.name
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from pocketmq import compiled
 from pocketmq.client.outgoing import Outgoing
-from pocketmq.client.settings import MIB, ProducerSettings
+from pocketmq.client.settings import ProducerSettings
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage
 from pocketmq.model import properties as names
@@ -24,8 +24,6 @@ from pocketmq.model.names import TopicName, parse_topic, wrap
 from pocketmq.protocol.batch import BatchItem, encode_batch
 from pocketmq.spark.sink_ids import ROW_ID
 
-MAX_BATCH_BYTES: Final = MIB
-"""RocketMQ advises not to make batches larger."""
 _ITEM_BYTES: Final = 22
 """What an item of a batch takes beside its body and properties."""
 _MARK: Final = f"{ROW_ID}\x01"
@@ -52,7 +50,7 @@ class BatchPacker:
         self._namespace = settings.namespace
         self._ids = ids
         self._clock = clock
-        self._batch_bytes = min(batch_bytes, MAX_BATCH_BYTES)
+        self._batch_bytes = batch_bytes
         instance = "" if self._namespace is None else f"{names.INSTANCE_ID}\x01{self._namespace}\x02"
         self._of_batch = f"{names.WAIT}\x01true\x02{instance}"
         self._common = f"\x02{self._of_batch}"

@@ -89,11 +89,6 @@ class Replay:
         self._there = {row_id for row_id in found if row_id is not None and row_id.startswith(ids.prefix)}
         self._matched = 0
 
-    @property
-    def is_first(self) -> bool:
-        """Whether nothing was written before."""
-        return not self._there
-
     def admit(self, message: Message) -> bool:
         """Whether the next row must be written; if so, `message` carries its id from now on."""
         row_id = self.new_id(row_head(message.topic, message.properties), message.body)
@@ -136,12 +131,14 @@ def ranges_to_search(
     """Where rows of this batch may be already: from where the last committed batch of the query ended, to now.
 
     A queue without a committed place is new in batch 0, which nothing was written before. Later it is one that brokers lost
-    the place of, or that was added since, and it is searched from its beginning.
+    the place of, or that was added since, and it is searched from its beginning. So is one that ends before its place: it was made
+    anew, or lost its tail, and rows may lie where others lay before.
     """
     ranges = []
     for queue in sorted(bounds):
         low, high = bounds[queue]
-        start = max(low, committed.get(queue, high if batch_id == 0 else low))
+        place = committed.get(queue, high if batch_id == 0 else low)
+        start = low if place > high else max(low, place)
         if start < high:
             ranges.append(QueueRange(queue, start, high))
     return ranges

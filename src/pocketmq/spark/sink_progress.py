@@ -39,8 +39,10 @@ class SinkProgress:
         # Bounds first: what is noted below then lies before anything that another task of this batch wrote.
         bounds = self._metadata.bounds(queues)
         noted = self._metadata.committed(self.group(batch_id), queues)
-        if batch_id == 0 and (missing := {queue: bounds[queue].max for queue in queues if queue not in noted}):
-            self._metadata.commit(self.group(0), missing)
+        if batch_id == 0 and (missing := [queue for queue in queues if queue not in noted]):
+            # A queue that was added since the batch began may hold rows of it already.
+            begins = {queue: bounds[queue].min if noted else bounds[queue].max for queue in missing}
+            self._metadata.commit(self.group(0), begins)
         # Nothing noted at all means that nothing was written; with some of it noted, another task is about to.
         return ranges_to_search(noted, bounds, 0 if batch_id == 0 and not noted else max(1, batch_id))
 

@@ -177,7 +177,10 @@ class SinkRows:
         if array is None:
             return [None] * rows
         if _is_texts(array.type):
-            array = pc.binary_join(array, " ")
+            joined = pc.binary_join(array, " ")
+            nulls = pc.and_(pc.is_null(joined), pc.is_valid(array))
+            self._refuse(Written.KEYS, nulls, "holds a null; leave it out, as array_compact does")
+            array = joined
         self._refuse_separators(Written.KEYS, array)
         keys: list[str | None] = array.to_pylist()
         return keys

@@ -21,7 +21,15 @@ from pocketmq.client.producer import AsyncProducer
 from pocketmq.client.results import SendStatus
 from pocketmq.client.selectors import by_hash
 from pocketmq.clock import SystemClock
-from pocketmq.errors import ConnectFailed, FlowControl, PartlySent, PocketMQError, SystemBusy, TooManyCalls
+from pocketmq.errors import (
+    ConnectFailed,
+    FlowControl,
+    NoPermission,
+    PartlySent,
+    PocketMQError,
+    SystemBusy,
+    TooManyCalls,
+)
 from pocketmq.model.message import Message
 from pocketmq.model.properties import SHARDING_KEY
 from pocketmq.model.queue import MessageQueue
@@ -118,7 +126,11 @@ class Sends:
     def _lane(self, message: Message) -> Lane:
         if SHARDING_KEY not in message.properties:
             return message.topic, None
-        return message.topic, by_hash(self._queues_of(message.topic), message)
+        if not (queues := self._queues_of(message.topic)):
+            raise NoPermission(
+                f"topic {message.topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
+            )
+        return message.topic, by_hash(queues, message)
 
     def _flush(self, lane: Lane) -> None:
         if (parcel := self._waiting.pop(lane, None)) is not None:

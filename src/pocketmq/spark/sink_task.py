@@ -8,7 +8,9 @@ Apart from `writer`, which Spark also needs where a write is planned and committ
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from functools import cache
+from time import sleep
+from typing import Any, Final
 
 from pocketmq.errors import InvalidMessage
 from pocketmq.model.message import Message
@@ -23,16 +25,26 @@ from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata
 from pocketmq.spark.sink_sending import Sends
 from pocketmq.spark.write_options import WriteOptions
 
+SETTLING_S: Final = 0.5
+"""Brokers of Apache let a message be read some milliseconds after they took it. Spark runs a task that failed again at once, and what was
+sent last would not be found.
+"""
+
 
 def write_rows(
-    batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int, partition: int
+    batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int, partition: int, attempt: int = 0
 ) -> tuple[str, ...]:
-    """Send all rows of a partition that are not in their topic yet; to which topics they belong."""
+    """Send all rows of a partition that are not in their topic yet; to which topics they belong. `attempt` counts from 0."""
     keep_memory()
+    if attempt and options.is_effectively_once:
+        sleep(SETTLING_S)
     with ExitStack() as lease:
         client = lease.enter_context(borrow_producer(options, IDLE_TIMEOUT_MS))
         metadata = borrow_metadata(options.connection, lease)
-        sends = Sends(client.core(), options, client.submit, metadata.queues)
+        # Once for a task, so that rows of one sharding key stay together: those that producers write to, not all that can be read.
+        sends = Sends(
+            client.core(), options, client.submit, cache(lambda topic: client.run(client.core().queues(topic)))
+        )
         replays = Replays(SinkProgress(options, query_id, metadata), query_id, batch_id, partition)
         topics: set[str] = set()
         rows: SinkRows | None = None

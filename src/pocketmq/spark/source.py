@@ -15,8 +15,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pocketmq import spark
+from pocketmq.errors import InvalidSetting
 from pocketmq.spark import schema as columns
-from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.read_options import ReadOptions, parse_read_options
+from pocketmq.spark.spark_types import spark_schema
 from pocketmq.spark.write_options import parse_write_options
 
 
@@ -27,20 +29,20 @@ class RocketMQSource(DataSource):
     def name(cls) -> str:
         return "rocketmq"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """All columns; whether the map of properties is one of them is an option of batch and streaming reads alike."""
         shown = {key.lower(): text for key, text in self.options.items()}
         leaves_out = [key for key in ("includeproperties", "includeheaders") if shown.get(key, "").lower() == "false"]
-        return columns.ddl(with_properties=not leaves_out)
+        return spark_schema(with_properties=not leaves_out)
 
     def reader(self, schema: StructType) -> "spark.TopicReader":
         options = parse_read_options(self.options, streaming=False, environ=os.environ)
         kind = spark.FilteringTopicReader if options.push_filters else spark.TopicReader
-        return kind(options, columns.names_of(schema.fields))
+        return kind(options, _columns(schema, options), columns.never_null_of(schema.fields))
 
     def streamReader(self, schema: StructType) -> "spark.TopicStreamReader":  # noqa: N802
         options = parse_read_options(self.options, streaming=True, environ=os.environ)
-        return spark.TopicStreamReader(options, columns.names_of(schema.fields))
+        return spark.TopicStreamReader(options, _columns(schema, options), columns.never_null_of(schema.fields))
 
     def writer(self, schema: StructType, overwrite: bool) -> "spark.TopicWriter":
         options = parse_write_options(self.options, streaming=False, environ=os.environ)
@@ -49,3 +51,11 @@ class RocketMQSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> "spark.TopicStreamWriter":  # noqa: N802
         options = parse_write_options(self.options, streaming=True, environ=os.environ)
         return spark.TopicStreamWriter(options)
+
+
+def _columns(schema: StructType, options: ReadOptions) -> tuple[columns.Name, ...]:
+    """Those that are read; InvalidSetting where the schema names what an option leaves out."""
+    names = columns.names_of(schema.fields)
+    if columns.Name.PROPERTIES in names and not options.include_properties:
+        raise InvalidSetting("the schema names the column properties, which includeProperties = false leaves out")
+    return names

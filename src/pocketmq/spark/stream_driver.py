@@ -1,26 +1,38 @@
 """A streaming read in the driver: where the next batch ends, what is gone, what is in danger, and how far the query is.
 
-    latestOffset(start) ─► publish `start` ── queues ── bounds ── losses ── dangers ── what is admitted ─► the end of the batch
+    latestOffset(start) ─► queues ── publish `start` ── bounds ── losses ── dangers ── what is admitted ─► the end of the batch
 
 Connected, and with a memory; the memory only saves questions and sentences that were said already. See `stream_reader` for who asks.
 """
 
 import logging
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from msgspec.structs import replace
+
 from pocketmq.clock import SystemClock
-from pocketmq.errors import TopicNotFound
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.admission import Limits, admitted, capped, is_due
-from pocketmq.spark.bounds import queues_of, starting_places
-from pocketmq.spark.broker_facts import Bounds
+from pocketmq.spark.bounds import present_queues, queues_of, starting_places
 from pocketmq.spark.data_loss import QueueFacts, find_losses, settle
 from pocketmq.spark.metadata import ClientMetadata
 from pocketmq.spark.missing_queues import MissingQueues
-from pocketmq.spark.offsets import Places, QueryOffset, backlog, next_offset, queue_changes
+from pocketmq.spark.offsets import (
+    Cause,
+    Lost,
+    Places,
+    QueryOffset,
+    backlog,
+    next_offset,
+    queue_changes,
+    ranges_between,
+)
+from pocketmq.spark.oldest_messages import OldestMessages
+from pocketmq.spark.planning import partition_count
 from pocketmq.spark.progress_group import ProgressGroup
 from pocketmq.spark.read_options import ReadOptions
 from pocketmq.spark.retention_watch import RetentionWatch
@@ -41,6 +53,8 @@ class StreamDriver:
         self._progress = ProgressGroup(options.group)
         self._watch = RetentionWatch(options.retention_warning_ms, options.pull_group)
         self._missing = MissingQueues()
+        self._oldest = OldestMessages()
+        self._present: frozenset[MessageQueue] | None = None
         self._limits = Limits(options.max_offsets, options.max_bytes, options.min_offsets, options.max_delay_ms)
         self._target: dict[MessageQueue, int] | None = None
         self._bytes_per_message: dict[MessageQueue, int] = {}
@@ -51,17 +65,35 @@ class StreamDriver:
 
     def close(self) -> None:
         """The last words: what is done and was not published yet, because that failed or was broken off."""
-        self._progress.publish_rest(self._metadata)
+        self._progress.publish(self._metadata, self._present)
         self._lease.close()
 
     def publish(self, places: Places) -> None:
-        self._progress.publish(self._metadata, places)
+        self._progress.note(places)
+        self._progress.publish(self._metadata, self._present)
 
     def fix_target(self) -> None:
         """Read no further than where queues end now."""
-        bounds = self._metadata.bounds(queues_of(self._options, self._metadata))
+        bounds = self._metadata.bounds(present_queues(self._options, self._metadata))
         self._target = {queue: held.max for queue, held in bounds.items()}
         self._limits = self._limits.without_waiting()
+
+    def of_the_same_queues(self, ranges: Sequence[QueueRange], seen_ms: int) -> list[QueueRange]:
+        """What can be read again of a batch that was planned at `seen_ms`. A topic that was re-created since then has other messages
+        there: DataLost, or the ranges are left out, and the look for the next batch finds and records it.
+        """
+        ends = {part.queue: part.end for part in ranges}
+        bounds = self._metadata.bounds(
+            [queue for queue in present_queues(self._options, self._metadata) if queue in ends]
+        )
+        oldest = self._metadata.earliest_store_ms(list(bounds))
+        facts = {queue: QueueFacts(held, oldest[queue]) for queue, held in bounds.items()}
+        others = {lost.range.queue for lost in find_losses(ends, facts, seen_ms) if lost.cause is Cause.RECREATION}
+        losses = [Lost(part, Cause.RECREATION) for part in ranges if part.queue in others]
+        settle(losses, facts, self._options.on_data_loss)
+        for lost in losses:
+            log.warning("messages are gone before they were read again: %s", lost)
+        return [part for part in ranges if part.queue not in others]
 
     def latest_seen(self) -> dict[str, Any] | None:
         """What the progress of the query shows beside its offsets: where queues end, and what there is to worry about."""
@@ -80,7 +112,7 @@ class StreamDriver:
     def next(self, before: QueryOffset | None, *, everything: bool) -> QueryOffset:
         """Where the next batch ends; `before` itself when there is nothing to do. `everything`: Spark wants no limits."""
         if before is not None:
-            self.publish(before.queues)  # Spark asks for more when all of this is done
+            self._progress.note(before.queues)  # Spark asks for more when all of this is done
         self._wait_for_turn()
         if before is None:
             after = self._resolved(everything=everything)
@@ -92,6 +124,7 @@ class StreamDriver:
             self._idle_since = None
             self._last_batch = self._clock.monotonic()
             self._turn += 1
+            after = self._with_partitions(before, after)
         return after
 
     def _wait_for_turn(self) -> None:
@@ -104,9 +137,9 @@ class StreamDriver:
     def _resolved(self, *, everything: bool) -> QueryOffset:
         """The beginning of a new query, with its first batch: also one that reads nothing puts it into the checkpoint."""
         seen_ms = self._clock.now_ms()
-        queues = queues_of(self._options, self._metadata)
+        queues = sorted(self._look_up())
         first = starting_places(self._options, queues, self._metadata)
-        facts = {queue: QueueFacts(held) for queue, held in self._metadata.bounds(queues).items()}
+        facts = self._oldest.look(self._metadata.bounds(queues), first, self._metadata)
         losses = find_losses(first, facts, 0)
         first |= settle(losses, facts, self._options.on_data_loss)
         self._latest = {queue: held.bounds.max for queue, held in facts.items()}
@@ -116,13 +149,14 @@ class StreamDriver:
 
     def _gone_on(self, before: QueryOffset, *, everything: bool) -> QueryOffset:
         seen_ms = self._clock.now_ms()
-        present = self._present()
+        present = sorted(self._look_up(before.queues))
+        self._progress.publish(self._metadata, self._present)
         bounds = self._metadata.bounds(present)
         for sentence in self._missing.note(queue_changes(before, present).removed, before.queues, self._latest):
             log.warning("%s", sentence)
         self._latest = {queue: held.max for queue, held in bounds.items()}
         known = {queue: place for queue, place in before.queues.items() if queue in bounds}
-        facts = self._facts(known, bounds)
+        facts = self._oldest.look(bounds, known, self._metadata)
         losses = find_losses(known, facts, before.seen_ms)
         first = {queue: bounds[queue].min for queue in queue_changes(before, present).added}
         first |= settle(losses, facts, self._options.on_data_loss)
@@ -135,23 +169,19 @@ class StreamDriver:
         ends = self._admitted(places, latest, everything=everything)
         return next_offset(before, ends, first=first, seen_ms=seen_ms, lost=losses)
 
-    def _present(self) -> list[MessageQueue]:
-        """The queues that there are. A topic that was deleted while the query runs has none, and may come back."""
-        try:
-            return queues_of(self._options, self._metadata)
-        except TopicNotFound as error:
-            log.warning("a topic of the query is not there: %s", error)
-            return []
+    def _look_up(self, read: Places | None = None) -> frozenset[MessageQueue]:
+        """The queues that there are. A topic of `read` that was deleted while the query runs has none, and may come back."""
+        self._present = frozenset(queues_of(self._options, self._metadata, read or {}))
+        return self._present
 
-    def _facts(self, known: Places, bounds: Mapping[MessageQueue, Bounds]) -> dict[MessageQueue, QueueFacts]:
-        """The age of the oldest message is asked for only where a query is not at the end: there it can matter."""
-        behind = [queue for queue, place in known.items() if bounds[queue].max != place]
-        oldest = self._metadata.earliest_store_ms(behind)
-        return {queue: QueueFacts(held, oldest.get(queue, -1)) for queue, held in bounds.items()}
+    def _with_partitions(self, before: QueryOffset | None, after: QueryOffset) -> QueryOffset:
+        """In how many partitions the batch is read is logged with it: a driver that runs it again may have other cores and options."""
+        total = sum(map(len, ranges_between(before, after)))
+        return replace(after, partitions=partition_count(total, self._options, os.cpu_count() or 1))
 
     def _admitted(self, places: Places, latest: Places, *, everything: bool) -> dict[MessageQueue, int]:
         limits = self._limits
-        if everything and (limits.max_offsets is not None or limits.max_bytes is not None):
+        if everything:
             limits = Limits()  # a trigger that takes all at once, whatever the options say
         waited_ms = int((self._clock.monotonic() - self._last_batch) * 1000)
         if not is_due(backlog(places, latest), waited_ms, limits):

@@ -3,7 +3,7 @@
 Spark                    one process of the driver                                            brokers
 initialOffset ─────────► always the same: see `offsets`
 latestOffset(start) ───► `stream_driver`: where the next batch ends                          ◄─── asked
-partitions(start, end) ► the logged range, whatever the limits are now
+partitions(start, end) ► the logged range in the logged number of partitions, whatever the options are now
 read(partition) ───────► in an executor, with another copy of this object                    ◄─── pulled
 SIGTERM ───────────────► stop: what is known to be done is published once more               ◄─── told
 
@@ -30,10 +30,11 @@ from pyspark.sql.streaming.datasource import (
 from pocketmq import spark
 from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.needed_libraries import require_libraries
-from pocketmq.spark.offsets import UNRESOLVED, parse_offset, ranges_between
+from pocketmq.spark.offsets import UNRESOLVED, QueryOffset, parse_offset, ranges_between
+from pocketmq.spark.option_kinds import LARGEST
 from pocketmq.spark.planning import plan_partitions
 from pocketmq.spark.read_options import ReadOptions
-from pocketmq.spark.schema import Name
+from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
 from pocketmq.spark.stream_driver import StreamDriver
 
 RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -43,10 +44,12 @@ RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Travels to executors as it was made; connections are made by the first question."""
 
-    def __init__(self, options: ReadOptions, columns: Sequence[Name]) -> None:
+    def __init__(self, options: ReadOptions, columns: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) -> None:
         self._options = options
         self._columns = tuple(columns)
+        self._never_null = never_null
         self._driver: StreamDriver | None = None
+        self._given: QueryOffset | None = None
         self._is_told_to_end = False
         if not _is_a_process_of_spark():
             keep_memory()  # one that plans query after query, and not only this one
@@ -56,16 +59,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
-        if options.max_offsets is not None:
-            return ReadMaxRows(options.max_offsets)
-        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
+        if options.max_bytes is not None and options.max_offsets is None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.max_offsets is not None or options.min_offsets is not None:
+            return ReadMaxRows(options.max_offsets or LARGEST)
+        # With a limit of any kind this one comes only by a trigger that takes all at once, and waits for nothing.
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._asking().fix_target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         before = parse_offset(start)
-        after = self._asking().next(before, everything=isinstance(limit, ReadAllAvailable))
+        after = self._given = self._asking().next(before, everything=isinstance(limit, ReadAllAvailable))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -76,12 +82,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The same offset twice is nothing, as when only another source of the query has something new: where its own batch
         # began must not be looked at then.
         ranges = [] if after is None or after == before else ranges_between(before, after)
-        planned = plan_partitions(ranges, self._columns, self._options, cores=os.cpu_count() or 1)
+        if after is not None and ranges and after != self._given:  # a batch that another process has begun is run again
+            ranges = self._asking().of_the_same_queues(ranges, after.seen_ms)
+        count = None if after is None else after.partitions
+        planned = plan_partitions(ranges, self._columns, self._options, cores=os.cpu_count() or 1, count=count)
         return [InputPartition(one) for one in planned]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Where none was planned Spark reads one without a value."""
-        return iter(()) if partition.value is None else spark.read_partition(partition.value)
+        return iter(()) if partition.value is None else spark.read_partition(partition.value, self._never_null)
 
     def commit(self, end: dict[str, Any]) -> None:
         if (done := parse_offset(end)) is not None:

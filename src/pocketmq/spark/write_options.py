@@ -33,7 +33,7 @@ WRITE_OPTIONS: Final = OptionTable(
         Option("writeBatch", "write_batch", whole(0), None, Use.BATCH_WRITE, "the number of this write among those of `writeId`: in `foreachBatch`, the number of the batch", "17"),
         Option("groupId", "group", GROUP, "spark-rocketmq-sink", Use.WRITE, "the producer group", "etl"),
         Option("reservedProperties", "reserved_properties", choice("fail", "drop"), "fail", Use.WRITE, "properties whose names are RocketMQ's own, as in rows that were read from a topic: fail, or drop them", "drop"),
-        Option("sendBatchBytes", "batch_bytes", whole(KIB, 4 * MIB), 512 * KIB, Use.WRITE, "messages of one topic are sent together up to this size", "1048576"),
+        Option("sendBatchBytes", "batch_bytes", whole(KIB, MIB), 512 * KIB, Use.WRITE, "messages of one topic are sent together up to this size", "1048576"),
         Option("maxInFlightBatches", "max_in_flight", whole(1, 10_000), 32, Use.WRITE, "batches that are sent before the first answer is there", "64"),
         Option("sendTimeoutMs", "send_timeout_ms", whole(1, _MAX_WAIT_MS), 10_000, Use.WRITE, "how long one send may take, all its attempts together", "30000"),
         Option("sendRetries", "send_retries", whole(0, 1000), 5, Use.WRITE, "attempts after the first one; an attempt whose answer was lost may have stored the message", "2"),

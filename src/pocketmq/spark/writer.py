@@ -69,7 +69,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int) -> RowsWritten:
-    return RowsWritten(query_id, spark.write_rows(batches, options, query_id, batch_id, _task().partitionId()))
+    task = _task()
+    written = spark.write_rows(batches, options, query_id, batch_id, task.partitionId(), task.attemptNumber())
+    return RowsWritten(query_id, written)
 
 
 def _note_end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
