@@ -34,7 +34,7 @@ class Taken:
         checked = broker.parts.checked
         serve_run = checked.serve_run
 
-        def noted(*args: Any) -> tuple[int, bytes]:
+        def noted(*args: Any) -> tuple[int, list[bytes | memoryview]]:
             result = serve_run(*args)
             self.count += result[0]
             return result
@@ -82,6 +82,21 @@ async def test_pulls_of_one_read_are_answered_together_and_their_offsets_committ
             assert taken.take() == 3
             assert [answer.remark for answer in answers] == ["FOUND"] * 3
             assert broker.parts.offsets.stored("G", "T", 0) == 4
+
+
+@in_virtual_time
+async def test_many_kilobytes_that_lie_together_are_answered_by_the_twin_as_by_python() -> None:
+    async with running(store={"log_file_bytes": 512 * 1024}) as broker:
+        with pytest.MonkeyPatch.context() as patch:
+            client, taken = await filled(broker, 1), Taken(broker, patch)
+            for number in range(20):
+                await client.sent(bytes([number]) * 8_000)
+
+            first, *others = [await client.pull(0) for _ in range(3)]
+
+            assert taken.take() == 2
+            assert len(first.body) > 160_000
+            assert [(other.body, offsets_of(other)) for other in others] == [(first.body, offsets_of(first))] * 2
 
 
 Change = Callable[[RunningBroker], None]

@@ -54,7 +54,8 @@ def map_at(offset: int) -> tuple[memoryview | None, int]:
 def serve(
     turn: compiled.Twin, frames: list[Frame], place: Any, limits: Any = LIMITS, room: int = 10_000, **more: Any
 ) -> Any:
-    return turn.serve_pulls(frames, 0, {KEY: place}, more.get("resets", {}), limits, more.get("maps", map_at), room)
+    run = turn.serve_pulls(frames, 0, {KEY: place}, more.get("resets", {}), limits, more.get("maps", map_at), room)
+    return None if run is None else (*run[:2], b"".join(run[2]))
 
 
 def test_an_answer_has_the_messages_as_they_lie_in_the_log(turn: compiled.Twin) -> None:
@@ -133,7 +134,7 @@ def test_pulls_with_another_commit_offset_or_of_another_kind_have_rows_of_their_
     assert run is not None
     rows = [("who", 5, 7, 2, 8, 80), ("who", 7, 8, 2, 8, 80), ("other", 8, 7, 1, 4, 40), ("who", 9, 7, 1, 4, 40)]
     assert run[:2] == (6, rows)
-    assert b'"maxOffset":"9"' in run[2]
+    assert b'"maxOffset":"9"' in b"".join(run[2])
 
 
 def test_who_reads_on_gets_more_entries_ahead(turn: compiled.Twin) -> None:
@@ -230,13 +231,71 @@ def test_an_error_is_told_when_it_concerns_the_first_and_else_ends_the_run(turn:
         turn.serve_pulls([pull(), broken], 1, places, {}, LIMITS, map_at, 10_000)
 
 
+LARGE = 70_000
+LONG_LOG = bytes(range(200)) * 2000
+LONG_LIMITS = (0, len(LONG_LOG), 0, 2, 2, 10**6, 10**6, 800, 800)
+
+
+def long_map(offset: int) -> tuple[memoryview, int]:
+    return memoryview(LONG_LOG), 0
+
+
+def queue_of(*entries: tuple[int, int]) -> ConsumeQueue:
+    """A queue whose messages lie there, with so many bytes."""
+    queue = new_queue()
+    queue.pending += b"".join(ENTRY.pack(offset, size, 0) for offset, size in entries)
+    queue.max_offset = len(entries)
+    return queue
+
+
+def test_messages_in_large_stretches_are_not_copied_but_shown_where_they_lie(turn: compiled.Twin) -> None:
+    place = place_of(queue_of((0, LARGE), (LARGE, LARGE), (3 * LARGE, LARGE), (5, 10), (90, 10)))
+    frames = [pull("3"), pull("0"), pull("1"), pull("3"), pull("4")]
+
+    run = turn.serve_pulls(frames, 0, {KEY: place}, {}, LONG_LIMITS, long_map, 10**6)
+
+    assert run is not None
+    small, first, both, second, one, other, rest = run[2]
+    assert small == NEAR.head(5, 5, 0, 5, 20) + LONG_LOG[5:15] + LONG_LOG[90:100]
+    assert (first, second) == (NEAR.head(5, 2, 0, 5, 2 * LARGE), NEAR.head(5, 3, 0, 5, 2 * LARGE))
+    assert (both, one, other) == (LONG_LOG[: 2 * LARGE], LONG_LOG[LARGE : 2 * LARGE], LONG_LOG[3 * LARGE : 4 * LARGE])
+    assert rest == bytes(small) + NEAR.head(5, 5, 0, 5, 10) + LONG_LOG[90:100]
+    assert [type(piece) for piece in run[2]] == [bytes, bytes, memoryview, bytes, memoryview, memoryview, bytes]
+
+
+def test_a_large_stretch_outlives_the_map_that_it_was_found_in(turn: compiled.Twin) -> None:
+    mapped = memoryview(bytearray(LONG_LOG))
+    place = place_of(queue_of((7, 2 * LARGE)))
+
+    run = turn.serve_pulls([pull()], 0, {KEY: place}, {}, LONG_LIMITS, lambda _: (mapped, 0), 1)
+    mapped.release()
+
+    assert run is not None
+    assert run[2][1] == LONG_LOG[7 : 7 + 2 * LARGE]
+
+
+def test_messages_in_many_small_stretches_are_copied_together(turn: compiled.Twin) -> None:
+    count, size = 16, 10_000
+    place = place_of(queue_of(*((number * 2 * size, size) for number in range(count))))
+    limits = (*LONG_LIMITS[:3], count, count, *LONG_LIMITS[5:])
+    many = pull(head=HEAD.replace('"maxMsgNums":"4"', '"maxMsgNums":"32"'))
+
+    run = turn.serve_pulls([many], 0, {KEY: place}, {}, limits, long_map, 1)
+
+    assert run is not None
+    [whole] = run[2]
+    assert len(whole) > count * size
+
+
 def test_pulls_leave_nothing_behind(turn: compiled.Twin) -> None:
     place, broken = place_of(filled_queue(), tags={1}), place_of(Broken())
+    large = place_of(queue_of((0, LARGE), (2 * LARGE, LARGE)))
 
     def work() -> None:
         place[6][:] = [0, b""]
         for frames in ([pull()] * 3, [pull(), pull("99")], [pull("99")]):
             serve(turn, frames, place)
+        serve(turn, [pull()] * 2, large, LONG_LIMITS, maps=long_map)
         serve(turn, [pull()], place, maps=lambda _: (None, 0))
         with suppress(OSError):
             serve(turn, [pull()], broken)

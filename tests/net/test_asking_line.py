@@ -1,6 +1,7 @@
 """A line for one thread that asks ahead, over real sockets."""
 
 import socket
+import threading
 
 import pytest
 from tests.net.test_blocking_line import Behaviour, answer, served, wait_for_the_end
@@ -9,6 +10,7 @@ from pocketmq.clock import SystemClock
 from pocketmq.errors import CallTimedOut, ConnectionLost, ProtocolError
 from pocketmq.net.asking_line import HEAD_BYTES, AskingLine
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
+from pocketmq.testing import FakeClock
 
 
 def says(*pieces: bytes) -> Behaviour:
@@ -83,13 +85,44 @@ def test_bytes_that_are_no_answers_end_the_line(said: bytes) -> None:
         assert not line.is_open
 
 
-def test_what_does_not_come_in_time_ends_the_line() -> None:
-    with served(says(answer(1, b"a body")[:-1])) as address:
+@pytest.mark.parametrize("said", [b"", answer(1, b"a body")[:9], answer(1, b"a body")[:-1]])
+def test_what_does_not_come_in_time_ends_the_line(said: bytes) -> None:
+    with served(says(said)) as address:
         line = AskingLine(address, SystemClock(), connect_s=3)
         line.ask(request(), 5)
         with pytest.raises(CallTimedOut, match=r"no answer within 0.2 s"):
             taken(line, 0.2)
         assert not line.is_open
+
+
+def test_a_peer_that_does_not_read_what_it_is_asked_ends_the_line() -> None:
+    is_over = threading.Event()
+
+    def does_not_read(_: socket.socket) -> None:
+        is_over.wait(10)
+
+    with served(does_not_read) as address:
+        line = AskingLine(address, SystemClock(), connect_s=3)
+        with pytest.raises(CallTimedOut, match=r"no answer within 0.2 s"):
+            line.ask(bytes(64 << 20), 0.2)
+        is_over.set()
+        assert not line.is_open
+
+
+def test_a_line_that_rested_is_looked_at_and_then_used_again() -> None:
+    clock = FakeClock()
+
+    with served(says(answer(1, b"a body"), answer(2, b"another"))) as address:
+        line = AskingLine(address, clock, connect_s=3)
+        line.ask(request(), 5)
+        assert taken(line) == (1, b"a body")
+        clock.advance_ms(60_000)
+        assert line.is_usable()
+        assert taken(line) == (2, b"another")
+        clock.advance_ms(60_000)
+        assert line.is_usable()
+        line.close()
+        assert not line.is_usable()
 
 
 @pytest.mark.parametrize("sent", [0, 5, 40, -1])

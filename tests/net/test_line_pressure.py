@@ -1,11 +1,15 @@
 """A peer that reads slowly or not at all: what waits, what is put back, and when its line ends."""
 
 import asyncio
+import random
+import socket
+from pathlib import Path
 
 import pytest
-from tests.net.talk import Recorder, frame_of, joined
+from tests.net.talk import NewLoop, Recorder, every_loop, frame_of, joined, run_on, until
 
 from pocketmq.errors import ConnectionLost
+from pocketmq.files import DiskFiles
 from pocketmq.net.line import Ending, Line, LineSettings
 from pocketmq.protocol.frames import Frame
 from pocketmq.testing import run
@@ -330,3 +334,38 @@ def test_what_is_written_at_once_does_not_wait_for_the_loop() -> None:
         assert [body for _, _, body in client.heard] == [b"1", b"2"]
 
     run(main())
+
+
+@every_loop
+def test_a_peer_that_reads_late_gets_what_a_view_shows_although_its_file_is_gone(
+    new_loop: NewLoop, tmp_path: Path
+) -> None:
+    path, content = tmp_path / "log", random.Random(3).randbytes(8 << 20)
+    path.write_bytes(content)
+
+    async def main() -> bytes:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            line = Line(lambda *_: None, lambda *_: None)
+            await loop.create_connection(lambda: line, *server.getsockname())
+            peer, _ = server.accept()
+        with peer, DiskFiles().open(path) as file:
+            view = file.map(len(content))
+            for piece in (b"head", view[1000:], b"next head", view[:2000]):
+                line.write(piece)
+            await until(lambda: not line.writable)
+            del view, piece
+            path.unlink()
+            heard = await asyncio.to_thread(read_to_the_end, peer, len(content) + 1013)
+            line.close()
+            await line.wait_lost()
+        return heard
+
+    assert run_on(new_loop, main()) == b"head" + content[1000:] + b"next head" + content[:2000]
+
+
+def read_to_the_end(peer: socket.socket, size: int) -> bytes:
+    heard = bytearray()
+    while len(heard) < size:
+        heard += peer.recv(1 << 20)
+    return bytes(heard)

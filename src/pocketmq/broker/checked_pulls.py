@@ -34,7 +34,7 @@ from pocketmq.store.message_store import MessageStore
 MAX_CHECKED: Final = 4_000
 """Kinds of pulls that are remembered. Each may hold twenty kilobytes of queue entries that were read ahead, five if its reader does not go on."""
 
-_NONE: Final = (0, b"")
+_NONE: Final[tuple[int, list[bytes | memoryview]]] = (0, [])
 
 
 class PullStats(Protocol):
@@ -131,8 +131,10 @@ class CheckedPulls:
         who, reset_key = _Checked(head, carried, tally), f"{ext.topic}@{ext.consumer_group}"
         self._places[key] = who, queue, reset_key, tag_codes, *answer, [0, b""]
 
-    def serve_run(self, frames: list[Frame], at: int, room: int) -> tuple[int, bytes]:
-        """Answer pulls that follow one another from `at` on, until `room` bytes are full: how many, and their answers joined.
+    def serve_run(self, frames: list[Frame], at: int, room: int) -> tuple[int, list[bytes | memoryview]]:
+        """Answer pulls that follow one another from `at` on, until `room` bytes are full: how many, and the pieces of their answers.
+
+        A piece may be a view of the log: what was entered there never changes, and the view outlives a file that is removed.
 
         None of them: the first has to be looked at by itself.
         """

@@ -48,8 +48,8 @@ class Pulls(Protocol):
 
     in_use: bool
 
-    def serve_run(self, frames: list[Frame], at: int, room: int) -> tuple[int, bytes]:
-        """Answer usual pulls from `at` on until `room` bytes are full: how many, and their answers."""
+    def serve_run(self, frames: list[Frame], at: int, room: int) -> tuple[int, list[bytes | memoryview]]:
+        """Answer usual pulls from `at` on until `room` bytes are full: how many, and the pieces of their answers."""
         ...
 
 

@@ -450,6 +450,6 @@ def _no_head(frame: Frame) -> Head | None:
 
 def _serve_pulls(pulls: Pulls, peer: Peer, frames: list[Frame], at: int, answers: Answers) -> int:
     taken, replies = pulls.serve_run(frames, at, answers.line.answer_room)
-    if taken:
-        answers.line.write(replies)
+    for piece in replies:
+        answers.line.write(piece)
     return taken

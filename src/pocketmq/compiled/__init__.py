@@ -57,8 +57,8 @@ PulledRow = tuple[Any, int, int, int, int, int]
 """Who pulled, next offset, commit offset, and how many pulls, messages and bytes of these. Pulls that follow one another, of one kind and
 with the same commit offset, are one row, with the next offset of the last."""
 
-PullRun = tuple[int, list[PulledRow], bytes]
-"""How many pulls, their rows, and the answers, one behind the other."""
+PullRun = tuple[int, list[PulledRow], list[bytes | memoryview]]
+"""How many pulls, their rows, and the pieces of the answers, one behind the other: bytes, and views of large stretches of the log."""
 
 TextColumn = tuple[bytearray | None, bytearray, bytearray]
 """Buffers of Arrow: a bit for each text that is there, None when all are; where each begins; the texts."""
@@ -244,7 +244,7 @@ class Twin(Protocol):
         ...
 
 
-REVISION: Final = 8
+REVISION: Final = 9
 """Of what the compiled functions take and give: see `module.c`."""
 
 

@@ -5,7 +5,7 @@
  *
  * A place is a pull whose checks were made: who asks, for which queue, with which subscription. Python keeps the table, forgets it
  * when anything changes that a check looked at, and counts and commits when the run is over. So all that is left here is where
- * the messages lie. They are copied once, from the mapped log into the answer.
+ * the messages lie. They are copied once, from the mapped log into the answer; where they lie in large stretches, by the kernel alone.
  *
  * Several pulls of one read are mostly one reader's, whose next header differs only in offset and opaque. Such a one is not
  * taken apart again, its place is that of the one before, and Python counts them together.
@@ -16,7 +16,7 @@
 
 #include "turn.h"
 
-enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
+enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025, LARGE_ANSWER = 128 * 1024, LARGE_STRETCH = 32 * 1024 };
 
 /* A file of the log. */
 typedef struct {
@@ -256,15 +256,36 @@ static bool take_pull(Run *run, PyObject *frame) {
     return answered;
 }
 
-/* All answers, one behind the other. */
-static PyObject *joined(const Run *run) {
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)run->size);
+/* Whether a copy of the messages costs more than to name their stretches one by one: the kernel copies them from the log as well. */
+static bool is_large(const Pulled *pulled) {
+    return pulled->body_bytes >= LARGE_ANSWER && pulled->body_bytes >= pulled->stretches * LARGE_STRETCH;
+}
+
+/* Appends a new reference, or fails with NULL. */
+static bool append(PyObject *list, PyObject *piece) {
+    const bool appended = piece && PyList_Append(list, piece) == 0;
+    Py_XDECREF(piece);
+    return appended;
+}
+
+/* Appends a head, and views of the messages, which keep the map. */
+static bool append_views(PyObject *pieces, const Pulled *pulled, const byte *head, const Stretch *stretch) {
+    bool appended = append(pieces, PyBytes_FromStringAndSize((const char *)head, pulled->head_bytes));
+    for (Py_ssize_t left = pulled->stretches; appended && left; left--, stretch++) {
+        const Py_ssize_t at = (Py_ssize_t)(stretch->offset - pulled->map->first);
+        appended = append(pieces, PySequence_GetSlice(pulled->map->bytes.obj, at, at + (Py_ssize_t)stretch->size));
+    }
+    return appended;
+}
+
+/* Answers from `first` to `end`, one behind the other. */
+static PyObject *joined(const Pulled *first, const Pulled *end, const byte *head, const Stretch *stretch) {
+    Py_ssize_t size = 0;
+    for (const Pulled *pulled = first; pulled < end; pulled++) size += pulled->head_bytes + (Py_ssize_t)pulled->body_bytes;
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
     if (!bytes) return NULL;
     byte *to = (byte *)PyBytes_AsString(bytes);
-    const byte *head = run->heads.data;
-    const Stretch *stretch = (const Stretch *)run->stretches.data;
-    for (int number = 0; number < run->count; number++) {
-        const Pulled *pulled = &run->pulled[number];
+    for (const Pulled *pulled = first; pulled < end; pulled++) {
         memcpy(to, head, (size_t)pulled->head_bytes);
         to += pulled->head_bytes;
         head += pulled->head_bytes;
@@ -274,6 +295,26 @@ static PyObject *joined(const Run *run) {
         }
     }
     return bytes;
+}
+
+/* All answers, one behind the other: those of small stretches joined, of the others heads and views. */
+static PyObject *pieces_of(const Run *run) {
+    PyObject *pieces = PyList_New(0);
+    const byte *head = run->heads.data;
+    const Stretch *stretch = (const Stretch *)run->stretches.data;
+    const Pulled *pulled = run->pulled, *end = pulled + run->count;
+    while (pieces && pulled < end) {
+        const Pulled *first = pulled;
+        while (pulled < end && !is_large(pulled)) pulled++;
+        const bool is_view = pulled == first;
+        if (is_view) pulled++;
+        if (!(is_view ? append_views(pieces, first, head, stretch) : append(pieces, joined(first, pulled, head, stretch)))) Py_CLEAR(pieces);
+        for (; first < pulled; first++) {
+            head += first->head_bytes;
+            stretch += first->stretches;
+        }
+    }
+    return pieces;
 }
 
 /* Whether both are counted as one: the second follows the first, so its offsets are what is left of them. */
@@ -295,7 +336,7 @@ static PyObject *counted(const Run *run, int *number) {
                          (Py_ssize_t)(last - first + 1), messages, (long long)body_bytes);
 }
 
-/* (how many pulls, [(who pulled, next offset, commit offset, pulls, messages, their bytes)], answers) */
+/* (how many pulls, [(who pulled, next offset, commit offset, pulls, messages, their bytes)], pieces of the answers) */
 static PyObject *outcome(const Run *run) {
     PyObject *rows = PyList_New(0);
     for (int number = 0; rows && number < run->count;) {
@@ -303,7 +344,7 @@ static PyObject *outcome(const Run *run) {
         if (!row || PyList_Append(rows, row) < 0) Py_CLEAR(rows);
         Py_XDECREF(row);
     }
-    PyObject *answers = rows ? joined(run) : NULL;
+    PyObject *answers = rows ? pieces_of(run) : NULL;
     if (answers) return Py_BuildValue("(iNN)", run->count, rows, answers);
     Py_XDECREF(rows);
     return NULL;

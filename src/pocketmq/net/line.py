@@ -131,7 +131,7 @@ class Line(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._view: memoryview
         self._gone: asyncio.Future[None] | None = None
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._room = settings.unsent_max_bytes
         self._in_turn = False
@@ -203,8 +203,11 @@ class Line(asyncio.BufferedProtocol):
         if frames:
             self._turn(frames)
 
-    def write(self, data: bytes) -> None:
-        """Send `data` at the end of this turn, or when the loop comes round. A line that is ending drops it."""
+    def write(self, data: bytes | memoryview) -> None:
+        """Send `data` at the end of this turn, or when the loop comes round. A line that is ending drops it.
+
+        What a view shows must not change any more: the kernel may read it when the peer has room, seconds later.
+        """
         if self.ending is not None:
             return
         if self._gone is None:
