@@ -58,19 +58,20 @@ class Ways:
             yield from self._streams(only_value)
 
     def _batches(self, only: bool) -> Iterator[Case]:
-        total, columns = self._rows.total, _columns(only)
+        rows, columns = self._rows, _columns(only)
         nowhere, parquet = f"batch, {columns}, to noop", f"batch, {columns}, to Parquet"
-        yield Case(PARQUET, nowhere, total, lambda: to_noop(self._parquet(only)))
-        yield Case(OURS, nowhere, total, lambda: to_noop(self._batch(only)), self._noop_aim, True)
+        long, total = rows.long_topic, rows.long_total
+        yield Case(PARQUET, nowhere, total, lambda: to_noop(self._parquet(rows.long_parquet, only)))
+        yield Case(OURS, nowhere, total, lambda: to_noop(self._batch(long, only)), self._noop_aim, True)
         if self._kafka is not None:
-            yield Case(KAFKA, nowhere, total, lambda: to_noop(self._kafka_batch(only)))
-        yield Case(PARQUET, parquet, total, lambda: self._to_parquet(self._parquet(only)))
-        yield Case(OURS, parquet, total, lambda: self._to_parquet(self._batch(only)))
+            yield Case(KAFKA, nowhere, total, lambda: to_noop(self._kafka_batch(long, only)))
+        yield Case(PARQUET, parquet, rows.total, lambda: self._to_parquet(self._parquet(rows.parquet, only)))
+        yield Case(OURS, parquet, rows.total, lambda: self._to_parquet(self._batch(rows.topic, only)))
 
     def _streams(self, only: bool) -> Iterator[Case]:
         rows, columns = self._rows, _columns(only)
         nowhere, parquet = f"stream, {columns}, to noop", f"stream, {columns}, to Parquet"
-        long, total = rows.stream_topic, rows.stream_total
+        long, total = rows.long_topic, rows.long_total
         aim = self._noop_aim
         yield Case(OURS, nowhere, total, lambda: self._drained(self._stream(long, only), "noop", total), aim, True)
         if self._kafka is not None:
@@ -99,20 +100,20 @@ class Ways:
 
     # frames
 
-    def _batch(self, only_value: bool) -> DataFrame:
-        reader = self._spark.read.format("rocketmq").options(**self._address, subscribe=self._rows.topic)
+    def _batch(self, topic: str, only_value: bool) -> DataFrame:
+        reader = self._spark.read.format("rocketmq").options(**self._address, subscribe=topic)
         return (reader.schema(VALUE) if only_value else reader).load()
 
     def _stream(self, topic: str, only_value: bool) -> DataFrame:
         reader = self._spark.readStream.format("rocketmq").options(**self._address, subscribe=topic)
         return (reader.schema(VALUE) if only_value else reader).option("startingOffsets", "earliest").load()
 
-    def _parquet(self, only_value: bool) -> DataFrame:
-        frame = self._spark.read.parquet(self._rows.parquet)
+    def _parquet(self, folder: str, only_value: bool) -> DataFrame:
+        frame = self._spark.read.parquet(folder)
         return frame.select("value") if only_value else frame
 
-    def _kafka_batch(self, only_value: bool) -> DataFrame:
-        frame = self._spark.read.format("kafka").options(**self._kafka_options(self._rows.topic, only_value)).load()
+    def _kafka_batch(self, topic: str, only_value: bool) -> DataFrame:
+        frame = self._spark.read.format("kafka").options(**self._kafka_options(topic, only_value)).load()
         return frame.select("value") if only_value else frame
 
     def _kafka_stream(self, topic: str, only_value: bool) -> DataFrame:

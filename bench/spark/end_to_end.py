@@ -43,7 +43,7 @@ ROUNDS: Final = 3
 BODIES: Final = (100, 1024)
 LARGER_SHARE: Final = 0.4
 """Rows of 1 KB, of each row of 100 bytes."""
-MOST_S: Final = 150.0
+MOST_S: Final = 200.0
 """For the rows of one size: after that no round is begun."""
 TRIGGERS: Final = "triggers"
 STARTS: Final = "starts"

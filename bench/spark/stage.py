@@ -3,7 +3,8 @@
     rows ──► our topic ── Spark ──┬──► Parquet        all columns, what a read of the topic gave
                                   ├──► a quarter of them in Parquet, for the sinks
                                   └──► Kafka          value, keys, and the properties as headers
-    more ──► a longer topic ──────┴──► Kafka          for streams: a query starts once, and that should not decide
+    more ──► a longer topic ──────┼──► Parquet        for reads into nowhere: they are over so soon that their start would decide
+                                  └──► Kafka
     few  ──► a short topic ───────┴──► Kafka          for the start of a query by itself
 
 Everything stands in a temporary folder and listens on loopback.
@@ -39,10 +40,12 @@ LARGE_ANSWERS: Final[dict[str, object]] = {
 """Settings of a broker that is read by Spark, as docs/spark.md advises."""
 ARROW_FLAGS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Java trusts the batches of Python and does not look at every value twice; see docs/spark.md."""
+COLLECTOR: Final = "-XX:+UseParallelGC"
+"""The garbage collector of Java that takes the least CPU; see docs/spark.md."""
 SINK_SHARE: Final = 4
 """Of so many rows one is written by the sinks, which are slower than reads."""
-STREAM_TIMES: Final = 2.5
-"""So many times the rows of a batch are read by a stream into nowhere."""
+LONG_TIMES: Final = 2.5
+"""So many times the rows that are written somewhere are read into nowhere."""
 FEW: Final = 1_000
 """Rows of the query whose start is measured."""
 _CHUNK: Final = 2_000
@@ -71,12 +74,16 @@ class Rows(NamedTuple):
         return max(1, self.total // SINK_SHARE)
 
     @property
-    def stream_total(self) -> int:
-        return int(self.total * STREAM_TIMES)
+    def long_total(self) -> int:
+        return int(self.total * LONG_TIMES)
 
     @property
-    def stream_topic(self) -> str:
-        return f"{self.topic}-stream"
+    def long_topic(self) -> str:
+        return f"{self.topic}-long"
+
+    @property
+    def long_parquet(self) -> str:
+        return f"{self.parquet}-long"
 
     @property
     def few_topic(self) -> str:
@@ -131,7 +138,7 @@ def session(jars: str | None, *, usual: bool) -> Iterator[SparkSession]:
     }
     if not usual:
         settings["spark.python.unix.domain.socket.enabled"] = "true"
-        settings["spark.driver.extraJavaOptions"] = ARROW_FLAGS
+        settings["spark.driver.extraJavaOptions"] = f"{ARROW_FLAGS} {COLLECTOR}"
     if jars is not None:
         settings["spark.jars"] = jars
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("pocketmq bench")
@@ -158,13 +165,15 @@ def laid_out(
     rows = Rows(total, body_bytes, topic, str(folder / topic), str(folder / f"{topic}-sink"))
     with Admin(name_server) as admin:
         admin.topics.create(rows.sink_topic, queues=QUEUES)
-    for name, count in ((topic, total), (rows.stream_topic, rows.stream_total), (rows.few_topic, FEW)):
+    for name, count in ((topic, total), (rows.long_topic, rows.long_total), (rows.few_topic, FEW)):
         fill(name_server, name, body_bytes, count)
         frame = spark.read.format("rocketmq").options(**address_of(name_server), subscribe=name).load()
         if name == topic:
             frame.write.parquet(rows.parquet)
             frame = spark.read.parquet(rows.parquet)
             frame.select("value").limit(rows.sink_total).repartition(CORES).write.parquet(rows.sink_parquet)
+        elif name == rows.long_topic:
+            frame.write.parquet(rows.long_parquet)
         if beside is not None:
             _copied_to_kafka(frame, beside, name)
     return rows

@@ -31,7 +31,7 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "rocketmq"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         return spark.RocketMQSource(self.options).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
