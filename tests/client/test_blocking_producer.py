@@ -15,8 +15,9 @@ from contextlib import suppress
 import pytest
 
 from pocketmq import Server
-from pocketmq.client import AsyncProducer, Producer, TransactionState
+from pocketmq.client import AsyncProducer, Producer, TransactionState, blocking
 from pocketmq.client.blocking_producer import _Handed
+from pocketmq.client.shared_portal import SharedPortal
 from pocketmq.errors import InvalidSetting, NetworkError, TopicNotFound, WrongState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
@@ -134,7 +135,8 @@ async def running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def test_what_no_loop_took_before_the_stop_is_told(server: Server) -> None:
+def test_what_no_loop_took_before_the_stop_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocking, "SHARED", SharedPortal())  # whose loop ends with this producer, whoever else runs now
     producer = Producer(server.name_server, group="PG_late", max_in_flight_messages=3)
     producer.start()
     producer.send("Blocking", b"x")
