@@ -5,7 +5,8 @@
                  └─ to a chosen queue, where others wait ──► its lane    └─ `flush`, `stop` ─────────────────┘
 
 A lane sends one batch at a time and in the order of the calls, so the order within a queue is that of the sends, also when an
-attempt fails and is repeated. What cannot share a batch waits in the lane of a chosen queue for its turn, and then goes alone. While a batch is under way the next one fills; the room of the producer bounds how much waits. Whoever
+attempt fails and is repeated. What cannot share a batch waits in the lane of a chosen queue for its turn, and then goes alone. While a
+batch is under way the next one fills; the room of the producer bounds how much waits. Whoever
 adds a message has taken room for it, which is given back with that of all others when the batch is done.
 """
 

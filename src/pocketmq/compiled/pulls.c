@@ -16,7 +16,8 @@
 
 #include "turn.h"
 
-enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025, LARGE_ANSWER = 128 * 1024, LARGE_STRETCH = 32 * 1024 };
+enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
+enum { LARGE_ANSWER = 128 * 1024, LARGE_STRETCH = 32 * 1024 };
 
 /* A file of the log. */
 typedef struct {
