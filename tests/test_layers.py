@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "nameserver": SERVERS,
     "broker": SERVERS,
     "client": LIBRARY,
-    "spark": (*SPARK_SIDE, "net.tls", "protocol.batch", "protocol.signing"),
+    "spark": (*SPARK_SIDE, "net.tls", "protocol.batch", "protocol.body_pack", "protocol.signing"),
     "pipelines": (*SPARK_SIDE, "protocol.trace_text", "spark"),
     "doctor": (*VOCABULARY, "protocol", "net", "client"),
     "embedded": (*SERVERS, "nameserver", "broker"),

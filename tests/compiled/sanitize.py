@@ -20,6 +20,7 @@ PLACE = "POCKETMQ_SANITIZED"
 FLAGS = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 TESTS = (
     "tests/compiled",
+    "tests/protocol/test_body_pack.py",
     "tests/protocol/test_frames.py",
     "tests/store/test_record_keys.py",
     "tests/spark/test_compiled_properties.py",

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from tests.compiled.test_memory import SLACK_BYTES, grown_bytes
 from tests.compiled.test_turn import new_queue
+from tests.spark.made_records import compressed, made
 from tests.twins import compiled_or_skip
 
 from pocketmq import compiled
+from pocketmq.model.flags import PullFlag
+from pocketmq.protocol.body_pack import pack_bodies
 from pocketmq.protocol.frames import Frame, split_frames
 from pocketmq.protocol.replies import PullReplies
 from pocketmq.store.consume_queue import ENTRY, ConsumeQueue
@@ -69,6 +72,13 @@ def test_who_is_far_behind_is_told_which_broker_to_ask(turn: compiled.Twin) -> N
     _, _, answers = serve(turn, [pull("3")], place_of(filled_queue()), (0, 200, 180, *LIMITS[3:]))
 
     assert answers == FAR.head(5, 7, 0, 20, 40) + LOG[30:70]
+
+
+def test_a_pull_of_messages_that_are_gone_from_the_log_is_for_python(turn: compiled.Twin) -> None:
+    behind = (40, *LIMITS[1:])
+
+    assert serve(turn, [pull("3")], place_of(filled_queue()), behind) is None
+    assert serve(turn, [pull("4")], place_of(filled_queue()), behind)[0] == 1
 
 
 def test_only_wanted_tags_are_picked(turn: compiled.Twin) -> None:
@@ -287,6 +297,52 @@ def test_messages_in_many_small_stretches_are_copied_together(turn: compiled.Twi
     assert len(whole) > count * size
 
 
+RECORDS = [made(number, b"body-%d" % number, b"p\x01" + b"v" * 300) for number in range(4)]
+
+
+def bodies_asked() -> tuple[str, bytes]:
+    """The head of a pull that wants bodies only, and the key of such."""
+    flags = 4 | PullFlag.ONLY_BODIES
+    return HEAD.replace('"sysFlag":"4"', f'"sysFlag":"{flags}"'), KEY.replace(b"\x014\x01", b"\x01%d\x01" % flags)
+
+
+def packed_run(turn: compiled.Twin, records: list[bytes], frames: int = 1, room: int = 10**6) -> Any:
+    log, head, key = b"".join(records), *bodies_asked()
+    starts = [sum(map(len, records[:number])) for number in range(len(records))]
+    place = place_of(queue_of(*zip(starts, map(len, records), strict=True)))
+    limits = (0, len(log), 0, 32, 8, 10**6, 10**6, 800, 800)
+    return turn.serve_pulls(
+        [pull("0", head)] * frames, 0, {key: place}, {}, limits, lambda _: (memoryview(log), 0), room
+    )
+
+
+def test_who_wants_bodies_only_gets_a_pack_and_is_counted_what_its_messages_have(turn: compiled.Twin) -> None:
+    size = sum(map(len, RECORDS))
+    pack = pack_bodies([*RECORDS], 4, size)
+
+    count, rows, [answer] = packed_run(turn, RECORDS)
+
+    assert pack is not None
+    assert bytes(answer) == NEAR.head(5, 4, 0, 4, len(pack)) + pack
+    assert (count, rows) == (1, [("who", 4, 7, 1, 4, size)])
+
+
+def test_packs_fill_the_room_with_their_own_bytes(turn: compiled.Twin) -> None:
+    _, _, [answer] = packed_run(turn, RECORDS)
+
+    count, _, answers = packed_run(turn, RECORDS, frames=5, room=2 * len(answer) + 1)
+
+    assert (count, len(answers)) == (3, 3)
+
+
+def test_who_wants_bodies_only_gets_records_where_one_of_them_is_odd(turn: compiled.Twin) -> None:
+    records = [*RECORDS[:3], compressed(3, b"body")]
+
+    _, _, [answer] = packed_run(turn, records)
+
+    assert bytes(answer) == NEAR.head(5, 4, 0, 4, sum(map(len, records))) + b"".join(records)
+
+
 def test_pulls_leave_nothing_behind(turn: compiled.Twin) -> None:
     place, broken = place_of(filled_queue(), tags={1}), place_of(Broken())
     large = place_of(queue_of((0, LARGE), (2 * LARGE, LARGE)))
@@ -296,6 +352,8 @@ def test_pulls_leave_nothing_behind(turn: compiled.Twin) -> None:
         for frames in ([pull()] * 3, [pull(), pull("99")], [pull("99")]):
             serve(turn, frames, place)
         serve(turn, [pull()] * 2, large, LONG_LIMITS, maps=long_map)
+        packed_run(turn, RECORDS, frames=3)
+        packed_run(turn, [*RECORDS[:3], compressed(3, b"body")])
         serve(turn, [pull()], place, maps=lambda _: (None, 0))
         with suppress(OSError):
             serve(turn, [pull()], broken)

@@ -40,6 +40,7 @@ def pulls(draw: st.DrawFn) -> bytes:
     """Some pulls of one reader. Most are like others of the same stream but for offset and opaque."""
     flags = draw(st.sampled_from([0, PullFlag.SUBSCRIPTION, PullFlag.SUBSCRIPTION, PullFlag.SUBSCRIPTION]))
     flags |= draw(st.sampled_from([0, 0, PullFlag.COMMIT_OFFSET]))
+    flags |= draw(st.sampled_from([0, 0, PullFlag.ONLY_BODIES]))
     ext: dict[str, object] = {
         "consumerGroup": draw(st.sampled_from(GROUPS)),
         "topic": draw(st.sampled_from(["T", "T", "T", "U"])),

@@ -1,54 +1,98 @@
 """A task pulls by itself what is usual, and leaves to the loop what is not; the records are the same."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from msgspec.structs import replace
+from tests.spark.made_records import made
 from tests.spark.test_range_reading import FakePuller, all_of, numbers, partition
 
 from pocketmq.client.direct_pulls import Taker
 from pocketmq.errors import ConnectionLost
+from pocketmq.model.flags import PullFlag
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.body_pack import is_pack, pack_bodies
+from pocketmq.spark.arrow_types import arrow_schema
+from pocketmq.spark.body_packs import unpacked
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.chunks import AwaitedChunk, Chunk
 from pocketmq.spark.decoding import Pulled
 from pocketmq.spark.direct_chunks import DirectChunks
 from pocketmq.spark.planning import ReadPartition
 from pocketmq.spark.range_reading import pulled_ahead
+from pocketmq.spark.schema import NULLS_ANYWHERE, Name
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 1)
 HELD = Bounds(0, 200)
 
 
 class FakePulls:
-    """As `DirectPulls`: gives at most `at_once` messages, the last asked first if told so; the answers numbered in `failing` fail."""
+    """As `DirectPulls`: gives at most `at_once` messages, the last asked first if told so; the answers numbered in `failing` fail.
 
-    def __init__(self, *, at_once: int = 3, failing: Sequence[int] = (), backwards: bool = False) -> None:
+    Who wants bodies only gets a pack, but for the messages in `odd`; the answers numbered in `generous` go one message too far.
+    """
+
+    def __init__(
+        self,
+        *,
+        at_once: int = 3,
+        failing: Sequence[int] = (),
+        backwards: bool = False,
+        odd: Sequence[int] = range(HELD.max),
+        generous: Sequence[int] = (),
+    ) -> None:
         self._at_once = at_once
         self._failing = failing
         self._backwards = backwards
-        self._asked: list[tuple[Taker, int, int]] = []
+        self._odd = odd
+        self._generous = generous
+        self._asked: list[tuple[Taker, int, int, int]] = []
         self.count = 0
         self.is_closed = False
 
-    def ask(self, taker: Taker, queue: MessageQueue, offset: int, subscription: Subscription, limit: int) -> None:
+    def ask(
+        self, taker: Taker, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, more_flags: int
+    ) -> None:
         self.count += 1
         if self.count in self._failing:
             taker.fail(ConnectionLost("cut"))
         else:
-            self._asked.append((taker, offset, min(offset + min(limit, self._at_once), HELD.max)))
+            count = min(limit, self._at_once) + (self.count in self._generous)
+            self._asked.append((taker, offset, min(offset + count, HELD.max), more_flags))
 
     def pump(self, taker: Taker) -> None:
-        whose, start, end = self._asked.pop(-1 if self._backwards else 0)
-        records = numbers(start, end)
+        whose, start, end, flags = self._asked.pop(-1 if self._backwards else 0)
+        is_packed = flags == PullFlag.ONLY_BODIES and start < end and not {*self._odd}.intersection(range(start, end))
+        records = pack_of(start, end) if is_packed else numbers(start, end)
         whose.room(len(records))[:] = records
         whose.take(max(end, start), HELD.min, HELD.max)
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def pack_of(start: int, end: int) -> bytes:
+    records: list[bytes | memoryview] = [
+        made(at, numbers(at, at + 1), b"p\x01" + b"v" * 99) for at in range(start, end)
+    ]
+    pack = pack_bodies(records, len(records), sum(map(len, records)))
+    assert pack is not None
+    return pack
+
+
+def bodies_of(some: Iterable[Pulled]) -> bytes:
+    """Of messages that came in whatever way."""
+    schema = arrow_schema([Name.VALUE], NULLS_ANYWHERE)
+    return b"".join(
+        b"".join(row for batch in unpacked(one, schema) for row in batch.column("value").to_pylist())
+        if is_pack(one.records)
+        else bytes(one.records)
+        for one in some
+    )
 
 
 class Loop:
@@ -120,6 +164,55 @@ def test_memory_grows_where_answers_are_larger_than_the_average() -> None:
     found = b"".join(one.records for one in pulled(FakePulls(at_once=9), Loop(), wanted))
 
     assert found == numbers(0, 150)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("buffer_bytes", [10, 100, 10_000])
+@pytest.mark.parametrize("odd", [(), (5,), (40,), (89,), (6, 7, 30, 60, 61), range(200)])
+def test_bodies_alone_are_taken_where_brokers_give_them(odd: Sequence[int], buffer_bytes: int, backwards: bool) -> None:
+    wanted = partition(QueueRange(Q0, 5, 90), QueueRange(Q1, 0, 7), buffer_bytes=buffer_bytes)
+    loop = Loop()
+
+    found = [*pulled(FakePulls(odd=odd, backwards=backwards), loop, wanted)]
+
+    assert bodies_of(found) == numbers(5, 90) + numbers(0, 7)
+    assert all(is_pack(one.records) for one in found) == (not odd)
+    assert not loop.ranges
+
+
+@pytest.mark.parametrize("generous", [(1,), range(30)])
+def test_bodies_beyond_the_wanted_ones_are_pulled_again_as_records(generous: Sequence[int]) -> None:
+    wanted = partition(QueueRange(Q0, 5, 12), buffer_bytes=1000)
+    pulls = FakePulls(odd=(), at_once=7, generous=generous)
+
+    found = [*pulled(pulls, Loop(), wanted)]
+
+    assert bodies_of(found).startswith(numbers(5, 12))
+    assert not any(is_pack(one.records) for one in found), "the decoder tells them by their offsets"
+
+
+def test_records_beyond_the_wanted_ones_are_not_pulled_again() -> None:
+    wanted = partition(QueueRange(Q0, 5, 12), buffer_bytes=1000)
+    pulls = FakePulls(odd=range(200), at_once=7, generous=(1,))
+
+    found = [*pulled(pulls, Loop(), wanted)]
+
+    assert bodies_of(found) == numbers(5, 13), "the decoder leaves out the last one"
+    assert pulls.count == 1
+
+
+def test_who_filters_or_checks_or_wants_more_columns_asks_for_whole_records() -> None:
+    usual = partition(QueueRange(Q0, 5, 12))
+    others = [
+        replace(usual, columns=(Name.VALUE, Name.KEYS)),
+        replace(usual, columns=(Name.KEYS,)),
+        replace(usual, check_crc=True),
+        replace(usual, filter_tags="A"),
+        replace(usual, filter_sql="a > 1"),
+    ]
+
+    assert usual.needs_only_bodies
+    assert not any(one.needs_only_bodies for one in others)
 
 
 def test_chunks_become_as_many_messages_as_whole_answers_bring() -> None:

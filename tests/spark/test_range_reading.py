@@ -127,6 +127,40 @@ def test_a_slave_that_lags_behind_loses_nothing() -> None:
     assert all_of(puller, partition(QueueRange(Q0, 2, 10))) == numbers(2, 10)
 
 
+class PassingPuller(FakePuller):
+    """Passes over messages before `gone`; the queue tells it after some pulls, or never."""
+
+    def __init__(self, gone: int, *, told_after: int | None) -> None:
+        super().__init__(Bounds(0, 100))
+        self._gone = gone
+        self._told_after = told_after
+        self.pulls = 0
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
+    ) -> Answer:
+        self.pulls += 1
+        if self.pulls == self._told_after:
+            self.held = Bounds(self._gone, 100)
+        answer = await super().pull(queue, max(offset, self._gone), subscription, max_messages, max_bytes)
+        return answer._replace(bounds=self.held, passes_over=offset < self._gone)
+
+
+def test_messages_that_are_passed_over_are_gone_when_the_queue_tells_it() -> None:
+    wanted = QueueRange(Q0, 0, 20)
+
+    with pytest.raises(DataLost, match="from 0 to 7"):
+        all_of(PassingPuller(7, told_after=5), partition(wanted))
+    assert all_of(PassingPuller(7, told_after=5), partition(wanted, on_data_loss="skip")) == numbers(7, 20)
+
+
+def test_messages_that_never_were_there_are_passed_over_after_a_while() -> None:
+    puller = PassingPuller(7, told_after=None)
+
+    assert all_of(puller, partition(QueueRange(Q0, 0, 20))) == numbers(7, 20)
+    assert 10 < puller.pulls < 100, "it was asked again before"
+
+
 def test_causes_of_losses_are_told_apart() -> None:
     chunk = run(ChunkPulls(FakePuller(Bounds(3, 8)), partition(QueueRange(Q0, 0, 10))).pull(QueueRange(Q0, 0, 10)))
 

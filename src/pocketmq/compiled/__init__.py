@@ -58,7 +58,8 @@ PulledRow = tuple[Any, int, int, int, int, int]
 with the same commit offset, are one row, with the next offset of the last."""
 
 PullRun = tuple[int, list[PulledRow], list[bytes | memoryview]]
-"""How many pulls, their rows, and the pieces of the answers, one behind the other: bytes, and views of large stretches of the log."""
+"""How many pulls, their rows, and the pieces of the answers, one behind the other: bytes, and views of packs of bodies and of large stretches of
+the log."""
 
 TextColumn = tuple[bytearray | None, bytearray, bytearray]
 """Buffers of Arrow: a bit for each text that is there, None when all are; where each begins; the texts."""
@@ -239,12 +240,16 @@ class Twin(Protocol):
         """Twin of the loops of `spark.sink_batches`: a batch of rows from `at` on, and the row behind it; None when one does not fit."""
         ...
 
+    def pack_bodies(self, pieces: list[bytes | memoryview], count: int, size: int, /) -> bytearray | None:
+        """Twin of `protocol.body_pack.pack_bodies`."""
+        ...
+
     def row_ids(self, prefix: bytes, heads: bytes | list[bytes], bodies: list[bytes], /) -> list[str]:
         """Twin of `spark.sink_ids.RowIds.next`, for rows that did not come before. There is a head for each, or one for all."""
         ...
 
 
-REVISION: Final = 9
+REVISION: Final = 10
 """Of what the compiled functions take and give: see `module.c`."""
 
 

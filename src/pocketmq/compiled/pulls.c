@@ -17,6 +17,7 @@
 #include "turn.h"
 
 enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
+enum { ONLY_BODIES = 1 << 20 }; /* of `PullFlag` */
 enum { LARGE_ANSWER = 128 * 1024, LARGE_STRETCH = 32 * 1024 };
 
 /* A file of the log. */
@@ -27,7 +28,7 @@ typedef struct {
 
 /* One pull that is answered. Its head and its stretches are among those of the run. */
 typedef struct {
-    PyObject *place;
+    PyObject *place, *packed; /* its answer, head and all, when it wants bodies only; NULL when that has records */
     const Map *map;
     int64_t next_offset, commit_offset, body_bytes;
     Py_ssize_t messages, head_bytes, stretches;
@@ -187,8 +188,29 @@ static bool pick_messages(const Run *run, Pick *pick, PyObject *place, const Pul
     const int64_t wanted = least(pick->tag_codes ? at_most : pick->hot_most + 1, at_most);
     Span entries;
     if (!find_entries(place, head->queue_offset, least(wanted, run->high - head->queue_offset), &entries)) return false;
-    if (!pick_from(pick, entries) || !pick->count) return false;
+    if (!pick_from(pick, entries) || !pick->count || pick->removed) return false; /* the queue may not have followed the log yet */
     return pick->stopped || pick->looked != wanted || wanted == at_most;
+}
+
+static Span span_of(const Map *map, const Stretch *stretch) {
+    return (Span){(const byte *)map->bytes.buf + (stretch->offset - map->first), (Py_ssize_t)stretch->size};
+}
+
+/* An answer with a pack of bodies behind a head that was put; NULL when messages had better be sent whole, or with an error set. */
+static PyObject *packed_answer(Span head, const Map *map, const Pick *picked) {
+    if (!can_be_packed(picked->count, picked->total)) return NULL;
+    PyObject *bytes = PyByteArray_FromStringAndSize(NULL, head.size + (Py_ssize_t)pack_room(picked->total));
+    if (!bytes) return NULL;
+    byte *to = (byte *)PyByteArray_AsString(bytes);
+    const Stretch *stretch = (const Stretch *)picked->stretches.data, *end = stretch + picked->stretches.used / (Py_ssize_t)sizeof *stretch;
+    BodyPack pack;
+    bool is_usual = true;
+    begin_pack(&pack, to + head.size, picked->count, picked->total);
+    for (; is_usual && stretch < end; stretch++) is_usual = put_bodies(&pack, span_of(map, stretch));
+    const int64_t size = is_usual ? end_pack(&pack) : 0;
+    memcpy(to, head.at, (size_t)head.size);
+    put32(to, (uint32_t)(head.size - 4 + size));
+    return shrunk(bytes, size ? head.size + (Py_ssize_t)size : 0);
 }
 
 /* Notes an answer with these messages; false when they do not lie in one file, or with an error set. */
@@ -202,9 +224,12 @@ static bool note_answer(Run *run, PyObject *place, const PullHead *head, const P
     if (run->stretches.failed) return false;
     PyObject *parts = PyTuple_GetItem(place, picked->looked_at < run->cold_below ? 5 : 4);
     if (!put_head(run, parts, head->opaque, offsets, picked->total)) return false;
-    Pulled *pulled = &run->pulled[run->count++];
-    *pulled = (Pulled){Py_NewRef(place), map, offsets[0], head->commit_offset, picked->total, picked->count, run->heads.used - heads_before, count};
-    run->size += pulled->head_bytes + picked->total;
+    const Span put = {run->heads.data + heads_before, run->heads.used - heads_before};
+    PyObject *packed = head->sys_flag & ONLY_BODIES ? packed_answer(put, map, picked) : NULL;
+    if (PyErr_Occurred()) return false;
+    run->pulled[run->count++] =
+        (Pulled){Py_NewRef(place), packed, map, offsets[0], head->commit_offset, picked->total, picked->count, put.size, count};
+    run->size += packed ? PyByteArray_Size(packed) : put.size + picked->total;
     return true;
 }
 
@@ -269,8 +294,9 @@ static bool append(PyObject *list, PyObject *piece) {
     return appended;
 }
 
-/* Appends a head, and views of the messages, which keep the map. */
-static bool append_views(PyObject *pieces, const Pulled *pulled, const byte *head, const Stretch *stretch) {
+/* Appends an answer that was packed, or a head and views of the messages, which keep the map. */
+static bool append_one(PyObject *pieces, const Pulled *pulled, const byte *head, const Stretch *stretch) {
+    if (pulled->packed) return append(pieces, PyMemoryView_FromObject(pulled->packed));
     bool appended = append(pieces, PyBytes_FromStringAndSize((const char *)head, pulled->head_bytes));
     for (Py_ssize_t left = pulled->stretches; appended && left; left--, stretch++) {
         const Py_ssize_t at = (Py_ssize_t)(stretch->offset - pulled->map->first);
@@ -298,7 +324,7 @@ static PyObject *joined(const Pulled *first, const Pulled *end, const byte *head
     return bytes;
 }
 
-/* All answers, one behind the other: those of small stretches joined, of the others heads and views. */
+/* All answers, one behind the other: those of small stretches joined, the others by themselves. */
 static PyObject *pieces_of(const Run *run) {
     PyObject *pieces = PyList_New(0);
     const byte *head = run->heads.data;
@@ -306,10 +332,10 @@ static PyObject *pieces_of(const Run *run) {
     const Pulled *pulled = run->pulled, *end = pulled + run->count;
     while (pieces && pulled < end) {
         const Pulled *first = pulled;
-        while (pulled < end && !is_large(pulled)) pulled++;
-        const bool is_view = pulled == first;
-        if (is_view) pulled++;
-        if (!(is_view ? append_views(pieces, first, head, stretch) : append(pieces, joined(first, pulled, head, stretch)))) Py_CLEAR(pieces);
+        while (pulled < end && !pulled->packed && !is_large(pulled)) pulled++;
+        const bool is_alone = pulled == first;
+        if (is_alone) pulled++;
+        if (!(is_alone ? append_one(pieces, first, head, stretch) : append(pieces, joined(first, pulled, head, stretch)))) Py_CLEAR(pieces);
         for (; first < pulled; first++) {
             head += first->head_bytes;
             stretch += first->stretches;
@@ -352,7 +378,10 @@ static PyObject *outcome(const Run *run) {
 }
 
 static void close_run(Run *run) {
-    for (int number = 0; number < run->count; number++) Py_DECREF(run->pulled[number].place);
+    for (int number = 0; number < run->count; number++) {
+        Py_DECREF(run->pulled[number].place);
+        Py_XDECREF(run->pulled[number].packed);
+    }
     Py_XDECREF(run->last_header);
     for (int number = 0; number < run->map_count; number++) PyBuffer_Release(&run->maps[number].bytes);
     out_free(&run->key);

@@ -183,6 +183,24 @@ typedef struct {
 /* Looks at entries until the pull has enough; false with an error set. */
 bool pick_from(Pick *pick, Span entries);
 
+/* A pack of bodies that is being made: how many records are left to come, and where its next parts go. */
+typedef struct {
+    byte *at, *start_at, *bodies_at, *body_at, *end;
+    int64_t left;
+} BodyPack;
+
+/* Whether so many records can have so many bytes, and a pack of them as Arrow has columns. */
+bool can_be_packed(int64_t count, int64_t record_bytes);
+/* The most bytes that their pack may have: if it were not much smaller, records had better be sent. */
+int64_t pack_room(int64_t record_bytes);
+void begin_pack(BodyPack *pack, byte *to, int64_t count, int64_t record_bytes);
+/* False when a record is odd, when there are more than were told, or when the pack has too many bytes. */
+bool put_bodies(BodyPack *pack, Span records);
+/* The bytes of the pack; 0 when records are missing. */
+int64_t end_pack(BodyPack *pack);
+/* Bytes cut to the size that was made; NULL when that is 0, or with an error set. Takes the reference. */
+PyObject *shrunk(PyObject *bytes, Py_ssize_t size);
+
 PyObject *split_whole(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *lay_out_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
@@ -195,6 +213,7 @@ PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *pack_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *pack_bodies(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *row_ids(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

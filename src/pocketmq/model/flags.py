@@ -57,6 +57,8 @@ class PullFlag:
     SUBSCRIPTION = 4
     CLASS_FILTER = 8
     LITE_PULL = 16
+    ONLY_BODIES = 1 << 20
+    """Not of RocketMQ, whose brokers pass it over: see `protocol.body_pack`."""
 
 
 class Perm:

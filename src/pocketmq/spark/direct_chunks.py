@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from pocketmq.client.direct_pulls import DirectPulls
 from pocketmq.errors import PocketMQError
+from pocketmq.model.flags import PullFlag
 from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.protocol.body_pack import is_pack
 from pocketmq.spark.chunks import AwaitedChunk, Chunk
 from pocketmq.spark.decoding import Pulled
 from pocketmq.spark.libraries import np
@@ -41,6 +43,7 @@ class DirectChunks:
         self._wire_queue = wire_queue
         self._otherwise = otherwise
         self._wanted = {one.queue.topic: partition.subscription(one.queue.topic) for one in partition.slices}
+        self._only_bodies = partition.needs_only_bodies
         self._is_given_up = False
         self._given = 0
 
@@ -48,7 +51,7 @@ class DirectChunks:
         """Begin to pull a range, or as much of it as fills a buffer."""
         if self._is_given_up:
             return self._otherwise(wanted)
-        chunk = DirectChunk(self, wanted)
+        chunk = DirectChunk(self, wanted, self._only_bodies)
         self.ask(chunk)
         return chunk
 
@@ -67,7 +70,8 @@ class DirectChunks:
         limit = most if 0 < self._given <= left // 2 else min(most, left)
         queue = self._wire_queue(chunk.wanted.queue)
         subscription = self._wanted[chunk.wanted.queue.topic]
-        self._pulls.ask(chunk, queue, chunk.offset, subscription, limit)
+        flags = PullFlag.ONLY_BODIES if chunk.only_bodies else 0
+        self._pulls.ask(chunk, queue, chunk.offset, subscription, limit, flags)
 
     def pump(self, chunk: "DirectChunk") -> None:
         self._pulls.pump(chunk)
@@ -75,6 +79,10 @@ class DirectChunks:
     def note_given(self, count: int) -> None:
         """How many messages the last answer went on by."""
         self._given = count
+
+    def want_records(self) -> None:
+        """From now on: brokers give bodies at one time and records at another, and each change takes a pull more."""
+        self._only_bodies = False
 
     def go_over_the_loop(self, wanted: QueueRange, reason: str) -> AwaitedChunk:
         """This chunk, and what the task has not begun yet."""
@@ -87,12 +95,15 @@ class DirectChunks:
 class DirectChunk:
     """One of them, while it is pulled; see `chunks.AwaitedChunk` and `direct_pulls.Taker`."""
 
-    def __init__(self, chunks: DirectChunks, wanted: QueueRange) -> None:
+    def __init__(self, chunks: DirectChunks, wanted: QueueRange, only_bodies: bool) -> None:
         self._chunks = chunks
         self.wanted = wanted
+        self.only_bodies = only_bodies
         self.offset = wanted.start
         self._memory: Any = None
         self._size = 0
+        self._answer_at = 0
+        self._is_packed: bool | None = None
         self._largest = 0
         self._is_whole = False
         self._failure: str | None = None
@@ -119,12 +130,15 @@ class DirectChunk:
             before = self._memory
             self._memory = np.empty(needed + self._chunks.buffer_bytes // SPARE_SHARE, np.uint8)
             self._memory[: self._size] = before[: self._size]
-        start, self._size = self._size, needed
-        return memoryview(self._memory)[start:needed]
+        self._answer_at, self._size = self._size, needed
+        return memoryview(self._memory)[self._answer_at : needed]
 
     def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
         if not min_offset <= self.offset < max_offset or next_offset <= self.offset:
             self._failure = f"the queue holds {min_offset} to {max_offset}, and goes on at {next_offset}"
+            return
+        if self.only_bodies and not self._goes_with_the_others(next_offset):
+            self._begin_again()
             return
         given = next_offset - self.offset
         self._chunks.note_given(given)
@@ -134,6 +148,22 @@ class DirectChunk:
             self._chunks.ask(self)
         else:
             self._is_whole = True
+
+    def _goes_with_the_others(self, next_offset: int) -> bool:
+        """Whether this answer has what those before it had, bodies or records, and no body that is not wanted."""
+        if self._answer_at == self._size:
+            return True
+        is_packed = is_pack(memoryview(self._memory)[self._answer_at : self._size])
+        if self._is_packed is None:
+            self._is_packed = is_packed
+        return is_packed == self._is_packed and not (is_packed and next_offset > self.wanted.end)
+
+    def _begin_again(self) -> None:
+        """With records: not all of it comes as bodies, or more bodies than are wanted, which have no offsets to tell them by."""
+        self._chunks.want_records()
+        self.only_bodies = False
+        self.offset, self._size, self._largest = self.wanted.start, 0, 0
+        self._chunks.ask(self)
 
     def fail(self, error: PocketMQError) -> None:
         self._failure = str(error) or type(error).__name__

@@ -42,6 +42,11 @@ class ReadPartition(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return sum(map(len, self.slices))
 
+    @property
+    def needs_only_bodies(self) -> bool:
+        """Whether brokers may leave out all else. Messages that are filtered are told by their offsets."""
+        return self.columns == (Name.VALUE,) and not self.check_crc and self.subscription("any").takes_all
+
     def subscription(self, topic: str) -> Subscription:
         """What is wanted of a topic."""
         return wanted_of(topic, self.filter_tags, self.filter_sql)

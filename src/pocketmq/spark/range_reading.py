@@ -17,8 +17,10 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from pocketmq.errors import CallTimedOut, DataLost, PocketMQError
-from pocketmq.model.queue import QueueRange
+from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.body_pack import is_pack
+from pocketmq.spark.body_packs import unpacked
 from pocketmq.spark.broker_facts import Answer, Puller
 from pocketmq.spark.chunks import AwaitedChunk, Chunk, messages_of_next
 from pocketmq.spark.data_loss import loss_text
@@ -36,6 +38,8 @@ CHUNKS_AHEAD: Final = 4
 FIRST_CHUNK: Final = 512
 """Messages of a chunk while nothing is known of their size."""
 RETRY_S: Final = 0.1
+GAP_S: Final = 5.0
+"""So long a broker may take to tell that messages are gone which it passes over. What it still claims to have then never was there."""
 
 
 class ChunkPulls:
@@ -45,6 +49,7 @@ class ChunkPulls:
         self._puller = puller
         self._partition = partition
         self._wanted = {one.queue.topic: partition.subscription(one.queue.topic) for one in partition.slices}
+        self._with_gaps: set[MessageQueue] = set()
 
     async def pull(self, wanted: QueueRange) -> Chunk:
         """All of a range, or as much as fills a buffer. CallTimedOut when nothing comes for too long."""
@@ -69,7 +74,9 @@ class ChunkPulls:
         partition = self._partition
         limit = min(partition.pull_messages, len(left))
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + partition.poll_timeout_ms / 1000
+        began = loop.time()
+        deadline = began + partition.poll_timeout_ms / 1000
+        gap_deadline = began if left.queue in self._with_gaps else min(began + GAP_S, deadline)
         while True:
             failure: PocketMQError | None = None
             try:
@@ -77,7 +84,9 @@ class ChunkPulls:
                 if left.start < answer.bounds.min or left.start >= answer.bounds.max:
                     if (gone := await self._gone(left)) is not None:
                         return answer, gone
-                elif answer.next_offset > left.start:
+                elif answer.next_offset > left.start and not (answer.passes_over and loop.time() < gap_deadline):
+                    if answer.passes_over:
+                        self._note_gap(left)
                     return answer, None
             except PocketMQError as error:
                 if not error.retriable:
@@ -89,6 +98,12 @@ class ChunkPulls:
                     "is its broker well? rocketmqConsumer.pollTimeoutMs says how long a task waits"
                 ) from failure
             await asyncio.sleep(RETRY_S)
+
+    def _note_gap(self, left: QueueRange) -> None:
+        """Of a queue that is not waited for again, as topics that are compacted have many."""
+        if left.queue not in self._with_gaps:
+            self._with_gaps.add(left.queue)
+            log.warning("%s has gaps, the first that was seen at %d", left.queue, left.start)
 
     async def _gone(self, left: QueueRange) -> Lost | None:
         """What is gone of a range by the word of the master; None when it has the next message after all."""
@@ -130,10 +145,14 @@ def decoded(pulls: Iterable[Pulled], decoder: Decoder, buffer_bytes: int) -> Ite
     """Record batches, of about a buffer each."""
     gathered: list[Pulled] = []
     for pulled in pulls:
-        gathered.append(pulled)
-        if sum(len(one.records) for one in gathered) * 2 >= buffer_bytes:
+        is_packed = is_pack(pulled.records)
+        if not is_packed:
+            gathered.append(pulled)
+        if gathered and (is_packed or sum(len(one.records) for one in gathered) * 2 >= buffer_bytes):
             yield from decoder.batches(gathered)
             gathered = []
+        if is_packed:
+            yield from unpacked(pulled, decoder.schema)
     if gathered:
         yield from decoder.batches(gathered)
 

@@ -11,8 +11,10 @@
 A wrong 21 makes clients lose or repeat messages, so it is said only for offsets that are not in the queue.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from pocketmq import compiled
 from pocketmq.broker.arrivals import Arrivals
 from pocketmq.broker.carried import CarriedSubscriptions
 from pocketmq.broker.checked_pulls import CheckedPulls, PullStats
@@ -41,6 +43,7 @@ from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.pulling import PullMessage
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.heartbeat import MessageModel
+from pocketmq.protocol.body_pack import pack_bodies
 from pocketmq.protocol.command import ONEWAY, Command, encode_command
 from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.heads import LitePullHead, PullHead
@@ -116,6 +119,10 @@ class Pulling:
         self._stats = stats
         self._checked = checked
         self._max_count = checked.max_count
+        twin = compiled.twin()
+        self._pack_bodies: Callable[[list[bytes | memoryview], int, int], bytes | bytearray | None] = (
+            pack_bodies if twin is None else twin.pack_bodies
+        )
         self._parsed: dict[tuple[str, str | None, str | None], Subscription] = {}
         self._kept: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
         self._replies: dict[tuple[int, str, int], PullReplies] = {}
@@ -310,7 +317,13 @@ class Pulling:
         ext = head.ext
         self._offsets.note_pull(ext.consumer_group, ext.topic, ext.queue_id, found.next_offset)
         replies = self._replies_of(code, remark, self._suggested(group, found.far_behind))
-        start = replies.head(head.opaque, found.next_offset, found.min_offset, found.max_offset, found.size)
+        pieces: Sequence[bytes | bytearray | memoryview] = found.pieces
+        size = found.size
+        if found.count and ext.sys_flag & PullFlag.ONLY_BODIES:
+            pack = self._pack_bodies(found.pieces, found.count, found.size)
+            if pack is not None:
+                pieces, size = [pack], len(pack)
+        start = replies.head(head.opaque, found.next_offset, found.min_offset, found.max_offset, size)
         if not found.count:
             return start
         tally = self._stats.pulled(ext.consumer_group, ext.topic)
@@ -318,7 +331,7 @@ class Pulling:
         tally.joined += found.count - 1
         tally.bytes += found.size
         tally.ms += seconds * 1000
-        return b"".join((start, *found.pieces))
+        return b"".join((start, *pieces))
 
     def _moved(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, offset: int) -> bytes:
         ext = head.ext

@@ -1,0 +1,68 @@
+"""Pulls that want bodies and nothing else: whoever says so gets them, in whatever way he pulls; all else is as with other pulls."""
+
+import asyncio
+import struct
+from itertools import pairwise
+
+import pytest
+from tests.broker.handlers.pulling_kit import bodies, filled
+from tests.broker.running import in_virtual_time, offsets_of, pulling, running
+
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.flags import PullFlag
+from pocketmq.protocol.body_pack import packs_in
+from pocketmq.protocol.command import Command
+
+pytestmark = pytest.mark.usefixtures("twin")
+FLAGS = PullFlag.SUBSCRIPTION | PullFlag.ONLY_BODIES
+CODES = [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE]
+
+
+def packed(answer: Command) -> list[bytes]:
+    found = []
+    for pack in packs_in(answer.body):
+        starts = struct.unpack_from(f"<{pack.rows + 1}I", answer.body, pack.starts)
+        found += [answer.body[pack.bodies + start : pack.bodies + end] for start, end in pairwise(starts)]
+    return found
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize(("expression", "numbers"), [("*", range(2, 9)), ("a", range(2, 9, 2))])
+@in_virtual_time
+async def test_bodies_come_alone_each_time(code: RequestCode, binary: bool, expression: str, numbers: range) -> None:
+    async with running() as broker:
+        client = await filled(broker, 9, tags="ab")
+
+        for _ in range(3):
+            answer = await client.ask(code, pulling(2, flags=FLAGS, expression=expression), binary=binary)
+
+            assert answer.code == ResponseCode.SUCCESS
+            assert packed(answer) == [b"%d" % number for number in numbers]
+            assert offsets_of(answer) == (9, 0, 9)
+
+
+@pytest.mark.parametrize("code", CODES)
+@in_virtual_time
+async def test_a_pull_that_was_held_gets_the_body_alone(code: RequestCode) -> None:
+    async with running() as broker:
+        client, other = await filled(broker, 3), await broker.connect()
+        pull = asyncio.ensure_future(client.ask(code, pulling(3, flags=FLAGS, wait_ms=15_000)))
+        await asyncio.sleep(7)
+        assert not pull.done()
+
+        await other.sent(b"news")
+
+        assert packed(await pull) == [b"news"]
+
+
+@in_virtual_time
+async def test_messages_are_counted_whole_and_others_get_them_whole() -> None:
+    async with running() as broker:
+        client = await filled(broker, 9)
+
+        for number in range(3):
+            assert packed(await client.pull(flags=FLAGS, group="bodies")) == bodies(await client.pull(group="records"))
+            ours, others = (broker.parts.stats.pulled(group, "T") for group in ("bodies", "records"))
+            assert (ours.count, ours.bytes) == (others.count, others.bytes)
+            assert ours.count == 9 * (number + 1)
