@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import pytest
 from tests.net.test_blocking_line import served, wait_for_the_end
+from tests.spark.made_records import made
 
 from pocketmq.client.calls.messages import Pulled, pulled_of
 from pocketmq.client.direct_pulls import MAX_LINES, DirectPulls, lines_for_pulls
 from pocketmq.clock import SystemClock
 from pocketmq.codes import ResponseCode
-from pocketmq.errors import ConnectionLost, PocketMQError, TooManyCalls, WrongState
+from pocketmq.errors import ConnectFailed, ConnectionLost, PocketMQError, TooManyCalls
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
@@ -21,15 +22,17 @@ ALL = Subscription.parse("orders")
 
 
 class Pulls:
-    """As `Pulling`, for one broker; None where requests have to be signed."""
+    """As `Pulling`, for one broker."""
 
-    def __init__(self, address: Address | None) -> None:
+    def __init__(self, address: Address) -> None:
         self._address = address
 
-    def place(self, queue: MessageQueue) -> Address | None:
+    def place(self, queue: MessageQueue) -> Address:
         return self._address
 
-    def frame(self, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, number: int) -> bytes:
+    def frame(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, more_flags: int, number: int
+    ) -> bytes:
         return encode_command(Command(11, {"at": str(offset)}, opaque=number))
 
     def heard(self, queue: MessageQueue, answer: Command) -> Pulled:
@@ -119,6 +122,51 @@ def test_a_refusal_is_told_to_whom_it_concerns() -> None:
     assert second.told == (7, 0, 100)
 
 
+def test_a_group_that_was_reset_is_not_led_past_messages_that_are_there() -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, b"", ResponseCode.PULL_OFFSET_MOVED, next_offset=90))
+        wait_for_the_end(connection)
+
+    with served(after_requests(1, behave)) as address:
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        (taker,) = asked(pulls, 1)
+        pulls.pump(taker)
+        pulls.close()
+        lines.close()
+
+    assert (taker.told, taker.failure is None) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "is_taken"),
+    [
+        (ResponseCode.SUCCESS, made(0, b"wanted"), True),
+        (ResponseCode.SUCCESS, made(5, b"behind"), False),
+        (ResponseCode.SUCCESS, made(5, b"behind", topic="t" * 200), False),
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, b"", False),
+    ],
+    ids=["at the offset", "behind it", "behind it, of version 2", "nothing"],
+)
+@pytest.mark.parametrize("expression", ["*", "A"])
+def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken: bool, expression: str) -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, body, code, next_offset=7))
+        wait_for_the_end(connection)
+
+    taker = Taken()
+    with served(after_requests(1, behave)) as address:
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        pulls.ask(taker, QUEUE, 0, Subscription.parse("orders", expression), 10)
+        pulls.pump(taker)
+        pulls.close()
+        lines.close()
+
+    assert (taker.told is not None) == (is_taken or expression == "A")
+    assert (taker.failure is None) == (taker.told is not None)
+
+
 def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
     lines = lines_for_pulls(SystemClock(), connect_s=3)
     with served(after_requests(3, lambda connection: connection.sendall(answer(1, b"one")[:-1]))) as address:
@@ -131,16 +179,14 @@ def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
     assert all(isinstance(taker.failure, ConnectionLost) for taker in takers)
 
 
-def test_who_cannot_be_reached_or_wants_signatures_is_told() -> None:
+def test_that_a_broker_cannot_be_reached_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
     lines = lines_for_pulls(SystemClock(), connect_s=3)
 
     (refused,) = asked(DirectPulls(Pulls(nobody), lines, timeout_s=5), 1)  # type: ignore[arg-type]
-    (unsigned,) = asked(DirectPulls(Pulls(None), lines, timeout_s=5), 1)  # type: ignore[arg-type]
 
-    assert refused.failure is not None
-    assert isinstance(unsigned.failure, WrongState)
+    assert isinstance(refused.failure, ConnectFailed)
 
 
 @pytest.mark.parametrize("awaited", [0, 1])

@@ -16,7 +16,7 @@ from tests.golden import captured, needs_golden
 
 from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend
 from pocketmq.client.links import Links
-from pocketmq.client.pull_frames import pull_frame
+from pocketmq.client.pull_frames import PullWriter, pull_writer
 from pocketmq.client.send_backs import REASON
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidExpression, RemoteError
@@ -70,12 +70,17 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
         made.append(signed(self, command))
         return made[-1]
 
-    def noted_bytes(*numbers: Any) -> bytes:
-        made.extend(map(decode_command, split_frames(pull_frame(*numbers))))
-        return pull_frame(*numbers)
+    def noting_writer(*request: Any) -> PullWriter:
+        write = pull_writer(*request)
+
+        def noted_bytes(*numbers: int) -> bytes:
+            made.extend(map(decode_command, split_frames(write(*numbers))))
+            return write(*numbers)
+
+        return noted_bytes
 
     monkeypatch.setattr(Links, "signed", noted)
-    monkeypatch.setattr("pocketmq.client.pulling.pull_frame", noted_bytes)
+    monkeypatch.setattr("pocketmq.client.pulling.pull_writer", noting_writer)
     return made
 
 

@@ -19,6 +19,7 @@ from pocketmq.errors import ConnectionLost
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.command import Command
+from pocketmq.protocol.signing import Credentials
 from pocketmq.protocol.stored_answers import StoredAnswer, StoredAt
 from pocketmq.testing import run
 
@@ -192,9 +193,11 @@ def test_a_pull_that_is_held_back_does_not_leave_when_nobody_pulls_the_queue_any
     run(main())
 
 
-def test_quick_listeners_never_wait_because_their_queue_ran_into_its_limit() -> None:
+@pytest.mark.parametrize("credentials", [None, Credentials("key", "secret")], ids=["unsigned", "signed"])
+def test_quick_listeners_never_wait_because_their_queue_ran_into_its_limit(credentials: Credentials | None) -> None:
     async def main() -> None:
-        async with pulled(lambda _: asyncio.sleep(0.0002), workers=2) as (_, broker, consumer):
+        options: dict[str, Any] = {"workers": 2, "credentials": credentials}
+        async with pulled(lambda _: asyncio.sleep(0.0002), **options) as (_, broker, consumer):
             broker.messages = 6400
             async with consumer:
                 await until(lambda: broker.pulls and broker.pulls[-1].queue_offset == 6400)

@@ -1,16 +1,42 @@
-"""A process of Spark keeps one client for each cluster, for as long as somebody uses it and a while longer."""
+"""A process of Spark keeps one client for each cluster, for as long as somebody uses it and a while longer; it may have a key."""
 
+import logging
 import os
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from pocketmq import Admin, Producer, Server
+from pocketmq.errors import NoPermission
+from pocketmq.model.message import Message
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.protocol.signing import Credentials
+from pocketmq.spark.connection_options import Connection, Secret
+from pocketmq.spark.planning import ReadPartition
+from pocketmq.spark.range_reading import read_partition
+from pocketmq.spark.schema import Name
 from pocketmq.spark.worker_connections import Connections
 
 LONG_MS = 60_000
+COUNT = 300
+OWNER = Credentials("owner", "the secret of the owner")
+ACCOUNTS = """
+[[account]]
+access_key = "owner"
+secret = "the secret of the owner"
+admin = true
+
+[[account]]
+access_key = "etl"
+secret = "the secret of etl"
+topics = { "orders" = ["Sub"] }
+groups = { "etl" = ["Sub"] }
+"""
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -69,3 +95,54 @@ def test_the_child_of_a_fork_begins_anew() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with connections.borrow(Cluster("a"), 0):
         """So that it is closed."""
+
+
+@pytest.fixture
+def name_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Of a server that wants signatures and has messages in the topic `orders`."""
+    accounts = tmp_path / "accounts.toml"
+    accounts.write_text(ACCOUNTS)
+    accounts.chmod(0o600)
+    monkeypatch.setenv("ETL_KEY", "etl")
+    monkeypatch.setenv("ETL_SECRET", "the secret of etl")
+    monkeypatch.setenv("WRONG_SECRET", "another secret")
+    with Server(tmp_path / "data", accounts=accounts) as server:
+        with Admin(server.name_server, credentials=OWNER) as admin:
+            admin.topics.create("orders", queues=1)
+        with Producer(server.name_server, credentials=OWNER) as producer:
+            producer.send_many([Message("orders", b"%d" % number) for number in range(COUNT)])
+        yield server.name_server
+
+
+def read(name_server: str, group: str = "etl", secret_variable: str = "ETL_SECRET") -> list[bytes]:
+    """As a task of Spark does it, with a key."""
+    signing = Secret("accessKeyEnv", "ETL_KEY"), Secret("secretKeyEnv", secret_variable)
+    connection = Connection(name_server, access_key=signing[0], secret_key=signing[1])
+    slices = (QueueRange(MessageQueue("orders", "broker-a", 0), 0, COUNT),)
+    columns = Name.VALUE, Name.QUEUE_OFFSET
+    partition = ReadPartition(
+        slices, columns, connection, group, None, None, 32, 1 << 20, 1 << 20, True, 5_000, 0, "fail"
+    )
+    return [value for batch in read_partition(partition) for value in batch.column(0).to_pylist()]
+
+
+def test_a_task_with_a_key_pulls_by_itself_too(name_server: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pocketmq.spark")
+
+    values = read(name_server)
+
+    assert values == [b"%d" % number for number in range(COUNT)]
+    assert not [line for line in caplog.messages if "over the loop" in line]
+
+
+def test_a_key_without_the_right_to_read_is_refused_in_the_words_of_the_broker(
+    name_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pocketmq.spark")
+
+    with pytest.raises(NoPermission, match="User:etl has no permission to access Group:strangers"):
+        read(name_server, "strangers")
+    with pytest.raises(NoPermission, match="check signature failed"):
+        read(name_server, secret_variable="WRONG_SECRET")
+
+    assert any("over the loop" in line and "Group:strangers" in line for line in caplog.messages)

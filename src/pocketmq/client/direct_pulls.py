@@ -5,14 +5,16 @@
                           └─ line lost, time is up, refused ──► all takers there fail: the loop can do it, and say what is wrong
 
 As with `direct_sends`, these lines are never greeted, so no broker sends anything over them but answers. Threads only read what the loop
-owns (routes, addresses).
+owns (routes, addresses), and sign with keys that never change.
 """
 
 from typing import Final, Protocol
 
+from pocketmq.client.calls.messages import passes_over
 from pocketmq.client.pulling import Pulling
 from pocketmq.clock import Clock
-from pocketmq.errors import PocketMQError, TooManyCalls, WrongState
+from pocketmq.codes import ResponseCode
+from pocketmq.errors import PocketMQError, ProtocolError, TooManyCalls, error_for
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
@@ -46,7 +48,8 @@ class _Asked:
 
     def __init__(self, line: AskingLine) -> None:
         self.line = line
-        self.waiting: dict[int, tuple[Taker, MessageQueue]] = {}
+        self.waiting: dict[int, tuple[Taker, MessageQueue, int | None]] = {}
+        """With the offset that was asked for, if all messages from there on were."""
 
 
 class DirectPulls:
@@ -59,13 +62,19 @@ class DirectPulls:
         self._asked: dict[Address, _Asked] = {}
         self._places: dict[Taker, _Asked] = {}
 
-    def ask(self, taker: Taker, queue: MessageQueue, offset: int, subscription: Subscription, limit: int) -> None:
+    def ask(
+        self,
+        taker: Taker,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        limit: int,
+        more_flags: int = 0,
+    ) -> None:
         """Send a pull, whose answer the taker will have. What goes wrong, he is told."""
         asked = None
         try:
             address = self._pulls.place(queue)
-            if address is None:
-                raise WrongState("requests of this client are signed by its loop")
             asked = self._asked.get(address)
             if asked is None:
                 line = self._lines.take(address)
@@ -73,9 +82,9 @@ class DirectPulls:
                     raise TooManyCalls(f"{MAX_LINES} lines to {address} are in use, or the client is stopping")
                 asked = self._asked[address] = _Asked(line)
             number = asked.line.next_number()
-            asked.waiting[number] = taker, queue
+            asked.waiting[number] = taker, queue, offset if subscription.takes_all else None
             self._places[taker] = asked
-            asked.line.ask(self._pulls.frame(queue, offset, subscription, limit, number), self._timeout_s)
+            asked.line.ask(self._pulls.frame(queue, offset, subscription, limit, more_flags, number), self._timeout_s)
         except PocketMQError as error:
             taker.fail(error)
             if asked is not None:
@@ -94,10 +103,14 @@ class DirectPulls:
             return
         if found is None:
             return  # for nobody who is known here
-        whose, queue = found
+        whose, queue, offset = found
         del asked.waiting[answer.opaque], self._places[whose]
         try:
-            told = self._pulls.heard(queue, answer).header
+            code, told, _, _ = self._pulls.heard(queue, answer)
+            if code == ResponseCode.PULL_OFFSET_MOVED:
+                raise error_for(code, answer.remark)  # what lies at the offset may be there: the group was reset
+            if offset is not None and passes_over(code, room, offset):
+                raise ProtocolError(f"messages at {offset} are passed over, as if they were none")
         except PocketMQError as error:
             whose.fail(error)
         else:
@@ -118,6 +131,6 @@ class DirectPulls:
             self._lines.give(asked.line)
         self._asked = {address: other for address, other in self._asked.items() if other is not asked}
         waiting, asked.waiting = asked.waiting, {}
-        for taker, _ in waiting.values():
+        for taker, _, _ in waiting.values():
             self._places.pop(taker, None)
             taker.fail(error)

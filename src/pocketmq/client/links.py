@@ -32,11 +32,11 @@ class Links:
         call_timeout_s: float = 3.0,
     ) -> None:
         self._pool = pool
-        self._credentials = credentials
+        self.credentials = credentials
         self._marks = dict(marks or {})
         self._call_timeout_s = call_timeout_s
         self.adds_fields = bool(self._marks) or credentials is not None
-        """Whether requests leave with more ext fields than their own, so that nobody may write their bytes before."""
+        """Whether requests leave with more ext fields than their own: who writes their bytes by himself adds those, too."""
 
     async def peer(self, address: Address) -> Peer:
         """The live line to `address`, connected if need be."""
@@ -53,11 +53,14 @@ class Links:
 
     def signed(self, command: Command) -> Command:
         """`command` with the marks of this client and its signature, if it has any."""
-        if self._marks:
-            command.ext = {**(command.ext or {}), **self._marks}
-        if self._credentials is not None:
-            command.ext = signed_fields(command.ext, command.body, self._credentials)
+        command.ext = self.signed_fields(command.ext, command.body)
         return command
+
+    def signed_fields(self, ext: dict[str, str] | None, body: bytes = b"") -> dict[str, str] | None:
+        """The ext fields of a request with the same. It only reads, so any thread may call it."""
+        if self._marks:
+            ext = {**(ext or {}), **self._marks}
+        return ext if self.credentials is None else signed_fields(ext, body, self.credentials)
 
     async def ask(
         self,

@@ -17,7 +17,7 @@ import msgspec
 from pocketmq.client.brokers import MASTER_ID
 from pocketmq.client.calls.messages import Pulled, pulled_of
 from pocketmq.client.instance import Instance
-from pocketmq.client.pull_frames import pull_frame, pull_template
+from pocketmq.client.pull_frames import PullWriter, pull_writer
 from pocketmq.client.received import one_by_one
 from pocketmq.client.subscriptions import wanted_messages
 from pocketmq.codes import RequestCode, ResponseCode
@@ -75,6 +75,7 @@ class Pulling:
         max_bytes: int = UNLIMITED_BYTES,
         wait_ms: int,
     ) -> None:
+        self._links = instance.links
         self._brokers = instance.brokers
         self._heartbeats = instance.heartbeats
         self._group = group
@@ -83,15 +84,16 @@ class Pulling:
         self._max_bytes = max_bytes
         self._wait_ms = wait_ms
         self._suggested: dict[MessageQueue, int] = {}
-        self._templates: dict[MessageQueue, tuple[Subscription, int, bytes]] = {}
-        self._uses_templates = code is RequestCode.PULL_MESSAGE and not instance.links.adds_fields
+        self._writers: dict[MessageQueue, tuple[Subscription, int, PullWriter]] = {}
+        self._is_written_beforehand = code is RequestCode.PULL_MESSAGE
+        """Else brokers may not know it, and are asked again in another way."""
         self._older: set[Address] = set()
         """Brokers that know only the first kind of pull, as RocketMQ 4 does."""
 
     def forget(self, queue: MessageQueue) -> None:
         """Nobody pulls it any more."""
         self._suggested.pop(queue, None)
-        self._templates.pop(queue, None)
+        self._writers.pop(queue, None)
 
     async def pull(
         self,
@@ -126,9 +128,9 @@ class Pulling:
         peer = self._free_line(address)
         if peer is None:
             return False
-        template = self._template(queue, subscription, limit)
+        write = self._writer(queue, subscription, limit)
         flags = self._flags_to(queue, address, committed)
-        peer.ask_for(waiting, deadline, pull_frame, template, offset, flags, committed or 0)
+        peer.ask_for(waiting, deadline, write, offset, flags, committed or 0)
         return True
 
     def hear(self, answer: Command, queue: MessageQueue, subscription: Subscription) -> PullResult:
@@ -151,9 +153,8 @@ class Pulling:
         committed = committed or 0
         peer = self._free_line(address)
         if peer is not None:
-            template = self._template(queue, subscription, limit)
-            ask = peer.ask_encoded
-            pulled = pulled_of(await ask(int(self._code), pull_frame, timeout_s, template, offset, flags, committed))
+            write = self._writer(queue, subscription, limit)
+            pulled = pulled_of(await peer.ask_encoded(int(self._code), write, timeout_s, offset, flags, committed))
         else:
             header = self._header(queue, subscription, limit, offset, flags, committed)
             await self._heartbeats.wait_heard(address)
@@ -163,15 +164,15 @@ class Pulling:
 
     # for who has lines of his own: see `direct_pulls`
 
-    def place(self, queue: MessageQueue) -> Address | None:
-        """Where to pull a queue, if requests can be written by anybody; None when the loop has to sign or to mark them."""
-        if not self._uses_templates:
-            return None
+    def place(self, queue: MessageQueue) -> Address:
+        """Where to pull a queue."""
         return self._address(queue)
 
-    def frame(self, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, number: int) -> bytes:
-        """The request of a pull that tells no offset."""
-        return pull_frame(self._template(queue, subscription, limit), offset, self._flags, 0, number)
+    def frame(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, more_flags: int, number: int
+    ) -> bytes:
+        """The request of a pull that tells no offset. `more_flags` are bits of `PullFlag`."""
+        return self._writer(queue, subscription, limit)(offset, self._flags | more_flags, 0, number)
 
     def heard(self, queue: MessageQueue, answer: Command) -> Pulled:
         """What the answer to such a request says; a failure is raised as the error that it stands for."""
@@ -193,7 +194,7 @@ class Pulling:
 
         A broker that has not handled our last heartbeat yet takes the pull for one of another subscription, and refuses it.
         """
-        if not self._uses_templates or not self._heartbeats.is_heard(address):
+        if not self._is_written_beforehand or not self._heartbeats.is_heard(address):
             return None
         peer = self._brokers.live(address)
         return peer if peer is not None and peer.line.writable else None
@@ -217,14 +218,14 @@ class Pulling:
             max_msg_bytes=self._max_bytes,
         )
 
-    def _template(self, queue: MessageQueue, subscription: Subscription, limit: int) -> bytes:
-        known = self._templates.get(queue)
+    def _writer(self, queue: MessageQueue, subscription: Subscription, limit: int) -> PullWriter:
+        known = self._writers.get(queue)
         if known is not None and known[0] is subscription and known[1] == limit:
             return known[2]
         header = self._header(queue, subscription, limit, 0, self._flags, 0)
-        template = pull_template(self._code, header, queue.broker_name)
-        self._templates[queue] = subscription, limit, template
-        return template
+        writer = pull_writer(self._links, self._code, header, queue.broker_name)
+        self._writers[queue] = subscription, limit, writer
+        return writer
 
     async def _ask(self, address: Address, broker_name: str, header: PullMessage, timeout_s: float) -> Pulled:
         ask = self._brokers.messages.pull

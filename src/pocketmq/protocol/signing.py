@@ -44,8 +44,12 @@ def signed_fields(ext: Mapping[str, str] | None, body: bytes, credentials: Crede
 
 def sign(ext: Mapping[str, str], body: bytes, secret: str, version: int = VERSION) -> str:
     """The signature of a request whose other ext fields are complete."""
-    digest = hmac.digest(secret.encode(), signed_content(ext, body, version), "sha1")
-    return base64.b64encode(digest).decode()
+    return signature_of(signed_content(ext, body, version), secret).decode()
+
+
+def signature_of(content: bytes, secret: str) -> bytes:
+    """The signature of what `signed_content` put together."""
+    return base64.b64encode(hmac.digest(secret.encode(), content, "sha1"))
 
 
 def verify(ext: Mapping[str, str], body: bytes, secret: str, version: int = VERSION) -> bool:

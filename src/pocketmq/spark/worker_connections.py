@@ -18,10 +18,12 @@ import msgspec
 
 from pocketmq.client.administration.reach import AdminSettings, Reach
 from pocketmq.client.blocking import BlockingClient, Core
+from pocketmq.client.calls.messages import passes_over
 from pocketmq.client.direct_pulls import DirectPulls, lines_for_pulls
 from pocketmq.client.instance import Instance
 from pocketmq.client.pulling import Pulling
 from pocketmq.clock import SystemClock
+from pocketmq.codes import ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.files import DiskFiles
 from pocketmq.model.flags import PullFlag
@@ -30,6 +32,7 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.spark.broker_facts import Answer, Bounds
 from pocketmq.spark.client_settings import reading_settings
 from pocketmq.spark.connection_options import Connection
+from pocketmq.spark.sink_settling import Settling
 
 log = logging.getLogger("pocketmq.spark")
 
@@ -47,6 +50,7 @@ class ReadingCore:
         self._settings = settings
         self._lines = lines_for_pulls(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
         self._pulls: dict[tuple[str, int], Pulling] = {}
+        self.settling = Settling(SystemClock())
         self._instance: Instance
         self.reach: Reach
 
@@ -72,13 +76,18 @@ class ReadingCore:
     async def pull_as(
         self, group: str, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, max_bytes: int
     ) -> Answer:
-        """One pull. `group` has its name of the wire, `queue` that of users."""
+        """One pull. `group` has its name of the wire, `queue` that of users.
+
+        A group that an administrator reset is sent elsewhere, once. A task reads its range all the same: such an answer does not lead on.
+        """
         pulls = self._pulling(group, max_bytes)
         wire_queue = self.reach.wire_queue(queue)
         await self._instance.routes.find(wire_queue.topic)
         pulled = await pulls.pull_records(wire_queue, offset, subscription, limit, timeout_s=self._pull_timeout_s)
         told = pulled.header
-        return Answer(pulled.records, told.next_begin_offset, Bounds(told.min_offset, told.max_offset))
+        next_offset = offset if pulled.code == ResponseCode.PULL_OFFSET_MOVED else told.next_begin_offset
+        is_past = subscription.takes_all and passes_over(pulled.code, pulled.records, offset)
+        return Answer(pulled.records, next_offset, Bounds(told.min_offset, told.max_offset), is_past)
 
     async def direct_pulls(self, group: str, topics: Collection[str], max_bytes: int) -> DirectPulls | None:
         """For a thread that pulls these topics by itself; None where lines are encrypted, which only the loop does."""

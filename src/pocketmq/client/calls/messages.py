@@ -1,5 +1,6 @@
 """Messages: reading them by place, key or id, sending them back, deciding and recalling them. Sends have a road of their own."""
 
+import struct
 from typing import Final, NamedTuple
 
 from pocketmq.client.calls.asking import Calls, Target, named
@@ -20,7 +21,7 @@ from pocketmq.protocol.api.transactions import EndTransaction, ResumeCheckHalfMe
 from pocketmq.protocol.bodies.stats import ConsumeQueueContent
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.record import decode_records
+from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, decode_records
 
 _PULL_CODES: Final = frozenset(
     {
@@ -33,6 +34,9 @@ _PULL_CODES: Final = frozenset(
 """The answers to a pull that carry a header; all others are failures."""
 
 
+_first_record: Final = struct.Struct(">4xI12xq")
+
+
 class Pulled(NamedTuple):
     """The answer to a pull: its code is 0, 19, 20 or 21. Records stay as they came, for whoever wants them."""
 
@@ -40,6 +44,18 @@ class Pulled(NamedTuple):
     header: PullReply
     records: bytes
     version: int
+
+
+def passes_over(code: int, records: bytes | memoryview, offset: int) -> bool:
+    """Whether an answer to a pull that wanted everything begins behind `offset`. Retention does that: log files go first, and their queues
+    are told a moment later, so that for so long they seem to begin where they did.
+    """
+    if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        return True
+    if len(records) < SMALLEST_RECORD:
+        return False
+    magic, first = _first_record.unpack_from(records)
+    return magic in (MAGIC_V1, MAGIC_V2) and first > offset
 
 
 def pulled_of(answer: Command) -> Pulled:
