@@ -20,6 +20,7 @@ from pocketmq.spark.batch_reader import TopicReader
 from pocketmq.spark.libraries import pa
 from pocketmq.spark.read_options import parse_read_options
 from pocketmq.spark.schema import Name
+from pocketmq.spark.sink_settling import IN_FLIGHT_S
 from pocketmq.spark.write_options import WriteOptions, parse_write_options
 from pocketmq.spark.writer import RowsWritten, TopicStreamWriter, TopicWriter
 
@@ -34,7 +35,8 @@ class Killed(Exception):
 
 @pytest.fixture(autouse=True)
 def a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_task", lambda: SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: ATTEMPT))
+    told = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: ATTEMPT, stageId=lambda: 7)
+    monkeypatch.setattr(writer, "_task", lambda: told)
 
 
 def sink(broker: Broker, *, streaming: bool = True, **given: str | int) -> WriteOptions:
@@ -91,7 +93,7 @@ def test_a_task_that_was_killed_and_runs_again_writes_the_rest(broker: Broker) -
     assert in_topic(broker, topic, len(rows)) == Counter(rows)
 
 
-def test_a_later_attempt_looks_when_the_rows_of_the_one_before_can_be_read(
+def test_a_later_attempt_gives_requests_of_the_one_before_time_to_arrive(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker)
@@ -101,7 +103,31 @@ def test_a_later_attempt_looks_when_the_rows_of_the_one_before_can_be_read(
     for guarantee, attempt in (("effectively-once", 0), ("at-least-once", 1), ("effectively-once", 1)):
         write_rows(batches(["a"]), sink(broker, topic=topic, deliveryGuarantee=guarantee), QUERY, 0, attempt)
 
-    assert waits == [sink_task.SETTLING_S]
+    assert waits == [IN_FLIGHT_S]
+
+
+def test_a_stream_is_launched_when_it_is_started_and_a_write_by_itself(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches: list[str] = []
+    told = {writer.QUERY_ID_PROPERTY: QUERY, writer.BATCH_ID_PROPERTY: "3", writer.RUN_ID_PROPERTY: "run 1"}
+    task = SimpleNamespace(
+        partitionId=lambda: 0, attemptNumber=lambda: 0, stageId=lambda: 7, getLocalProperty=lambda name: told.get(name)
+    )
+    monkeypatch.setattr(writer, "_task", lambda: task)
+
+    def noted(*given: Any) -> tuple[str, ...]:
+        launches.append(given[-1])
+        return ()
+
+    monkeypatch.setattr(sink_task, "write_rows", noted)
+
+    TopicStreamWriter(sink(broker, topic="any")).write(batches(["a"]))
+    TopicWriter(sink(broker, streaming=False, topic="any", writeId="w"), overwrite=False).write(batches(["a"]))
+    del told[writer.RUN_ID_PROPERTY]
+    TopicStreamWriter(sink(broker, topic="any")).write(batches(["a"]))
+
+    assert launches == ["run 1", "stage 7", "stage 7"]
 
 
 def test_a_batch_that_was_written_but_not_committed_is_not_written_again(broker: Broker) -> None:

@@ -14,6 +14,13 @@ class Bounds(NamedTuple):
     max: int
 
 
+class LogState(NamedTuple):
+    """A broker's log: where it ends, and up to where its messages are entered into their queues, so that they can be read."""
+
+    end: int
+    entered: int
+
+
 class Metadata(Protocol):
     """Facts about queues, for the driver. Failures are PocketMQErrors."""
 
@@ -41,6 +48,8 @@ class Answer(NamedTuple):
     records: bytes
     next_offset: int
     bounds: Bounds
+    passes_over: bool = False
+    """Whether messages at its offset were wanted, and it begins behind them."""
 
 
 class Puller(Protocol):

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
@@ -16,7 +16,7 @@ from pocketmq.model.names import TOOLS_GROUP, TopicName
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.record import decode_record
-from pocketmq.spark.broker_facts import Bounds
+from pocketmq.spark.broker_facts import Bounds, LogState
 from pocketmq.spark.read_options import ReadOptions
 from pocketmq.spark.time_search import first_at
 from pocketmq.spark.worker_connections import Held, ReadingCore
@@ -146,6 +146,24 @@ class ClientMetadata:
             return None
         return int(hours) * _HOUR_MS if hours is not None and hours.isdecimal() else None
 
+    def log_states(self, brokers: Collection[str]) -> dict[str, LogState]:
+        """How far brokers are, of topics whose queues were asked for. One that does not tell is left out."""
+
+        async def ask(core: ReadingCore) -> dict[str, Mapping[str, str]]:
+            told, failed = await core.reach.gather_what_goes(sorted(brokers), core.reach.brokers.state.runtime_info)
+            for broker, error in failed.items():
+                if error.retriable or not isinstance(error, RemoteError):
+                    raise error
+                log.info("the broker %s does not tell how far its queues are: %s", broker, error)
+            return told
+
+        states = {broker: _log_state(told) for broker, told in self._asked(ask).items()}
+        return {broker: state for broker, state in states.items() if state is not None}
+
+    def wait_until_entered(self, brokers: Collection[str], launch: str | None) -> None:
+        """Return when what is in their logs can be read; see `sink_settling`."""
+        self._client.core().settling.wait(self, brokers, launch)
+
     def stored_ms(self, group: str, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """When the messages at these places were stored; those that are gone are left out."""
 
@@ -188,6 +206,18 @@ class ClientMetadata:
                 log.warning("asking brokers failed and is tried again: %s: %s", type(error).__name__, error)
                 self._sleep(self._interval_s)
         raise AssertionError("the last attempt returns or raises")
+
+
+def _log_state(told: Mapping[str, str]) -> LogState | None:
+    """By what a broker tells of itself; None where a number is missing. Apache takes the end of the log first, so that what comes
+    meanwhile counts as not entered. Its queues are as far as its keys are; PocketMQ tells of queues alone.
+    """
+    try:
+        end = int(told["commitLogMaxOffset"])
+        behind = int(told["queuesBehindBytes"] if "queuesBehindBytes" in told else told["dispatchBehindBytes"])
+    except (KeyError, ValueError):
+        return None
+    return LogState(end, end - behind)
 
 
 async def _readable(core: ReadingCore, topic: str) -> list[MessageQueue]:

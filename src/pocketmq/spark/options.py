@@ -84,6 +84,11 @@ class OptionTable:
         """The fields that were given a value."""
         return frozenset(self._by_key[key.lower()].field for key in given)
 
+    def named(self, key: str, use: Use | None = None) -> str | None:
+        """What the option is called that has this name or alias; None when there is none that is good for all of `use`."""
+        option = self._by_key.get(key.lower())
+        return None if option is None or (use is not None and use not in option.use) else option.name
+
     def _option(self, key: str, use: Use) -> Option:
         folded = key.lower()
         if folded in self._forbidden:

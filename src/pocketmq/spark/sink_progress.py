@@ -24,9 +24,13 @@ from pocketmq.spark.write_options import WriteOptions
 class SinkProgress:
     """The places of one query."""
 
-    def __init__(self, options: WriteOptions, query_id: str, metadata: ClientMetadata) -> None:
+    def __init__(
+        self, options: WriteOptions, query_id: str, metadata: ClientMetadata, *, launch: str | None = None
+    ) -> None:
+        """`launch`: what started the query, if this is not a later attempt; see `sink_settling`."""
         self._options = options
         self._metadata = metadata
+        self._launch = launch
         self._name = f"{options.group}-{sha256(query_id.encode()).hexdigest()[:12]}"
 
     def group(self, batch_id: int) -> str:
@@ -36,6 +40,7 @@ class SinkProgress:
     def ranges(self, topic: str, batch_id: int) -> list[QueueRange]:
         """Where rows of this batch may be already. Afterwards a replay of it will look there, too."""
         queues = self._queues(topic)
+        self._metadata.wait_until_entered({queue.broker_name for queue in queues}, self._launch)
         # Bounds first: what is noted below then lies before anything that another task of this batch wrote.
         bounds = self._metadata.bounds(queues)
         noted = self._metadata.committed(self.group(batch_id), queues)

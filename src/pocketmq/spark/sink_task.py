@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from time import sleep
-from typing import Any, Final
+from typing import Any
 
 from pocketmq.errors import InvalidMessage
 from pocketmq.model.message import Message
@@ -23,21 +23,25 @@ from pocketmq.spark.sink_progress import SinkProgress
 from pocketmq.spark.sink_rows import SinkRows
 from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata
 from pocketmq.spark.sink_sending import Sends
+from pocketmq.spark.sink_settling import IN_FLIGHT_S
 from pocketmq.spark.write_options import WriteOptions
-
-SETTLING_S: Final = 0.5
-"""Brokers of Apache let a message be read some milliseconds after they took it. Spark runs a task that failed again at once, and what was
-sent last would not be found.
-"""
 
 
 def write_rows(
-    batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int, partition: int, attempt: int = 0
+    batches: Iterator[Any],
+    options: WriteOptions,
+    query_id: str,
+    batch_id: int,
+    partition: int,
+    attempt: int = 0,
+    launch: str | None = None,
 ) -> tuple[str, ...]:
-    """Send all rows of a partition that are not in their topic yet; to which topics they belong. `attempt` counts from 0."""
+    """Send all rows of a partition that are not in their topic yet; to which topics they belong. `attempt` counts from 0, and
+    `launch` is another one whenever Spark has begun anew.
+    """
     keep_memory()
     if attempt and options.is_effectively_once:
-        sleep(SETTLING_S)
+        sleep(IN_FLIGHT_S)
     with ExitStack() as lease:
         client = lease.enter_context(borrow_producer(options, IDLE_TIMEOUT_MS))
         metadata = borrow_metadata(options.connection, lease)
@@ -45,7 +49,8 @@ def write_rows(
         sends = Sends(
             client.core(), options, client.submit, cache(lambda topic: client.run(client.core().queues(topic)))
         )
-        replays = Replays(SinkProgress(options, query_id, metadata), query_id, batch_id, partition)
+        progress = SinkProgress(options, query_id, metadata, launch=None if attempt else launch)
+        replays = Replays(progress, query_id, batch_id, partition)
         topics: set[str] = set()
         rows: SinkRows | None = None
         try:

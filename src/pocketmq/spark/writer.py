@@ -24,6 +24,8 @@ from pocketmq.spark.write_options import WriteOptions
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """What Spark tells a task of its query; the id stays the same when the query is started again from its checkpoint."""
+RUN_ID_PROPERTY = "spark.jobGroup.id"
+"""Another one each time a query is started. A batch that fails ends its query, so all but the first of a run are new."""
 
 
 @dataclasses.dataclass
@@ -62,15 +64,26 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         query_id, batch_id = task.getLocalProperty(QUERY_ID_PROPERTY), task.getLocalProperty(BATCH_ID_PROPERTY)
         if query_id is None or batch_id is None:
             raise WrongState("Spark does not tell which query and batch a task belongs to; is this a streaming write?")
-        return _write(iterator, self._options, query_id, int(batch_id))
+        return _write(iterator, self._options, query_id, int(batch_id), task.getLocalProperty(RUN_ID_PROPERTY))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         _note_end(self._options, messages, batchId)
 
 
-def _write(batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int) -> RowsWritten:
+def _write(
+    batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int, launch: str | None = None
+) -> RowsWritten:
+    """A write is a launch by itself, also in `foreachBatch`, where somebody may try a failed one again."""
     task = _task()
-    written = spark.write_rows(batches, options, query_id, batch_id, task.partitionId(), task.attemptNumber())
+    written = spark.write_rows(
+        batches,
+        options,
+        query_id,
+        batch_id,
+        task.partitionId(),
+        task.attemptNumber(),
+        launch or f"stage {task.stageId()}",
+    )
     return RowsWritten(query_id, written)
 
 

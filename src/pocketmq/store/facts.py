@@ -78,6 +78,11 @@ class StoreFacts:
         return parts.log.end - made_to
 
     @property
+    def unreadable_bytes(self) -> int:
+        """How far queues are behind the log: acknowledged, and in the transient pool yet."""
+        return self._parts.log.end - self._parts.log.written
+
+    @property
     def last_indexed(self) -> tuple[int, int]:
         """Store time and log offset of the message that was indexed last; zeros when there is none."""
         log, offset = self._parts.log, self._parts.index.indexed_to

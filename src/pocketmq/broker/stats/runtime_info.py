@@ -74,6 +74,7 @@ class RuntimeInfo:
             "commitLogMinOffset": str(facts.log_start),
             "commitLogMaxOffset": str(facts.log_end),
             "dispatchBehindBytes": str(facts.behind_bytes),
+            "queuesBehindBytes": str(facts.unreadable_bytes),  # ours: without the keys, which come later than queues
             "earliestMessageTimeStamp": str(-1 if earliest_ms is None else earliest_ms),
             "remainHowManyDataToFlush": readable_bytes(facts.unsynced_bytes),
             "remainTransientStoreBufferNumbs": str(_NO_POOL if buffers is None else buffers),
