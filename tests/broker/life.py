@@ -57,8 +57,8 @@ class Life:
         self.limits = TimerLimits(moves=moves, max_waiting=max_waiting)
         self.timers = Timers(self.store, self.appender, self.settings, self.clock, self.limits)
         self.saved = dict(saved or {})
-        if "delayOffset.json" in self.saved:
-            self.delays.load(read_body(DelayOffsets, self.saved["delayOffset.json"]))
+        delayed = self.saved.get("delayOffset.json")
+        self.delays.load(read_body(DelayOffsets, delayed) if delayed else None)
         if "timers.json" in self.saved:
             self.timers.load(TimerProgress.parse(self.saved["timers.json"]))
 

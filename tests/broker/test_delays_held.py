@@ -1,6 +1,10 @@
-"""Delayed messages whose files retention would take, on a machine that slept."""
+"""Delayed messages that a start must not forget: whose files retention would take, whose level or whose log is gone."""
 
-from tests.broker.life import life_with
+from tests.broker.life import Life, life_with
+
+from pocketmq.model.delay import DelayLevels
+from pocketmq.protocol.bodies.offsets import DelayOffsets
+from pocketmq.protocol.java_json import write_body
 
 HOUR_MS = 3_600_000
 
@@ -37,3 +41,29 @@ def test_a_file_is_held_until_what_was_delivered_from_it_is_safe() -> None:
     life.run()
 
     assert life.bodies() == [b"delayed"]
+
+
+def test_a_level_that_has_delivered_nothing_yet_and_is_taken_from_the_table_is_still_emptied() -> None:
+    life = Life()
+    life.send(b"delayed", DELAY=5)
+    life.sync()
+    life.save()
+    assert life.saved == {}
+
+    life = Life(life.opened.reopen(delay_levels=DelayLevels("1s 5s")), life.saved)
+    life.pass_ms(60_000)
+
+    assert life.bodies() == [b"delayed"]
+
+
+def test_progress_of_a_log_that_is_gone_is_forgotten_for_good() -> None:
+    life = Life(saved={"delayOffset.json": write_body(DelayOffsets(offset_table={1: 1_000, 18: 1_000}))})
+    assert life.delays.is_changed
+    life.save()
+    life.send(b"soon", DELAY=1)
+    life.send(b"late", DELAY=18)
+
+    life = life.crash()
+    life.pass_ms(2 * HOUR_MS)
+
+    assert life.bodies() == [b"soon", b"late"]

@@ -42,6 +42,7 @@ def test_a_draft_of_a_stored_message_has_all_of_it() -> None:
         sys_flag=SysFlag.BORN_HOST_V6,
         reconsume_times=2,
         prepared_offset=99,
+        stored_before=True,
     )
 
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.life import Life
+from tests.broker.life import Life, life_with
 
 from pocketmq.broker.appending import Move
 from pocketmq.broker.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, real_place, run_out
@@ -134,3 +134,30 @@ def test_what_may_be_saved_never_relies_on_more_than_is_safe_and_in_the_end_is_t
         assert progress.upto(synced) >= before
 
     assert progress.upto(end) == last
+
+
+def test_messages_that_were_taken_once_reach_their_topic_though_the_limit_is_lower_by_now() -> None:
+    life = life_with(prepared_files=60, log_file_bytes=16_384, max_message_bytes=8_000)
+    life.send(b"d" * 6_000, DELAY=1)
+    life.send(b"t" * 6_000, TIMER_DELAY_SEC=2)
+    life.sync()
+    life.save()
+
+    lower = Life(life.opened.reopen(max_message_bytes=4_000), life.saved)
+    lower.pass_ms(5_000)
+
+    assert lower.bodies() == [b"d" * 6_000, b"t" * 6_000]
+    with pytest.raises(InvalidMessage, match="max_message_bytes = 4000"):
+        lower.send(b"n" * 6_000)
+
+
+def test_a_zero_among_the_properties_keeps_no_message_from_its_topic() -> None:
+    life = life_with(prepared_files=60, log_file_bytes=1 << 20, queue_file_entries=2_000)
+    for number in range(600):
+        life.send(b"%d" % number, DELAY=1, own="a\0b")
+
+    life.pass_ms(1_000)
+
+    assert life.bodies() == [b"%d" % number for number in range(600)]
+    assert {message.properties["own"] for message in life.got()} == {"a\0b"}
+    assert life.delays.passed_over == 0

@@ -1,13 +1,20 @@
 """After a start the tables follow the log: topics that have messages are known, and no group is ahead of what there is."""
 
+import asyncio
 import logging
+from pathlib import Path
 
 import pytest
+from tests.broker.lives import Lives, bodies, in_virtual_time, make_topic
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.offsets import OffsetTable
 from pocketmq.broker.reconciling import adopt_topics, lower_offsets
+from pocketmq.broker.timers.frontier import Frontier, Step
+from pocketmq.broker.timers.progress import TimerProgress
 from pocketmq.broker.topics import TopicTable
+from pocketmq.protocol.bodies.offsets import DelayOffsets
+from pocketmq.protocol.java_json import write_body
 
 NOW = 1_700_000_000_000
 
@@ -89,3 +96,62 @@ def test_nothing_is_told_when_all_is_well(caplog: pytest.LogCaptureFixture) -> N
     assert adopt_topics(topics(), opened.store, NOW) == []
     assert lower_offsets(offsets, opened.store) == []
     assert [record for record in caplog.records if record.name == "pocketmq.broker"] == []
+
+
+# before the next crash
+
+
+def test_a_group_that_was_set_back_stays_so_when_the_broker_is_killed_at_once() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            await client.sent(b"kept")
+            await asyncio.sleep(11)
+            for _ in range(9):
+                await client.sent(b"lost")
+            await client.pull(0)
+            await client.commit(10)
+            await broker.parts.snapshots.save_offsets()
+            lives.crash("nothing")
+        async with lives.broker():
+            client = await lives.client()
+            for number in range(20):
+                await client.sent(b"new %d" % number)
+            lives.crash()
+
+        async with lives.broker() as broker:
+            client = await lives.client()
+            assert len(bodies(broker)) == 21
+            assert (await client.offset()).ext == {"offset": "1"}
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("wish", [{"DELAY": "3"}, {"TIMER_DELAY_SEC": "10"}], ids=["delayed", "timed"])
+def test_progress_of_a_log_that_is_gone_is_not_believed_when_the_broker_is_killed_at_once(wish: dict[str, str]) -> None:
+    async def main(lives: Lives) -> None:
+        done = TimerProgress.of(1_000, 1_000, Frontier((Step(0, 2**60, 0),)))
+        with lives.disk.open(_table(lives, "delayOffset.json"), create=True) as file:
+            file.write_at(0, write_body(DelayOffsets(offset_table={3: 1_000})))
+        with lives.disk.open(_table(lives, "timers.json"), create=True) as file:
+            file.write_at(0, done.json())
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            await client.sent(b"waits", properties=wish)
+            for _ in range(20):
+                await client.sent(b"other", queue_id=1)
+            lives.crash()
+
+        async with lives.broker() as broker:
+            await asyncio.sleep(12)
+            assert bodies(broker) == [b"waits"]
+
+    in_virtual_time(main)
+
+
+def _table(lives: Lives, name: str) -> Path:
+    folder = lives.settings.store.folder / "config"
+    lives.disk.make_dir(folder)
+    return folder / name

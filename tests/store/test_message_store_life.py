@@ -11,6 +11,7 @@ from tests.store.open_store import OpenStore, numbered
 from pocketmq.errors import StoreError, StoreFull, StoreLocked, WrongState
 from pocketmq.files import DiskFile, DiskFiles
 from pocketmq.model.names import TopicName
+from pocketmq.store.consume_queue import ENTRY_BYTES
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reading import ReadStatus
 from pocketmq.store.settings import StoreSettings
@@ -123,7 +124,8 @@ def test_clean_start_reads_no_queue_however_many_there_are(tmp_path: Path) -> No
     assert point is not None
     for number in range(100, 10_000):
         (tmp_path / "consumequeue" / f"T{number}" / "0").mkdir(parents=True)
-        (tmp_path / "consumequeue" / f"T{number}" / "0" / f"{0:020d}").touch()
+        with (tmp_path / "consumequeue" / f"T{number}" / "0" / f"{0:020d}").open("wb") as file:
+            file.truncate(settings.queue_file_entries * ENTRY_BYTES)
         point.queues[f"T{number}", 0] = (0, 1)
     store._parts.resume.save(point)
     counting = CountingFiles()

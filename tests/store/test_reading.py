@@ -12,13 +12,14 @@ from tests.store.queue_kit import FILE_ENTRIES, Store
 
 from pocketmq.clock import SystemClock
 from pocketmq.files import DiskFiles
+from pocketmq.protocol.frames import DEFAULT_LIMITS
 from pocketmq.protocol.record import decode_records, encode_record
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.preparing import FilePreparer
 from pocketmq.store.queues import Queues
 from pocketmq.store.reading import Matches, ReadLimits, ReadResult, ReadStatus, read_queue
-from pocketmq.store.settings import GIB, KIB, StoreSettings
+from pocketmq.store.settings import GIB, KIB, MAX_ANSWER_BYTES, StoreSettings
 
 pytestmark = pytest.mark.usefixtures("twin")
 
@@ -80,6 +81,14 @@ def test_the_limits_are_those_of_the_settings() -> None:
         cold_count=8,
         memory_bytes=400 * KIB,
     )
+
+
+def test_no_read_gives_more_than_an_answer_can_carry_whatever_is_set() -> None:
+    settings = StoreSettings(folder=Path("/store"), hot_read_bytes=GIB, cold_read_bytes=GIB)
+
+    limits = ReadLimits.of(settings, GIB)
+
+    assert limits.hot_bytes == limits.cold_bytes == MAX_ANSWER_BYTES < DEFAULT_LIMITS.frame_bytes
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1])

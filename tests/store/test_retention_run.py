@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore, numbered
+from tests.twins import BOTH, using
 
 from pocketmq.errors import StoreFull
 from pocketmq.store import upkeep
@@ -136,13 +137,31 @@ def test_many_queues_follow_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     opened.settle()
 
     def minima() -> list[int]:
-        return [opened.store.min_offset("T", queue_id) for queue_id in range(5)]
+        return [queue.min_offset for queue in opened.store._queues]
 
     opened.tick(2 * HOUR_MS)
     assert sum(minima()) == 2
     opened.tick()
     opened.tick()
     assert minima() == [1] * 5
+
+
+@pytest.mark.parametrize("twin", BOTH)
+def test_who_reads_a_queue_that_has_not_followed_yet_is_not_led_past_what_is_gone(
+    monkeypatch: pytest.MonkeyPatch, twin: str
+) -> None:
+    monkeypatch.setattr(upkeep, "FOLLOW_STEP", 0)
+    with using(twin):
+        opened = filled()
+
+    opened.tick(2 * HOUR_MS)
+
+    found = opened.store.read("T", 0, 8, 32)
+    assert (found.status, found.next_offset, found.min_offset) == (ReadStatus.OFFSET_TOO_SMALL, 10, 10)
+    assert opened.store.min_offset("T", 0) == 10
+    monkeypatch.setattr(upkeep, "FOLLOW_STEP", 100)
+    opened.tick()
+    assert opened.names("consumequeue/T/0")[0] == f"{10 * 20:020d}", "its files go all the same"
 
 
 def test_closing_lets_all_queues_follow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,7 @@ class Appender:
             draft.born_host,
             draft.reconsume_times,
             draft.prepared_offset,
+            draft.stored_before,
         )
         return Place(draft.queue_id, *offsets)
 
@@ -132,6 +133,7 @@ class Appender:
             message.born_ms,
             message.packed_born_host,
             message.reconsume_times,
+            stored_before=True,
         )
 
     async def safe(self) -> bool:

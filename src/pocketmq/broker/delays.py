@@ -167,18 +167,27 @@ class Delays:
                 needed.append(log_offset_of(entry))
         return min(needed, default=None)
 
-    def load(self, saved: DelayOffsets) -> None:
-        """Go on where delayOffset.json says. A level that the table of levels does not have any more is still emptied."""
-        for number, offset in sorted(saved.offset_table.items()):
-            level = next((level for level in self._levels if level.level == number), None)
-            if level is None and number > 0:
-                level = _Level(number, self._waits.ms(number))
-                self._levels.append(level)
-            if level is not None:
-                level.done = max(offset, 0)
+    def load(self, saved: DelayOffsets | None) -> None:
+        """Go on where delayOffset.json says, if there is one.
+
+        A level that the table of levels does not have any more is still emptied, also one that has delivered nothing yet. What
+        the file says of a log that had more than this one is forgotten now: it would be taken for true of messages to come.
+        """
+        saved = saved or DelayOffsets(self.version)
+        waiting = range(1, self._store.topic_queues().get(SCHEDULE_TOPIC, 0) + 1)
+        known = {level.level: level for level in self._levels}
+        was_ahead = False
+        for number in sorted({*waiting, *saved.offset_table}):
+            if number not in known and number > 0:
+                known[number] = _Level(number, self._waits.ms(number))
+                self._levels.append(known[number])
+            if number in known:
+                offset, end = saved.offset_table.get(number, 0), self._end_of(number)
+                known[number].done = min(max(offset, 0), end)
+                was_ahead |= offset > end
         self.version = saved.data_version
-        self._saved = self._offsets()
-        self._progress = SafeProgress(self._saved)
+        self._saved = dict(saved.offset_table) if was_ahead else self._offsets()
+        self._progress = SafeProgress(self._offsets())
 
     async def settle(self) -> None:
         """Wait until all progress may be saved; to be called before saving."""
@@ -205,10 +214,10 @@ class Delays:
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """How far each level is, and how many messages it has had: `scheduleMessageOffset_<level>`."""
-        return {
-            level: (done, self._store.max_offset(SCHEDULE_TOPIC, queue_of_level(level)))
-            for level, done in self._offsets().items()
-        }
+        return {level: (done, self._end_of(level)) for level, done in self._offsets().items()}
+
+    def _end_of(self, level: int) -> int:
+        return self._store.max_offset(SCHEDULE_TOPIC, queue_of_level(level))
 
     def _offsets(self) -> dict[int, int]:
         """Of the levels that ever had a message, as RocketMQ tells them."""

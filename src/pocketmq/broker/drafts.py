@@ -24,6 +24,8 @@ class Draft(msgspec.Struct, kw_only=True):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_offset: int = 0
+    stored_before: bool = False
+    """Whether it is the copy of a message that the store has taken: it is not measured again."""
 
     @classmethod
     def of(cls, message: StoredMessage) -> "Draft":
@@ -39,6 +41,7 @@ class Draft(msgspec.Struct, kw_only=True):
             sys_flag=message.sys_flag,
             reconsume_times=message.reconsume_times,
             prepared_offset=message.prepared_offset,
+            stored_before=True,
         )
 
     def packed_properties(self) -> bytes:

@@ -3,7 +3,7 @@
     commit ──► stored ◄── reset ──► pending ──► the next pull takes it, and only then do commits count again
                  │
                  ├─► query: pending, else stored, else a rule about the queue
-                 └─► snapshot: "topic@group" ──► queue id ──► offset
+                 └─► snapshot: "topic@group" ──► queue id ──► offset, and what is pending
 
 A commit overwrites whatever was there, lower or not, as in RocketMQ: a client that was set back by its own means must be
 believed. Lower ones are counted. While a reset is pending, commits are ignored: they come from members that have not heard of it.
@@ -21,7 +21,7 @@ from pocketmq.broker.topics import MAX_QUEUES
 from pocketmq.errors import ImpossibleRequest, NoPermission
 from pocketmq.model.names import TRANSACTION_CHECK_GROUP
 from pocketmq.protocol.bodies.data_version import DataVersion
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets
+from pocketmq.protocol.bodies.offsets import ConsumerOffsets, SavedOffsets
 
 NOTHING_TO_CORRECT = 2**63 - 1
 """What a correction says of a queue in which the compared group is behind everybody."""
@@ -98,8 +98,11 @@ class OffsetTable:
         key = f"{topic}@{group}"
         pending = self._pending.get(key, {})
         offset = pending.pop(queue_id, None)
-        if offset is not None and not pending:
+        if offset is None:
+            return None
+        if not pending:
             del self._pending[key]
+        self._touch(self._row(group, topic))  # it must not be taken again after a restart
         return offset
 
     @property
@@ -194,6 +197,8 @@ class OffsetTable:
                 ahead = {queue_id: end for queue_id, end in ends if row.offsets[queue_id] > end}
                 if ahead:
                     self._set(row, ahead)
+                    pending = self._pending.get(row.key, {})
+                    pending.update({queue_id: end for queue_id, end in ahead.items() if queue_id in pending})
                     lowered.append(row.key)
         return lowered
 
@@ -262,7 +267,9 @@ class OffsetTable:
             else:
                 self._texts.pop(row.key, None)
         self._dirty.clear()
-        return b'{"dataVersion":%b,"offsetTable":{%b}}' % (_encode(self.version), b",".join(self._texts.values()))
+        resets = b',"resetTable":%b' % _encode(self._pending) if self._pending else b""
+        texts = b",".join(self._texts.values())
+        return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (_encode(self.version), texts, resets)
 
     def restore(self, saved: ConsumerOffsets) -> list[str]:
         """Take over what was saved, into a table that is new; the keys that are not `topic@group` and so mean nothing."""
@@ -274,8 +281,18 @@ class OffsetTable:
             elif kept := {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}:
                 self._row(group, topic).offsets = kept
                 self._texts[key] = _encode({key: kept})[1:-1]
+        if isinstance(saved, SavedOffsets):
+            self._restore_resets(saved.reset_table)
         self.version = saved.data_version
         return strange
+
+    def _restore_resets(self, resets: Mapping[str, Mapping[int, int]]) -> None:
+        """Members that went on while the broker was away must still hear of these. What was committed since has won."""
+        for key, offsets in resets.items():
+            topic, _, group = key.partition("@")
+            kept = {queue_id: at for queue_id, at in offsets.items() if self.stored(group, topic, queue_id) == at}
+            if kept:
+                self._pending[key] = kept
 
 
 def refuse_own_group(group: str) -> None:

@@ -50,7 +50,7 @@ from pocketmq.broker.reconciling import adopt_topics, lower_offsets
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.retries import Retries
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.snapshots import Snapshots
+from pocketmq.broker.snapshots import OFFSETS_FILE, Snapshots
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.stats.runtime_info import Addition, RuntimeInfo, delay_info, flow_info
 from pocketmq.broker.timers.progress import TimerCheck, TimerProgress
@@ -367,11 +367,11 @@ class BrokerParts:
             adopt_topics(self.topics, self.store, self.clock.now_ms())
             lower_offsets(self.offsets, self.store)
             tables = self.store.tables
-            if (delays := tables.load(DELAYS_FILE, partial(read_body, DelayOffsets))) is not None:
-                self.delays.load(delays)
+            self.delays.load(tables.load(DELAYS_FILE, partial(read_body, DelayOffsets)))
             self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))
             self.snapshots.add(DELAYS_FILE, self.delays)
             self.snapshots.add(TIMERS_FILE, self.timers)
+            self.snapshots.save_put_right((OFFSETS_FILE, DELAYS_FILE, TIMERS_FILE))
             self.transactions.load()
         except BaseException:
             self.store.close()

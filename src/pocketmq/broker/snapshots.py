@@ -29,7 +29,7 @@ from pocketmq.protocol.bodies import groups as group_bodies
 from pocketmq.protocol.bodies import topics as topic_bodies
 from pocketmq.protocol.bodies.data_version import DataVersion
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets
+from pocketmq.protocol.bodies.offsets import SavedOffsets
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.store.tables import TABLE_LIMITS, Tables
 
@@ -180,13 +180,24 @@ class Snapshots:
         if groups := self._read(GROUPS_FILE, group_bodies.GroupTable):
             self._groups.restore(groups)
             self._saved_groups.taken = groups.data_version
-        if offsets := self._read(OFFSETS_FILE, ConsumerOffsets):
+        if offsets := self._read(OFFSETS_FILE, SavedOffsets):
             strange = self._offsets.restore(offsets)
             if strange:
                 log.warning("%s: left out, because they are not topic@group: %s", OFFSETS_FILE, ", ".join(strange))
 
     def _read(self, file_name: str, body: type[T]) -> T | None:
         return self._tables.load(file_name, partial(read_body, body, limits=TABLE_LIMITS))
+
+    def save_put_right(self, names: Iterable[str]) -> None:
+        """At the start, before anything is served: save those of these tables that were put right, and wait for the disk.
+
+        The next crash may come at once, and what is in the log by then must not make true again what was wrong.
+        """
+        for name in names:
+            file = self._files[name]
+            if (data := file.take(self._clock.now_ms())) is not None:
+                self._tables.save(name, data)
+                file.tell_success()
 
     # saving
 

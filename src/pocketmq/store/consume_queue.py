@@ -65,6 +65,7 @@ class ConsumeQueue:
         "_open_files",
         "is_delay",
         "key",
+        "log_start",
         "max_offset",
         "min_offset",
         "next_offset",
@@ -86,6 +87,8 @@ class ConsumeQueue:
         self.record_magic = magic_for(self.topic_bytes)
         self.is_delay = topic == SCHEDULE_TOPIC
         self.record_overhead = record_size(len(self.topic_bytes), 0, 0)
+        self.log_start = 0
+        """Where the log began when `min_offset` was last sought."""
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
@@ -244,6 +247,7 @@ class ConsumeQueue:
     def raise_min(self, log_start: int) -> None:
         """Follow the log after its oldest files went: entries that point below `log_start` are no messages any more."""
         self.min_offset = self.first_at_or_beyond(log_start)
+        self.log_start = log_start
 
     # files
 

@@ -41,7 +41,7 @@ from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.dispatch import tags_code_of
 from pocketmq.store.entered import Arrival, Entered, arrivals_of, enter_all, give_back, newest_log_offset
 from pocketmq.store.facts import StoreFacts
-from pocketmq.store.lost_sectors import looks_cut
+from pocketmq.store.lost_sectors import looks_cut, moved_on
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue_folders import MAX_QUEUE_ID
 from pocketmq.store.readable_store import ReadableStore
@@ -86,7 +86,7 @@ class MessageStore(ReadableStore):
         self._flusher = self._parts.flusher
         self.facts = StoreFacts(self._parts)
         self._on_arrivals = on_arrivals or _nobody_waits
-        self._max_body_bytes, self._levels = settings.max_message_bytes, settings.delay_levels
+        self._max_body_bytes, self._levels = settings.max_body_bytes, settings.delay_levels
         self._file_bytes = settings.log_file_bytes
         self._reserve, self._put = self._log.reserve, self._log.put
         self._staged: list[Entered] = []
@@ -191,9 +191,13 @@ class MessageStore(ReadableStore):
         born_host: bytes,
         reconsume_times: int = 0,
         prepared_offset: int = 0,
+        stored_before: bool = False,
     ) -> tuple[int, int]:
-        """Put a message into this turn; its queue offset and log offset. Nothing is stored before `end_turn`."""
-        if len(body) > self._max_body_bytes or len(properties) > MAX_PROPERTIES_BYTES:
+        """Put a message into this turn; its queue offset and log offset. Nothing is stored before `end_turn`.
+
+        `stored_before`: it was taken once, and moves on. A limit that is lower by now is not meant for it.
+        """
+        if (len(body) > self._max_body_bytes and not stored_before) or len(properties) > MAX_PROPERTIES_BYTES:
             raise self._too_large(body, properties)
         store_ms = self._turn_ms or self._begin_turn()
         store_host = self.store_host
@@ -228,11 +232,10 @@ class MessageStore(ReadableStore):
         except struct.error as error:
             self._log.unreserve(size)
             raise InvalidMessage(f"a number of the message does not fit into its record: {error}") from None
-        if 0 in properties and looks_cut(properties, (log_offset + size - len(properties)) % self._file_bytes):
+        if 0 in properties and looks_cut(properties, at := (log_offset + size - len(properties)) % self._file_bytes):
             self._log.unreserve(size)
-            raise InvalidMessage(
-                "the properties hold a zero byte where it could not be told from the damage of a crash"
-            )
+            message = body, _moved_on(properties, at), flag, sys_flag, born_ms, born_host
+            return self.stage(queue, *message, reconsume_times, prepared_offset, stored_before)
         # What `encode_record` does, without its call and without a join for each record.
         self._put((head, body, queue.topic_field, pack_short(len(properties)), properties))
         self._last_staged = log_offset
@@ -360,9 +363,10 @@ class MessageStore(ReadableStore):
             return InvalidMessage(
                 f"properties take {len(properties)} bytes; at most {MAX_PROPERTIES_BYTES} fit into a record"
             )
-        return InvalidMessage(
-            f"the body has {len(body)} bytes; the limit is max_message_bytes = {self.settings.max_message_bytes}"
-        )
+        most, why = self.settings.max_message_bytes, "max_message_bytes"
+        if len(body) <= most:
+            most, why = self._max_body_bytes, "what fits into the answer to a pull"
+        return InvalidMessage(f"the body has {len(body)} bytes; the limit is {why} = {most}")
 
     # safety
 
@@ -402,3 +406,10 @@ class MessageStore(ReadableStore):
 
 def _nobody_waits(_arrivals: Iterator[Arrival]) -> None:
     """The default listener to arrivals."""
+
+
+def _moved_on(properties: bytes, at: int) -> bytes:
+    found = moved_on(properties, at)
+    if found is None:
+        raise InvalidMessage("the properties hold zero bytes that could not be told from the damage of a crash")
+    return found

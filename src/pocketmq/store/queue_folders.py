@@ -32,7 +32,8 @@ class QueueFolders:
     def scan(self, *, mend: bool) -> Iterator[tuple[TopicName, int, list[int]]]:
         """Every queue that has a folder: topic, queue id, and where its files begin.
 
-        With `mend` a file that is too short gets its size back; without it, after a clean stop, it is damage.
+        With `mend` a file that is too short gets its size back; without it, after a clean stop, it is damage. Then an empty one
+        before the last is none: somebody has emptied it.
         """
         self.foreign = []
         for name in self._names_in(self._folder):
@@ -52,7 +53,7 @@ class QueueFolders:
                 self.foreign += foreign
                 for start, size in ours:
                     self._check(folder / queue_name / file_name(start), start, size, mend=mend)
-                yield topic, queue_id, [start for start, _ in ours]
+                yield topic, queue_id, [start for start, size in ours if size or mend or start == ours[-1][0]]
 
     def starts(self, folder: Path) -> list[int]:
         """Where the files of the queue in `folder` begin, in order; those that cannot be ours are left out."""

@@ -210,9 +210,10 @@ class QueueRecovery:
         if trim:
             for queue in self._queues:
                 queue.cut(queue.first_at_or_beyond(self._log.end))
-        for key, (_, high) in self._known.queues.items():
+        for key, (low, high) in self._known.queues.items():
             known = self._queues.find(*key)
-            if known is None or known.max_offset < high:
+            # After a clean stop nothing has expired since, so the first file is missing where a queue begins later.
+            if known is None or known.max_offset < high or (self._report.clean and known.min_offset > low):
                 self._note_gap(key, high)
         if self._gaps:
             self._rebuild_gaps()

@@ -11,7 +11,7 @@ from pathlib import Path
 from pocketmq.errors import ProtocolError
 from pocketmq.files import Files, zero_from
 from pocketmq.protocol.record import decode_record
-from pocketmq.store.consume_queue import ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head, is_message
+from pocketmq.store.consume_queue import ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head
 from pocketmq.store.open_files import OpenFiles
 from pocketmq.store.queue_folders import QueueFolders, file_name
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
@@ -183,8 +183,11 @@ class Queues:
         return low
 
     def has_entry_files(self, queue: ConsumeQueue, first: int, last: int) -> bool:
-        """Whether the files that must hold these two entries are there; of most queues it is the same."""
-        return all(self._files.status(path) is not None for path in {queue.file_of(first), queue.file_of(last)})
+        """Whether the files that must hold these two entries, and all between them, are there and not cut; mostly it is one."""
+        low, high = min(first, last), max(first, last)
+        begins = range(low // self._file_entries * self._file_entries, high + 1, self._file_entries)
+        statuses = (self._files.status(queue.file_of(offset)) for offset in begins)
+        return all(status is not None and status.size == self.file_bytes for status in statuses)
 
     # cutting and deleting
 
@@ -212,9 +215,6 @@ class Queues:
 
     def follow(self, queue: ConsumeQueue, log_start: int) -> int:
         """Let a queue follow the log after its oldest files went; how many queue files went with them."""
-        entry = queue.entry(queue.min_offset)
-        if entry is not None and is_message(entry) and entry[0] >= log_start:
-            return 0
         queue.raise_min(log_start)
         return self._drop_files(queue)
 

@@ -4,7 +4,7 @@
     topic, key ─────► key index ──────► log        look-ups
     queue, time ────► search in the queue ──► log  seeks
 
-Nothing here changes anything; `MessageStore` adds life and writing to it.
+Nothing here changes what is stored; `MessageStore` adds life and writing to it.
 """
 
 import logging
@@ -41,7 +41,13 @@ class ReadableStore:
         self._twin = compiled.twin()
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.find(topic, queue_id)
+        """One that is asked for begins where its messages do, though the others follow the log a few at a time: a reader must not be led past
+        what is gone as if nothing had been there.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is not None and queue.log_start < self._log.start:
+            queue.raise_min(self._log.start)
+        return queue
 
     def read(
         self,
@@ -53,7 +59,7 @@ class ReadableStore:
         matches: Matches | None = None,
     ) -> ReadResult:
         """Messages of a queue from `offset` on; see `reading`."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self.find_queue(topic, queue_id)
         return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches, self._twin)
 
     def read_limits(self, max_count: int) -> compiled.PullLimits:
@@ -113,28 +119,28 @@ class ReadableStore:
     # where a queue stands
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.find(topic, queue_id)
+        queue = self.find_queue(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.find(topic, queue_id)
+        queue = self.find_queue(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def offset_at_time(
         self, topic: str, queue_id: int, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
     ) -> int:
-        queue = self._queues.find(topic, queue_id)
+        queue = self.find_queue(topic, queue_id)
         return 0 if queue is None else offset_at_time(queue, self._log, when_ms, boundary)
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the message at `offset` is there and so young that it need not be read from the disk."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self.find_queue(topic, queue_id)
         entry = None if queue is None else next(queue.entries(offset, 1), None)
         return entry is not None and is_message(entry) and entry[0] >= self._log.written - self._limits.memory_bytes
 
     def store_ms(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When the message at `offset` was stored; None when it is not there."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self.find_queue(topic, queue_id)
         return None if queue is None else store_ms_of(queue, self._log, offset)
 
     def topics(self) -> list[str]:

@@ -19,7 +19,7 @@ import msgspec
 from pocketmq import compiled
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, Entry
-from pocketmq.store.settings import StoreSettings
+from pocketmq.store.settings import MAX_ANSWER_BYTES, StoreSettings
 
 
 class ReadStatus(Enum):
@@ -76,9 +76,9 @@ class ReadLimits(msgspec.Struct, frozen=True):
     def of(cls, settings: StoreSettings, memory_bytes: int) -> "ReadLimits":
         return cls(
             settings.max_read_entries,
-            settings.hot_read_bytes,
+            min(settings.hot_read_bytes, MAX_ANSWER_BYTES),
             settings.hot_read_count,
-            settings.cold_read_bytes,
+            min(settings.cold_read_bytes, MAX_ANSWER_BYTES),
             settings.cold_read_count,
             int(memory_bytes * settings.memory_ratio),
         )

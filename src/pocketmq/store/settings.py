@@ -2,16 +2,21 @@
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
+from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 PAGE_BYTES = 4 * KIB
+MAX_ANSWER_BYTES: Final = DEFAULT_LIMITS.frame_bytes - 64 * KIB
+"""What bodies may take in the answer to a pull, whatever is set: no client reads a larger frame. It would hang up, and pull again. The
+rest is for the header, and for what else the record of one message holds."""
 
 
 class FlushMode(StrEnum):
@@ -33,6 +38,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     prepared_files: int = 2
     """How many log files are kept ready ahead of the one in use."""
     max_message_bytes: int = 4 * MIB
+    """The largest body that is taken; no more than `MAX_ANSWER_BYTES` in any case."""
 
     # flush
     flush: FlushMode = FlushMode.ASYNC
@@ -69,6 +75,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_read_entries: int = 800
     """Queue entries that one read looks at."""
     hot_read_bytes: int = 256 * KIB
+    """Of one read of young messages, or one message that is larger; no more than `MAX_ANSWER_BYTES` in any case."""
     hot_read_count: int = 32
     cold_read_bytes: int = 64 * KIB
     cold_read_count: int = 8
@@ -87,6 +94,11 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_interval_ms: int = 1_000
     resume_interval_ms: int = 60_000
     delay_levels: DelayLevels = DELAY_LEVELS
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest body that can be taken, and given back."""
+        return min(self.max_message_bytes, MAX_ANSWER_BYTES)
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -110,17 +110,38 @@ async def test_a_pull_behind_what_retention_took_goes_on_at_the_first_message_th
         assert offsets_of(answer) == (low, low, 60)
 
 
+@pytest.mark.parametrize("is_checked", [False, True])
 @in_virtual_time
-async def test_entries_whose_messages_are_gone_are_passed() -> None:
+async def test_that_messages_are_gone_is_told_at_once_though_the_queue_has_not_followed_the_log(
+    is_checked: bool,
+) -> None:
     async with running(store={"log_file_bytes": 4096, "max_read_entries": 3}) as broker:
         client = await filled(broker, 60, size=300)
         await asyncio.sleep(20)
-        broker.store._parts.log.drop_first()  # and the queue has not heard of it yet
+        if is_checked:
+            await client.pull(0, most=3)
+        broker.store._parts.log.drop_first()
 
-        answer = await client.pull(0, most=3)
+        answer = await client.pull(0, most=32)
+
+        low = broker.store.min_offset("T", 0)
+        assert 3 < low < 32, "there are others to be had"
+        assert (answer.code, answer.remark) == (MOVED, "OFFSET_TOO_SMALL")
+        assert offsets_of(answer) == (low, low, 60)
+
+
+@in_virtual_time
+async def test_entries_that_never_had_a_message_are_passed() -> None:
+    async with running(store={"max_read_entries": 3}) as broker:
+        client = await filled(broker, 5)
+        queue = broker.store.find_queue("T", 0)
+        assert queue is not None
+        assert queue.skip_to(9, broker.store._parts.log.written)
+
+        answer = await client.pull(5, most=3)
 
         assert (answer.code, answer.remark) == (RETRY, "MESSAGE_WAS_REMOVING")
-        assert offsets_of(answer) == (3, 0, 60)
+        assert offsets_of(answer) == (8, 0, 9)
 
 
 @pytest.mark.parametrize("wait_ms", [0, 15_000])

@@ -95,6 +95,7 @@ def test_what_is_stored_is_told_from_the_store_itself(told: Told) -> None:
     assert told["earliestMessageTimeStamp"] == str(START_MS)
     assert told["remainHowManyDataToFlush"] == f"{end / 1024:.1f} KiB"
     assert told["dispatchBehindBytes"] == str(end)
+    assert told["queuesBehindBytes"] == "0"
     assert told["runtime"] == "[ 0 days, 0 hours, 0 minutes, 10 seconds ]"
 
 

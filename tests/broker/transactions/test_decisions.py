@@ -353,3 +353,14 @@ def test_what_cannot_be_stored_leaves_the_transaction_open() -> None:
         lab.end(place)
 
     assert [one.producer_group for one in lab.transactions.undecided(10)] == [GROUP]
+
+
+def test_a_half_message_is_committed_though_the_limit_is_lower_by_now() -> None:
+    lab = Lab.new(max_message_bytes=8_000)
+    place = lab.send(b"x" * 6_000)
+    lab.opened.run_workers()
+
+    lower = Lab(lab.opened.reopen(max_message_bytes=4_000), lab.in_use.now, lab.saved)
+    lower.end(place)
+
+    assert lower.delivered() == [b"x" * 6_000]

@@ -130,7 +130,7 @@ class Sending:
         store_host, suffix = self._store.store_host, self._suffix
         self._plan = None
         if self._twin is not None and len(store_host) == _V4_BYTES and _TAG not in suffix and 0 not in suffix:
-            most = self._store.settings.max_message_bytes
+            most = self._store.settings.max_body_bytes
             self._plan = suffix, self._replies.parts, self._id_prefix, store_host, most, self._waits_for_sync
 
     def lost(self, peer: Peer) -> None:
@@ -232,9 +232,9 @@ class Sending:
             raise InvalidMessage(f"topic {ext.topic}: retries are sent one by one, not in a batch")
         if parse_properties(properties).get(names.DELAY, "0") != "0":
             raise InvalidMessage("a batch cannot be delayed; send delayed messages one by one")
-        if len(body) > self._store.settings.max_message_bytes:
+        if len(body) > self._store.settings.max_body_bytes:
             raise InvalidMessage(
-                f"the batch has {len(body)} bytes; the limit is max_message_bytes = {self._store.settings.max_message_bytes}"
+                f"the batch has {len(body)} bytes; the limit is {self._store.settings.max_body_bytes} (max_message_bytes)"
             )
         place = self._places.get((ext.topic, queue_id)) or self._new_place(ext.topic, queue_id)
         first, ids = self._stage_items(place, ext, body, self._hosts.get(peer) or self._host_of(peer))

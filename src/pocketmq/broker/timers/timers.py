@@ -287,12 +287,14 @@ class Timers:
     def load(self, saved: TimerProgress | None, check: TimerCheck | None = None) -> None:
         """Go on where timers.json says; where RocketMQ's own timercheck says, when there is no timers.json."""
         queue = self._store.find_queue(TIMER_TOPIC, 0)
-        if queue is None:
-            return
-        if saved is None and check is not None:
+        if saved is None and check is not None and queue is not None:
             saved = _taken_over(queue, check)
-        if saved is None or max(saved.read_to, saved.oldest) > self._store.end:
-            return  # of another log: all that is in this one waits
+        if saved is None:
+            return
+        if queue is None or max(saved.read_to, saved.oldest) > self._store.end:
+            # Of another log: all that is in this one waits. The file must not be believed later either, when there is more.
+            self._saved = saved
+            return
         self._frontier = saved.frontier()
         self._read_to = saved.read_to
         self._next_offset = queue.first_at_or_beyond(saved.oldest)

@@ -5,5 +5,6 @@ ledger      which half messages are open, kept in the op topic and in two commit
 copies      all copies of one transaction, found on the disk
 decisions   what a producer decides (code 37)
 checks      asking about what was not decided (code 39)
+presence    how old half messages are, when the wall clock was set back
 transactions.Transactions has all of them, for the rest of the broker.
 """

@@ -9,6 +9,8 @@
 A run goes once over what was old enough when it began, in steps of at most `max_run_ms`, with pauses as long as the steps. What is
 stored and what is asked come in batches: one write, then all the questions.
 
+By a wall clock that was set back, half messages may be stored later than now; `presence` knows how old they are.
+
 What is left stays where it is. Only when so many half messages have come behind it that the ledger would need too much memory, it is
 copied to the end as well, uncounted.
 """
@@ -26,6 +28,7 @@ from pocketmq.broker.transactions.copies import Copies, message_at
 from pocketmq.broker.transactions.decisions import Decisions, immunity_ms
 from pocketmq.broker.transactions.half import given_up, question, renewed
 from pocketmq.broker.transactions.ledger import Ledger
+from pocketmq.broker.transactions.presence import Presence
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, PocketMQError
 from pocketmq.model import properties as names
@@ -110,6 +113,7 @@ class Checks:
         self._clock = clock
         self._announce = announce
         self._max_span = max_span
+        self._presence = Presence()
         self._silent: dict[str, int] = {}
         self._silent_told: set[str] = set()
         self.asked = 0
@@ -123,22 +127,36 @@ class Checks:
     async def run(self) -> None:
         """Look at everything that is old enough now."""
         settings = self._settings.now.transaction
-        at, end = self._ledger.start, self._old_enough(settings)
+        old_enough = self._old_enough(settings)
         self._silent = {}
         given_up_before = self.given_up
         began = self._clock.monotonic()
-        while at < end:
-            at = self._step(at, end)
-            took = self._clock.monotonic() - began
-            if took * 1000 >= settings.max_run_ms:
-                await asyncio.sleep(took)
-                began = self._clock.monotonic()
+        for at, end in old_enough:
+            while at < end:
+                at = self._step(at, end)
+                took = self._clock.monotonic() - began
+                if took * 1000 >= settings.max_run_ms:
+                    await asyncio.sleep(took)
+                    began = self._clock.monotonic()
+        self._note_presence()
         self._ledger.advance()
         self._tell(self.given_up - given_up_before)
 
-    def _old_enough(self, settings: TransactionSettings) -> int:
-        """Where the half messages begin that are younger than the timeout; all behind them are younger still."""
-        return self._store.offset_at_time(HALF_TOPIC, 0, self._clock.now_ms() - settings.timeout_ms + 1)
+    def _old_enough(self, settings: TransactionSettings) -> tuple[tuple[int, int], tuple[int, int]]:
+        """From where to where half messages are older than the timeout: by the wall clock, and of those stored later than now."""
+        old = self._store.offset_at_time(HALF_TOPIC, 0, self._clock.now_ms() - settings.timeout_ms + 1)
+        old_later = self._presence.older_than(settings.timeout_ms, self._clock.monotonic())
+        return (self._ledger.start, old), (self._stored_later(), old_later)
+
+    def _stored_later(self) -> int:
+        """Where the half messages begin that are stored later than now; there are none where the clock was not set back."""
+        return max(self._ledger.start, self._store.offset_at_time(HALF_TOPIC, 0, self._clock.now_ms() + 1))
+
+    def _note_presence(self) -> None:
+        if self._stored_later() < self._ledger.end:
+            self._presence.note(self._ledger.end, self._clock.monotonic())
+        else:
+            self._presence.clear()
 
     def _step(self, at: int, end: int) -> int:
         """Do what is due with the next few that are open; where to go on."""
@@ -161,12 +179,9 @@ class Checks:
 
     def _task(self, half: StoredMessage) -> _Task | None:
         """What to do with an open half message; None to leave it where it is."""
-        origin = origin_of(half)
-        first_ms = None if origin == half.queue_offset else self._store.store_ms(HALF_TOPIC, 0, origin)
+        now_ms = self._clock.now_ms()
         retention_ms = self._store.settings.retention_hours * _HOUR_MS
-        verdict = judge(
-            half, first_ms or half.store_ms, self._clock.now_ms(), self._settings.now.transaction, retention_ms
-        )
+        verdict = judge(half, self._first_ms(half, now_ms), now_ms, self._settings.now.transaction, retention_ms)
         if verdict is Verdict.GIVE_UP:
             return _Task(half, given_up(half))
         producer = self._producer_of(half) if verdict is Verdict.ASK else None
@@ -175,6 +190,13 @@ class Checks:
         if self._ledger.end - half.queue_offset > self._max_span:
             return _Task(half, renewed(half, asked=False))
         return None
+
+    def _first_ms(self, half: StoredMessage, now_ms: int) -> int:
+        """When the transaction of a half message was first stored."""
+        origin = origin_of(half)
+        first_ms = None if origin == half.queue_offset else self._store.store_ms(HALF_TOPIC, 0, origin)
+        first_ms = first_ms or half.store_ms
+        return first_ms if first_ms <= now_ms else now_ms - self._presence.age_ms(origin, self._clock.monotonic())
 
     def _producer_of(self, half: StoredMessage) -> Asked | None:
         group = half.properties.get(names.PRODUCER_GROUP, "")

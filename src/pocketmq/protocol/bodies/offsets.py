@@ -7,10 +7,16 @@ from pocketmq.protocol.header import Int32, Int64
 
 
 class ConsumerOffsets(Body, frozen=True):
-    """The file consumerOffset.json: `topic@group` → queue id → offset."""
+    """How far all groups are: `topic@group` → queue id → offset."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
+
+
+class SavedOffsets(ConsumerOffsets, frozen=True):
+    """The file consumerOffset.json; also resets that no pull has taken yet, which RocketMQ does not keep, and passes over."""
+
+    reset_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
 
 
 class DelayOffsets(Body, frozen=True):

@@ -1,0 +1,90 @@
+"""How old half messages are, and who is asked about them, after the wall clock was set back."""
+
+from tests.broker.transactions.kit import COMMIT, Lab
+
+from pocketmq.broker.transactions.presence import MAX_MARKS, Presence
+
+HOUR_MS = 3600 * 1000
+YEAR_MS = 365 * 24 * HOUR_MS
+
+
+def test_a_half_message_is_as_old_as_the_first_mark_behind_it() -> None:
+    presence = Presence()
+    presence.note(3, 10.0)
+    presence.note(3, 11.0)
+    presence.note(5, 20.0)
+
+    assert [presence.age_ms(offset, 30.0) for offset in (0, 2, 3, 4, 5)] == [20_000, 20_000, 10_000, 10_000, 0]
+    assert [presence.older_than(age_ms, 30.0) for age_ms in (0, 10_000, 10_001, 20_000, 20_001)] == [5, 5, 3, 3, 0]
+
+
+def test_without_marks_nothing_is_old() -> None:
+    presence = Presence()
+    presence.note(3, 10.0)
+    presence.clear()
+
+    assert (presence.age_ms(0, 99.0), presence.older_than(0, 99.0)) == (0, 0)
+
+
+def test_marks_are_bounded_and_age_is_never_overstated() -> None:
+    presence = Presence()
+    for second in range(10 * MAX_MARKS):
+        presence.note(second + 1, float(second))
+
+    now = 10.0 * MAX_MARKS
+    ages = [presence.age_ms(offset, now) for offset in range(10 * MAX_MARKS)]
+    assert len(presence._marks) <= MAX_MARKS
+    assert all(age_ms <= (now - offset) * 1000 for offset, age_ms in enumerate(ages))
+    assert ages == sorted(ages, reverse=True)
+
+
+def test_after_the_clock_was_set_back_producers_are_asked_all_the_same() -> None:
+    lab = Lab.new()
+    lab.send(b"before")
+    lab.clock.step_ms(-HOUR_MS)
+    lab.send(b"behind")
+
+    assert lab.check(0) == []
+    assert lab.check(5_999) == []
+    asked = lab.check(1)
+
+    assert [lab.message(place).body for place in asked] == [b"before", b"behind"]
+    for place in asked:
+        lab.end(place, COMMIT, check=True)
+    assert lab.delivered() == [b"before", b"behind"]
+    assert lab.check() == []
+
+
+def test_a_clock_that_was_once_a_year_ahead_does_not_keep_transactions_open_for_a_year() -> None:
+    lab = Lab.new()
+    lab.clock.step_ms(YEAR_MS)
+    lab.send(b"early")
+    lab.clock.step_ms(-YEAR_MS)
+    again = lab.restart()
+    again.send(b"later")
+
+    questions = sum(len(again.check(30_000)) for _ in range(20))
+
+    assert questions == 2 * again.in_use.now.transaction.max_checks
+    assert again.transactions.checks.given_up == 2
+    assert again.transactions.open_count == 0
+
+
+def test_the_time_to_be_left_alone_is_kept_by_the_clock_that_cannot_be_set() -> None:
+    lab = Lab.new()
+    lab.clock.step_ms(HOUR_MS)
+    lab.send(CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    lab.clock.step_ms(-HOUR_MS)
+
+    assert [len(lab.check(20_000)) for _ in range(5)] == [0, 0, 0, 1, 1]
+
+
+def test_once_the_clock_is_where_it_was_ages_are_told_by_it_again() -> None:
+    lab = Lab.new()
+    lab.send(b"before")
+    lab.clock.step_ms(-60_000)
+    assert lab.check(0) == []
+    lab.clock.step_ms(60_000)
+
+    assert len(lab.check(6_000)) == 1
+    assert lab.transactions.checks._presence.older_than(0, lab.clock.monotonic()) == 0
