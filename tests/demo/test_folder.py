@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.demo.day import Wishes, run
 from pocketmq.demo.folder import DemoFolder
 from pocketmq.demo.shop import Day
 from pocketmq.errors import UsageError, WrongState
@@ -38,6 +39,35 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
         DemoFolder(tmp_path).start_over(DAY)
 
     assert thesis.read_text() == "years of work"
+
+
+def test_a_folder_in_which_a_demo_runs_is_not_taken_by_another(tmp_path: Path) -> None:
+    folder = DemoFolder(tmp_path / "demo")
+
+    with folder.held():
+        folder.start_over(DAY)
+        for resume in (False, True):
+            with pytest.raises(WrongState, match=r"another demo runs in .*demo: stop it first"):
+                run(Wishes(folder.path, orders=200, seed=9, resume=resume), print)
+        assert folder.resume() == DAY
+        folder.start_over(DAY._replace(seed=4))
+        with pytest.raises(WrongState, match="another demo runs"), DemoFolder(folder.path).held():
+            pass
+
+    with DemoFolder(folder.path).held():
+        assert folder.resume().seed == 4
+
+
+def test_nothing_is_made_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    nowhere = tmp_path / "nowhere"
+
+    with pytest.raises(WrongState, match="not of a demo"):
+        run(Wishes(tmp_path, orders=200, seed=9), print)
+    with pytest.raises(UsageError, match="there is no demo"):
+        run(Wishes(nowhere, orders=200, seed=9, resume=True), print)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_there_is_nothing_to_go_on_with_in_an_empty_folder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from tests.doctor.examining import broken, examine, first
 
 import pocketmq
 from pocketmq import doctor
+from pocketmq.client.calls.state import StateCalls
 from pocketmq.clock import Clock
 from pocketmq.doctor import Report
 from pocketmq.doctor.machines import broker_now_ms
@@ -97,6 +98,33 @@ def test_how_safe_messages_are_is_told() -> None:
             return (await examine(c)).step("flush").finding.text
 
     assert run(main()).startswith("broker-a ASYNC_FLUSH: a message is written down moments after")
+
+
+@pytest.mark.parametrize(
+    ("table", "notes"),
+    [
+        ({"dispatchBehindBytes": "0"}, 0),
+        ({"dispatchBehindBytes": "100000000"}, 1),
+        ({"dispatchBehindBytes": "100000000", "queuesBehindBytes": "0"}, 0),
+        ({"dispatchBehindBytes": "100000000", "queuesBehindBytes": "100000000"}, 1),
+    ],
+)
+def test_messages_that_readers_see_late_are_told_and_keys_that_come_later_are_not(
+    monkeypatch: pytest.MonkeyPatch, table: dict[str, str], notes: int
+) -> None:
+    async def runtime_info(*_: object) -> dict[str, str]:
+        return table
+
+    monkeypatch.setattr(StateCalls, "runtime_info", runtime_info)
+
+    async def main() -> tuple[str, ...]:
+        async with real_cluster() as c:
+            return (await examine(c)).step("flush").finding.notes
+
+    told = run(main())
+
+    assert len(told) == notes
+    assert all("100,000,000 bytes at broker-a are stored and in no queue yet" in note for note in told)
 
 
 def test_without_accounts_and_tls_that_is_told() -> None:

@@ -9,7 +9,7 @@ from tests.doctor.examining import HOST, broken, examine, first, reading
 from pocketmq import doctor
 from pocketmq.doctor import STEP_NAMES, Report, Verdict
 from pocketmq.doctor.report import not_looked_at, unknown
-from pocketmq.errors import InvalidSetting, WrongState
+from pocketmq.errors import InvalidName, InvalidSetting, WrongState
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.testing import run
 
@@ -240,6 +240,16 @@ def test_a_step_that_takes_too_long_is_unknown() -> None:
     assert broken(report) == []
     assert report.step("name server").verdict is Verdict.UNKNOWN
     assert "within 100 ms" in report.step("name server").finding.text
+    assert not report.is_well  # nobody has seen that anything is
+    assert report.sentence == (
+        "name server: it could not be found out within 100 ms. Nothing behind it could be looked at."
+    )
+
+
+@pytest.mark.parametrize("named", [{"topic": "no name!"}, {"topic": ""}, {"group": "no name!"}])
+def test_a_name_that_nobody_can_have_is_refused_and_not_called_well(named: dict[str, str]) -> None:
+    with pytest.raises(InvalidName):
+        doctor.examine("127.0.0.1:1", **named)  # type: ignore[arg-type]
 
 
 def test_blocking_code_does_not_stop_a_loop() -> None:

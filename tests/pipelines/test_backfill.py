@@ -52,6 +52,13 @@ def test_a_backfill_that_broke_off_behind_a_piece_sends_nothing_twice(
     }
 
 
+def test_an_end_before_the_beginning_is_told_by_its_flags(broker: Broker, tmp_path: Path) -> None:
+    told = settings(broker, tmp_path, new_topic(broker), to="other", since=Moment(2_000), until=Moment(1_000))
+
+    with pytest.raises(InvalidSetting, match=r"--until 1970-.* is not behind --since 1970-"):
+        plan_backfill(told)
+
+
 def test_a_backfill_into_a_lake_is_an_archive_of_that_stretch(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
@@ -65,6 +72,21 @@ def test_a_backfill_into_a_lake_is_an_archive_of_that_stretch(
     run_backfill(spark, told, Run())
 
     assert read_manifest(tmp_path / "lake").rows == 4
+
+
+def test_messages_that_a_filter_left_out_are_not_noted_as_lost(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    source = new_topic(broker, queues=1)
+    fill(broker, source, ["a"], tags="open")
+    fill(broker, source, ["b"], tags="paid")
+    told = settings(broker, tmp_path, source, lake=str(tmp_path / "lake"), options={"filterTags": "paid"})
+
+    run_backfill(spark, told, Run())
+
+    manifest = read_manifest(tmp_path / "lake")
+    assert manifest.rows == 1
+    assert list(manifest.lost) == []
 
 
 def test_mistakes_are_told_before_anything_is_sent(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:

@@ -75,6 +75,13 @@ def test_a_damaged_note_is_told(tmp_path: Path) -> None:
         use(tmp_path)
 
 
+def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("of somebody", "utf-8")
+
+    with pytest.raises(WrongState, match="notes is a file: give a folder"):
+        use(tmp_path / "notes")
+
+
 def test_a_second_run_is_refused_while_the_first_one_lasts(tmp_path: Path) -> None:
     spark: Any = Classic()
     with (

@@ -11,8 +11,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq import Admin
-from pocketmq.errors import GroupNotFound
-from pocketmq.pipelines.lag_report import LAG_REPORT, SAMPLES, LagSettings, lag_summary, watched
+from pocketmq.errors import CallTimedOut, GroupNotFound, PocketMQError
+from pocketmq.pipelines import lag_report
+from pocketmq.pipelines.lag_report import LAG_REPORT, MAX_SAMPLES, SAMPLES, LagSettings, lag_summary, watched
 from pocketmq.pipelines.progress import Progress
 from pocketmq.pipelines.running import Run
 from pocketmq.pipelines.setting_kinds import Span
@@ -67,6 +68,37 @@ def test_groups_are_watched_and_what_was_seen_is_written(spark: "SparkSession", 
     assert samples.columns == [part.split()[0].strip("`") for part in SAMPLES.split(", ")]
 
 
+def test_a_look_that_nobody_answers_does_not_cost_what_was_seen(
+    spark: "SparkSession", broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a"])
+    group = f"{topic}-group"
+    with Admin(broker.name_server) as admin:
+        admin.groups.create(group)
+        admin.offsets.reset(group, topic, "earliest")
+    told = LagSettings(namesrv=broker.name_server, groups=(group,), window=Span(40), every=Span(20))
+    outcomes: list[PocketMQError | None] = [None, CallTimedOut("the broker starts again"), None]
+    real = lag_report._lag
+
+    def at_times(admin: Admin, group: str) -> object:
+        if (error := outcomes.pop(0)) is not None:
+            raise error
+        return real(admin, group)
+
+    monkeypatch.setattr(lag_report, "_lag", at_times)
+
+    summary = LAG_REPORT.run(spark, told, Run())
+
+    [row] = summary.tables["lag by group"]
+    assert (row["messages"], row["looks"], summary.facts["looks"]) == (1, 2, 3)
+    assert summary.facts["looks_failed"] == "1, the last one: the broker starts again"
+
+    outcomes[:] = [CallTimedOut("nobody is there")]
+    with pytest.raises(CallTimedOut):
+        LAG_REPORT.run(spark, told, Run())
+
+
 def test_a_group_that_is_not_there_is_told(broker: Broker) -> None:
     with pytest.raises(GroupNotFound, match="there is no group 'none'"):
         LAG_REPORT.plan(LagSettings(namesrv=broker.name_server, groups=("none",)))
@@ -84,3 +116,21 @@ def test_a_plan_counts_its_looks(broker: Broker) -> None:
     plan = LAG_REPORT.plan(LagSettings(namesrv=broker.name_server))
 
     assert plan.options["looks"] == "13"
+
+
+@pytest.mark.parametrize(
+    ("window", "every", "step_ms", "looks"),
+    [
+        (60_000, 5_000, 5_000, 13),
+        (0, 5_000, 5_000, 1),
+        (1_000, 0, 1, 1_001),
+        (604_800_000, 1_000, 6_049, 99_984),
+    ],
+)
+def test_a_long_watch_takes_a_longer_step_and_is_not_cut_short(
+    window: int, every: int, step_ms: int, looks: int
+) -> None:
+    told = LagSettings(window=Span(window), every=Span(every))
+
+    assert (told.step_ms, told.looks) == (step_ms, looks)
+    assert looks <= MAX_SAMPLES

@@ -42,6 +42,8 @@ def test_a_value_is_read(kind: type, written: object, value: int) -> None:
         (Span, -1, "is not a span"),
         (Size, "3 bananas", "is not a size such as"),
         (Moment, "yesterday", "is not a moment such as"),
+        (Moment, "99999d", "is not a moment since 1970"),
+        (Moment, datetime(1969, 1, 1, tzinfo=UTC), "is not a moment since 1970"),
     ],
 )
 def test_what_is_none_is_told(kind: type, written: object, told: str) -> None:

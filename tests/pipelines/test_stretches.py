@@ -90,6 +90,21 @@ def test_all_is_done_with_progress_and_a_second_run_does_nothing() -> None:
     assert "earlier run" in again.facts["note"]
 
 
+def test_what_is_left_is_known_without_looking_at_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    piece = Stretches.piece
+
+    def counted(plan: Stretches, number: int) -> list[QueueRange]:
+        looked.append(number)
+        return piece(plan, number)
+
+    monkeypatch.setattr(Stretches, "piece", counted)
+
+    start(MadeNotes(), Doing())
+
+    assert looked == [0, 1, 2]
+
+
 def test_a_run_that_failed_goes_on_with_the_piece_that_failed() -> None:
     notes, first, second = MadeNotes(), Doing(fail_at=1), Doing()
 

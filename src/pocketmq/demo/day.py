@@ -74,12 +74,8 @@ def run(
     clock = clock or SystemClock()
     began = clock.monotonic()
     folder = DemoFolder(wishes.folder)
-    if wishes.resume:
-        day = folder.resume()
-    else:
-        day = Day(wishes.seed, yesterday_ms(clock.now_ms()), wishes.orders)
-        folder.start_over(day)
     with (
+        _day_in(folder, wishes, clock) as day,
         diverted_errors(folder.log) as errors,
         running_broker(folder.broker, CHECKS) as name_servers,
         running_console(name_servers, wishes.console_port, folder.plot) as url,
@@ -96,6 +92,21 @@ def run(
             with suppress(KeyboardInterrupt):
                 threading.Event().wait()
     return report
+
+
+@contextmanager
+def _day_in(folder: DemoFolder, wishes: Wishes, clock: Clock) -> Iterator[Day]:
+    """The day to go on with, or a new one in an empty folder, which is this demo's while it lasts."""
+    if wishes.resume:
+        day = folder.resume()
+        with folder.held():
+            yield day
+        return
+    day = Day(wishes.seed, yesterday_ms(clock.now_ms()), wishes.orders)
+    folder.refuse_strangers()  # before anything is made in it
+    with folder.held():
+        folder.start_over(day)
+        yield day
 
 
 class _Demo:

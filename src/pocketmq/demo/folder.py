@@ -1,6 +1,7 @@
 """Where a demo keeps everything, so that one that was cut off can go on.
 
     DIR/demo.json      the day: seed, date, how many orders
+       demo.lock       held while a demo runs, so that no other one empties the folder
        broker/         topics and groups
        checkpoints/    how far Spark is
        lake/           orders and revenue, as Parquet
@@ -11,6 +12,8 @@
 A folder that holds anything else is left alone.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +24,9 @@ from pocketmq.errors import UsageError, WrongState
 from pocketmq.files import DiskFiles, Files, write_atomically
 
 DAY_FILE: Final = "demo.json"
+LOCK_FILE: Final = "demo.lock"
 OWN_NAMES: Final = frozenset(
-    {DAY_FILE, f"{DAY_FILE}.tmp", "broker", "checkpoints", "lake", "revenue.png", "report.json", "spark.log"}
+    {DAY_FILE, f"{DAY_FILE}.tmp", LOCK_FILE, "broker", "checkpoints", "lake", "revenue.png", "report.json", "spark.log"}
 )
 
 
@@ -56,14 +60,19 @@ class DemoFolder:
     def checkpoint(self, query: str) -> Path:
         return self.path / "checkpoints" / query
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For one demo at a time. WrongState while another one runs in it."""
+        self._files.make_dir(self.path)
+        with self._files.open(self.path / LOCK_FILE, create=True) as lock:
+            if not lock.lock():
+                raise WrongState(f"another demo runs in {self.path}: stop it first, or give another folder with --dir")
+            yield
+
     def start_over(self, day: Day) -> None:
-        """Empty it of an earlier demo, and note the day. WrongState when something of somebody else is in it."""
-        names = self._files.list(self.path)
-        if names and (strangers := sorted(set(names) - OWN_NAMES)):
-            raise WrongState(
-                f"{self.path} holds {strangers[0]}, which is not of a demo: give another folder with --dir, "
-                "for this one would be emptied"
-            )
+        """Empty it of an earlier demo, and note the day. It must be held."""
+        self.refuse_strangers()
+        names = [name for name in self._files.list(self.path) if name != LOCK_FILE]
         for name in sorted(names, key=lambda name: name == DAY_FILE):  # the day last: until then it is a demo's
             remove(self._files, self.path / name)
         self._files.make_dir(self.path)
@@ -78,6 +87,14 @@ class DemoFolder:
             return Day(**msgspec.json.decode(self._files.read(path), type=dict[str, int]))
         except (msgspec.MsgspecError, TypeError) as error:
             raise WrongState(f"{path} is damaged ({error}): start over without --resume") from None
+
+    def refuse_strangers(self) -> None:
+        """WrongState when something of somebody else is in it."""
+        if strangers := sorted(set(self._files.list(self.path)) - OWN_NAMES):
+            raise WrongState(
+                f"{self.path} holds {strangers[0]}, which is not of a demo: give another folder with --dir, "
+                "for this one would be emptied"
+            )
 
     def make(self, path: Path) -> None:
         self._files.make_dir(path)

@@ -73,7 +73,10 @@ async def look_at_flush(visit: Visit) -> Finding:
         mode = visit.setting(place, "flushDiskType")
         if mode is not None:
             texts.append(f"{place.name} {mode}: {_FLUSH_WORDS.get(mode, 'not known here')}")
-        behind = visit.runtime.get(place, {}).get("dispatchBehindBytes", "")
+        told = visit.runtime.get(place, {})
+        behind = told.get(
+            "queuesBehindBytes", told.get("dispatchBehindBytes", "")
+        )  # Apache has the one for queues and keys
         if behind.isdigit() and int(behind) > DISPATCH_BEHIND_BYTES:
             notes.append(f"{int(behind):,} bytes at {place.name} are stored and in no queue yet: readers see them late")
     return fine("; ".join(texts), *notes) if texts else unknown("this account is not told the brokers' settings")

@@ -14,6 +14,8 @@ import msgspec
 
 MAX_NOTES: Final = 6
 """Of one step."""
+WAY: Final = ("address", "name server", "route", "broker", "permission")
+"""Steps without which nothing behind them can be asked."""
 
 
 class Verdict(StrEnum):
@@ -66,8 +68,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return next((step for step in self.steps if step.verdict is Verdict.BROKEN), None)
 
     @property
+    def first_dark(self) -> Step | None:
+        """A step of the way that nobody could tell of, so that what is behind it was not looked at."""
+        return next((step for step in self.steps if step.verdict is Verdict.UNKNOWN and step.name in WAY), None)
+
+    @property
     def is_well(self) -> bool:
-        return self.first_broken is None
+        """Whether nothing is broken, and somebody could look."""
+        return self.first_broken is None and self.first_dark is None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -76,8 +84,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """The whole of it in one sentence."""
-        broken = self.first_broken
-        return "Nothing is broken that can be seen from here." if broken is None else broken.sentence
+        if self.first_broken is not None:
+            return self.first_broken.sentence
+        if self.first_dark is not None:
+            return f"{self.first_dark.sentence} Nothing behind it could be looked at."
+        return "Nothing is broken that can be seen from here."
 
     def step(self, name: str) -> Step:
         return next(step for step in self.steps if step.name == name)

@@ -22,12 +22,13 @@ from pocketmq.doctor.machines import look_at_accounts, look_at_clocks, look_at_d
 from pocketmq.doctor.members import look_at_group, look_at_owners, look_at_subscription
 from pocketmq.doctor.places import look_at_offsets, look_at_retention
 from pocketmq.doctor.reaching import look_at_address, look_at_brokers, look_at_name_servers, look_at_route
-from pocketmq.doctor.report import Finding, Report, Step, Verdict, not_looked_at, unknown
+from pocketmq.doctor.report import WAY, Finding, Report, Step, Verdict, not_looked_at, unknown
 from pocketmq.doctor.rights import look_at_permission, look_at_topic
 from pocketmq.doctor.settings import DoctorOptions, DoctorSettings
 from pocketmq.doctor.visit import Visit
 from pocketmq.doctor.words import span
 from pocketmq.errors import PocketMQError
+from pocketmq.model.names import parse_group, parse_topic, wrap
 from pocketmq.net.portal import refuse_in_a_loop
 
 OnStep = Callable[[Step], None]
@@ -64,8 +65,6 @@ LOOKS: Final = (
     Look("tls", ("broker", "permission"), look_at_tls),
     Look("accounts", ("broker", "permission"), look_at_accounts),
 )
-WAY: Final = ("address", "name server", "route", "broker", "permission")
-"""Steps without which nothing behind them can be asked."""
 STEP_NAMES: Final = tuple(look.name for look in LOOKS)
 
 
@@ -77,8 +76,15 @@ async def walk(
     surroundings: Surroundings | None = None,
     **options: Unpack[DoctorOptions],
 ) -> AsyncGenerator[Step, None]:
-    """The steps, one by one, as they are looked at. Close it (`aclosing`) when you do not want all of them."""
+    """The steps, one by one, as they are looked at. Close it (`aclosing`) when you do not want all of them.
+
+    InvalidName for a topic or group that nobody can have.
+    """
     settings = settings_of(DoctorSettings, name_servers, options)
+    if topic is not None:
+        parse_topic(wrap(settings.namespace, topic))
+    if group is not None:
+        parse_group(wrap(settings.namespace, group))
     visit = Visit(settings, surroundings or Surroundings(), topic, group)
     stopped_by: dict[str, str] = {}
     try:

@@ -21,6 +21,7 @@ from pocketmq.pipelines.archive.staging import Stage
 from pocketmq.pipelines.archive.tasks import stage_ranges
 from pocketmq.pipelines.checkpoint import Owner, owned
 from pocketmq.pipelines.cluster import ranges_of
+from pocketmq.pipelines.connector_options import check_used, of_reads
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.message_rows import message_rows
@@ -30,9 +31,9 @@ from pocketmq.pipelines.running import Run, Summary
 from pocketmq.pipelines.sending import (
     MESSAGES_PER_S,
     SendingSettings,
+    check_reading,
     check_target,
     cores,
-    range_options,
     read_ranges,
     send,
 )
@@ -68,13 +69,14 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
         """Options of the read of all of it."""
         offsets = {"startingOffsets": self.starting_offsets, "endingOffsets": self.ending_offsets}
         told = {name: text for name, text in offsets.items() if text is not None}
-        return {
+        own = {
             "subscribe": ",".join(self.topics),
             "onDataLoss": self.on_data_loss,
             **self.times,
             **told,
-            **self.connection,
+            **self.address,
         }
+        return of_reads(self.options, own)
 
     @property
     def sink(self) -> str:
@@ -84,7 +86,9 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
 def check_backfill(settings: BackfillSettings) -> None:
     _check(settings)
     require_topics(settings.connection, settings.topics)
+    check_reading(settings.reading, settings)
     check_target(settings)
+    check_used(settings.options, settings.reading, settings.writing("", 0) if settings.to else {})
 
 
 def run_backfill(spark: SparkSession, settings: BackfillSettings, run: Run) -> Summary:
@@ -122,6 +126,7 @@ def plan_backfill(settings: BackfillSettings) -> Plan:
 
 
 def _check(settings: BackfillSettings) -> None:
+    settings.check_times()
     if (settings.to is None) == (settings.lake is None):
         raise InvalidSetting("say where the messages go: either --to TOPIC or --lake FOLDER")
     if settings.lake is not None and (settings.where or settings.select):
@@ -144,7 +149,7 @@ def _to_lake(spark: SparkSession, settings: BackfillSettings, name: str, leave: 
     lake = leave.enter_context(Lake(Path(settings.lake or ""), form))
 
     def do(piece: Piece) -> int:
-        batch = Batch(name, piece.number, tuple(piece.ranges))
+        batch = Batch(name, piece.number, tuple(piece.ranges), is_filtered=settings.is_filtered)
         commit = lake.add(batch, _staging(spark, settings, form, piece))
         return 0 if commit is None else sum(file.rows for file in commit.added)
 
@@ -154,16 +159,16 @@ def _to_lake(spark: SparkSession, settings: BackfillSettings, name: str, leave: 
 def _staging(spark: SparkSession, settings: BackfillSettings, form: Form, piece: Piece) -> Stage:
     if not form.is_quick:
         return frame_stage(_messages(spark, settings, piece), piece.ranges)
-    told = {**_options(settings), **range_options(piece.ranges, piece.partitions)}
-    return partial(stage_ranges, spark, parse_read_options(told, streaming=False, environ=os.environ))
+    told = parse_read_options(_options(settings, piece), streaming=False, environ=os.environ)
+    return partial(stage_ranges, spark, told)
 
 
 def _messages(spark: SparkSession, settings: BackfillSettings, piece: Piece) -> DataFrame:
-    return read_ranges(spark, _options(settings), piece.ranges, piece.partitions, schema_of(properties=True))
+    return read_ranges(spark, _options(settings, piece), schema_of(properties=True))
 
 
-def _options(settings: BackfillSettings) -> dict[str, str]:
-    return {**settings.connection, "onDataLoss": settings.on_data_loss}
+def _options(settings: BackfillSettings, piece: Piece) -> dict[str, str]:
+    return settings.reading_ranges(piece.ranges, piece.partitions, settings.on_data_loss)
 
 
 BACKFILL: Final = Job(

@@ -58,6 +58,8 @@ def owned(spark: SparkSession, checkpoint: str, owner: Owner, *, files: Files | 
         yield _taken(SparkNotes(spark, checkpoint), checkpoint, owner)
         return
     disk, folder = files or DiskFiles(), Path(checkpoint)
+    if (status := disk.status(folder)) is not None and not status.is_dir:
+        raise WrongState(f"the checkpoint {checkpoint} is a file: give a folder")
     _check(FileNotes(folder, disk), checkpoint, owner)  # before anything is made in a folder that may be another's
     disk.make_dir(folder)
     with disk.open(folder / LOCK_FILE, create=True) as lock:

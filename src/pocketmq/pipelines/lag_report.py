@@ -17,8 +17,9 @@ from msgspec import Meta
 
 from pocketmq.client import Admin
 from pocketmq.client.administration.lag import GroupLag
-from pocketmq.errors import GroupNotFound
+from pocketmq.errors import GroupNotFound, PocketMQError
 from pocketmq.pipelines.cluster import admin_of
+from pocketmq.pipelines.connector_options import check_used
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.libraries import functions as f
@@ -57,8 +58,13 @@ class LagSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
     format: Annotated[Literal["parquet", "csv", "json"], Meta(description="How they are written there.")] = "parquet"
 
     @property
+    def step_ms(self) -> int:
+        """How often it looks: as told, unless there were too many looks."""
+        return max(1, self.every, -(-self.window // (MAX_SAMPLES - 1)))
+
+    @property
     def looks(self) -> int:
-        return 1 + self.window // max(1, self.every)
+        return 1 + self.window // self.step_ms
 
 
 def lag_summary(samples: DataFrame) -> DataFrame:
@@ -87,6 +93,7 @@ def lag_summary(samples: DataFrame) -> DataFrame:
 
 
 def check(settings: LagSettings) -> None:
+    check_used(settings.options, settings.connection)
     with admin_of(settings.connection) as admin:
         watched(admin.groups.names(), settings.groups)
 
@@ -98,39 +105,59 @@ def plan(settings: LagSettings) -> Plan:
         pipeline=NAME,
         source=f"groups: {', '.join(groups[:10])}{' …' if len(groups) > 10 else ''}",
         sink=f"{settings.format} below {settings.output}" if settings.output else "the screen",
-        options={"window": str(settings.window), "every": str(settings.every), "looks": str(settings.looks)},
+        options={"window": str(settings.window), "every": str(Span(settings.step_ms)), "looks": str(settings.looks)},
     )
 
 
 def run(spark: SparkSession, settings: LagSettings, run: Run) -> Summary:
-    began, rows = run.clock.monotonic(), list[tuple[Any, ...]]()
-    looks = min(settings.looks, MAX_SAMPLES)
+    began = run.clock.monotonic()
     with admin_of(settings.connection) as admin:
         groups = watched(admin.groups.names(), settings.groups)
-        for look in range(looks):
-            if look and run.stopping.wait(max(0.0, began + look * settings.every / 1000 - run.clock.monotonic())):
-                break
-            lags = [lag for group in groups if (lag := _lag(admin, group)) is not None]
-            rows += [row for lag in lags for row in _rows(lag)]
-            run.report(_progress(look, looks, settings, lags))
-    samples = spark.createDataFrame(rows, SAMPLES)
+        seen = _watch(admin, groups, settings, run)
+    samples = spark.createDataFrame(seen.rows, SAMPLES)
     summary = lag_summary(samples)
     shown = [row.asDict() for row in summary.collect()]
+    facts: dict[str, Any] = {"groups": len(groups), "looks": seen.looks, "samples": len(seen.rows)}
+    if seen.failures:
+        facts["looks_failed"] = f"{len(seen.failures)}, the last one: {seen.failures[-1]}"
     if settings.output:
-        folder = f"{settings.output}/run={run.clock.now_ms()}"
+        facts["output"] = folder = f"{settings.output}/run={run.clock.now_ms()}"
         _written(samples.coalesce(1), f"{folder}/samples", settings.format)
         _written(summary.coalesce(1), f"{folder}/summary", settings.format)
     return Summary(
         ended="stopped" if run.stopping.is_set() else "watched",
         took_ms=round((run.clock.monotonic() - began) * 1000),
-        facts={
-            "groups": len(groups),
-            "looks": look + 1,
-            "samples": len(rows),
-            **({"output": folder} if settings.output else {}),
-        },
+        facts=facts,
         tables={"lag by group": shown},
     )
+
+
+class _Seen:
+    """What a watch came to."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.looks = 0
+        self.failures: list[str] = []
+
+
+def _watch(admin: Admin, groups: Sequence[str], settings: LagSettings, run: Run) -> _Seen:
+    """Look so often, or until it is to stop. Who cannot be asked at first cannot be watched; later, that costs only a look."""
+    seen, began = _Seen(), run.clock.monotonic()
+    for look in range(settings.looks):
+        if look and run.stopping.wait(max(0.0, began + look * settings.step_ms / 1000 - run.clock.monotonic())):
+            break
+        seen.looks += 1
+        try:
+            lags = [lag for group in groups if (lag := _lag(admin, group)) is not None]
+        except PocketMQError as error:
+            if not look or not error.retriable:
+                raise
+            seen.failures.append(str(error))
+            continue
+        seen.rows += [row for lag in lags for row in _rows(lag)]
+        run.report(_progress(look, settings, lags))
+    return seen
 
 
 def watched(known: Collection[str], named: Sequence[str]) -> list[str]:
@@ -170,9 +197,9 @@ def _moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def _progress(look: int, looks: int, settings: LagSettings, lags: list[GroupLag]) -> Progress:
+def _progress(look: int, settings: LagSettings, lags: list[GroupLag]) -> Progress:
     behind = sum(lag.messages or 0 for lag in lags)
-    left_s = (looks - 1 - look) * settings.every / 1000
+    left_s = (settings.looks - 1 - look) * settings.step_ms / 1000
     return Progress(query=NAME, batch=look, messages=0, per_s=0.0, behind=behind, eta_s=left_s, took_ms=0)
 
 

@@ -5,6 +5,7 @@ topics ── JSON by a schema ── contract ──┬─ good ► a topic, as
                                          └─ counts by rule ► the report, a Parquet table, and the summary of the run
 """
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -14,6 +15,7 @@ from msgspec import Meta
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.checkpoint import Owner, owned
+from pocketmq.pipelines.connector_options import of_writes
 from pocketmq.pipelines.contracts import VIOLATIONS, Checked, Contract
 from pocketmq.pipelines.dead_letter_rows import write_dead_letters
 from pocketmq.pipelines.job import Job
@@ -24,6 +26,8 @@ from pocketmq.pipelines.plan import Plan, stream_queues
 from pocketmq.pipelines.running import Run, Summary
 from pocketmq.pipelines.settings import StreamSettings
 from pocketmq.pipelines.topics import ensure_topics, require_topics
+from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.write_options import parse_write_options
 
 NAME: Final = "quality"
 WRITING_TASKS: Final = 8
@@ -60,6 +64,11 @@ class QualitySettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         """All rules; None when the schema is the only one."""
         told = [*self.rules, *({"expression": text} for text in self.expect)]
         return Contract.of(told) if told else None
+
+    @property
+    def writing(self) -> dict[str, str]:
+        """The options of the connector for both topics."""
+        return of_writes(self.options, self.address)
 
     @property
     def written(self) -> list[str]:
@@ -105,6 +114,8 @@ def plan(settings: QualitySettings) -> Plan:
 def check(settings: QualitySettings) -> None:
     """All but the schema, which only Spark can read."""
     _ = settings.contract
+    parse_read_options(settings.reading, streaming=True, environ=os.environ)
+    parse_write_options({**settings.writing, "writeId": NAME}, streaming=False, environ=os.environ)
     require_topics(settings.connection, settings.topics)
     if clash := set(settings.written) & set(settings.topics):
         raise InvalidSetting(
@@ -150,7 +161,7 @@ def _write(batch: DataFrame, number: int, settings: QualitySettings, contract: C
         bad = rows.where(f.col(REASON).isNotNull())
         if counts.bad:
             write_dead_letters(
-                bad, settings.dead_letters, options=settings.connection, write_id=f"{NAME}-{name}-dead", batch=number
+                bad, settings.dead_letters, options=settings.writing, write_id=f"{NAME}-{name}-dead", batch=number
             )
         if settings.good:
             _pass_on(rows.where(f.col(REASON).isNull()), settings, f"{NAME}-{name}-good", number)
@@ -166,7 +177,7 @@ def _pass_on(good: DataFrame, settings: QualitySettings, write_id: str, number: 
     queue = [f"{MESSAGE}.{name}" for name in ("topic", "brokerName", "queueId")]
     shared = good.repartition(WRITING_TASKS, *queue).sortWithinPartitions(*queue, f"{MESSAGE}.queueOffset")
     rows = shared.select(*(f"{MESSAGE}.{name}" for name in ("value", "keys", "tags", "properties")))
-    writing = rows.write.format("rocketmq").options(**settings.connection).mode("append")
+    writing = rows.write.format("rocketmq").options(**settings.writing).mode("append")
     writing.options(topic=settings.good, writeId=write_id, writeBatch=str(number), reservedProperties="drop").save()
 
 

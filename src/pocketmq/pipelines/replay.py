@@ -22,13 +22,22 @@ from pocketmq.pipelines.archive.reading import ReadLake
 from pocketmq.pipelines.archive.rows import schema_of
 from pocketmq.pipelines.checkpoint import Owner, owned
 from pocketmq.pipelines.cluster import ranges_of
+from pocketmq.pipelines.connector_options import check_used, of_reads
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.libraries import DataFrame, SparkSession, functions
 from pocketmq.pipelines.message_rows import message_rows
 from pocketmq.pipelines.notes import notes_in
 from pocketmq.pipelines.plan import Plan, QueuePlan, batch_queues
 from pocketmq.pipelines.running import Run, Summary
-from pocketmq.pipelines.sending import MESSAGES_PER_S, SendingSettings, check_target, cores, read_ranges, send
+from pocketmq.pipelines.sending import (
+    MESSAGES_PER_S,
+    SendingSettings,
+    check_reading,
+    check_target,
+    cores,
+    read_ranges,
+    send,
+)
 from pocketmq.pipelines.stretches import Piece, run_pieces, stretches
 from pocketmq.pipelines.topics import require_topics
 
@@ -58,7 +67,8 @@ class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab")
 
     @property
     def reading(self) -> dict[str, str]:
-        return {"subscribe": ",".join(self.sources), "onDataLoss": self.on_data_loss, **self.times, **self.connection}
+        own = {"subscribe": ",".join(self.sources), "onDataLoss": self.on_data_loss, **self.times, **self.address}
+        return of_reads(self.options, own)
 
     @property
     def source(self) -> str:
@@ -75,7 +85,9 @@ def check_replay(settings: ReplaySettings) -> None:
     _check(settings)
     if not settings.lake:
         require_topics(settings.connection, settings.sources)
+        check_reading(settings.reading, settings)
     check_target(settings)
+    check_used(settings.options, settings.writing("", 0), {} if settings.lake else settings.reading)
 
 
 def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summary:
@@ -122,6 +134,7 @@ def plan_replay(settings: ReplaySettings) -> Plan:
 
 
 def _check(settings: ReplaySettings) -> None:
+    settings.check_times()
     if settings.lake and settings.dlq:
         raise InvalidSetting("--lake and --dlq exclude one another: replay one after the other")
     if settings.dlq and settings.topics:
@@ -157,8 +170,8 @@ def _ranges_of(files: Sequence[DataFile]) -> list[QueueRange]:
 
 def _messages(spark: SparkSession, settings: ReplaySettings, piece: Piece) -> DataFrame:
     if not settings.lake:
-        options = {**settings.connection, "onDataLoss": settings.on_data_loss}
-        return read_ranges(spark, options, piece.ranges, piece.partitions, schema_of(properties=True))
+        options = settings.reading_ranges(piece.ranges, piece.partitions, settings.on_data_loss)
+        return read_ranges(spark, options, schema_of(properties=True))
     rows = ReadLake(Path(settings.lake)).rows(spark, piece.ranges)
     stored = functions.unix_millis("storeTimestamp")
     if settings.since is not None:

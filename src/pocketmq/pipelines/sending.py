@@ -7,12 +7,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from pocketmq.errors import TopicNotFound
+from pocketmq.errors import InvalidSetting, TopicNotFound
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.cluster import admin_of
+from pocketmq.pipelines.connector_options import of_reads, of_writes
 from pocketmq.pipelines.libraries import DataFrame, Observation, SparkSession, functions
 from pocketmq.pipelines.setting_kinds import Moment
 from pocketmq.pipelines.settings import DEFAULT_MAX_MESSAGES, JobSettings
+from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.write_options import parse_write_options
 
 MESSAGES_PER_S = 50_000
 """About what one broker of PocketMQ takes from a Spark on the same two cores."""
@@ -41,6 +44,10 @@ class SendingSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
         DEFAULT_MAX_MESSAGES
     )
 
+    def check_times(self) -> None:
+        if self.since is not None and self.until is not None and self.until <= self.since:
+            raise InvalidSetting(f"--until {self.until} is not behind --since {self.since}: nothing lies between them")
+
     @property
     def times(self) -> dict[str, str]:
         """Options of a read for the time."""
@@ -51,11 +58,15 @@ class SendingSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
     def writing(self, name: str, number: int) -> dict[str, str]:
         """Options of the write of a piece: what of it is in the topic already is found out by them."""
         numbered = {"writeId": name, "writeBatch": str(number), "reservedProperties": "drop"}
-        return {**numbered, **({"topic": self.to} if self.to else {}), **self.connection}
+        return of_writes(self.options, {**numbered, **({"topic": self.to} if self.to else {}), **self.address})
+
+    def reading_ranges(self, ranges: Sequence[QueueRange], partitions: int, on_data_loss: str) -> dict[str, str]:
+        """Options of the read of a piece, in the same partitions whenever it is read."""
+        return of_reads(self.options, {"onDataLoss": on_data_loss, **range_options(ranges, partitions), **self.address})
 
 
 def range_options(ranges: Sequence[QueueRange], partitions: int) -> dict[str, str]:
-    """Options of a read of just these ranges, in the same partitions whenever it is read."""
+    """Options of a read of just these ranges, in so many partitions."""
     return {
         "assign": _json(_nested([one.queue for one in ranges])),
         "startingOffsets": _json(_places({one.queue: one.start for one in ranges})),
@@ -64,11 +75,8 @@ def range_options(ranges: Sequence[QueueRange], partitions: int) -> dict[str, st
     }
 
 
-def read_ranges(
-    spark: SparkSession, options: Mapping[str, str], ranges: Sequence[QueueRange], partitions: int, schema: str
-) -> DataFrame:
-    reader = spark.read.format("rocketmq").schema(schema)
-    return reader.options(**options, **range_options(ranges, partitions)).load()
+def read_ranges(spark: SparkSession, options: Mapping[str, str], schema: str) -> DataFrame:
+    return spark.read.format("rocketmq").schema(schema).options(**options).load()
 
 
 def send(rows: DataFrame, options: Mapping[str, str]) -> int:
@@ -78,8 +86,15 @@ def send(rows: DataFrame, options: Mapping[str, str]) -> int:
     return int(observation.get["rows"])
 
 
+def check_reading(options: Mapping[str, str], settings: SendingSettings) -> None:
+    """InvalidSetting for options that cannot be, of the read of all of it and of its pieces."""
+    parse_read_options(options, streaming=False, environ=os.environ)
+    settings.reading_ranges((), 1, "fail")
+
+
 def check_target(settings: SendingSettings) -> None:
     """TopicNotFound, with what to do, where the target is not there: rows can be found out only in a topic that is."""
+    parse_write_options(settings.writing("any", 0), streaming=False, environ=os.environ)
     if settings.to is None:
         return
     with admin_of(settings.connection) as admin:

@@ -56,12 +56,16 @@ class Moment(int):
 
     @classmethod
     def read(cls, text: str, now_ms: int) -> "Moment":
-        if _SPAN.fullmatch(text.strip()):
-            return cls(now_ms - Span.read(text, now_ms))
         try:
-            return cls(int(datetime.fromisoformat(text.strip()).timestamp() * 1000))
+            if _SPAN.fullmatch(text.strip()):
+                moment = cls(now_ms - Span.read(text, now_ms))
+            else:
+                moment = cls(int(datetime.fromisoformat(text.strip()).timestamp() * 1000))
         except (ValueError, OverflowError):
             raise ValueError("a moment such as 2026-03-01T12:00, or 2h for two hours ago") from None
+        if moment < 0:
+            raise ValueError("a moment since 1970, which is where times of messages begin")
+        return moment
 
     def __str__(self) -> str:
         return datetime.fromtimestamp(self / 1000).astimezone().isoformat(timespec="milliseconds")
@@ -78,9 +82,9 @@ def reading(now_ms: int) -> Callable[[type, Any], Any]:
             raise TypeError(f"a setting cannot be {kind}; there are {KINDS}")
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return kind(value)
-        if isinstance(value, datetime) and kind is Moment:  # TOML has moments of its own
-            return Moment(int(value.timestamp() * 1000))
-        text = value if isinstance(value, str) else str(value)
+        text = (
+            value if isinstance(value, str) else str(value)
+        )  # TOML has moments of its own, which are written the same
         try:
             return kind.read(text, now_ms)
         except ValueError as error:

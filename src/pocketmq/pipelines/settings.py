@@ -12,10 +12,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pocketmq.pipelines.connector_options import of_connection, of_reads
 from pocketmq.pipelines.setting_kinds import Span
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 DEFAULT_MAX_MESSAGES = 500_000
+_FILTERS = ("filtertags", "filtersql")
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -42,7 +44,16 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     @property
     def connection(self) -> dict[str, str]:
         """The options of the connector that say whom to talk to."""
-        return {"rocketmq.namesrv.addr": self.namesrv, **self.options}
+        return of_connection(self.options, self.address)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether brokers leave out messages: who does not get one cannot tell that it is gone."""
+        return any(name.lower() in _FILTERS for name in self.options)
+
+    @property
+    def address(self) -> dict[str, str]:
+        return {"rocketmq.namesrv.addr": self.namesrv}
 
 
 class StreamSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
@@ -83,10 +94,15 @@ class StreamSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
     @property
     def reading(self) -> dict[str, str]:
         """The options of the connector for the stream."""
+        return of_reads(self.options, self.own_reading)
+
+    @property
+    def own_reading(self) -> dict[str, str]:
+        """Those of them that flags say."""
         told = {
             "subscribe": ",".join(self.topics),
             "startingOffsets": self.starting,
             "maxOffsetsPerTrigger": str(self.max_messages),
             "onDataLoss": self.on_data_loss,
         }
-        return {**told, **({"groupId": self.group} if self.group else {}), **self.connection}
+        return {**told, **({"groupId": self.group} if self.group else {}), **self.address}

@@ -55,15 +55,12 @@ class Stretches(msgspec.Struct, frozen=True, kw_only=True):
 
     def piece(self, number: int) -> list[QueueRange]:
         """The ranges of a piece; queues that it has nothing of are left out."""
-        cut = [
-            QueueRange(
-                one.queue,
-                one.start + len(one) * number // self.pieces,
-                one.start + len(one) * (number + 1) // self.pieces,
-            )
-            for one in self.ranges
-        ]
+        cut = [QueueRange(one.queue, self.place(one, number), self.place(one, number + 1)) for one in self.ranges]
         return [one for one in cut if len(one)]
+
+    def place(self, whole: QueueRange, number: int) -> int:
+        """Where a piece begins in one of the ranges."""
+        return whole.start + len(whole) * number // self.pieces
 
 
 def stretches(ranges: Iterable[QueueRange], *, max_messages: int, rate: int | None, partitions: int) -> Stretches:
@@ -137,7 +134,7 @@ def _done(do: Do, piece: Piece) -> int:
 def _progress(query: str, state: Stretches, messages: int, began: float, piece_began: float, clock: Clock) -> Progress:
     now = clock.monotonic()
     per_s = messages / (now - began) if now > began else 0.0
-    behind = sum(len(one) for number in range(state.done, state.pieces) for one in state.piece(number))
+    behind = sum(one.end - state.place(one, state.done) for one in state.ranges)
     return Progress(
         query=query,
         batch=state.done - 1,

@@ -10,9 +10,9 @@ from tests.pipelines.sent_kit import FailsOnce, bodies, rows_in, values_in
 from tests.spark.broker_kit import Broker, fill, new_topic, queue
 
 from pocketmq import Admin, Server
-from pocketmq.errors import InvalidSetting, PipelineFailed
+from pocketmq.errors import GroupNotFound, InvalidSetting, PipelineFailed
 from pocketmq.pipelines.mirror import job
-from pocketmq.pipelines.mirror.job import NOTE, MirrorSettings, plan_mirror, run_mirror
+from pocketmq.pipelines.mirror.job import NOTE, MirrorSettings, check_mirror, plan_mirror, run_mirror
 from pocketmq.pipelines.mirror.offset_map import read_map
 from pocketmq.pipelines.running import Run
 
@@ -84,3 +84,23 @@ def test_copies_are_not_mirrored_back(spark: "SparkSession", broker: Broker, oth
 def test_a_cluster_is_not_mirrored_to_itself(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="filled with itself"):
         plan_mirror(settings(broker, broker, tmp_path, "orders"))
+
+
+def test_a_cluster_is_recognised_by_its_brokers_however_its_name_servers_are_written(
+    broker: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+    host, _, port = broker.name_server.rpartition(":")
+    same = Broker(f"localhost:{port},{host}:{port}", broker.name)
+
+    with pytest.raises(InvalidSetting, match=r"both have the broker at .* filled with itself"):
+        check_mirror(settings(broker, same, tmp_path, topic))
+
+
+def test_a_group_that_is_not_there_is_told_before_anything_is_mirrored(
+    broker: Broker, other: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+
+    with pytest.raises(GroupNotFound, match="there is no group 'nobody' to move"):
+        check_mirror(settings(broker, other, tmp_path, topic, groups=["nobody"]))

@@ -30,6 +30,7 @@ from pocketmq.pipelines.archive.staging import Stage
 from pocketmq.pipelines.archive.tasks import stage_ranges
 from pocketmq.pipelines.checkpoint import Owner, is_local, last_offset, offset_of, owned
 from pocketmq.pipelines.cluster import known_queues
+from pocketmq.pipelines.connector_options import check_used
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.notes import is_classic
@@ -48,7 +49,6 @@ FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
 """What Spark writes as plain files."""
 MESSAGES_PER_S: Final = 100_000
 """Of some millions of 200 bytes on two cores, by the CPU that they took; `python -m bench.pipelines` tells yours."""
-_FILTERS: Final = ("filtertags", "filtersql")
 _EARLIEST: Final = -2
 
 
@@ -86,6 +86,10 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
     compact_files: Annotated[int, Meta(ge=2, description="How many small files are worth it.")] = 8
 
     @property
+    def own_reading(self) -> dict[str, str]:
+        return {**super().own_reading, "includeProperties": str(self.properties).lower()}
+
+    @property
     def notes_folder(self) -> str:
         return self.checkpoint or f"{self.lake.rstrip('/')}/{CHECKPOINT}"
 
@@ -95,15 +99,13 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         return Form(format=self.format, slot=slot, properties=self.properties, options=self.file_options)
 
     @property
-    def is_filtered(self) -> bool:
-        return any(name.lower() in _FILTERS for name in self.options)
-
-    @property
     def has_manifest(self) -> bool:
         return self.format in FILE_FORMATS
 
 
 def check_archive(settings: ArchiveSettings) -> None:
+    parse_read_options(settings.reading, streaming=True, environ=os.environ)
+    check_used(settings.options, settings.reading)
     require_topics(settings.connection, settings.topics)
 
 
@@ -191,8 +193,8 @@ def _staging(messages: DataFrame, batch: Batch, settings: ArchiveSettings) -> St
     """Tasks pull by themselves where they can write by themselves: the frame of the batch is left alone then."""
     if not settings.form.is_quick:
         return frame_stage(messages, batch.ranges)
-    told = {**settings.reading, "includeProperties": str(settings.properties).lower()}
-    return partial(stage_ranges, messages.sparkSession, parse_read_options(told, streaming=True, environ=os.environ))
+    told = parse_read_options(settings.reading, streaming=True, environ=os.environ)
+    return partial(stage_ranges, messages.sparkSession, told)
 
 
 def planned_batch(notes: Path, number: int, settings: ArchiveSettings, files: Files) -> Batch:

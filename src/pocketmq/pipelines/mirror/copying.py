@@ -11,6 +11,7 @@ A failed send fails its task. What it wrote stays, and the next attempt finds it
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from time import sleep
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from pocketmq.spark.schema import Name
 from pocketmq.spark.sink_connections import borrow_producer
 from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata, search
 from pocketmq.spark.sink_sending import FIRST_WAIT_S, may_repeat
+from pocketmq.spark.sink_settling import IN_FLIGHT_S
 from pocketmq.spark.worker_connections import Held
 from pocketmq.spark.write_options import WriteOptions
 
@@ -45,12 +47,24 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     next_offsets: list[QueueOffset]
     searched_from: list[QueueOffset]
 
+    @property
+    def topics(self) -> list[str]:
+        """Of the other cluster."""
+        return sorted({target.topic for _, target in self.targets})
 
-def mirror_rows(order: Order, batches: Iterator[Any]) -> list[MirroredRun]:
-    """Send the rows of whole queues, sorted by queue and offset; the runs that this made."""
+
+def mirror_rows(order: Order, batches: Iterator[Any], attempt: int = 0, launch: str | None = None) -> list[MirroredRun]:
+    """Send the rows of whole queues, sorted by queue and offset; the runs that this made. `attempt` counts from 0, and `launch` is
+    another one whenever Spark has begun anew.
+    """
+    if attempt:
+        sleep(IN_FLIGHT_S)
     with ExitStack() as lease:
         sending = lease.enter_context(borrow_producer(order.writing, IDLE_TIMEOUT_MS))
-        copying = _Copying(order, sending, borrow_metadata(order.writing.connection, lease))
+        metadata = borrow_metadata(order.writing.connection, lease)
+        brokers = {queue.broker_name for topic in order.topics for queue in metadata.queues(topic)}
+        metadata.wait_until_entered(brokers, None if attempt else launch)
+        copying = _Copying(order, sending, metadata)
         for batch in batches:
             copying.take(batch)
         copying.flush()

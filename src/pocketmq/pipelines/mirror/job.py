@@ -13,19 +13,21 @@ from pocketmq.files import DiskFiles
 from pocketmq.model.queue import MessageQueue, QueueOffset
 from pocketmq.pipelines.checkpoint import Owner, is_local, offset_of, owned
 from pocketmq.pipelines.cluster import asking, known_queues
+from pocketmq.pipelines.connector_options import check_used, of_connection, of_writes
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.mirror.copies import OF
 from pocketmq.pipelines.mirror.copying import READ, Order
 from pocketmq.pipelines.mirror.offset_map import MirroredRun, OffsetMap, read_map
 from pocketmq.pipelines.mirror.sink import send_batch
-from pocketmq.pipelines.mirror.targets import make_topics, move_groups
+from pocketmq.pipelines.mirror.targets import check_clusters, make_topics, move_groups
 from pocketmq.pipelines.notes import Notes, is_classic, notes_in
 from pocketmq.pipelines.plan import Plan, stream_queues
 from pocketmq.pipelines.running import Row, Run, Summary
 from pocketmq.pipelines.settings import StreamSettings
 from pocketmq.pipelines.topics import require_topics
 from pocketmq.spark.offsets import Cause
+from pocketmq.spark.read_options import parse_read_options
 from pocketmq.spark.write_options import WriteOptions, parse_write_options
 
 NOTE: Final = "offset_map.json"
@@ -57,21 +59,31 @@ class MirrorSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def target_connection(self) -> dict[str, str]:
-        return {"rocketmq.namesrv.addr": self.target, **self.target_options}
+        return of_connection(self.target_options, self.target_address)
+
+    @property
+    def target_address(self) -> dict[str, str]:
+        return {"rocketmq.namesrv.addr": self.target}
 
     @property
     def writing(self) -> WriteOptions:
-        return parse_write_options({**self.target_connection, "groupId": GROUP}, streaming=True, environ=os.environ)
+        told = of_writes(self.target_options, {"groupId": GROUP, **self.target_address})
+        check_used(self.target_options, told)
+        return parse_write_options(told, streaming=True, environ=os.environ)
 
 
 def check_mirror(settings: MirrorSettings) -> None:
     _check(settings)
+    parse_read_options(settings.reading, streaming=True, environ=os.environ)
+    check_used(settings.options, settings.reading)
+    _ = settings.writing
     require_topics(settings.connection, settings.topics)
+    check_clusters(settings.connection, settings.target_connection, settings.groups)
 
 
 def run_mirror(spark: SparkSession, settings: MirrorSettings, run: Run) -> Summary:
     """Mirror what is there now, or all the time."""
-    _check(settings)
+    check_mirror(settings)
     if not is_classic(spark) or not is_local(settings.checkpoint):
         raise InvalidSetting(
             "a mirror keeps its map of offsets on the disk of Spark's driver: give --master and a local --checkpoint"

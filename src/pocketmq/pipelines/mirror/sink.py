@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -54,7 +55,10 @@ class MirrorWriter(DataSourceArrowWriter):
         self._answer = answer
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return RunsMade(tuple(mirror_rows(self._order, iterator)))
+        task = TaskContext.get()
+        assert task is not None, "rows are written by a task"
+        runs = mirror_rows(self._order, iterator, task.attemptNumber(), f"stage {task.stageId()}")
+        return RunsMade(tuple(runs))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         runs = [run for message in messages if isinstance(message, RunsMade) for run in message.runs]

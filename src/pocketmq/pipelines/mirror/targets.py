@@ -4,11 +4,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pocketmq.client import Admin
-from pocketmq.errors import GroupNotFound
+from pocketmq.errors import GroupNotFound, InvalidSetting
 from pocketmq.model.queue import MessageQueue
 from pocketmq.pipelines.cluster import admin_of, asking
 from pocketmq.pipelines.mirror.offset_map import OffsetMap
 from pocketmq.pipelines.running import Row
+
+
+def check_clusters(source: Mapping[str, str], target: Mapping[str, str], groups: Sequence[str]) -> None:
+    """InvalidSetting when both are one cluster, however it was written; GroupNotFound for a group that is not there."""
+    with admin_of(source) as here, admin_of(target) as there:
+        shared = {place.address for place in here.cluster.brokers()} & {
+            place.address for place in there.cluster.brokers()
+        }
+        if shared:
+            raise InvalidSetting(
+                f"--target is the cluster that is read, as both have the broker at {min(map(str, shared))}: it would be filled "
+                "with itself"
+            )
+        known = here.groups.names() if groups else []
+    for group in groups:
+        if group not in known:
+            raise GroupNotFound(f"there is no group {group!r} to move; `pocketmq group ls` shows which there are")
 
 
 def make_topics(source: Mapping[str, str], target: Mapping[str, str], topics: Sequence[str]) -> list[str]:

@@ -91,15 +91,24 @@ def run_project(
 
 
 def table_rows(folder: Path, files: Files) -> dict[str, TableRows]:
-    """The tables of a project, by name."""
+    """The tables of a project, by name. However large they are, only some rows are read."""
     found = {}
     for name in files.list(folder / TABLES):
         paths = [path for path in walk(files, folder / TABLES / name) if path.suffix == ".parquet"]
-        tables = [pyarrow.parquet.read_table(path, partitioning=None) for path in paths]
-        rows = [_plain(row) for table in tables for row in table.slice(0, SHOWN_ROWS).to_pylist()]
-        if tables:
-            found[name] = TableRows(sum(table.num_rows for table in tables), rows[:SHOWN_ROWS])
+        total, rows = 0, list[dict[str, Any]]()
+        for path in paths:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                total += file.metadata.num_rows
+                if len(rows) < SHOWN_ROWS:
+                    rows += _first_rows(file)
+        if paths:
+            found[name] = TableRows(total, rows[:SHOWN_ROWS])
     return found
+
+
+def _first_rows(file: pyarrow.parquet.ParquetFile) -> list[dict[str, Any]]:
+    first = next(file.iter_batches(batch_size=SHOWN_ROWS, use_threads=False), None)
+    return [] if first is None else [_plain(row) for row in first.to_pylist()]
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

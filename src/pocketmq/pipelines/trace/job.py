@@ -5,6 +5,7 @@ RMQ_SYS_TRACE_TOPIC ── events ──► LAKE/events      Parquet by day, app
                                   LAKE/latencies   ┘ of the last while
 """
 
+import os
 from typing import Annotated, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from pocketmq.errors import TopicNotFound
 from pocketmq.files import DiskFiles
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.pipelines.checkpoint import Owner, owned
+from pocketmq.pipelines.connector_options import check_used
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.libraries import functions as f
@@ -24,6 +26,7 @@ from pocketmq.pipelines.settings import StreamSettings
 from pocketmq.pipelines.topics import require_topics
 from pocketmq.pipelines.trace.events import EVENTS, trace_events
 from pocketmq.pipelines.trace.timelines import latencies, timelines
+from pocketmq.spark.read_options import parse_read_options
 
 NAME: Final = "trace"
 SHOWN_ROWS: Final = 50
@@ -45,12 +48,18 @@ class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
     ] = ""
 
     @property
+    def own_reading(self) -> dict[str, str]:
+        return {**super().own_reading, "includeProperties": "false"}
+
+    @property
     def place(self) -> str:
         """Of the checkpoint."""
         return self.checkpoint or f"{self.lake}/checkpoint"
 
 
 def check(settings: TraceSettings) -> None:
+    parse_read_options(settings.reading, streaming=True, environ=os.environ)
+    check_used(settings.options, settings.reading)
     try:
         require_topics(settings.connection, settings.topics)
     except TopicNotFound as error:
@@ -75,7 +84,7 @@ def run(spark: SparkSession, settings: TraceSettings, run: Run) -> Summary:
     check(settings)
     owner = Owner(pipeline=NAME, topics=tuple(sorted(settings.topics)), sink=f"the lake {settings.lake}")
     with owned(spark, settings.place, owner):
-        messages = spark.readStream.format("rocketmq").options(**settings.reading, includeProperties="false").load()
+        messages = spark.readStream.format("rocketmq").options(**settings.reading).load()
         query = (
             trace_events(messages)
             .withColumn("day", f.to_date("at"))
