@@ -67,8 +67,23 @@ def test_a_consumer_leaves_its_group_although_nobody_waits_for_it() -> None:
             await give_up(stopping)
             assert c.members("G") != [], "its listener is waited for"
 
-            await consumer.wait()
+            assert await consumer.wait()
             assert (c.members("G"), instances()) == ([], 0)
+
+    run(main())
+
+
+def test_who_waits_for_a_consumer_may_wait_for_so_long() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            consumer = c.lite_consumer()
+            await consumer.start()
+            assert not await consumer.wait(timeout_s=5)
+
+            stopping = asyncio.create_task(consumer.stop())
+            assert await consumer.wait(timeout_s=5)
+            await stopping
+            assert await consumer.wait(timeout_s=0)
 
     run(main())
 

@@ -41,7 +41,7 @@ def is_at_rest(producer: AsyncProducer) -> bool:
 
 def counted_writes(producer: AsyncProducer) -> list[int]:
     """Grows by the size of each write to a broker."""
-    (line,) = {peer.line for peer in producer._instance.brokers._peers.values()}
+    (line,) = {peer.line for peer in producer._member.instance.brokers._peers.values()}
     transport, sizes = line._transport, []
     write = transport.write
 
@@ -105,7 +105,7 @@ def test_what_leaves_is_what_the_long_way_sends(
                 await producer.send(Message(topic, body, tags=tags, properties=properties, keys=["k1", "k2"]))
                 await producer.send(topic, body, queue=(await producer.queues(topic))[0])
                 await producer.send(topic, body, sharding_key="s", delay_level=3)
-                assert producer._uses_outbox is not bool(hooks)
+                assert producer._usual.is_allowed is not bool(hooks)
                 return [still(command) for command in c.broker.sends]
 
     assert run(sent(())) == run(sent((Watching(),)))
@@ -272,7 +272,7 @@ def test_what_is_given_up_before_there_is_a_line_is_never_sent() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await warm(producer)
-            producer._instance.brokers._peers.clear()  # as if none had been made yet
+            producer._member.instance.brokers._peers.clear()  # as if none had been made yet
 
             kept, given_up = producer.submit("T", b"kept"), producer.submit("T", b"given up")
             given_up.cancel()
@@ -389,11 +389,11 @@ def test_a_changed_route_is_followed_and_a_forgotten_topic_is_found_again() -> N
             async with c.producer() as producer:
                 await warm(producer)
                 c.add_topic("T", brokers=["broker-b"])
-                await producer._instance.routes.refresh("T")
+                await producer._member.instance.routes.refresh("T")
 
                 assert (await producer.send("T", b"x")).queue.broker_name == "broker-b"
-                producer.topic_forgotten("T")
-                producer._instance.routes._known.clear()
+                producer._member.topic_forgotten("T")
+                producer._member.instance.routes._known.clear()
                 assert producer._trays == {}
                 assert (await producer.send("T", b"x")).queue.broker_name == "broker-b"
 
@@ -403,14 +403,14 @@ def test_a_changed_route_is_followed_and_a_forgotten_topic_is_found_again() -> N
 def test_what_is_kept_is_bounded() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
-            tray = producer._new_tray(Message("T", b"x"))
+            tray = producer._usual.new_tray(Message("T", b"x"))
             for number in range(MAX_TEMPLATES + 3):
                 producer._outbox._lane(tray, MessageQueue("T", "broker-a", number))
             assert len(tray.lanes_by_queue) == 3
 
             producer._trays.clear()
             for number in range(MAX_TRAYS + 3):
-                producer._new_tray(Message(f"T{number}", b"x"))
+                producer._usual.new_tray(Message(f"T{number}", b"x"))
 
             assert len(producer._trays) == 3
             assert c.broker.sends == []

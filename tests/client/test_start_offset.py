@@ -98,3 +98,8 @@ def test_the_time_of_a_consumer_may_be_said_in_five_ways() -> None:
     assert start_time_ms(timedelta(hours=1), now_ms) == now_ms - 3_600_000
     assert start_time_ms(moment, now_ms) == 1_699_999_200_000
     assert start_time_ms("20231114220000", now_ms) == parse_timestamp("20231114220000")
+
+
+def test_a_moment_that_no_clock_shows_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="0001-01-01"):
+        start_time_ms(datetime(1, 1, 1), 0)

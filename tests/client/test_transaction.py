@@ -75,7 +75,7 @@ def test_a_broker_that_no_route_names_any_more_hears_it_when_it_asks(state: Tran
         async with cluster() as c, c.producer(group="PG", check=never_asked, hooks=[Watching()]) as producer:
             tx = producer.transaction("T")
             ids = await sent(tx)
-            producer._instance.brokers.keep_only([])
+            producer._member.instance.brokers.keep_only([])
             await tx.end(state)
 
             assert [(event.message_id, event.state) for event in events] == [(one, state) for one in ids]

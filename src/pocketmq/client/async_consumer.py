@@ -67,9 +67,14 @@ class AsyncConsumer(Living, Generic[M, S]):
             await self._home.close()
             self._stopped.set()
 
-    async def wait(self) -> None:
-        """Return when somebody stops this consumer."""
-        await self._stopped.wait()
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether the consumer was stopped, at once or before the time is up."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._stopped.wait()
+        except TimeoutError:
+            return False
+        return True
 
     @property
     def settings(self) -> S:

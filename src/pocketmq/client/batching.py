@@ -12,6 +12,7 @@ adds a message has taken room for it, which is given back with that of all other
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from enum import IntEnum
 from typing import Final, Protocol, cast
 
 from pocketmq.client.outgoing import BatchMember, Outgoing, Packer, can_share_a_batch
@@ -24,12 +25,24 @@ from pocketmq.model import properties as names
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 
-LaneKey = tuple[str, str, MessageQueue | None]
-"""Topic, kind and queue. A queue that was chosen has one lane, for all kinds."""
 
-_ALONE: Final = "alone"
-"""The kind of what shares no batch. That of all others is whether the broker should wait, which holds for a whole batch."""
-_ALL_KINDS: Final = ""
+class BatchKind(IntEnum):
+    """With whom a message shares a batch: with those of its kind. Numbers, for their hash costs next to nothing."""
+
+    SAFE = 1
+    """The broker answers when the message is safe, which holds for a whole batch."""
+    HASTY = 2
+    """… or does not wait for that."""
+    ALONE = 3
+    """With none, not even of its kind."""
+
+
+_SAFE: Final = BatchKind.SAFE  # looked up once: the class is asked in Python code
+_HASTY: Final = BatchKind.HASTY
+_ALONE: Final = BatchKind.ALONE
+
+LaneKey = tuple[str, BatchKind | None, MessageQueue | None]
+"""Topic and kind, or topic and queue: one that was chosen has one lane, for all kinds."""
 
 
 class Deliver(Protocol):
@@ -47,7 +60,7 @@ class _Lane:
         self.wish = wish
         self.loop = asyncio.get_running_loop()  # not for each message: it costs a system call before Python 3.12
         self.members: list[BatchMember | Outgoing] = []
-        self.kinds: list[str] = []
+        self.kinds: list[BatchKind] = []
         self.futures: list[asyncio.Future[SendResult]] = []
         self.rooms: list[int] = []
         self.bytes = 0
@@ -68,25 +81,25 @@ class Batching:
         self._lanes: dict[LaneKey, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def kind_of(self, message: Message, wish: Wish) -> str | None:
+    def kind_of(self, message: Message, wish: Wish) -> BatchKind | None:
         """How the message waits for others, or behind those in the queue that was chosen for it; None when it does not.
 
         The wish is for a queue or for any. One that would be compressed is better off alone.
         """
         if len(message.body) < self._compress_over and can_share_a_batch(message):
-            return message.properties.get(names.WAIT, "true")
-        is_behind = wish.queue is not None and (message.topic, _ALL_KINDS, wish.queue) in self._lanes
+            return _HASTY if message.properties.get(names.WAIT) == "false" else _SAFE
+        is_behind = wish.queue is not None and (message.topic, None, wish.queue) in self._lanes
         return _ALONE if is_behind else None
 
     def add(
-        self, message: Message, wish: Wish, kind: str, room_bytes: int, timeout_s: float | None
+        self, message: Message, wish: Wish, kind: BatchKind, room_bytes: int, timeout_s: float | None
     ) -> asyncio.Future[SendResult]:
         """Let the message, for which so much room was taken, wait in its way; the future of its own result.
 
         After `timeout_s` nobody waits for the result any more.
         """
         member = self._packer.pack(message) if kind is _ALONE else self._packer.pack_member(message)
-        key = message.topic, kind if wish.queue is None else _ALL_KINDS, wish.queue
+        key = message.topic, kind if wish.queue is None else None, wish.queue
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(wish)
@@ -189,14 +202,14 @@ def chunks(members: Sequence[BatchMember], max_bytes: int) -> list[Sequence[Batc
     return found
 
 
-def _alike(kinds: Sequence[str]) -> int:
+def _alike(kinds: Sequence[BatchKind]) -> int:
     """How many from the first on may share a batch."""
     first = kinds[0]
     if first is _ALONE:
         return 1
     if kinds.count(first) == len(kinds):
         return len(kinds)
-    return next(at for at, kind in enumerate(kinds) if kind != first)
+    return next(at for at, kind in enumerate(kinds) if kind is not first)
 
 
 def _give_up(future: asyncio.Future[SendResult], timeout_s: float) -> None:

@@ -54,17 +54,15 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
 
     def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
         """Read `topic` together with the other members of the group."""
-        core = self.core()
-        self.run(core.subscribe(topic, tags=tags, sql=sql))
+        self._tell(lambda core: core.subscribe(topic, tags=tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
-        core = self.core()
-        self.run(core.unsubscribe(topic))
+        self._tell(lambda core: core.unsubscribe(topic))
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None) -> None:
-        """Read these queues, whoever else reads them."""
-        core = self.core()
-        self.run(core.assign(list(queues), tags=tags, sql=sql))
+        """Read these queues, whoever else reads them, instead of those that were assigned before."""
+        chosen = list(queues)
+        self._tell(lambda core: core.assign(chosen, tags=tags, sql=sql))
 
     def queues_of(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic; TopicNotFound when it does not exist."""

@@ -84,7 +84,10 @@ class Producer(BlockingClient[AsyncProducer]):
     @property
     def in_flight(self) -> int:
         """Messages that were handed over and are not done yet."""
-        return self.core().in_flight
+        if self._state is not State.RUNNING:
+            return self._core.in_flight
+        core = self.core()
+        return core.in_flight + len(self._mailbox)
 
     # sending
 

@@ -25,7 +25,6 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
-Register = Callable[[AsyncPushConsumer], object]
 
 
 class _Core(AsyncPushConsumer):
@@ -44,18 +43,9 @@ class PushConsumer(BlockingConsumer[_Core]):
         hooks: Iterable[Hooks] = (),
         **options: Unpack[PushOptions],
     ) -> None:
-        registered: list[Register] = []
         hooks = tuple(hooks)
         options["own_thread"] = False  # the shared loop is that thread
-
-        def make() -> _Core:
-            core = _Core(name_servers, hooks=hooks, **options)
-            for register in registered:
-                register(core)
-            return core
-
-        self._registered = registered
-        super().__init__(make)
+        super().__init__(lambda: _Core(name_servers, hooks=hooks, **options))
 
     @property
     def settings(self) -> PushSettings:
@@ -69,11 +59,8 @@ class PushConsumer(BlockingConsumer[_Core]):
         """Make a function the listener of `topic`, before the start; see `AsyncPushConsumer.on`."""
 
         def register(function: F) -> F:
-            def again(core: AsyncPushConsumer) -> object:
-                return core.on(topic, tags=tags, sql=sql, batch_size=batch_size)(function)
-
-            again(self._core)
-            self._registered.append(again)
+            if not self._tell_new(lambda core: core.on(topic, tags=tags, sql=sql, batch_size=batch_size)(function)):
+                raise self._state.refusal(self._what, "subscribe()")
             return function
 
         return register
@@ -88,16 +75,11 @@ class PushConsumer(BlockingConsumer[_Core]):
         batch_size: int | None = None,
     ) -> None:
         """Give the messages of `topic` to `listener`; as `on`, but also while running, and also instead of another."""
-        if self._core.is_new:
-            self.on(topic, tags=tags, sql=sql, batch_size=batch_size)(listener)
-            return
-        core = self.core()
-        self.run(core.subscribe(topic, listener, tags=tags, sql=sql, batch_size=batch_size))
+        self._tell(lambda core: core.subscribe(topic, listener, tags=tags, sql=sql, batch_size=batch_size))
 
     def unsubscribe(self, topic: str) -> None:
         """Get no more messages of `topic`."""
-        core = self.core()
-        self.run(core.unsubscribe(topic))
+        self._tell(lambda core: core.unsubscribe(topic))
 
     # what it does
 

@@ -42,6 +42,10 @@ class Mailbox(Generic[T]):
                 self._is_called = False  # the next who puts is told as well
                 raise
 
+    def __len__(self) -> int:
+        """Things that wait."""
+        return len(self._waiting)
+
     def left(self) -> list[T]:
         """What was put in and nobody took, once the loop is closed; it is taken out. Nothing before that."""
         found: list[T] = []

@@ -2,50 +2,43 @@
 
 new ── start ──► running ── stop: what is on its way is waited for ──► stopped
                     │
-send, submit ───────┤  room ── usual: together at the end of the turn ──► broker  see `room`, `outbox`
+send, submit ───────┤  room ── usual: together at the end of the turn ──► broker  see `room`, `usual_messages`, `outbox`
                     │       └─ else: batch? ── route ── queue ── line ──► broker  see `batching`, `sending`
 transaction ────────┤  half message, then a decision                              see `transactions`
 request, reply ─────┘  a message and its answer                                   see `requests`
+
+This is what users see of it. What it is made of, and what brokers see, is a member of its group: see `send_member`.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, Unpack
+from typing import Final, Unpack
 
-from pocketmq.client.batching import Batching
-from pocketmq.client.bulk import Bulk
+from pocketmq.client.batching import Batching, BatchKind
 from pocketmq.client.calling import call
-from pocketmq.client.fault_strategy import PROBE_SECONDS
-from pocketmq.client.hooks import HookList, Hooks
-from pocketmq.client.instance import Instance, Surroundings
+from pocketmq.client.hooks import Hooks
+from pocketmq.client.instance import Surroundings
 from pocketmq.client.life import Living, State
 from pocketmq.client.message_options import MessageOptions, message_of
-from pocketmq.client.outbox import MAX_TRAYS, NO_QUEUE, Outbox, Tray
+from pocketmq.client.outbox import Outbox, Tray
 from pocketmq.client.outgoing import Packer
-from pocketmq.client.queue_choice import ANY_QUEUE, Wish, wish_for
-from pocketmq.client.requests import Requests
+from pocketmq.client.queue_choice import Wish, wish_for
 from pocketmq.client.results import SendResult
 from pocketmq.client.retries import SendKind
-from pocketmq.client.room import Room
 from pocketmq.client.selectors import QueueSelector
+from pocketmq.client.send_member import SendMember
 from pocketmq.client.sending import Sender
 from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP, ProducerOptions, ProducerSettings, settings_of
-from pocketmq.client.tracing import Traced, Tracer
 from pocketmq.client.transaction import Transaction
-from pocketmq.client.transactions import Check, TransactionListener, TransactionResult, Transactions, state_of
+from pocketmq.client.transactions import Check, TransactionListener, TransactionResult, state_of
+from pocketmq.client.usual_messages import UsualMessage, UsualMessages
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
-from pocketmq.model.names import unwrap, wrap
+from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
-from pocketmq.net.peer import Peer
-from pocketmq.net.repeating import Repeating
 from pocketmq.protocol.api.sending import RecallMessage
-from pocketmq.protocol.api.transactions import CheckTransactionState
 from pocketmq.protocol.recall_handle import RecallHandle
-
-log = logging.getLogger("pocketmq.client")
 
 _AWAITED: Final = SendKind.AWAITED
 _SUBMITTED: Final = SendKind.CALLBACK
@@ -78,75 +71,34 @@ class AsyncProducer(Living):
                 "transactions need a group of their own: brokers ask any member of the group how a transaction ended"
             )
         self._listener = listener
-        self._around = surroundings or Surroundings()
-        self._tracer = _tracer(self._settings, self._around)
-        self._hooks = HookList((*hooks, self._tracer) if self._tracer is not None else hooks)
+        self._member = SendMember(self._settings, hooks, self._check, surroundings or Surroundings())
+        self._hooks = self._member.hooks
+        self._room = self._member.room
         self._lingers = self._settings.linger_ms > 0
-        self._room = Room(self._settings.max_in_flight_messages, self._settings.max_in_flight_bytes)
-        self._instance: Instance
+        # What each send looks at, without a detour.
         self.sender: Sender
         self.packer: Packer
         self._batching: Batching
-        self._bulk: Bulk
         self._outbox: Outbox
-        self._trays: dict[object, Tray] = {}
-        """By topic, while usual messages may use the outbox and the producer runs. Who finds one here need not look at either."""
+        self._usual: UsualMessages
+        self._trays: dict[object, Tray] = {}  # who finds one here knows that the producer runs, see `usual_messages`
         self._usual_bytes = 0
         self._usual_overhead = 0
-        self._requests: Requests
-        self._transactions: Transactions
-        self._probing: Repeating
 
     # its life
 
     async def start(self) -> None:
         """Take part. Nothing is asked of any server yet, so it does not fail when none is there."""
         self._require_new()
-        settings = self._settings
-        self._instance = instance = Instance.join(settings, self._around)
-        self.packer = Packer(settings, instance.unique_ids, instance.clock)
-        self.sender = sender = Sender(instance, settings, self._hooks, self._room)
-        self._outbox = Outbox(
-            instance.clock,
-            instance.brokers,
-            sender.choice,
-            sender.frames,
-            self.packer,
-            self._room,
-            timeout_s=settings.send_timeout_ms / 1000,
-            on_failure=sender.posted_failed,
-            on_delay=sender.posted_late,
-        )
-        sender.leave_first = self._outbox.leave
-        self._uses_outbox = sender.uses_outbox and not settings.linger_ms and not self._hooks.add_properties
+        member = self._member
+        member.start()
+        self.sender, self.packer, self._batching = member.sender, member.packer, member.batching
+        self._outbox, self._usual, self._trays = member.outbox, member.usual, member.usual.trays
         self._usual_bytes, self._usual_overhead = self.packer.usual_bytes, self.packer.usual_overhead
-        self._batching = Batching(settings, self.packer, self._room, sender.deliver)
-        self._bulk = Bulk(settings, self.packer, sender)
-        self._requests = Requests(instance, sender, self.packer, settings)
-        self._transactions = Transactions(instance, sender, self.packer, settings, self._hooks, self._check)
-        self._probing = Repeating("probing of brokers", PROBE_SECONDS, sender.probe, log)
-        if settings.avoid_slow_brokers:
-            self._probing.start()
-        if self._tracer is not None:
-            self._tracer.start()
-        instance.add_producer(self)
         self._state = State.RUNNING
 
     async def _end(self) -> None:
-        self._trays.clear()
-        try:
-            async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
-                await self._batching.flush()
-                await self._room.wait_empty()
-        except TimeoutError:
-            log.warning("%d messages were still on their way when the producer was stopped", self._room.count)
-        self._batching.abandon()
-        await self._probing.stop()
-        await self._transactions.close()
-        await self._instance.remove_producer(self)
-        if self._tracer is not None:
-            await self._tracer.stop()
-        await self._instance.leave()
+        await self._member.stop()
 
     @property
     def settings(self) -> ProducerSettings:
@@ -156,7 +108,7 @@ class AsyncProducer(Living):
     def client_id(self) -> str:
         """How brokers call this client."""
         self._require_running()
-        return self._instance.client_id
+        return self._member.instance.client_id
 
     @property
     def in_flight(self) -> int:
@@ -187,13 +139,13 @@ class AsyncProducer(Living):
                 size = len(body) + self._usual_overhead
                 future = self._outbox.put(tray, body, "", size, _AWAITED)
                 if future is None:
-                    return await self._put_when_there_is_room(_Usual(tray, body, "", size, _AWAITED))
+                    return await self._put_when_there_is_room(UsualMessage(tray, body, "", size, _AWAITED))
                 return await future
         if self._state is not State.RUNNING:
             self._require_running()
         made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
-        if timeout_s is None and (found := self._usual(made, wish, _AWAITED)) is not None:
+        if timeout_s is None and (found := self._usual.find(made, wish, _AWAITED)) is not None:
             return await (self._outbox.put(*found) or self._put_when_there_is_room(found))
         if self._lingers:
             wish = wish if wish.selector is None else await self._pinned(made, wish, timeout_s)
@@ -236,7 +188,7 @@ class AsyncProducer(Living):
             self._require_running()
         made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
-        if timeout_s is None and (usual := self._usual(made, wish, _SUBMITTED)) is not None:
+        if timeout_s is None and (usual := self._usual.find(made, wish, _SUBMITTED)) is not None:
             return self._outbox.put(*usual) or self._room.refuse()
         kind = None
         if self._lingers:
@@ -283,7 +235,7 @@ class AsyncProducer(Living):
         `timeout_s` is for each batch.
         """
         self._require_running()
-        return await self._bulk.send([self._hooks.carrying(message) for message in messages], queue, timeout_s)
+        return await self._member.bulk.send([self._hooks.carrying(message) for message in messages], queue, timeout_s)
 
     async def flush(self) -> None:
         """Send what waits for others to share a batch, and return when it is done."""
@@ -299,10 +251,11 @@ class AsyncProducer(Living):
         """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
         self._require_running()
         wire_topic = wrap(self._settings.namespace, topic)
-        header = RecallMessage(wire_topic, handle, self.wire_group)
+        header = RecallMessage(wire_topic, handle, self._member.wire_group)
         broker_name = RecallHandle.parse(handle).broker_name
-        await self._instance.routes.find(wire_topic)
-        return await self._instance.brokers.messages.recall(broker_name, header, timeout_s=timeout_s)
+        instance = self._member.instance
+        await instance.routes.find(wire_topic)
+        return await instance.brokers.messages.recall(broker_name, header, timeout_s=timeout_s)
 
     # request and reply
 
@@ -321,23 +274,23 @@ class AsyncProducer(Living):
         self._require_running()
         made = self._hooks.carrying(message_of(message, body, options))
         wish = wish_for(made, queue, selector, selector_key)
-        return await self._requests.request(made, wish, timeout_s)
+        return await self._member.requests.request(made, wish, timeout_s)
 
     async def reply(self, request: StoredMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
         """Answer a request that a consumer got."""
         self._require_running()
-        return await self._requests.reply(request, body, timeout_s)
+        return await self._member.requests.reply(request, body, timeout_s)
 
     # transactions
 
     def transaction(self, topic: str) -> Transaction:
         """`async with producer.transaction("orders") as tx:` and in it `await tx.send(b"…")`."""
         self._require_running()
-        if not self._transactions.has_check:
+        if not self._member.transactions.has_check:
             raise WrongState(
                 "transactions need check=…: a function that looks up how one ended, for when a broker has to ask"
             )
-        return Transaction(topic, self._transactions, self._hooks)
+        return Transaction(topic, self._member.transactions, self._hooks)
 
     async def send_in_transaction(
         self, message: Message, argument: object = None, *, timeout_s: float | None = None
@@ -350,56 +303,16 @@ class AsyncProducer(Living):
         if self._listener is None:
             raise WrongState("send_in_transaction needs listener=…, an object with `execute` and `check`")
         carrying = self._hooks.carrying(message)
-        half = await self._transactions.send_half(carrying, wish_for(message, None, None, None), timeout_s)
+        half = await self._member.transactions.send_half(carrying, wish_for(message, None, None, None), timeout_s)
         try:
             state = state_of(await call(self._listener.execute, message, argument))
         except BaseException:
-            await self._transactions.decide([half], TransactionState.UNKNOWN)
+            await self._member.transactions.decide([half], TransactionState.UNKNOWN)
             raise
-        await self._transactions.decide([half], state)
+        await self._member.transactions.decide([half], state)
         return TransactionResult(half.sent, state)
 
-    # as a member of its client; see `members.ProducerMember`
-
-    @property
-    def wire_group(self) -> str:
-        return wrap(self._settings.namespace, self._settings.group)
-
-    @property
-    def decides_transactions(self) -> bool:
-        return self._check is not None
-
-    def topic_forgotten(self, topic: str) -> None:
-        self._trays.pop(unwrap(self._settings.namespace, topic), None)
-        self.sender.choice.forget(topic)
-
-    def check_transaction(
-        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
-    ) -> None:
-        self._transactions.asked(peer, header, message, broker_name)
-
-    def _usual(self, message: Message, wish: Wish, kind: SendKind) -> "_Usual | None":
-        """What the outbox needs to know of a message; None when it goes another way."""
-        body = message.body
-        if not self._uses_outbox or type(body) is not bytes or not 0 < len(body) < self._usual_bytes:
-            return None
-        own = self.packer.usual_properties(message)
-        if own is None:
-            return None
-        tray = self._trays.get(message.topic) or self._new_tray(message)
-        queue = NO_QUEUE if wish is ANY_QUEUE else self._outbox.chosen(tray, message, wish)
-        if queue is None:
-            return None
-        return _Usual(tray, body, own, len(body) + len(own) + self._usual_overhead, kind, queue, wish)
-
-    def _new_tray(self, message: Message) -> Tray:
-        self.packer.checked_body(message)
-        if len(self._trays) >= MAX_TRAYS:
-            self._trays.clear()
-        tray = self._trays[message.topic] = self._outbox.tray(message.topic)
-        return tray
-
-    async def _put_when_there_is_room(self, usual: "_Usual") -> SendResult:
+    async def _put_when_there_is_room(self, usual: UsualMessage) -> SendResult:
         await self._room.take(1, usual.size)
         try:
             self._require_running()
@@ -410,7 +323,9 @@ class AsyncProducer(Living):
         assert future is not None, "it has room"
         return await future
 
-    async def _send_with_others(self, message: Message, wish: Wish, kind: str, timeout_s: float | None) -> SendResult:
+    async def _send_with_others(
+        self, message: Message, wish: Wish, kind: BatchKind, timeout_s: float | None
+    ) -> SendResult:
         size = len(message.body)
         await self._room.take(1, size)
         try:
@@ -424,19 +339,3 @@ class AsyncProducer(Living):
     async def _pinned(self, message: Message, wish: Wish, timeout_s: float | None) -> Wish:
         seconds = self._settings.send_timeout_ms / 1000 if timeout_s is None else timeout_s
         return await self.sender.choice.pinned(message, wish, asyncio.get_running_loop().time() + seconds)
-
-
-class _Usual(NamedTuple):
-    """A message for the outbox: what `put` wants."""
-
-    tray: Tray
-    body: bytes
-    own: str
-    size: int
-    kind: SendKind
-    queue: MessageQueue = NO_QUEUE
-    wish: Wish = ANY_QUEUE
-
-
-def _tracer(settings: ProducerSettings, around: Surroundings) -> Tracer | None:
-    return Tracer(settings, settings.group, Traced.SENDS, around) if settings.trace else None

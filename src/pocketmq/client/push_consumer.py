@@ -85,7 +85,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         made = Listener(listener, batch_size, self._settings.namespace)
         expression, kind = filter_of(topic, tags, sql)
         if self.is_new:
-            self._member.add_listener(topic, expression, kind, made)
+            self._member.set_listener(topic, expression, kind, made)
         else:
             await self._run(self._member.listen(topic, expression, kind, made))
 

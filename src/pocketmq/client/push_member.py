@@ -175,9 +175,13 @@ class PushMember(GroupMember):
 
     def add_listener(self, topic: str, expression: str | None, kind: str, listener: Listener) -> None:
         """Before the start: give the messages of `topic` to `listener`. UsageError when there is another for it."""
-        name = self.wire_topic(topic)
-        if self._subscriptions.get(name) is not None:
+        if self._subscriptions.get(self.wire_topic(topic)) is not None:
             raise UsageError(f"there is a listener for topic {topic!r} already; each topic has one")
+        self.set_listener(topic, expression, kind, listener)
+
+    def set_listener(self, topic: str, expression: str | None, kind: str, listener: Listener) -> None:
+        """The same, also instead of another."""
+        name = self.wire_topic(topic)
         self.want(name, expression, kind)
         self._listeners.put(name, listener)
 

@@ -103,7 +103,14 @@ def start_time_ms(wanted: str | int | datetime | timedelta | None, now_ms: int) 
         case str():
             return parse_timestamp(wanted)
         case datetime():
-            return int(wanted.timestamp() * 1000)
+            return _moment_ms(wanted)
         case timedelta():
             return now_ms - int(wanted.total_seconds() * 1000)
     return wanted
+
+
+def _moment_ms(moment: datetime) -> int:
+    try:
+        return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):  # a local time whose zone reaches beyond the first year, or the last
+        raise InvalidSetting(f"{moment.isoformat()} is no time that a broker could know") from None

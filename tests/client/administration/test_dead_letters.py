@@ -8,7 +8,7 @@ from tests.client.real_cluster import Basket, RealCluster, real_cluster
 
 from pocketmq.client.administration.dead_letters import Letter, again
 from pocketmq.client.consume_result import DeadLetter
-from pocketmq.errors import UsageError
+from pocketmq.errors import NetworkError, UsageError
 from pocketmq.model import properties as names
 from pocketmq.model.message import Message
 from pocketmq.testing import run
@@ -157,5 +157,18 @@ def test_letters_are_read_page_by_page() -> None:
             assert end - begin == 3
             assert [letter.message.queue_offset for letter in page] == [begin + 1, begin + 2]
             assert page[0].reason == "no such customer"
+
+    run(main())
+
+
+def test_without_brokers_nobody_knows_of_dead_letters() -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            await bury(c, b"1")
+            await c.broker.stop()
+
+            for question in (admin.dead_letters.counts(), admin.dead_letters.count("G"), admin.dead_letters.drop("G")):
+                with pytest.raises(NetworkError, match="no broker is registered"):
+                    await question
 
     run(main())

@@ -263,3 +263,16 @@ def test_all_groups_are_told_at_once_in_messages() -> None:
             assert lags["H"].messages == 0
 
     run(main())
+
+
+def test_the_lag_in_a_topic_that_is_none_is_not_taken_for_none() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, admin_of(c) as admin:
+            await admin.groups.create("G")
+
+            with pytest.raises(TopicNotFound):
+                await admin.offsets.lag("G", "misspelt")
+            with pytest.raises(GroupNotFound):
+                await admin.offsets.lag("nobody", "misspelt")
+
+    run(main())

@@ -6,7 +6,9 @@ import pytest
 from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import real_cluster
 
-from pocketmq.errors import ImpossibleRequest, InvalidName, TopicNotFound, UsageError
+from pocketmq.client.administration.reach import BrokerPlace
+from pocketmq.client.administration.topics import TopicAdmin
+from pocketmq.errors import ConnectionLost, ImpossibleRequest, InvalidName, PocketMQError, TopicNotFound, UsageError
 from pocketmq.model.flags import Perm
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
@@ -173,5 +175,24 @@ def test_many_topics_are_told_by_few_questions() -> None:
             assert "nowhere" not in queues, "what cannot be asked is left out"
             assert queues["U"] == []
             assert await admin.topics.queues("T") == queues["T"]
+
+    run(main())
+
+
+def test_a_topic_that_one_of_the_brokers_refuses_is_told_to_be_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b", topics=()) as c, admin_of(c) as admin:
+            put = TopicAdmin._put
+
+            async def failing(self: TopicAdmin, place: BrokerPlace, *rest: Any) -> None:
+                if place.name == "broker-b":
+                    raise ConnectionLost("it is gone")
+                await put(self, place, *rest)
+
+            monkeypatch.setattr(TopicAdmin, "_put", failing)
+            with pytest.raises(PocketMQError, match="'orders' is made on broker-a, but not on broker-b: it is gone"):
+                await admin.topics.create("orders")
+            with pytest.raises(ConnectionLost, match="it is gone"):
+                await admin.topics.create("alone", brokers=["broker-b"])
 
     run(main())

@@ -78,6 +78,7 @@ class DeadLetterAdmin:
 
     async def counts(self) -> dict[str, int]:
         """How many dead letters there are, by group; groups that never had one are not named."""
+        await self._reach.masters()  # where no broker is registered, nobody knows
         answer = await self._reach.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = [topic for topic in read_body(TopicList, answer.body).topic_list if is_dlq(topic)]
         mine = sorted(
@@ -156,6 +157,7 @@ class DeadLetterAdmin:
         try:
             route = await self._reach.route(topic)
         except TopicNotFound:
+            await self._reach.masters()  # where no broker is registered, nobody knows
             return []
         queues = sorted({*route.readable, *route.writable})
         calls = self._reach.brokers.offsets

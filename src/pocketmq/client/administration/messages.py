@@ -66,7 +66,8 @@ class MessageAdmin:
         limit: int = MAX_BY_KEY,
     ) -> list[StoredMessage]:
         """Messages with one of their keys, stored between two times, oldest first; 64 of each broker at most."""
-        found = await self._by_key(self._reach.topic(topic), key, begin_ms, end_ms, limit, is_id=False)
+        most = min(limit, MAX_BY_KEY)
+        found = await self._by_key(self._reach.topic(topic), key, begin_ms, end_ms, most, is_id=False)
         return [message for message in found if key in message.keys][:limit]
 
     async def in_queue(

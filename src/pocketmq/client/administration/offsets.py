@@ -28,7 +28,7 @@ class OffsetAdmin:
         """How far a group is behind, in messages and in time, in one topic or in all that it reads, its retries among them.
 
         What a broker says is of one moment. A broker that cannot be asked leaves its queues unknown, and so does a queue
-        in which the group never was. GroupNotFound when no broker has heard of the group.
+        in which the group never was. GroupNotFound when no broker has heard of the group, TopicNotFound for a topic that is none.
         """
         wire_topic = None if topic is None else self._reach.topic(topic)
         return await group_lag(self._reach, self._reach.group(group), wire_topic)

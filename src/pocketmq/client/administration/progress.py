@@ -22,7 +22,7 @@ Problems = Mapping[str, str]
 
 
 async def group_lag(reach: Reach, group: GroupName, topic: TopicName | None) -> GroupLag:
-    """A group in one topic, or in all that it has offsets in or wants; GroupNotFound when no broker has heard of it."""
+    """A group in one topic, or in all that it has offsets in or wants; GroupNotFound and TopicNotFound when there is no such."""
     stats, problems = await _progress(reach, group, topic)
     rows = {queue: row for one in stats for queue, row in one.offset_table.items()}
     topics = sorted({queue.topic for queue in rows} | ({topic} if topic else set()))
@@ -38,8 +38,11 @@ async def group_lag(reach: Reach, group: GroupName, topic: TopicName | None) -> 
 
     lags = await reach.gather(sorted(rows), of_queue)
     lags += await _unasked(reach, topics, problems)
-    if not lags and not await _is_known(reach, group):
-        raise GroupNotFound(f"no broker knows the group {reach.shown(group)!r}")
+    if not lags:
+        if not await _is_known(reach, group):
+            raise GroupNotFound(f"no broker knows the group {reach.shown(group)!r}")
+        if topic is not None:
+            await reach.route(topic)  # a group that has read nothing of a topic is not one that reads no such topic
     return GroupLag(
         group=reach.shown(group),
         at_ms=reach.clock.now_ms(),

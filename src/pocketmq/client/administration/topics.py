@@ -6,7 +6,7 @@ import msgspec
 
 from pocketmq.client.administration.reach import BrokerPlace, Reach
 from pocketmq.codes import RequestCode
-from pocketmq.errors import ImpossibleRequest, RequestNotSupported, TopicNotFound, UsageError
+from pocketmq.errors import ImpossibleRequest, PocketMQError, RequestNotSupported, TopicNotFound, UsageError
 from pocketmq.model.flags import Perm
 from pocketmq.model.names import (
     AUTO_CREATE_TOPIC,
@@ -156,7 +156,8 @@ class TopicAdmin:
     ) -> None:
         """Make a topic with so many queues on each broker, and return when producers can find it.
 
-        On all brokers, those of a cluster, or those that are named. ImpossibleRequest when one of them has it already.
+        On all brokers, those of a cluster, or those that are named. ImpossibleRequest when one of them has it already. A broker
+        that fails does not undo what others did: the error says where it is made.
         """
         name = self._reach.topic(topic)
         places = await self._reach.masters(cluster, brokers)
@@ -166,7 +167,12 @@ class TopicAdmin:
         if there := [place.name for place in places if place.name in having]:
             raise ImpossibleRequest(f"topic {topic!r} is on broker {there[0]} already; `alter` changes it")
         added = {f"+{key}": value for key, value in (attributes or {}).items()}
-        await self._reach.gather(places, lambda place: self._put(place, config, added))
+        made, failed = await self._reach.gather_what_goes(places, lambda place: self._put(place, config, added))
+        for place, error in failed.items():
+            if not made:
+                raise error
+            where = ", ".join(one.name for one in made)
+            raise PocketMQError(f"topic {topic!r} is made on {where}, but not on {place.name}: {error}") from error
         await self._reach.until_routed(name, [place.name for place in places])
 
     async def alter(

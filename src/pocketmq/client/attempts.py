@@ -1,0 +1,216 @@
+"""Attempts: one after the other, until a broker has stored the message, none is worth it, or the time is up.
+
+    queue ──► line to its broker ──► request ──► answer ──► SendResult
+      ▲                                  │
+      └─ another queue, of another broker if there is one ◄── a failure that is worth another attempt, and time is left
+
+Hooks hear of each, and so does the health of its broker, where brokers that are slow are avoided. A first attempt that can be written at
+once is made by `sending`, or with others by `outbox`: whatever comes after its failure comes here.
+"""
+
+import asyncio
+from typing import Final
+
+from pocketmq.client.fault_strategy import BrokerHealth
+from pocketmq.client.hooks import HookList, SendEvent
+from pocketmq.client.instance import Instance
+from pocketmq.client.outgoing import Outgoing, traced_type
+from pocketmq.client.queue_choice import QueueChoice, Wish
+from pocketmq.client.results import SendResult, SendStatus, result_of
+from pocketmq.client.retries import FLOW_CONTROL_CODES, RETRIED_CODES, SendKind, SendRetries
+from pocketmq.client.send_frames import SendFrames, code_of
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.codes import VERSION, ResponseCode, Version
+from pocketmq.errors import (
+    CallTimedOut,
+    ConnectFailed,
+    ConnectionLost,
+    InvalidMessage,
+    PocketMQError,
+    RemoteError,
+    error_for,
+)
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.address import Address
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.command import Command
+
+_REFUSALS: Final = RETRIED_CODES | FLOW_CONTROL_CODES
+"""Answers that speak of the broker and not of the message."""
+
+
+class Attempts:
+    """Makes the attempts of one producer."""
+
+    def __init__(self, instance: Instance, settings: ProducerSettings, hooks: HookList, frames: SendFrames) -> None:
+        self._brokers = instance.brokers
+        self._links = instance.links
+        self._heartbeats = instance.heartbeats
+        self._clock = instance.clock
+        self._dice = instance.dice
+        self._hooks = hooks
+        self._frames = frames
+        self._group = settings.group
+        self._retries = SendRetries(
+            retries=settings.retries,
+            when_not_stored=settings.retry_when_not_stored,
+            when_busy=settings.retry_when_busy,
+        )
+        self._health = BrokerHealth() if settings.avoid_slow_brokers else None
+        self.choice = QueueChoice(instance, settings, self._health)
+
+    async def until_stored(
+        self,
+        out: Outgoing,
+        wish: Wish,
+        deadline: float,
+        kind: SendKind,
+        *,
+        queue: MessageQueue | None = None,
+        made: int = 0,
+        last_broker: str | None = None,
+    ) -> SendResult:
+        """Attempts until one succeeds or none is worth it; `queue` is for the first, if it was chosen already."""
+        while True:
+            if queue is None:
+                queue = await self.choice.find(out.topic, out.message, wish, deadline, last_broker)
+            made += 1
+            result = None
+            try:
+                result = await self._make(out, queue, deadline, made)
+                if result.status is SendStatus.SEND_OK or not self._retries.when_not_stored:
+                    return result
+                failure: PocketMQError = error_for(ResponseCode[result.status], "stored, but not safely")
+            except PocketMQError as error:
+                failure = error
+            wait_ms = self.wait_ms(failure, made, deadline, kind, wish)
+            if wait_ms is None:
+                if result is not None:
+                    return result
+                if made > 1:
+                    failure.add_note(f"{made} attempts were made, the last one at {queue}")
+                raise failure
+            await asyncio.sleep(wait_ms / 1000)
+            last_broker, queue = queue.broker_name, None
+
+    async def later(
+        self, wait_ms: int, out: Outgoing, wish: Wish, deadline: float, kind: SendKind, last_broker: str
+    ) -> SendResult:
+        """The others, after a first one that failed and a pause."""
+        await asyncio.sleep(wait_ms / 1000)
+        return await self.until_stored(out, wish, deadline, kind, made=1, last_broker=last_broker)
+
+    def wait_ms(self, failure: PocketMQError, made: int, deadline: float, kind: SendKind, wish: Wish) -> int | None:
+        """How long to wait after `made` attempts before the next one; None when there is to be none."""
+        return self._retries.wait_ms(
+            failure,
+            attempts=made,
+            left_ms=(deadline - asyncio.get_running_loop().time()) * 1000,
+            kind=kind,
+            is_pinned=not wish.is_any,
+            chance=self._dice.random(),
+        )
+
+    def ask(self, peer: Peer, out: Outgoing, queue: MessageQueue, left_s: float) -> asyncio.Future[Command]:
+        """The request on its way; the future of the answer."""
+        born_ms = self._clock.now_ms()
+        if self._links.adds_fields or out.attempts is not None:
+            return peer.ask(self._links.signed(self._frames.command(out, queue, born_ms)), left_s)
+        return peer.ask_encoded(code_of(out), self._frames.encode, left_s, out, queue, born_ms)
+
+    async def tell(self, out: Outgoing, queue: MessageQueue, deadline: float) -> None:
+        """The only attempt of a message that nobody confirms."""
+        address = self._brokers.master(queue.broker_name)
+        event = self._before(out, queue, address) if self._hooks.watch_sends else None
+        peer = await self._usable_peer(address, deadline)
+        peer.oneway(self._links.signed(self._frames.command(out, queue, self._clock.now_ms())))
+        if event is not None:
+            self._after(event)
+
+    async def probe(self) -> None:
+        """Look whether brokers are back that could not be reached."""
+        if self._health is None:
+            return
+        self._health.keep_only(self._brokers.names)
+        for name in self._health.due_probes(self._clock.monotonic()):
+            try:
+                await self._brokers.peer(self._brokers.master(name))
+            except PocketMQError:
+                continue  # it is probed again
+            self._health.note_reachable(name)
+
+    async def _make(self, out: Outgoing, queue: MessageQueue, deadline: float, number: int) -> SendResult:
+        address = self._brokers.master(queue.broker_name)
+        event = self._before(out, queue, address, number)
+        try:
+            peer = await self._usable_peer(address, deadline)
+            left_s = round(deadline - asyncio.get_running_loop().time(), 3)
+            if left_s <= 0:
+                raise CallTimedOut(f"{address}: no time was left to send to it")
+            if out.is_timed:
+                await self._require_timers(address)
+            answer = await self.ask(peer, out, queue, left_s)
+            event.result = result_of(answer, out.message_id, event.queue)
+        except BaseException as error:
+            event.error = error
+            raise
+        finally:
+            self._after(event)
+        return event.result
+
+    async def _require_timers(self, address: Address) -> None:
+        """A broker that knows no timers would store the message and deliver it at once, as if nothing had been said."""
+        await self._heartbeats.wait_heard(address)
+        version = self._heartbeats.versions.get(address, VERSION)
+        if version < Version.V5_0_0:
+            raise InvalidMessage(
+                f"the broker at {address} is older than RocketMQ 5.0 (version number {version}) and cannot deliver a message "
+                "at a time of its own: use delay_level instead of deliver_at_ms or delay_ms"
+            )
+
+    async def _usable_peer(self, address: Address, deadline: float) -> Peer:
+        """A line that can be written to now."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                peer = await self._brokers.peer(address)
+                if not peer.line.writable:
+                    await peer.line.wait_writable()
+                return peer
+        except TimeoutError:
+            raise CallTimedOut(f"{address}: could not be written to in time; nothing was sent") from None
+
+    # who is told of an attempt
+
+    def _before(self, out: Outgoing, queue: MessageQueue, address: Address, attempt: int = 1) -> SendEvent:
+        event = SendEvent(
+            group=self._group,
+            messages=out.messages,
+            message_ids=out.message_ids,
+            queue=self.choice.shown(queue),
+            address=str(address),
+            kind=traced_type(out),
+            body_bytes=len(out.body),
+            started_ms=self._clock.now_ms(),
+            started=self._clock.monotonic(),
+            attempt=attempt,
+        )
+        self._hooks.before_send(event)
+        return event
+
+    def _after(self, event: SendEvent) -> None:
+        now = self._clock.monotonic()
+        event.cost_ms = (now - event.started) * 1000
+        if self._health is not None:
+            _note(self._health, event, now)
+        self._hooks.after_send(event)
+
+
+def _note(health: BrokerHealth, event: SendEvent, now: float) -> None:
+    """What an attempt says about its broker."""
+    broker, error = event.queue.broker_name, event.error
+    if isinstance(error, ConnectFailed | ConnectionLost):
+        health.note_failure(broker, now, is_reachable=False)
+    elif isinstance(error, CallTimedOut) or (isinstance(error, RemoteError) and error.response_code in _REFUSALS):
+        health.note_failure(broker, now)
+    elif error is None or isinstance(error, RemoteError):
+        health.note_success(broker, event.cost_ms, now)

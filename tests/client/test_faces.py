@@ -1,0 +1,91 @@
+"""The blocking face of each client has the words of the async one."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pocketmq.client import (
+    Admin,
+    AsyncAdmin,
+    AsyncLitePullConsumer,
+    AsyncProducer,
+    AsyncPullConsumer,
+    AsyncPushConsumer,
+    BlockingTransaction,
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    Transaction,
+)
+
+FACES = [
+    (AsyncProducer, Producer),
+    (AsyncPushConsumer, PushConsumer),
+    (AsyncLitePullConsumer, LitePullConsumer),
+    (AsyncPullConsumer, PullConsumer),
+    (AsyncAdmin, Admin),
+    (Transaction, BlockingTransaction),
+]
+
+ONLY_ASYNC = {
+    "surroundings": "virtual time and networks are for a loop of one's own",
+    "wait_room": "a thread that submits waits for room by itself",
+    "hand_out": "how the blocking face polls",
+    "finish_handed": "how the blocking face is left",
+    "message_of": "how the blocking face makes messages",
+}
+ONLY_BLOCKING = {
+    "core": "the async client behind it",
+    "run": "how it is asked",
+    "state": "an attribute of the async one",
+}
+AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
+
+
+def words(face: type) -> dict[str, Any]:
+    """Its public methods and properties, as one calls them without awaiting."""
+    found = {AWAITED.get(name, name): inspect.getattr_static(face, name) for name in dir(face)}
+    return {name: thing for name, thing in found.items() if not name.startswith("_") or name in AWAITED.values()}
+
+
+def parameters(function: Callable[..., object]) -> list[tuple[str, object, object]]:
+    return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize(("face", "blocking"), FACES)
+def test_both_faces_have_the_same_words(face: type, blocking: type) -> None:
+    ours, theirs = words(face), words(blocking)
+
+    assert ours.keys() - theirs.keys() <= ONLY_ASYNC.keys()
+    assert theirs.keys() - ours.keys() <= ONLY_BLOCKING.keys()
+
+
+@pytest.mark.parametrize(("face", "blocking"), FACES)
+def test_the_same_word_is_called_in_the_same_way(face: type, blocking: type) -> None:
+    ours, theirs = words(face), words(blocking)
+
+    for name in ours.keys() & theirs.keys() - set(AWAITED.values()):
+        assert isinstance(ours[name], property) == isinstance(theirs[name], property), name
+        if callable(ours[name]):
+            assert parameters(ours[name]) == parameters(theirs[name]), name
+
+
+@pytest.mark.parametrize(("face", "blocking"), FACES[:-1])
+def test_both_faces_are_made_in_the_same_way(face: type, blocking: type) -> None:
+    ours = [one for one in parameters(face) if one[0] not in ONLY_ASYNC]
+
+    assert ours == parameters(blocking)
+
+
+def test_the_families_of_the_administrator_have_the_same_words() -> None:
+    families = [name for name, thing in words(AsyncAdmin).items() if isinstance(thing, property) and name != "settings"]
+
+    assert families
+    for name in families:
+        family, blocking_family = (
+            inspect.get_annotations(words(admin)[name].fget, eval_str=True)["return"] for admin in (AsyncAdmin, Admin)
+        )
+        assert words(family).keys() == words(blocking_family).keys(), name
