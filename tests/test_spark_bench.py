@@ -72,6 +72,14 @@ def test_a_row_stands_beside_parquet_and_kafka_and_its_aims() -> None:
     assert kafka[-1] == ""
 
 
+def test_a_cost_too_small_to_be_shown_has_no_sign() -> None:
+    results = dict([result("Parquet", "batch", shot(1.0, 0.0, -0.000_001, 1.0))])
+
+    (row,) = sheet(results, 100).rows
+
+    assert row[5:9] == ["0.00", "0.00", "1.00", "1.00"]
+
+
 def test_without_kafka_a_row_has_nothing_to_say_of_it() -> None:
     results = dict([result("PocketMQ", "sink", shot(10.0, 1.0, 1.0, 1.0), rate_aim=150_000.0)])
 

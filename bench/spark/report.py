@@ -45,7 +45,7 @@ def _line(measured: tuple[Case, Shot], results: Results, body_bytes: int) -> lis
     cells = [f"{case.who}: {case.what}", f"{rate / 1e3:,.0f}", f"{rate * body_bytes / 1e6:,.0f}"]
     cells += [_times(rate, results.get((who, case.what))) if case.who == OURS else "" for who in (PARQUET, KAFKA)]
     parts = (shot.server_s, shot.python_s, shot.java_s, shot.cpu_s)
-    cells += [f"{part * 1e6 / case.rows:.2f}" for part in parts]
+    cells += [f"{part * 1e6 / case.rows:z.2f}" for part in parts]
     cells += [_per_core(measured, results), aims(measured, results)]
     return cells
 

@@ -36,7 +36,7 @@ def starts(cases: Sequence[Case], servers: dict[str, int], java_pid: int, rounds
     for case in cases:
         shot = middle(shots[case.who, case.what])
         cpu = (shot.server_s, shot.python_s, shot.java_s, shot.cpu_s)
-        lines.append([f"{case.who}: {case.what}", *(f"{seconds:.2f}" for seconds in cpu)])
+        lines.append([f"{case.who}: {case.what}", *(f"{seconds:z.2f}" for seconds in cpu)])
     lines.append(["Spark alone: the process of a source in Python", "", f"{own_imports_s():.2f}", "", ""])
     headings = ["start of a query", "server", "Python", "Java", "seconds of CPU"]
     notes = [

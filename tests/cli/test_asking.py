@@ -1,10 +1,11 @@
 """Where a cluster is, who asks, and what is told when it does not answer."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.program import ACCOUNTS, SECRET
+from tests.cli.program import ACCOUNTS, SECRET, programs, ready
 from tests.cli.running_cluster import RunningCluster
 from tests.net.certificates import make_authority, make_certificate
 
@@ -22,6 +23,24 @@ def test_a_cluster_that_does_not_answer_is_told_in_one_sentence_with_what_to_do(
     assert result.stderr.count("\n") == 1
     assert "127.0.0.1:1" in result.stderr
     assert result.stderr.endswith("that --namesrv or NAMESRV_ADDR is right\n")
+
+
+@pytest.mark.parametrize(
+    "command", [["topic", "ls"], ["topic", "ls", "--long"], ["cluster", "config"], ["dlq", "ls"], ["dlq", "show", "g"]]
+)
+def test_a_cluster_without_brokers_is_not_taken_for_an_empty_one(command: list[str], lonely: str) -> None:
+    result = CliRunner().invoke(main, [*command, "--namesrv", lonely])
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "no broker is registered at" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A name server to which no broker has come."""
+    with programs(tmp_path_factory.mktemp("lonely"), "nameserver") as start:
+        told = ready(start("--port", 0, "--json"))
+        yield f"{told['host']}:{told['port']}"
 
 
 def test_an_address_that_is_none_is_wrong_usage() -> None:

@@ -1,6 +1,12 @@
 """`pocketmq cluster config` on a real server."""
 
+import json
+
+import pytest
 from tests.cli.running_cluster import RunningCluster
+
+from pocketmq.client import blocking_admin
+from pocketmq.errors import ConnectionLost
 
 
 def value(cluster: RunningCluster, name: str) -> str:
@@ -42,3 +48,23 @@ def test_only_what_is_safe_to_change_is_changed(cluster: RunningCluster) -> None
     assert (dangerous.exit_code, "is not changed while a broker runs" in dangerous.stderr) == (64, True)
     assert (refused.exit_code, "can only be set when the broker starts" in refused.stdout) == (3, True)
     assert (elsewhere.exit_code, "there is no broker 'broker-z'" in elsewhere.stderr) == (64, True)
+
+
+def test_a_broker_that_goes_while_it_is_changed_does_not_keep_back_what_was_done(
+    own_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = blocking_admin.Cluster.settings
+    asked: list[str] = []
+
+    def gone_later(cluster: blocking_admin.Cluster, broker: str) -> dict[str, str]:
+        asked.append(broker)
+        if len(asked) > 1:
+            raise ConnectionLost("the broker is gone")
+        return settings(cluster, broker)
+
+    monkeypatch.setattr(blocking_admin.Cluster, "settings", gone_later)
+    result = own_cluster.run("cluster", "config", "--set", "transactionTimeOut=7000", "--yes", "--json")
+
+    row = json.loads(result.stdout)
+    assert (result.exit_code, row["is_done"], row["now"]) == (3, False, None)
+    assert row["problem"] == "nobody can tell what it has now: the broker is gone"

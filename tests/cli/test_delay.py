@@ -1,6 +1,13 @@
 """`pocketmq delay` on a real server."""
 
+import json
+
+import pytest
 from tests.cli.running_cluster import RunningCluster
+
+from pocketmq.client import blocking_admin
+from pocketmq.client.administration.delays import Delayed
+from pocketmq.errors import ConnectionLost
 
 HOUR_MS = 3_600_000
 
@@ -49,6 +56,25 @@ def test_what_cannot_be_taken_back_is_told(cluster: RunningCluster) -> None:
     assert (nothing.exit_code, "say which" in nothing.stderr) == (64, True)
     assert (missing.exit_code, "no message X waits" in missing.stderr) == (3, True)
     assert (damaged.exit_code, "recall handle" in damaged.stderr) == (64, True)
+
+
+def test_what_was_taken_back_before_a_failure_is_told(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create("half-taken")
+    first, second = cluster.send("half-taken", b"1", b"2", delay_ms=HOUR_MS)
+    cancel = blocking_admin.Delays.cancel
+
+    def failing(delays: blocking_admin.Delays, delayed: Delayed) -> str:
+        if delayed.message.message_id == second.message_id:
+            raise ConnectionLost("the broker is gone")
+        return cancel(delays, delayed)
+
+    monkeypatch.setattr(blocking_admin.Delays, "cancel", failing)
+    result = cluster.run("delay", "cancel", first.message_id, second.message_id, "--yes", "--json")
+
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (result.exit_code, "the broker is gone" in result.stderr) == (3, True)
+    assert [(row["id"], row["is_done"]) for row in rows] == [(first.message_id, True), (second.message_id, False)]
+    assert waiting(cluster, "half-taken") == [second.message_id]
 
 
 def test_an_empty_list_and_a_short_one_are_told(own_cluster: RunningCluster) -> None:

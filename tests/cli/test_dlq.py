@@ -10,6 +10,8 @@ from tests.cli.running_cluster import RunningCluster
 
 import pocketmq
 from pocketmq.cli import dlq, dlq_export
+from pocketmq.client import blocking_admin
+from pocketmq.errors import ConnectionLost
 
 DEADLINE_S = 30
 
@@ -114,6 +116,22 @@ def test_letters_are_exported_whole(buried: RunningCluster, tmp_path: Path, monk
     assert again.stderr == f"2 dead letters of group billing in {path}.\n"
     assert sorted(json.loads(line)["body"] for line in path.read_text().splitlines()) == ["1", "2"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_export_that_fails_leaves_what_was_there(
+    buried: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "letters.jsonl"
+    path.write_text("as before")
+
+    def gone(*_: object) -> object:
+        raise ConnectionLost("the broker is gone")
+
+    monkeypatch.setattr(blocking_admin.DeadLetters, "in_queue", gone)
+    result = buried.run("dlq", "export", "billing", "--to", path, "--yes")
+
+    assert (result.exit_code, "the broker is gone" in result.stderr) == (3, True)
+    assert (list(tmp_path.iterdir()), path.read_text()) == ([path], "as before")
 
 
 def test_letters_are_dropped_all_at_once(buried: RunningCluster) -> None:

@@ -9,47 +9,23 @@ from tests.cli.running_cluster import RunningCluster
 from pocketmq.cli import msg
 
 
-def test_a_message_is_sent_with_all_that_is_said_about_it(cluster: RunningCluster) -> None:
-    [sent] = cluster.ask(
-        *("msg", "send", "sent", "hello", "--tag", "A", "--key", "k1", "--key", "k2", "--property", "colour=red")
-    )
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("send", "odd", "x", "--key", "\udcff"),
+        ("send", "odd", "x", "--tag", "\udcff"),
+        ("send", "odd", "x", "--property", "a=\udcff"),
+        ("find", "odd", "--key", "\udcff"),
+        ("get", "odd", "\udcff"),
+        ("trace", "odd", "\udcff"),
+    ],
+)
+def test_what_is_no_text_is_wrong_usage(cluster: RunningCluster, args: tuple[str, ...]) -> None:
+    cluster.send("odd", b"1")
 
-    [found] = cluster.ask("msg", "get", "sent", sent["message_id"])
-    assert (sent["status"], sent["broker"]) == ("SEND_OK", "broker-a")
-    assert (found["body"], found["tags"], found["keys"]) == ("hello", "A", ["k1", "k2"])
-    assert found["properties"]["colour"] == "red"
+    result = cluster.run("msg", *args)
 
-
-def test_the_standard_input_is_one_message_or_one_for_each_line(cluster: RunningCluster) -> None:
-    whole = cluster.run("msg", "send", "piped", "-", "--json", text_in="a\nb\n")
-    lines = cluster.run("msg", "send", "piped", "-", "--lines", "--json", text_in="c\n\nd\n")
-    nothing = cluster.run("msg", "send", "piped", "-", text_in="")
-
-    assert (len(whole.stdout.splitlines()), len(lines.stdout.splitlines())) == (1, 2)
-    assert (nothing.exit_code, "the standard input is empty" in nothing.stderr) == (64, True)
-    bodies = [row["body"] for row in cluster.ask("msg", "tail", "piped", "--no-follow")]
-    assert bodies == ["a\nb\n", "c", "d"]
-
-
-def test_what_makes_no_message_is_wrong_usage(cluster: RunningCluster) -> None:
-    for args, words in [
-        (["x", "--lines"], "give - as BODY"),
-        (["x", "--property", "colour"], "NAME=VALUE"),
-        (["x", "--delay", "soon"], "'soon' is no span of time"),
-        (["x", "--delay", "1s", "--delay-level", "1"], "give only one of"),
-    ]:
-        result = cluster.run("msg", "send", "wrong", *args)
-
-        assert (result.exit_code, words in result.stderr) == (64, True), result.stderr
-
-
-def test_a_delayed_message_is_not_there_yet(cluster: RunningCluster) -> None:
-    cluster.create("later")
-
-    [sent] = cluster.ask("msg", "send", "later", "x", "--delay", "1h")
-
-    assert sent["status"] == "SEND_OK"
-    assert cluster.ask("msg", "tail", "later", "--no-follow") == []
+    assert (result.exit_code, "half of a surrogate pair" in result.stderr) == (64, True), result.stderr
 
 
 def test_a_message_is_got_by_the_broker_s_id_too(cluster: RunningCluster) -> None:
@@ -95,6 +71,15 @@ def test_a_search_tells_when_there_is_nothing_and_when_there_may_be_more(cluster
 
     assert (nothing.exit_code, nothing.stderr) == (0, "No such message.\n")
     assert "There may be more than 1" in more.stderr
+
+
+def test_a_search_for_a_key_tells_that_brokers_look_no_further(cluster: RunningCluster) -> None:
+    cluster.send("busy-key", *(b"%d" % number for number in range(msg.MAX_BY_KEY + 1)), keys="k")
+
+    result = cluster.run("msg", "find", "busy-key", "--key", "k", "--limit", 10**20, "--json")
+
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, msg.MAX_BY_KEY)
+    assert "There may be more: brokers tell 64 with a key at most" in result.stderr
 
 
 @pytest.mark.parametrize(

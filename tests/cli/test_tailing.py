@@ -2,6 +2,7 @@ import pytest
 from tests.cli.running_cluster import RunningCluster
 
 import pocketmq
+from pocketmq.cli import tailing
 from pocketmq.cli.tailing import Tail, wanted_tags
 
 
@@ -37,3 +38,15 @@ def test_messages_come_in_the_order_in_which_they_were_stored(cluster: RunningCl
 
         assert [message.body for message in tail.what_came()] == [b"0", b"1", b"2", b"4", b"5"]
         assert tail.what_came() == []
+
+
+def test_the_newest_may_be_more_than_are_read_at_once(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tailing, "MAX_AT_ONCE", 2)
+    cluster.create("newest")
+    cluster.send("newest", *(b"%d" % number for number in range(7)))
+    with pocketmq.Admin(cluster.name_server) as admin:
+        tail = Tail(admin, "newest", lambda _: True)
+
+        assert [message.body for message in tail.newest(5)] == [b"2", b"3", b"4", b"5", b"6"]
+        assert tail.what_came() == []
+        assert len(Tail(admin, "newest", lambda _: True).newest(10**20)) == 7

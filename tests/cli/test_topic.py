@@ -3,6 +3,10 @@
 import pytest
 from tests.cli.running_cluster import RunningCluster
 
+from pocketmq.client import blocking_admin
+from pocketmq.client.administration.topics import TopicState
+from pocketmq.errors import TopicNotFound
+
 
 def test_a_cluster_without_topics_says_how_to_make_one(own_cluster: RunningCluster) -> None:
     result = own_cluster.run("topic", "ls")
@@ -28,7 +32,9 @@ def test_a_long_list_tells_what_topics_hold(own_cluster: RunningCluster) -> None
 
     rows = own_cluster.ask("topic", "ls", "--long")
 
-    assert rows == [{"topic": "orders", "brokers": ["broker-a"], "queues": 2, "perm": "rw", "messages": 2}]
+    assert rows == [
+        {"topic": "orders", "brokers": ["broker-a"], "queues": 2, "perm": "rw", "messages": 2, "problem": ""}
+    ]
     assert own_cluster.run("topic", "ls", "-l").stdout.split()[-5:] == ["orders", "broker-a", "2", "rw", "2"]
 
 
@@ -120,3 +126,22 @@ def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
     assert "Nothing was changed. With --yes it does not ask." in unasked.stderr
     assert done.exit_code == 0
     assert {"topic": "doomed"} not in cluster.ask("topic", "ls")
+
+
+def test_a_topic_that_cannot_be_asked_about_does_not_keep_back_the_others(
+    own_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_cluster.create("gone")
+    own_cluster.create("here")
+    describe = blocking_admin.Topics.describe
+
+    def failing(topics: blocking_admin.Topics, topic: str) -> TopicState:
+        if topic == "gone":
+            raise TopicNotFound("deleted meanwhile")
+        return describe(topics, topic)
+
+    monkeypatch.setattr(blocking_admin.Topics, "describe", failing)
+    gone, here = own_cluster.ask("topic", "ls", "--long")
+
+    assert (gone["topic"], gone["messages"], "deleted meanwhile" in gone["problem"]) == ("gone", None, True)
+    assert (here["topic"], here["messages"], here["problem"]) == ("here", 0, "")

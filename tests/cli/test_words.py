@@ -71,3 +71,10 @@ def test_what_is_none_of_them_is_refused(text: str) -> None:
     for read in (perm_word, span_word, moment_word, place_word, queue_word, pair_word):
         with pytest.raises(click.BadParameter):
             read(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "99999999999999999999d", "1000000000d", "2026-13-45"])
+def test_a_moment_that_no_clock_shows_is_refused(text: str) -> None:
+    for read in (moment_word, place_word):
+        with pytest.raises(click.BadParameter, match="is no moment"):
+            read(text)

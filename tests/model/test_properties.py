@@ -129,3 +129,9 @@ def test_an_empty_name_or_value_is_refused(name: str, value: str) -> None:
 def test_names_that_the_broker_rewrites_are_reserved_and_separators_are_no_names() -> None:
     assert {properties.TAGS, properties.UNIQ_KEY, properties.REAL_TOPIC, "__CRC32#", "1ST_POP_TIME"} <= RESERVED
     assert RESERVED.isdisjoint({"\x01", "\x02", " "})
+
+
+@pytest.mark.parametrize("given_properties", [{"a": "\udcff"}, {"\ud800": "b"}, {"a": "grüße", "KEYS": "x\udfff"}])
+def test_half_of_a_surrogate_pair_is_refused(given_properties: dict[str, str]) -> None:
+    with pytest.raises(InvalidMessage, match="half of a surrogate pair"):
+        format_properties(given_properties)

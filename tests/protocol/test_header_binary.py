@@ -99,3 +99,11 @@ def test_ext_fields_are_limited_in_number() -> None:
 def test_what_does_not_fit_is_refused_before_it_is_sent(header: Header) -> None:
     with pytest.raises(UsageError, match="too large for a binary header"):
         encode(header)
+
+
+@pytest.mark.parametrize(
+    "header", [(1, {"key": "\udcff"}, None, 0, 0, 0, Language.JAVA), (1, None, "\ud800", 0, 0, 0, Language.JAVA)]
+)
+def test_half_of_a_surrogate_pair_is_refused_before_it_is_sent(header: Header) -> None:
+    with pytest.raises(UsageError, match="half of a surrogate pair"):
+        encode(header)

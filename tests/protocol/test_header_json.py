@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pocketmq.codes import Language
-from pocketmq.errors import ProtocolError
+from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.protocol.header import MAX_EXT_FIELDS, Header
 from pocketmq.protocol.header_json import decode, encode
 
@@ -121,3 +121,8 @@ def test_deep_nesting_is_refused(opening: bytes) -> None:
 def test_what_is_no_header_is_a_protocol_error(header: bytes) -> None:
     with pytest.raises(ProtocolError, match="JSON header: "):
         decode(header)
+
+
+def test_half_of_a_surrogate_pair_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(UsageError, match="half of a surrogate pair"):
+        encode((1, {"key": "\udcff"}, None, 0, 0, 0, Language.JAVA))

@@ -32,6 +32,7 @@ from pocketmq.net.tls import ClientTlsFiles
 from pocketmq.protocol.signing import Credentials
 
 if TYPE_CHECKING:
+    from pocketmq.client.administration.reach import BrokerPlace
     from pocketmq.client.settings import ClientOptions
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
@@ -139,6 +140,14 @@ def advised() -> Iterator[None]:
         told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
         first_line = told.partition("\n")[0]  # RocketMQ's own advice stands below
         raise PocketMQError(f"{first_line.rstrip('.')}; {advice}") from error
+
+
+def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerPlace]":
+    """All brokers; NetworkError when there is none, so that nobody takes a cluster without brokers for an empty one."""
+    places = admin.cluster.brokers()
+    if not places:
+        raise NetworkError(f"no broker is registered at {cluster.name_servers}")
+    return places
 
 
 def agreed(question: str, *, yes: bool) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
+from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, require_brokers, yes_option
 from pocketmq.cli.commands import ExitCode
 from pocketmq.cli.completion import complete_broker
 from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
@@ -78,7 +78,7 @@ def config(
     """
     wanted = _checked(dict(changes))
     with cluster.admin() as admin:
-        before = _settings(admin, broker)
+        before = _settings(cluster, admin, broker)
     if not wanted:
         needle = (contains or "").lower()
         rows = [
@@ -110,8 +110,8 @@ def _checked(changes: dict[str, str]) -> dict[str, str]:
     return changes
 
 
-def _settings(admin: "Admin", broker: str | None) -> dict[str, Mapping[str, str]]:
-    masters = [place.name for place in admin.cluster.brokers() if place.is_master]
+def _settings(cluster: Cluster, admin: "Admin", broker: str | None) -> dict[str, Mapping[str, str]]:
+    masters = [place.name for place in require_brokers(cluster, admin) if place.is_master]
     if broker is not None and broker not in masters:
         raise UsageError(f"there is no broker {broker!r}; there are: {', '.join(masters) or 'none'}")
     return {name: admin.cluster.settings(name) for name in ([broker] if broker else masters)}
@@ -139,8 +139,11 @@ def _change(cluster: Cluster, wanted: Mapping[str, str], plan: list[dict[str, An
                 admin.cluster.change_settings(broker, wanted)
             except PocketMQError as error:
                 problems[broker] = str(error)
-            now[broker] = admin.cluster.settings(broker)
-    rows = [_outcome(row, now[row["broker"]], problems.get(row["broker"], "")) for row in plan]
+            try:
+                now[broker] = admin.cluster.settings(broker)
+            except PocketMQError as error:  # what was done elsewhere is told all the same
+                problems.setdefault(broker, f"nobody can tell what it has now: {error}")
+    rows = [_outcome(row, now.get(row["broker"], {}), problems.get(row["broker"], "")) for row in plan]
     if as_json:
         show_json(rows)
     else:

@@ -90,16 +90,28 @@ def cancel(
         return ExitCode.OK
     if not agreed(f"Take back {count(len(rows), 'message')}?", yes=yes):
         return ExitCode.REPAIRABLE
-    with cluster.admin() as admin:
-        for one in chosen:
-            admin.delays.cancel(one)
-        for text in handles:
-            admin.delays.cancel_by_handle(text)
-    if as_json:
-        show_json({**row, "is_done": True} for row in rows)
-    else:
-        tell(f"Took back {count(len(rows), 'message')}.")
+    _take_back(cluster, chosen, handles, rows, as_json=as_json)
     return ExitCode.OK
+
+
+def _take_back(
+    cluster: Cluster, chosen: "list[Delayed]", handles: tuple[str, ...], rows: list[dict[str, Any]], *, as_json: bool
+) -> None:
+    """One after the other; also when it ends in the middle, it is told which were."""
+    done = 0
+    try:
+        with cluster.admin() as admin:
+            for delayed in chosen:
+                admin.delays.cancel(delayed)
+                done += 1
+            for text in handles:
+                admin.delays.cancel_by_handle(text)
+                done += 1
+    finally:
+        if as_json:
+            show_json({**row, "is_done": at < done} for at, row in enumerate(rows))
+        else:
+            tell(f"Took back {count(done, 'message')}.")
 
 
 def _waiting(cluster: Cluster, limit: int) -> "DelayedMessages":

@@ -89,7 +89,11 @@ def _write_file(rows: Iterator[dict[str, Any]], path: Path) -> int:
             file.write_at(end, line)
             end += len(line)
 
-        many = _write(rows, put)
-        file.sync()
+        try:
+            many = _write(rows, put)
+            file.sync()
+        except BaseException:
+            files.unlink(draft)
+            raise
     files.replace(draft, path)
     return many

@@ -37,7 +37,7 @@ def doctor(cluster: Cluster, topic: str | None, group: str | None, as_json: bool
 
     \b
     Exit code: 0  nothing is broken
-               3  something is; the last line says what, and what to do
+               3  something is, or could not be found out; the last line says what, and what to do
     """
     report = pocketmq.doctor.examine(
         cluster.name_servers,

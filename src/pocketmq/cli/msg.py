@@ -1,27 +1,26 @@
 """`pocketmq msg`: send messages, follow a topic, find them again."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from pocketmq.cli.asking import Cluster, on_a_cluster
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.commands import ErrorTellingGroup
 from pocketmq.cli.completion import topic_argument
 from pocketmq.cli.dump_screen import show_messages
 from pocketmq.cli.listing import limit_option
+from pocketmq.cli.msg_send import given_bytes, send
 from pocketmq.cli.msg_trace import trace
-from pocketmq.cli.rows_screen import Column, json_option, show_rows
-from pocketmq.cli.screen import late_bar
+from pocketmq.cli.rows_screen import json_option
 from pocketmq.cli.tail_screen import show_tail
 from pocketmq.cli.tailing import Tail, wanted_tags
-from pocketmq.cli.words import moment_ms, moment_word, number, pair_word, queue_word, span_word
+from pocketmq.cli.words import moment_ms, moment_word, queue_word
 from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
-from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
@@ -29,7 +28,6 @@ from pocketmq.store.message_fields import BodyForm
 
 if TYPE_CHECKING:
     from pocketmq.client.blocking_admin import Admin
-    from pocketmq.client.results import SendResult
 
 TABLE_FIELDS: Final = ("topic", "queue", "queue_offset", "stored", "message_id", "tags", "keys", "body")
 JSON_FIELDS: Final = (
@@ -37,15 +35,10 @@ JSON_FIELDS: Final = (
     *("store_ms", "store_host", "born_ms", "born_host", "offset_id", "size", "reconsume_times", "properties"),
 )
 _END_OF_TIME_MS: Final = 2**63 - 1
+MAX_BY_KEY: Final = 64
+"""Messages with a key of which a broker tells."""
 POLL_S: Final = 0.5
 """How long a tail rests when nothing has come."""
-_SENT: Final = (
-    Column("status"),
-    Column("message_id"),
-    Column("broker"),
-    Column("queue", told=number),
-    Column("queue_offset", "offset", told=number),
-)
 
 body_option = click.option(
     "--body",
@@ -65,55 +58,6 @@ def rest() -> None:
 @click.group("msg", cls=ErrorTellingGroup)
 def msg_commands() -> None:
     """Messages of a running cluster."""
-
-
-@msg_commands.command("send")
-@on_a_cluster
-@topic_argument
-@click.argument("body")
-@click.option("--lines", is_flag=True, help="With BODY -: every line is a message.")
-@click.option("--tag", "tags", metavar="TAG", help="The tag that consumers choose by.")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key to find it by; may be repeated.")
-@click.option(
-    "--property",
-    "properties",
-    type=pair_word,
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Of its own; may be repeated.",
-)
-@click.option("--sharding-key", metavar="TEXT", help="Messages with the same one go to the same queue, in order.")
-@click.option("--delay-level", type=click.IntRange(1), metavar="N", help="Deliver it later, by the broker's levels.")
-@click.option("--delay", "delay_ms", type=span_word, metavar="SPAN", help="Deliver it later, such as 30s or 2h.")
-@json_option
-def send(
-    cluster: Cluster,
-    topic: str,
-    body: str,
-    lines: bool,
-    properties: Iterable[tuple[str, str]],
-    as_json: bool,
-    **options: Any,
-) -> int:
-    """Send BODY, or what the standard input holds when BODY is -.
-
-    \b
-    Exit code: 0  stored
-               1  stored, but not as safely as the broker promises: the status says what is missing
-               3  could not be sent
-    """
-    given = {name: value for name, value in options.items() if value is not None}
-    bodies = _bodies(body, lines=lines)
-    messages = [Message(topic, each, properties=dict(properties), **given) for each in bodies]
-    if not messages:
-        raise UsageError("there is nothing to send: the standard input is empty")
-    results: list[SendResult] = []
-    with cluster.producer() as producer, late_bar(SystemClock(), "sending", in_bytes=False) as bar:
-        for message in messages:
-            results.append(producer.send(message))
-            bar.update(len(results), len(messages))
-    show_rows(map(_sent_row, results), _SENT, as_json=as_json, empty="")
-    return ExitCode.OK if all(result.is_ok for result in results) else ExitCode.REPAIRABLE
 
 
 @msg_commands.command("tail")
@@ -145,7 +89,7 @@ def tail(
 
     It is nobody's member: groups and their offsets do not change.
     """
-    needle = None if contains is None else contains.encode()
+    needle = None if contains is None else given_bytes(contains)
     tags = wanted_tags(tag)
 
     def wanted(message: StoredMessage) -> bool:
@@ -231,31 +175,16 @@ def find(
         click.echo("No such message.", err=True)
     elif len(found) == limit:
         click.echo(f"There may be more than {limit}: --limit says how many are shown.", err=True)
+    elif key is not None and len(found) >= MAX_BY_KEY:
+        click.echo(
+            f"There may be more: brokers tell {MAX_BY_KEY} with a key at most. --since and --until ask for others.",
+            err=True,
+        )
     return _show(found, form, as_json=as_json)
 
 
+msg_commands.add_command(send)
 msg_commands.add_command(trace)
-
-
-def _bodies(body: str, *, lines: bool) -> list[bytes]:
-    if body != "-":
-        if lines:
-            raise UsageError("--lines reads the standard input: give - as BODY")
-        return [body.encode()]
-    data = sys.stdin.buffer.read()
-    return [part for part in (data.splitlines() if lines else [data]) if part]
-
-
-def _sent_row(result: "SendResult") -> dict[str, Any]:
-    return {
-        "status": result.status.value,
-        "message_id": result.message_id,
-        "offset_id": result.offset_id,
-        "broker": result.queue.broker_name,
-        "queue": result.queue.queue_id,
-        "queue_offset": result.queue_offset,
-        "recall_handle": result.recall_handle,
-    }
 
 
 def _by_offset_id(admin: "Admin", topic: str, text: str) -> list[StoredMessage]:

@@ -44,10 +44,10 @@ def trace(
     if (message_id is None) == (key is None):
         raise UsageError("say which message: its ID, or --key KEY")
     with cluster.admin() as admin:
-        ids = [message_id] if message_id else _ids_of(admin, topic, key or "")
+        ids = _ids_of(admin, topic, key) if key is not None else [message_id or ""]
         timelines = {one: _timeline(admin, topic, one, trace_topic) for one in ids}
     if not any(timelines.values()):
-        wanted = message_id or f"with key {key}"
+        wanted = f"with key {key!r}" if message_id is None else repr(message_id)
         raise PocketMQError(f"topic {topic} has no message {wanted}, and no client wrote a trace of it")
     for one, rows in timelines.items():
         if not as_json:

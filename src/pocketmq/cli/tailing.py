@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pocketmq.client.blocking_admin import Admin
 
 MAX_AT_ONCE = 1_000
-"""Messages of one queue and one look: more wait for the next."""
+"""Messages that are read at once: of one queue and one look, more wait for the next."""
 
 
 class Tail:
@@ -33,10 +33,11 @@ class Tail:
         """Begin with the newest of all queues together. Those that are not wanted count too, for they have to be read."""
         found: list[StoredMessage] = []
         for state in self._admin.topics.describe(self._topic).queues:
-            begin = max(state.min_offset, state.max_offset - min(count, MAX_AT_ONCE))
+            begin = max(state.min_offset, state.max_offset - count)
             self._next[state.queue] = state.max_offset
-            if begin < state.max_offset:
-                found += self._admin.messages.in_queue(state.queue, begin, state.max_offset, limit=MAX_AT_ONCE)
+            for at in range(begin, state.max_offset, MAX_AT_ONCE):
+                end = min(state.max_offset, at + MAX_AT_ONCE)
+                found += self._admin.messages.in_queue(state.queue, at, end, limit=MAX_AT_ONCE)
         self.is_at_end = True
         newest = sorted(found, key=_age)[-count:] if count else []
         return [message for message in newest if self._wanted(message)]

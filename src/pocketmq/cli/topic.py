@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketmq.cli.asking import Cluster, agreed, on_a_cluster, yes_option
+from pocketmq.cli.asking import Cluster, agreed, on_a_cluster, require_brokers, yes_option
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
 from pocketmq.cli.completion import topic_argument
 from pocketmq.cli.listing import show_named
@@ -13,11 +13,12 @@ from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json,
 from pocketmq.cli.screen import count
 from pocketmq.cli.topic_stats import stats
 from pocketmq.cli.words import clock_time, number, pair_word, perm_text, perm_word
-from pocketmq.errors import UsageError
+from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.flags import Perm
 
 if TYPE_CHECKING:
     from pocketmq.client.administration.topics import QueueState, TopicState
+    from pocketmq.client.blocking_admin import Admin
     from pocketmq.protocol.bodies.topics import TopicConfig
 
 DEFAULT_QUEUES = 8
@@ -28,6 +29,7 @@ _LONG: Sequence[Column] = (
     Column("queues", told=number),
     Column("perm"),
     Column("messages", told=number),
+    Column("problem"),
 )
 _QUEUES = (
     Column("broker"),
@@ -55,8 +57,8 @@ def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None
     """List topics."""
     show_named(
         cluster,
-        lambda admin: admin.topics.names(everything=everything),
-        lambda admin, topic: _row(admin.topics.describe(topic)),
+        lambda admin: _names(cluster, admin, everything=everything),
+        _long_row,
         _LONG,
         is_long=is_long,
         as_json=as_json,
@@ -196,6 +198,21 @@ def rm(cluster: Cluster, topic: str, yes: bool) -> int:
 
 
 topic_commands.add_command(stats)
+
+
+def _names(cluster: Cluster, admin: "Admin", *, everything: bool) -> list[str]:
+    names = admin.topics.names(everything=everything)
+    if not names:
+        require_brokers(cluster, admin)
+    return names
+
+
+def _long_row(admin: "Admin", topic: str) -> dict[str, Any]:
+    """A topic that cannot be asked about, or is gone meanwhile, does not keep back the others."""
+    try:
+        return {**_row(admin.topics.describe(topic)), "problem": ""}
+    except PocketMQError as error:
+        return {"topic": topic, "brokers": None, "queues": None, "perm": None, "messages": None, "problem": str(error)}
 
 
 def _row(state: "TopicState") -> dict[str, Any]:

@@ -74,15 +74,17 @@ def span_word(text: str) -> int:
 
 def moment_word(text: str) -> datetime | timedelta:
     """A moment: `2026-03-01T12:00`, local if no zone is told, or a span before now such as `2h`."""
-    ms = _span_ms(text)
-    if ms is not None:
-        return timedelta(milliseconds=ms)
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
+        ms = _span_ms(text)
+        if ms is not None:
+            return timedelta(milliseconds=ms)
+        moment = datetime.fromisoformat(text)
+        moment.timestamp()
+    except (ValueError, OverflowError, OSError):  # also for one before or after all that clocks can show
         raise click.BadParameter(
             f"{text!r} is no moment: give a time such as 2026-03-01T12:00, or 2h for two hours ago"
         ) from None
+    return moment
 
 
 def place_word(text: str) -> str | datetime | timedelta:

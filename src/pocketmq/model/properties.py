@@ -109,7 +109,18 @@ def format_properties(properties: Mapping[str, str]) -> str:
     text = "".join(pairs)
     if text.count(NAME_END) + text.count(VALUE_END) != 2 * len(pairs):
         raise InvalidMessage(_culprit(properties))
+    if not text.isascii():
+        _check_text(text)
     return text
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(
+            f"keys, tags and properties must be text: {error.object[error.start]!r} is half of a surrogate pair"
+        ) from None
 
 
 def _culprit(properties: Mapping[str, str]) -> str:

@@ -73,7 +73,8 @@ class TcpNetwork:
         except ssl.SSLError as error:
             raise ConnectFailed(f"{address}: TLS handshake failed: {error.reason or error}") from error
         except (OSError, UnicodeError) as error:
-            raise ConnectFailed(f"{address}: {_cause(error)}") from error
+            hint = " during the TLS handshake; it may not talk TLS" if _is_cut(error) and tls is not None else ""
+            raise ConnectFailed(f"{address}: {_cause(error)}{hint}") from error
         return protocol
 
     async def listen(
@@ -108,10 +109,17 @@ async def _bind(address: Address, backlog: int) -> socket.socket:
     return door
 
 
+def _is_cut(error: OSError | UnicodeError) -> bool:
+    """Whether the other side ended a handshake: asyncio has no words for it at all, uvloop has the system's."""
+    return isinstance(error, ConnectionResetError)
+
+
 def _cause(error: OSError | UnicodeError) -> str:
     """In the system's words: asyncio replaces them with its own, which say where and not why."""
     if isinstance(error, UnicodeError):
         return f"not a host name: {error}"
+    if _is_cut(error):
+        return "it closed the connection"
     if error.errno is None or isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     return os.strerror(error.errno)

@@ -57,6 +57,8 @@ def encode(header: Header) -> bytes:
         return _encode(header)
     except struct.error as error:
         raise UsageError(f"a number or text is too large for a binary header: {error}") from None
+    except UnicodeEncodeError as error:
+        raise UsageError(f"half of a surrogate pair cannot be written into a header: {error.object[:80]!r}") from None
 
 
 def _encode(header: Header) -> bytes:

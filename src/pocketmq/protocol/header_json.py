@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from pocketmq.errors import ProtocolError
+from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.protocol.header import LANGUAGE_NAMES, MAX_EXT_FIELDS, Header, Int32, language_of
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -66,18 +66,20 @@ def decode(header: bytes) -> Header:
 
 def encode(header: Header) -> bytes:
     code, ext, remark, flag, opaque, version, language = header
-    return _write(
-        _Written(
-            code,
-            msgspec.UNSET if ext is None else ext,
-            flag,
-            LANGUAGE_NAMES[language],
-            opaque,
-            msgspec.UNSET if remark is None else remark,
-            "JSON",
-            version,
-        )
+    written = _Written(
+        code,
+        msgspec.UNSET if ext is None else ext,
+        flag,
+        LANGUAGE_NAMES[language],
+        opaque,
+        msgspec.UNSET if remark is None else remark,
+        "JSON",
+        version,
     )
+    try:
+        return _write(written)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"half of a surrogate pair cannot be written into a header: {error.object[:80]!r}") from None
 
 
 def _decode_any_values(header: bytes) -> Header:

@@ -49,5 +49,5 @@ def _plain(text: str) -> str:
     bare = text.rstrip("=")
     try:
         return base64.urlsafe_b64decode(bare + "=" * (-len(bare) % 4)).decode()
-    except ValueError as error:
-        raise ProtocolError(f"recall handle {text!r}: {error}") from None
+    except ValueError:
+        raise ProtocolError(f"recall handle {text!r} is not the text that a broker gave out") from None
