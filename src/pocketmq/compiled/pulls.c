@@ -225,7 +225,8 @@ static bool note_answer(Run *run, PyObject *place, const PullHead *head, const P
     PyObject *parts = PyTuple_GetItem(place, picked->looked_at < run->cold_below ? 5 : 4);
     if (!put_head(run, parts, head->opaque, offsets, picked->total)) return false;
     const Span put = {run->heads.data + heads_before, run->heads.used - heads_before};
-    PyObject *packed = head->sys_flag & ONLY_BODIES ? packed_answer(put, map, picked) : NULL;
+    const bool is_dense = picked->count == picked->looked; /* bodies have no offsets: they are told only where none is missing */
+    PyObject *packed = head->sys_flag & ONLY_BODIES && is_dense ? packed_answer(put, map, picked) : NULL;
     if (PyErr_Occurred()) return false;
     run->pulled[run->count++] =
         (Pulled){Py_NewRef(place), packed, map, offsets[0], head->commit_offset, picked->total, picked->count, put.size, count};

@@ -4,8 +4,9 @@
       in network order                   from the first body on, the least octet first: as Arrow has a column
 
 Small messages are mostly properties and numbers: a body of 100 bytes lies in a record of 350. Who asks says so with `PullFlag.ONLY_BODIES`. That is
-no rule of RocketMQ: its brokers pass the flag over and answer with records, and so does one of ours where a record is odd (compressed, undecided, a whole
-batch, hosts of IPv6) or where little would be saved. So who asks has to take both; the magic, which stands where a record has its own, tells which.
+no rule of RocketMQ: its brokers pass the flag over and answer with records. So does one of ours where a record is odd (compressed, undecided, a whole
+batch, hosts of IPv6), where messages are passed over, as bodies have no offsets to tell them by, or where little would be saved. So who asks has to
+take both; the magic, which stands where a record has its own, tells which.
 """
 
 import struct

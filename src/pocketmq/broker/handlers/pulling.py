@@ -319,7 +319,8 @@ class Pulling:
         replies = self._replies_of(code, remark, self._suggested(group, found.far_behind))
         pieces: Sequence[bytes | bytearray | memoryview] = found.pieces
         size = found.size
-        if found.count and ext.sys_flag & PullFlag.ONLY_BODIES:
+        # Bodies have no offsets: they are told only where none is missing.
+        if ext.sys_flag & PullFlag.ONLY_BODIES and found.count == found.next_offset - ext.queue_offset > 0:
             pack = self._pack_bodies(found.pieces, found.count, found.size)
             if pack is not None:
                 pieces, size = [pack], len(pack)
