@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -238,6 +239,7 @@ def test_zeroing_stops_at_its_end_and_at_the_end_of_the_file(files: DiskFiles, p
 LOCK_ELSEWHERE = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from pocketmq.files import DiskFiles
 with DiskFiles().open(Path(sys.argv[1])) as file:
     print(file.lock())
@@ -330,6 +332,18 @@ def test_usage_tells_how_full_the_disk_is(files: DiskFiles, tmp_path: Path) -> N
 
     assert 0 <= usage.free <= usage.total
     assert 0 <= usage.used_ratio <= 1
+
+
+def test_what_is_kept_for_the_administrator_is_neither_used_nor_free(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=800, f_bavail=200)
+    monkeypatch.setattr(os, "statvfs", lambda _: blocks)
+
+    usage = files.usage(tmp_path)
+
+    assert usage == (400 * 4096, 200 * 4096)
+    assert usage.used_ratio == 0.5, "as df says, and Apache's broker"
 
 
 def test_a_disk_without_size_counts_as_full() -> None:

@@ -32,10 +32,10 @@ from pocketmq.spark.java import find_java
 QUEUES: Final = 4
 CORES: Final = 2
 LARGE_ANSWERS: Final[dict[str, object]] = {
-    "maxTransferCountOnMessageInMemory": 8192,
-    "maxTransferBytesOnMessageInMemory": 2 * 1024 * 1024,
-    "maxTransferCountOnMessageInDisk": 8192,
-    "maxTransferBytesOnMessageInDisk": 2 * 1024 * 1024,
+    "maxTransferCountOnMessageInMemory": 16_384,
+    "maxTransferBytesOnMessageInMemory": 8 * 1024 * 1024,
+    "maxTransferCountOnMessageInDisk": 16_384,
+    "maxTransferBytesOnMessageInDisk": 8 * 1024 * 1024,
 }
 """Settings of a broker that is read by Spark, as docs/spark.md advises."""
 ARROW_FLAGS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"

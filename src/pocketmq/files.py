@@ -33,14 +33,16 @@ HEARING_S = 2.0
 
 
 class DiskUsage(NamedTuple):
-    """Size of the file system that holds a path, and what of it is free for us, in bytes."""
+    """Size of the file system that holds a path, and what of it is free, in bytes. Space that only the administrator may take counts as neither, as
+    with `df` and RocketMQ: it may be most of a disk.
+    """
 
     total: int
     free: int
 
     @property
     def used_ratio(self) -> float:
-        """Part in use, 0 to 1; space that only the administrator may take counts as used."""
+        """Part in use, 0 to 1."""
         return 1 - self.free / self.total if self.total else 1.0
 
 
@@ -252,7 +254,8 @@ class DiskFiles:
 
     def usage(self, path: Path) -> DiskUsage:
         found = os.statvfs(path)
-        return DiskUsage(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+        used = found.f_blocks - found.f_bfree
+        return DiskUsage(found.f_frsize * (used + found.f_bavail), found.f_frsize * found.f_bavail)
 
 
 def write_atomically(files: Files, path: Path, data: bytes) -> None:

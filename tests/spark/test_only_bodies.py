@@ -22,7 +22,7 @@ from pocketmq.spark.schema import Name
 from pocketmq.spark.worker_connections import ReadingCore
 
 COUNT = 700
-LARGE_ANSWERS = {"maxTransferCountOnMessageInMemory": 8192, "maxTransferBytesOnMessageInMemory": 2 * 1024 * 1024}
+LARGE_ANSWERS = {"maxTransferCountOnMessageInMemory": 16_384, "maxTransferBytesOnMessageInMemory": 8 * 1024 * 1024}
 
 
 @pytest.fixture(scope="module", params=[*product(BOTH, (False, True))], ids=str)

@@ -65,13 +65,18 @@ class DirectChunks:
         return self._partition.buffer_bytes
 
     def ask(self, chunk: "DirectChunk") -> None:
-        left, most = chunk.wanted.end - chunk.offset, self._partition.pull_messages
-        # Who gives much less than there is left is asked for the same each time: the request is composed once.
-        limit = most if 0 < self._given <= left // 2 else min(most, left)
+        limit = self._limit(chunk.wanted.end - chunk.offset)
         queue = self._wire_queue(chunk.wanted.queue)
         subscription = self._wanted[chunk.wanted.queue.topic]
         flags = PullFlag.ONLY_BODIES if chunk.only_bodies else 0
         self._pulls.ask(chunk, queue, chunk.offset, subscription, limit, flags)
+
+    def _limit(self, left: int) -> int:
+        """Never more than there is left. Who gives much less is asked for the same each time, so that the request is composed once."""
+        most = self._partition.pull_messages
+        if left >= most:
+            return most
+        return 2 * self._given if 0 < self._given <= left // 2 else left
 
     def pump(self, chunk: "DirectChunk") -> None:
         self._pulls.pump(chunk)

@@ -66,7 +66,7 @@ READ_OPTIONS: Final = OptionTable(
         Option("groupId", "group", GROUP, None, Use.READ, "the consumer group that progress is published to and that pulls are made as; the query never joins it", "spark-orders"),
         Option("groupIdPrefix", "group_prefix", GROUP, "spark-rocketmq-source", Use.READ, "without `groupId`, pulls are made as a group of this name and a hash of what is read; nothing is published", "etl"),
         # pulling
-        Option("pullBatchSize", "pull_messages", whole(1, 65_536), 8192, Use.READ, "messages that a pull asks for; brokers give less by their own settings", "1024"),
+        Option("pullBatchSize", "pull_messages", whole(1, 65_536), 16_384, Use.READ, "messages that a pull asks for; brokers give less by their own settings", "1024"),
         Option("pullBatchBytes", "pull_bytes", whole(KIB, 64 * MIB), 4 * MIB, Use.READ, "bytes that a pull asks for", "1048576"),
         Option("decodeBufferBytes", "buffer_bytes", whole(KIB, 64 * MIB), 2 * MIB, Use.READ, "bytes that are decoded at once; 1 to 4 MB is best", "4194304"),
         Option("verifyChecksums", "check_crc", SWITCH, False, Use.READ, "compare the checksum of every body, as a check of the way from disk to Spark", "true"),
