@@ -89,6 +89,21 @@ def workers_of(broker: Broker) -> list[Busy]:
     return [worker for worker in (parts.flusher, parts.preparer, parts.pool) if worker is not None]
 
 
+async def lose_what_was_consumed(lives: Lives) -> None:
+    """A life that ends with a power loss: of ten messages that a group has consumed, and whose offset is safe, one is left."""
+    async with lives.broker() as broker:
+        make_topic(broker)
+        client = await lives.client()
+        await client.sent(b"kept")
+        await asyncio.sleep(11)
+        for _ in range(9):
+            await client.sent(b"lost")
+        await client.pull(0)
+        await client.commit(10)
+        await broker.parts.snapshots.save_offsets()
+        lives.crash("nothing")
+
+
 def make_topic(broker: Broker, name: str = "T", queues: int = 4) -> None:
     broker.parts.topics.put([TopicConfig(name, queues, queues)], 0)
 

@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.broker.lives import Lives, bodies, in_virtual_time, make_topic
+from tests.broker.lives import Lives, bodies, in_virtual_time, lose_what_was_consumed, make_topic
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.offsets import OffsetTable
@@ -103,17 +103,7 @@ def test_nothing_is_told_when_all_is_well(caplog: pytest.LogCaptureFixture) -> N
 
 def test_a_group_that_was_set_back_stays_so_when_the_broker_is_killed_at_once() -> None:
     async def main(lives: Lives) -> None:
-        async with lives.broker() as broker:
-            make_topic(broker)
-            client = await lives.client()
-            await client.sent(b"kept")
-            await asyncio.sleep(11)
-            for _ in range(9):
-                await client.sent(b"lost")
-            await client.pull(0)
-            await client.commit(10)
-            await broker.parts.snapshots.save_offsets()
-            lives.crash("nothing")
+        await lose_what_was_consumed(lives)
         async with lives.broker():
             client = await lives.client()
             for number in range(20):

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from tests.broker.lives import Lives, bodies, in_virtual_time, make_topic, stored
+from tests.broker.lives import Lives, bodies, in_virtual_time, lose_what_was_consumed, make_topic, stored
 from tests.broker.running import Client, pulling
 from tests.net.talk import until
 
@@ -211,17 +211,7 @@ def test_a_topic_that_was_deleted_and_made_again_by_sending_has_what_was_sent_si
 
 def test_a_group_that_had_consumed_what_a_power_loss_took_gets_what_comes_in_its_place() -> None:
     async def main(lives: Lives) -> None:
-        async with lives.broker() as broker:
-            make_topic(broker)
-            client = await lives.client()
-            await client.sent(b"kept")
-            await asyncio.sleep(11)
-            for _ in range(9):
-                await client.sent(b"lost")
-            await client.pull(0)
-            await client.commit(10)
-            await broker.parts.snapshots.save_offsets()
-            lives.crash("nothing")
+        await lose_what_was_consumed(lives)
 
         async with lives.broker() as broker:
             client = await lives.client()
