@@ -92,7 +92,8 @@ sanitize: $(INSTALLED) ## the compiled hot path beside its twin in Python, every
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 
-# The stamp is made last, so an install that broke off is done again.
+# The stamp is made last, so an install that broke off is done again. What builds comes first and is pinned like the rest:
+# hatchling builds the project, setuptools builds PySpark, which comes as source.
 $(INSTALLED): pyproject.toml constraints.txt
 	found=; for python in $(SUPPORTED); do \
 	  if $$python -c '$(NEW_ENOUGH)' 2>/dev/null; then found=$$python; break; fi; \
@@ -102,7 +103,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	fi; \
 	echo "installing into $(VENV) with $$($$found --version)"; \
 	$$found -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --no-build-isolation --editable '.[test]'
 	touch $@
