@@ -14,6 +14,7 @@ VALUE: Final = "value binary"
 OURS: Final = "PocketMQ"
 PARQUET: Final = "Parquet"
 KAFKA: Final = "Kafka"
+SINK: Final = "sink"
 
 NOOP_ROWS_AIM: Final = 1_000_000.0
 """Rows of 100 bytes a second into noop."""
@@ -37,12 +38,16 @@ class Case(NamedTuple):
     has_share_aim: bool = False
     """At least `PARQUET_SHARE_AIM` of Parquet's rate, where Parquet has such a case, and less CPU than Kafka's."""
 
+    @property
+    def comparison(self) -> str:
+        """Cases with the same are compared with each other, and take turns."""
+        return SINK if self.what.startswith(SINK) else self.what
+
 
 class Ways:
-    """Makes the cases for rows of one size."""
+    """Makes the cases for rows of one size. They run in the session of Spark that is there by then."""
 
-    def __init__(self, spark: SparkSession, name_server: str, beside: Kafka | None, rows: Rows, folder: Path) -> None:
-        self._spark = spark
+    def __init__(self, name_server: str, beside: Kafka | None, rows: Rows, folder: Path) -> None:
         self._address = address_of(name_server)
         self._kafka = beside
         self._rows = rows
@@ -93,12 +98,16 @@ class Ways:
 
     def _sinks(self) -> Iterator[Case]:
         rows = self._rows.sink_total
-        yield Case(OURS, "sink, at-least-once", rows, lambda: self._write({}), SINK_AIM)
-        yield Case(OURS, "sink, effectively-once", rows, lambda: self._write({"writeId": uuid4().hex}), SINK_AIM)
+        yield Case(OURS, f"{SINK}, at-least-once", rows, lambda: self._write({}), SINK_AIM)
+        yield Case(OURS, f"{SINK}, effectively-once", rows, lambda: self._write({"writeId": uuid4().hex}), SINK_AIM)
         if self._kafka is not None:
-            yield Case(KAFKA, "sink, at-least-once", rows, self._kafka_write)
+            yield Case(KAFKA, f"{SINK}, at-least-once", rows, self._kafka_write)
 
     # frames
+
+    @property
+    def _spark(self) -> SparkSession:
+        return SparkSession.active()
 
     def _batch(self, topic: str, only_value: bool) -> DataFrame:
         reader = self._spark.read.format("rocketmq").options(**self._address, subscribe=topic)

@@ -1,6 +1,6 @@
 """The connector on a real Spark: rows a second from a local broker and to it, beside Parquet and Spark's Kafka connector.
 
-python -m bench.spark.end_to_end                    about ten minutes; needs Java 17 or newer
+python -m bench.spark.end_to_end                    about a quarter of an hour; needs Java 17 or newer
 python -m bench.spark.end_to_end --quick            few rows, one round: two minutes, and the fixed cost of a job weighs more
 python -m bench.spark.end_to_end --alone            without Kafka
 python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
@@ -12,9 +12,10 @@ python -m bench.spark.end_to_end --write-docs       and put the tables into docs
 import argparse
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import date
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -31,44 +32,62 @@ from bench.client.stage import our_broker
 from bench.method import machine as cores
 from bench.spark.cases import KAFKA, OURS, Case, Ways
 from bench.spark.costs import Shot, middle, taken
-from bench.spark.report import Results, sheet
-from bench.spark.stage import CORES, LARGE_ANSWERS, Kafka, java_pid, kafka, laid_out, session
+from bench.spark.own_process import in_own_process
+from bench.spark.report import sheet
+from bench.spark.stage import CORES, LARGE_ANSWERS, Kafka, Rows, java_pid, kafka, laid_out, session
 from bench.spark.starts import starts
 from bench.spark.triggers import triggers
 
 WIDTH: Final = 180
 ROWS: Final = 1_200_000
 QUICK_ROWS: Final = 60_000
+LONG_TIMES: Final = 2.5
+"""So many times the rows that are written as Parquet are read into nowhere."""
 ROUNDS: Final = 3
 BODIES: Final = (100, 1024)
 LARGER_SHARE: Final = 0.4
-"""Rows of 1 KB, of each row of 100 bytes."""
-MOST_S: Final = 200.0
-"""For the rows of one size: after that no round is begun."""
+"""Rows of 1 KB that are written somewhere, of each row of 100 bytes. Into nowhere as many are read of either."""
+WARM_S: Final = 8.0
+"""So long the cases of a comparison take turns before they count: Java compiles meanwhile."""
+STEADY_S: Final = 15.0
+"""Quick cases take more turns than they must, until they have been measured for so long."""
 TRIGGERS: Final = "triggers"
 STARTS: Final = "starts"
 
+Shots = Mapping[tuple[str, str], Sequence[Shot]]
+"""By who and what."""
+
 
 class Scene(NamedTuple):
-    """What is measured on, and how much."""
+    """What is measured on, and how much. It travels to the processes that have a Spark."""
 
-    spark: SparkSession
     name_server: str
     broker_pid: int
     beside: Kafka | None
     folder: Path
+    is_usual: bool
+    is_quick: bool
     rounds: int
     words: Sequence[str]
 
     def wants(self, name: str) -> bool:
         return not self.words or any(word in name for word in self.words)
 
+    def ways(self, rows: Rows) -> Ways:
+        return Ways(self.name_server, self.beside, rows, self.folder)
+
+    def spark(self) -> AbstractContextManager[SparkSession]:
+        return session(None if self.beside is None else self.beside.jars, usual=self.is_usual)
+
+    def servers(self) -> dict[str, int]:
+        return {OURS: self.broker_pid} | ({KAFKA: self.beside.pid} if self.beside is not None else {})
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.spark.end_to_end", description="The connector on a real Spark.")
     parser.add_argument("words", nargs="*", help="measure the cases whose name holds one of these words")
     parser.add_argument("--rows", type=int, help=f"of 100 bytes, {ROWS:,} unless told; of 1 KB there are fewer")
-    parser.add_argument("--rounds", type=int, help=f"in which the cases take turns, {ROUNDS} unless told")
+    parser.add_argument("--rounds", type=int, help=f"in which cases take turns, {ROUNDS} at least unless told")
     parser.add_argument("--quick", action="store_true", help="few rows and one round: does it run?")
     parser.add_argument("--alone", action="store_true", help="without Kafka")
     parser.add_argument("--usual-broker", action="store_true", help="a broker that answers with 32 messages at most")
@@ -88,9 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         beside = None if options.alone else _kafka(folder, leave, notes)
         settings = None if options.usual_broker else LARGE_ANSWERS
         broker = leave.enter_context(our_broker(folder / "broker", settings))
-        jars = None if beside is None else beside.jars
-        spark = leave.enter_context(session(jars, usual=options.usual_spark))
-        scene = Scene(spark, *broker, beside, folder, rounds, options.words)
+        scene = Scene(*broker, beside, folder, options.usual_spark, options.quick, rounds, options.words)
         sheets = []
         for one in measured(scene, rows, notes, console):
             sheets.append(one)
@@ -101,50 +118,89 @@ def main(arguments: Sequence[str] | None = None) -> None:
         page.write([f"{date.today():%Y-%m-%d}", *facts], sheets, page.SPARK)
 
 
-def measured(scene: Scene, rows: int, notes: Sequence[str], console: Console) -> Iterator[Sheet]:
+def measured(scene: Scene, total: int, notes: Sequence[str], console: Console) -> Iterator[Sheet]:
     """The tables: one for each size of rows, one of triggers, one of starts."""
     for body_bytes in BODIES:
-        count = rows if body_bytes == BODIES[0] else max(1, int(rows * LARGER_SHARE))
-        console.print(f"[dim]{count:,} rows of {body_bytes} bytes are laid out[/]")
-        laid = laid_out(scene.spark, scene.name_server, scene.beside, scene.folder, body_bytes, count)
-        ways = Ways(scene.spark, scene.name_server, scene.beside, laid, scene.folder)
-        cases = [case for case in ways.all() if scene.wants(f"{case.who}: {case.what}")]
+        count = total if body_bytes == BODIES[0] else max(1, int(total * LARGER_SHARE))
+        long = int(total * LONG_TIMES)
+        console.print(f"[dim]{count + long:,} rows of {body_bytes} bytes are laid out[/]")
+        rows = in_own_process(lay_out, scene, body_bytes, count, long)
+        cases = [case for case in scene.ways(rows).all() if scene.wants(f"{case.who}: {case.what}")]
         if cases:
-            results, said = in_turns(cases, scene, console)
-            yield sheet(results, body_bytes, [*notes, *said])
+            shots: dict[tuple[str, str], Sequence[Shot]] = {}
+            for comparison, _ in groupby(cases, lambda case: case.comparison):
+                shots |= in_own_process(compare, scene, rows, comparison)
+            results = {(case.who, case.what): (case, middle(shots[case.who, case.what])) for case in cases}
+            yield sheet(results, body_bytes, [*notes, *_said(rows, shots)])
         if body_bytes == BODIES[0] and scene.wants(TRIGGERS):
-            try:
-                yield triggers(scene.spark, scene.name_server, scene.beside, laid, scene.folder, min(2, scene.rounds))
-            except NotMeasured as reason:
-                yield Sheet(TRIGGERS, ["source"], [], [str(reason)])
+            yield in_own_process(measure_triggers, scene, rows)
         if body_bytes == BODIES[0] and scene.wants(STARTS):
-            yield starts([*ways.starts(only=True)], _servers(scene), java_pid(scene.spark), 2 + scene.rounds)
+            yield in_own_process(measure_starts, scene, rows)
 
 
-def in_turns(cases: Sequence[Case], scene: Scene, console: Console) -> tuple[Results, list[str]]:
-    """Rounds in which cases take turns, after one that is not counted; the medians, and what is to be said of them."""
-    java = java_pid(scene.spark)
-    servers = _servers(scene)
+# In processes of their own.
+
+
+def lay_out(scene: Scene, body_bytes: int, total: int, long_total: int) -> Rows:
+    with scene.spark() as spark:
+        return laid_out(spark, scene.name_server, scene.beside, scene.folder, body_bytes, total, long_total)
+
+
+def compare(scene: Scene, rows: Rows, comparison: str) -> Shots:
+    """Rounds in which the cases of a comparison take turns, after some that are not counted."""
+    cases = [case for case in scene.ways(rows).all() if case.comparison == comparison]
+    cases = [case for case in cases if scene.wants(f"{case.who}: {case.what}")]
     shots: dict[tuple[str, str], list[Shot]] = {(case.who, case.what): [] for case in cases}
-    until, rounds = monotonic() + MOST_S, 0
-    for number in range(scene.rounds + 1):
-        if rounds and monotonic() > until:
-            break
-        rounds = number
-        for case in cases:
-            shot = taken(case.run, servers.get(case.who), java)
-            rate, cpu_us = case.rows / shot.seconds / 1e3, shot.cpu_s * 1e6 / case.rows
-            console.print(f"[dim]{case.who}: {case.what}: {rate:,.0f} krow/s, {cpu_us:.2f} us of CPU a row[/]")
-            if number:
-                shots[case.who, case.what].append(shot)
+    console, servers = Console(width=WIDTH), scene.servers()
+    with scene.spark() as spark:
+        java = java_pid(spark)
+
+        def turns() -> Iterator[tuple[Case, Shot]]:
+            for case in cases:
+                shot = taken(case.run, servers.get(case.who), java)
+                rate, cpu_us = case.rows / shot.seconds / 1e3, shot.cpu_s * 1e6 / case.rows
+                console.print(f"[dim]{case.who}: {case.what}: {rate:,.0f} krow/s, {cpu_us:.2f} us of CPU a row[/]")
+                yield case, shot
+
+        _rounds(turns, rounds=1, seconds=0 if scene.is_quick else WARM_S)
+        for case, shot in _rounds(turns, rounds=scene.rounds, seconds=0 if scene.is_quick else STEADY_S):
+            shots[case.who, case.what].append(shot)
+    return shots
+
+
+def _rounds(turns: Callable[[], Iterator[tuple[Case, Shot]]], rounds: int, seconds: float) -> list[tuple[Case, Shot]]:
+    """So many rounds of turns, and more until the time is over."""
+    until, found, done = monotonic() + seconds, list(turns()), 1
+    while done < rounds or monotonic() < until:
+        found += turns()
+        done += 1
+    return found
+
+
+def measure_triggers(scene: Scene, rows: Rows) -> Sheet:
+    with scene.spark() as spark:
+        try:
+            return triggers(spark, scene.name_server, scene.beside, rows, scene.folder, min(2, scene.rounds))
+        except NotMeasured as reason:
+            return Sheet(TRIGGERS, ["source"], [], [str(reason)])
+
+
+def measure_starts(scene: Scene, rows: Rows) -> Sheet:
+    with scene.spark() as spark:
+        return starts([*scene.ways(rows).starts(only=True)], scene.servers(), java_pid(spark), 2 + scene.rounds)
+
+
+def _said(rows: Rows, shots: Shots) -> list[str]:
+    """What is to be known of the numbers."""
+    counts = sorted({len(some) for some in shots.values()})
+    rounds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     others = median(shot.others for some in shots.values() for shot in some)
-    said = f"medians of {rounds} rounds in which cases took turns, after one that is not counted"
-    results = {(case.who, case.what): (case, middle(shots[case.who, case.what])) for case in cases}
-    return results, [f"{said}; other programs had {others:.0%} of the machine"]
-
-
-def _servers(scene: Scene) -> dict[str, int]:
-    return {OURS: scene.broker_pid} | ({KAFKA: scene.beside.pid} if scene.beside is not None else {})
+    return [
+        f"{rows.long_total:,} rows are read into noop, {rows.total:,} written as Parquet, {rows.sink_total:,} into a topic",
+        "what is compared has a Java of its own, in which nothing else was run",
+        f"medians of {rounds} rounds in which cases took turns, after {WARM_S:.0f} s at least that are not counted",
+        f"other programs had {others:.0%} of the machine",
+    ]
 
 
 def _kafka(folder: Path, leave: ExitStack, notes: list[str]) -> Kafka | None:
@@ -160,7 +216,7 @@ def _facts(options: argparse.Namespace, rounds: int, load_before: float, took_s:
         f"{cores()}, {machine.description()}",
         f"Spark local[{CORES}] with {'its own settings' if options.usual_spark else 'the settings of docs/spark.md'}",
         f"broker with {'its own settings' if options.usual_broker else 'large answers'}, on the same machine",
-        f"{rounds} rounds, load {load_before:.1f} before, {machine.load():.1f} after {took_s:.0f} s",
+        f"{rounds} rounds at least, load {load_before:.1f} before, {machine.load():.1f} after {took_s:.0f} s",
     ]
 
 

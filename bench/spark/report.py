@@ -6,7 +6,6 @@ from statistics import mode
 from bench.broker.sheets import Sheet, verdict
 from bench.spark.cases import KAFKA, OURS, PARQUET, PARQUET_SHARE_AIM, Case
 from bench.spark.costs import Shot
-from bench.spark.stage import LONG_TIMES
 
 Results = Mapping[tuple[str, str], tuple[Case, Shot]]
 """By who and what."""
@@ -28,7 +27,6 @@ NOTES = (
     "server, Python, Java: microseconds of CPU for a row, all threads, user and system; us/row is their sum",
     "of Parquet, of Kafka: rate by rate; per core: rows for a second of CPU beside Kafka's",
     "streams: rows by the time of the triggers that brought them; CPU with the start of the query",
-    f"into noop, {LONG_TIMES:g} times the rows are read",
 )
 
 

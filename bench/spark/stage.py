@@ -3,7 +3,7 @@
     rows ──► our topic ── Spark ──┬──► Parquet        all columns, what a read of the topic gave
                                   ├──► a quarter of them in Parquet, for the sinks
                                   └──► Kafka          value, keys, and the properties as headers
-    more ──► a longer topic ──────┼──► Parquet        for reads into nowhere: they are over so soon that their start would decide
+    more ──► a longer topic ──────┼──► Parquet        for reads into nowhere: they are over so soon that their start would decide.
                                   └──► Kafka
     few  ──► a short topic ───────┴──► Kafka          for the start of a query by itself
 
@@ -44,8 +44,8 @@ COLLECTOR: Final = "-XX:+UseParallelGC"
 """The garbage collector of Java that takes the least CPU; see docs/spark.md."""
 SINK_SHARE: Final = 4
 """Of so many rows one is written by the sinks, which are slower than reads."""
-LONG_TIMES: Final = 2.5
-"""So many times the rows that are written somewhere are read into nowhere."""
+END_S: Final = 30.0
+"""For Java to end."""
 FEW: Final = 1_000
 """Rows of the query whose start is measured."""
 _CHUNK: Final = 2_000
@@ -64,6 +64,7 @@ class Rows(NamedTuple):
     """The same rows in all places."""
 
     total: int
+    long_total: int
     body_bytes: int
     topic: str
     parquet: str
@@ -72,10 +73,6 @@ class Rows(NamedTuple):
     @property
     def sink_total(self) -> int:
         return max(1, self.total // SINK_SHARE)
-
-    @property
-    def long_total(self) -> int:
-        return int(self.total * LONG_TIMES)
 
     @property
     def long_topic(self) -> str:
@@ -123,7 +120,7 @@ def connector_jars() -> str:
 
 @contextmanager
 def session(jars: str | None, *, usual: bool) -> Iterator[SparkSession]:
-    """A session with the settings that docs/spark.md advises, or with Spark's own.
+    """A session with the settings that docs/spark.md advises, or with Spark's own. Its Java is gone when it ends.
 
     Installing a package compiles it. Where this one is run from its sources that is done here, or each process that Spark starts would.
     """
@@ -145,10 +142,14 @@ def session(jars: str | None, *, usual: bool) -> Iterator[SparkSession]:
     for name, text in settings.items():
         builder = builder.config(name, text)
     spark = builder.getOrCreate()
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
     try:
         yield spark
     finally:
         spark.stop()
+        gateway.proc.stdin.close()  # Spark's Java ends with what it reads from
+        gateway.proc.wait(END_S)
 
 
 def java_pid(spark: SparkSession) -> int:
@@ -158,11 +159,17 @@ def java_pid(spark: SparkSession) -> int:
 
 
 def laid_out(
-    spark: SparkSession, name_server: str, beside: Kafka | None, folder: Path, body_bytes: int, total: int
+    spark: SparkSession,
+    name_server: str,
+    beside: Kafka | None,
+    folder: Path,
+    body_bytes: int,
+    total: int,
+    long_total: int,
 ) -> Rows:
-    """Rows of this size in the topics, in Parquet, and in Kafka if there is one."""
+    """Rows of this size in the topics, in Parquet, and in Kafka if there is one; on the disk, so that nothing is written when they are read."""
     topic = f"bench-{body_bytes}"
-    rows = Rows(total, body_bytes, topic, str(folder / topic), str(folder / f"{topic}-sink"))
+    rows = Rows(total, long_total, body_bytes, topic, str(folder / topic), str(folder / f"{topic}-sink"))
     with Admin(name_server) as admin:
         admin.topics.create(rows.sink_topic, queues=QUEUES)
     for name, count in ((topic, total), (rows.long_topic, rows.long_total), (rows.few_topic, FEW)):
@@ -176,6 +183,7 @@ def laid_out(
             frame.write.parquet(rows.long_parquet)
         if beside is not None:
             _copied_to_kafka(frame, beside, name)
+    os.sync()
     return rows
 
 

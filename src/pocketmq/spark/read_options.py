@@ -68,7 +68,7 @@ READ_OPTIONS: Final = OptionTable(
         # pulling
         Option("pullBatchSize", "pull_messages", whole(1, 65_536), 16_384, Use.READ, "messages that a pull asks for; brokers give less by their own settings", "1024"),
         Option("pullBatchBytes", "pull_bytes", whole(KIB, 64 * MIB), 4 * MIB, Use.READ, "bytes that a pull asks for", "1048576"),
-        Option("decodeBufferBytes", "buffer_bytes", whole(KIB, 64 * MIB), 2 * MIB, Use.READ, "bytes that are decoded at once; 1 to 4 MB is best", "4194304"),
+        Option("decodeBufferBytes", "buffer_bytes", whole(KIB, 64 * MIB), 3 * MIB, Use.READ, "bytes that are decoded at once; 1 to 4 MB is best", "4194304"),
         Option("verifyChecksums", "check_crc", SWITCH, False, Use.READ, "compare the checksum of every body, as a check of the way from disk to Spark", "true"),
         Option("rocketmqConsumer.pollTimeoutMs", "poll_timeout_ms", whole(1, _MAX_WAIT_MS), 120_000, Use.READ, "how long a task tries to get the next messages of its range", "60000"),
         Option("rocketmqConsumer.idleTimeoutMs", "idle_timeout_ms", whole(0, 24 * _MAX_WAIT_MS), 300_000, Use.READ, "how long a worker keeps a connection that nobody uses", "60000"),
