@@ -105,7 +105,7 @@ def connector_jars() -> str:
         raise NotMeasured("Kafka: there is nothing beside the repository that starts it")
     if shutil.which("java") is None:
         raise NotMeasured("Kafka: Java is not installed")
-    ask = "import servers; servers.jars('kafka'); print(servers.jars('spark-kafka'))"
+    ask = "import servers; servers.jars('kafka'); print('', servers.jars('spark-kafka'), sep='\\n')"
     try:
         done = subprocess.run(
             [sys.executable, "-c", ask], cwd=PEERS, capture_output=True, text=True, check=False, timeout=_JARS_S
