@@ -4,7 +4,7 @@
         └────── result ◄───────┘             └── ends before the next one begins
 
 Java compiles by what it has seen: loops through which first Parquet's rows and then Kafka's went are compiled for both, and are slower for
-either. Nobody runs sixteen kinds of queries in turn in one Java, so each comparison has one that has seen nothing else.
+either. Nobody runs so many kinds of queries in turn in one Java, so a comparison has one that has seen nothing else.
 """
 
 import signal
