@@ -35,7 +35,7 @@ bench: $(INSTALLED) ## micro benchmarks beside json, orjson and a struct loop
 bench-store: $(INSTALLED) ## the store beside SQLite and a plain file: two minutes, 3 GiB of disk
 	$(BIN)/python -m bench.store
 
-bench-spark: $(INSTALLED) ## the Spark connector beside Parquet and Kafka's; needs Java 17: twelve minutes
+bench-spark: $(INSTALLED) ## the Spark connector beside Parquet and Kafka's; needs Java 17: half an hour
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.spark.end_to_end
 

@@ -1,6 +1,6 @@
 """The connector on a real Spark: rows a second from a local broker and to it, beside Parquet and Spark's Kafka connector.
 
-python -m bench.spark.end_to_end                    about a quarter of an hour; needs Java 17 or newer
+python -m bench.spark.end_to_end                    about twenty-five minutes; needs Java 17 or newer
 python -m bench.spark.end_to_end --quick            few rows, one round: two minutes, and the fixed cost of a job weighs more
 python -m bench.spark.end_to_end --alone            without Kafka
 python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
@@ -46,8 +46,8 @@ ROUNDS: Final = 3
 BODIES: Final = (100, 1024)
 LARGER_SHARE: Final = 0.4
 """Rows of 1 KB that are written somewhere, of each row of 100 bytes. Into nowhere as many are read of either."""
-WARM_S: Final = 25.0
-"""So long the cases of a comparison take turns before they count: Java compiles meanwhile, and its rates still rise after ten seconds."""
+WARM_S: Final = 60.0
+"""So long the cases of a comparison take turns before they count: Java compiles meanwhile, and rates still rise after half a minute."""
 STEADY_S: Final = 15.0
 """Quick cases take more turns than they must, until they have been measured for so long."""
 TRIGGERS: Final = "triggers"
