@@ -57,7 +57,7 @@ class RealCluster:
     def broker(self) -> Broker:
         return next(iter(self.brokers.values()))
 
-    async def start_broker(self, name: str, **settings: Any) -> Broker:
+    async def start_broker(self, name: str, *, store: dict[str, Any] | None = None, **settings: Any) -> Broker:
         """A broker on its folder of the disk, so one of the same name goes on where the last one ended."""
         host = self._hosts.setdefault(name, f"10.0.1.{len(self._hosts) + 1}")
         made = BrokerSettings(
@@ -65,7 +65,9 @@ class RealCluster:
             port=10911,
             broker_name=name,
             name_servers=(NAME_SERVER,),
-            store=StoreSettings(folder=Path("/store", name), log_file_bytes=4 << 20, prepared_files=1),
+            store=StoreSettings(
+                folder=Path("/store", name), **{"log_file_bytes": 4 << 20, "prepared_files": 1, **(store or {})}
+            ),
             tick_ms=50,
             open_to_the_network_without_authentication=True,
             **settings,

@@ -164,6 +164,18 @@ def test_blocking_consumers_are_refused_inside_a_loop(server: Server) -> None:
     asyncio.run(main())
 
 
+def test_a_consumer_whose_stop_was_refused_inside_a_loop_goes_on_and_can_be_stopped(server: Server) -> None:
+    async def main() -> None:
+        with pytest.raises(WrongState, match="inside a running event loop"):
+            consumer.stop()
+
+    with PullConsumer(server.name_server, group="refused") as consumer:
+        asyncio.run(main())
+        assert (consumer.is_running, consumer.wait(0)) == (True, False)
+        assert consumer.queues("SELF_TEST_TOPIC")
+    assert consumer.wait(0)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_consumer_belongs_to_the_process_that_started_it(server: Server) -> None:

@@ -209,6 +209,36 @@ def test_a_message_that_cannot_be_sent_back_as_nobody_foresaw_is_tried_again_her
     run(main())
 
 
+def test_of_overdue_messages_what_is_done_while_others_are_sent_back_is_not_sent_back() -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.sent: list[int] = []
+
+        async def send(self, message: StoredMessage, *_: object) -> bool:
+            self.sent.append(message.queue_offset)
+            await asyncio.sleep(3)
+            return True
+
+    async def main() -> None:
+        owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
+        submitted: list[Job] = []
+        slow = Slow()
+        listening = listening_to([owned], submitted, workers=3, send_backs=cast("SendBacks", slow))
+        owned.flight.put(run_of(0, 3))
+        listening.arrived(owned)
+
+        begun = [job.todo.popleft() for job in submitted]
+        await until(lambda: slow.sent, timeout_s=2000)
+        submitted[1].note(begun[1], None)
+        listening.finished(submitted[1])
+        await until(lambda: not owned.flight.count)
+
+        assert slow.sent == [0, 2]
+        await listening.stop()
+
+    run(main(), timeout_s=10_000)
+
+
 def listening_to(
     queues: list[OwnedQueue], submitted: list[Job], *, workers: int, send_backs: SendBacks | None = None
 ) -> ConcurrentListening:

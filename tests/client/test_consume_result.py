@@ -103,6 +103,8 @@ def test_verdicts_that_are_raised_read_well() -> None:
     assert str(DeadLetter("no such customer")) == "no such customer"
     assert str(RetryLater("locked")) == "locked"
     assert Suspend("locked").wait_ms == 1000
+    with pytest.raises(UsageError, match="cannot wait for nan ms"):
+        Suspend(wait_ms=float("nan"))  # type: ignore[arg-type]
 
 
 def batch(*times: int) -> list[StoredMessage]:

@@ -167,6 +167,25 @@ def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken:
     assert (taker.failure is None) == (taker.told is not None)
 
 
+@pytest.mark.parametrize("expression", ["*", "A"])
+def test_nobody_is_led_past_a_hole_in_the_queue(expression: str) -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, b"", ResponseCode.PULL_NOT_FOUND, next_offset=7))
+        wait_for_the_end(connection)
+
+    taker = Taken()
+    with served(after_requests(1, behave)) as address:
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        pulls.ask(taker, QUEUE, 0, Subscription.parse("orders", expression), 10)
+        pulls.pump(taker)
+        pulls.close()
+        lines.close()
+
+    assert taker.told is None
+    assert "hole" in str(taker.failure)
+
+
 def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
     lines = lines_for_pulls(SystemClock(), connect_s=3)
     with served(after_requests(3, lambda connection: connection.sendall(answer(1, b"one")[:-1]))) as address:

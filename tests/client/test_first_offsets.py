@@ -1,11 +1,12 @@
 """First offsets: what is asked, what is decided, and what is kept at once."""
 
+import asyncio
 from typing import cast
 
 import pytest
 
 from pocketmq.client.calls.offsets import OffsetCalls
-from pocketmq.client.first_offsets import FirstOffsets
+from pocketmq.client.first_offsets import SECOND_LOOK_S, FirstOffsets
 from pocketmq.client.offsets import Offsets, RemoteOffsets
 from pocketmq.errors import ConnectFailed
 from pocketmq.model.queue import MessageQueue
@@ -115,5 +116,31 @@ def test_a_broker_that_is_away_costs_only_its_own_queues() -> None:
         assert brokers.kept == {QUEUES[0]: 99, QUEUES[1]: 99}
         with pytest.raises(ConnectFailed):
             await first.find(QUEUES[2], QUEUES)
+
+    run(main())
+
+
+def test_an_old_group_waits_once_for_all_queues_that_it_has_no_offset_for() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        queues = [MessageQueue("T", "broker-a", number) for number in range(50)]
+        brokers.kept[queues[0]] = 77
+        first, loop = first_offsets(brokers, LAST), asyncio.get_running_loop()
+        began = loop.time()
+
+        assert [await first.find(queue, queues) for queue in queues] == [77] + 49 * [10]
+        assert loop.time() - began < 2 * SECOND_LOOK_S
+
+    run(main())
+
+
+def test_what_another_member_keeps_in_that_time_is_found() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        brokers.kept[QUEUES[0]] = 77
+        first = first_offsets(brokers, LAST)
+        asyncio.get_running_loop().call_later(SECOND_LOOK_S / 2, brokers.kept.update, dict.fromkeys(QUEUES, 98))
+
+        assert [await first.find(queue, QUEUES) for queue in QUEUES[1:]] == [98, 98]
 
     run(main())

@@ -294,6 +294,24 @@ def test_a_queue_that_is_begun_anew_waits_for_the_listener_of_before() -> None:
     run(main())
 
 
+def test_a_queue_that_was_begun_anew_is_not_given_up_while_the_listener_of_before_works_on_it() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            order = Order(took_s=30)
+            await c.send("T", b"0", b"1", b"2")
+
+            async with member(c, order, 2, stop_timeout_ms=60_000):
+                await until(lambda: order.busy)
+                c.broker.parts.offsets.reset("G", "T", {0: 1})
+                await asyncio.sleep(17)
+                async with member(c, order, 1, stop_timeout_ms=60_000):
+                    await until(lambda: order.count == 3, timeout_s=400)
+
+            assert order.seen[0] == [0, 1, 2]
+
+    run(main())
+
+
 def test_a_turn_that_fails_as_nobody_foresaw_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -137,6 +137,39 @@ def test_a_message_is_sent_back_and_comes_again() -> None:
     run(main())
 
 
+def test_a_message_of_a_namespace_comes_again_to_its_topic_though_its_broker_does_not_take_it_back() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1, topics=("ns%T",)) as c:
+            async with c.producer(namespace="ns") as producer:
+                await producer.send("T", b"1")
+            async with c.pull_consumer(namespace="ns") as consumer:
+                (message,) = (await consumer.pull(QUEUE, 0)).messages
+                await consumer.send_back(message, "broker-that-is-gone")
+            basket = Basket()
+            push = c.push_consumer(namespace="ns")
+            push.on("T", tags="none")(basket)
+            push.on("U")(Basket())
+            async with push:
+                await basket.wait(1)
+
+            assert [(one.topic, one.body) for one in basket.messages] == [("T", b"1")]
+
+    run(main())
+
+
+def test_who_asks_later_for_its_share_is_told_as_well() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c, c.pull_consumer() as consumer:
+            first: list[int] = []
+            await consumer.on_queues_changed("T", lambda _, __, mine: first.append(len(mine)))
+            await until(lambda: first == [2], timeout_s=5)
+            second: list[int] = []
+            await consumer.on_queues_changed("T", lambda _, __, mine: second.append(len(mine)))
+            await until(lambda: second == [2], timeout_s=5)
+
+    run(main())
+
+
 def test_its_share_of_the_queues_is_told_with_every_change() -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:

@@ -265,6 +265,23 @@ def test_a_slave_is_pulled_when_the_broker_says_so_and_is_told_no_offsets() -> N
     run(main())
 
 
+def test_the_master_is_pulled_again_when_the_slave_that_was_suggested_is_gone() -> None:
+    async def main() -> None:
+        async with pulled() as (c, broker, consumer):
+            slave = FakeBroker(c.network, "10.0.0.77:10911", "broker-a")
+            addresses = {0: str(broker.address), 1: str(slave.address)}
+            c.topics["T"] = TopicRouteData(
+                (QueueData("broker-a", 1, 1, 6),), (BrokerData("DefaultCluster", "broker-a", addresses),)
+            )
+            broker.messages, broker.suggests = 96, 1
+            async with consumer:
+                await until(lambda: len(broker.pulls) == 3)
+
+            assert [pull.queue_offset for pull in broker.pulls] == [0, 32, 64]
+
+    run(main())
+
+
 def test_a_queue_whose_pulls_are_dead_is_begun_anew() -> None:
     async def main() -> None:
         async with pulled(pull_timeout_ms=3_600_000) as (_, broker, consumer):

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+import pytest
 from tests.client.real_cluster import Basket, real_cluster, until
 
 from pocketmq.client.consume_result import LATER, AckIndex, DeadLetter, RetryLater
@@ -168,5 +169,54 @@ def test_a_body_that_is_not_what_the_listener_wants_ends_as_a_dead_letter_that_s
             reasons = [message.properties[REASON] for message in c.stored("%DLQ%G")]
             assert any("Expected `int`, got `str`" in reason for reason in reasons)
             assert any("JSON is malformed" in reason for reason in reasons)
+
+    run(main())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_listener_that_cancels_its_own_task_does_not_hold_its_queue_up(ordered: bool) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            seen: list[bytes] = []
+            consumer = c.push_consumer(start_at="first", workers=1, ordered=ordered)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                seen.append(message.body)
+                task = asyncio.current_task()
+                assert task is not None
+                if len(seen) == 1:
+                    task.cancel()
+                    await asyncio.sleep(1)
+
+            async with consumer:
+                await c.send("T", b"0", b"1")
+                await until(lambda: len(seen) == 3)
+
+            assert seen == ([b"0", b"0", b"1"] if ordered else [b"0", b"1", b"0"])
+
+    run(main())
+
+
+def test_a_reason_that_does_not_fit_among_the_properties_is_left_out() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            seen: list[bytes] = []
+            consumer = c.push_consumer(start_at="first", ordered=True)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                seen.append(message.body)
+                if message.body == b"0":
+                    raise DeadLetter("much to say " * 40)
+
+            async with consumer:
+                await c.send("T", b"0", properties={"long": "x" * 32_300})
+                await c.send("T", b"1")
+                await until(lambda: len(seen) == 2)
+
+            assert seen == [b"0", b"1"]
+            (letter,) = c.stored("%DLQ%G")
+            assert (letter.body, REASON in letter.properties) == (b"0", False)
 
     run(main())

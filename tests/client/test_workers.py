@@ -10,22 +10,23 @@ from typing import Any
 import pytest
 from tests.client.messages import run_of
 
-from pocketmq.client.consume_result import LATER, RetryLater, verdicts
+from pocketmq.client.consume_result import LATER, SUCCESS, RetryLater, verdicts
 from pocketmq.client.jobs import Job
 from pocketmq.client.listener import Listener
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.workers import LoopWorkers, ProcessWorkers, ThreadWorkers
 from pocketmq.clock import SystemClock
+from pocketmq.errors import UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 
 DEADLINE_S = 30
 
 
-def job(function: Any, count: int = 1, *, stops_at_failure: bool = False) -> Job:
+def job(function: Any, count: int = 1, *, stops_at_failure: bool = False, batch_size: int | None = None) -> Job:
     owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
-    return Job(owned, Listener(function), run_of(0, count), 0.0, stops_at_failure=stops_at_failure)
+    return Job(owned, Listener(function, batch_size), run_of(0, count), 0.0, stops_at_failure=stops_at_failure)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -232,6 +233,95 @@ def test_processes_call_listeners_that_compute_and_say_what_they_raised() -> Non
         await workers.close()
 
     asyncio.run(main())
+
+
+class Particular(Exception):
+    """One that no other process can make again."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"{what} at {where}")
+
+
+def some_fail(messages: list[StoredMessage]) -> object:
+    return [Particular("wrong", "home") if message.queue_offset == 1 else SUCCESS for message in messages]
+
+
+def generates(message: StoredMessage) -> object:
+    return (word for word in ["once"]) if message.queue_offset == 1 else None
+
+
+def test_what_processes_say_of_some_messages_costs_the_others_nothing() -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        workers = ProcessWorkers(1, done.append)
+        workers.submit(job(some_fail, 3, batch_size=3))
+        workers.submit(job(generates, 3))
+        await until(lambda: len(done) == 2)
+        first, second = sorted(done, key=lambda one: one.listener.batch_size is None)
+
+        (call,) = first.collect(0.0).others
+        assert [verdict.is_done for verdict in verdicts(call.result, 3)] == [True, False, True]
+        assert "Particular: wrong at home" in verdicts(call.result, 3)[1].reason
+        collected = second.collect(0.0)
+        assert [one.queue_offset for one in collected.done] == [0, 2]
+        with pytest.raises(UsageError, match="generator"):
+            verdicts(collected.others[0].result, 1)
+        await workers.close()
+
+    asyncio.run(main())
+
+
+class Odd(BaseException):
+    """What test frameworks raise to end a test, say."""
+
+
+async def end_own_task(message: StoredMessage) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(1)
+
+
+async def raise_odd(message: StoredMessage) -> None:
+    raise Odd("not an Exception")
+
+
+@pytest.mark.parametrize("listener", [raise_odd, end_own_task])
+def test_a_job_comes_back_whatever_its_async_listener_raises(listener: Any) -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        workers = LoopWorkers(asyncio.get_running_loop(), done.append, SystemClock())
+        workers.submit(job(listener))
+        workers.submit(job(listener))
+        await until(lambda: len(done) == 2)
+
+        assert [len(one.collect(0.0).others) for one in done] == [1, 1]
+        assert workers.at_work == 0
+        await workers.close()
+
+    asyncio.run(main())
+
+
+async def leave_program(message: StoredMessage) -> None:
+    raise SystemExit(3)
+
+
+def test_an_async_listener_ends_the_program_on_the_users_loop_and_only_fails_on_one_of_its_own() -> None:
+    async def main(loop: asyncio.AbstractEventLoop | None) -> None:
+        done: list[Job] = []
+        workers = LoopWorkers(loop, done.append, SystemClock())
+        for count in (1, 2):
+            workers.submit(job(leave_program))
+            await until(lambda count=count: len(done) == count)  # type: ignore[misc]
+        assert [type(one.collect(0.0).result) for one in done] == [SystemExit, SystemExit]
+        await workers.close()
+
+    async def on_its_loop() -> None:
+        await main(asyncio.get_running_loop())
+
+    asyncio.run(main(None))
+    with pytest.raises(SystemExit):
+        asyncio.run(on_its_loop())
 
 
 def test_closing_ends_what_async_listeners_do() -> None:

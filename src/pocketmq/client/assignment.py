@@ -5,7 +5,8 @@
 
 A queue changes hands in two halves. Its old owner begins nothing new, lets listeners finish for a moment and has its offset kept;
 its new owner waits for that moment before it asks where the group is. So what is handled twice is what takes longer than that.
-An ordered queue is not given up while a listener works on it, and not taken before it is locked.
+An ordered queue is not given up while a listener works on it, and not taken before it is locked. One whose lock another client had
+meanwhile is begun anew where the group is by then.
 """
 
 import asyncio
@@ -42,13 +43,17 @@ class Assignment:
         begin: Callable[[OwnedQueue], None],
         leaving: Callable[[OwnedQueue], None],
         locks: QueueLocks | None = None,
+        *,
+        notes_first: bool = True,
     ) -> None:
+        """`notes_first`: where a queue is begun is kept for the group again and again, also while nothing of it is done."""
         self._clock = clock
         self._offsets = offsets
         self._first = first
         self._begin = begin
         self._leaving = leaving
         self._locks = locks
+        self._notes_first = notes_first
         self._owned: dict[MessageQueue, OwnedQueue] = {}
         self._counts: Counter[str] = Counter()
         self._changing = asyncio.Lock()  # one change at a time: rebalance, repairs, resets and seeks all wait for calls
@@ -80,7 +85,9 @@ class Assignment:
             now = self._clock.monotonic()
             keep = frozenset(wanted)
             ending = [
-                owned for owned in self._of_topic(topic) if owned.queue not in keep or owned.flight.is_pull_dead(now)
+                owned
+                for owned in self._of_topic(topic)
+                if owned.queue not in keep or owned.flight.is_taken_over or owned.flight.is_pull_dead(now)
             ]
             for owned in self._of_topic(topic):
                 if owned not in ending and owned.is_leaving:
@@ -89,6 +96,11 @@ class Assignment:
             missing = [queue for queue in wanted if queue not in self._owned]
             taken = await self._take(missing, all_queues, is_shared=is_shared)
             return any(given_up) or taken > 0, all(given_up) and taken == len(missing)
+
+    def leave_topic(self, topic: str) -> None:
+        """Begin nothing more of its queues, which the next rebalance takes away; or they stay, if it is wanted again by then."""
+        for owned in self._of_topic(topic):
+            owned.leave()
 
     async def drop_topic(self, topic: str) -> None:
         """The topic is not subscribed to any more."""
@@ -125,7 +137,7 @@ class Assignment:
                 log.warning(
                     "listeners were still at work when their consumer was stopped, their messages come again: %s", busy
                 )
-            await self._offsets.persist([owned.queue for owned in all_owned], wait=True)
+            await self._offsets.persist(self._ours(), wait=True)
             for owned in all_owned:
                 self._drop(owned)
             if self._locks is not None:
@@ -133,29 +145,53 @@ class Assignment:
 
     async def persist(self) -> None:
         """Keep the offsets of all owned queues."""
-        await self._offsets.persist([*self._owned])
+        await self._offsets.persist(self._ours())
+
+    def _ours(self) -> list[MessageQueue]:
+        """Those of which nobody else can know better how far the group is."""
+        return [owned.queue for owned in self._owned.values() if not owned.flight.is_taken_over]
 
     async def _take(
         self, queues: Sequence[MessageQueue], all_queues: Sequence[MessageQueue], *, is_shared: bool
     ) -> int:
         """How many of `queues` are owned afterwards."""
         asked_at = self._clock.monotonic()
-        mine: Collection[MessageQueue] = queues
-        if self._locks is not None and queues:
+        if self._locks is None or not queues:
+            return await self._begin_with(queues, all_queues, is_shared=is_shared)
+        mine: Collection[MessageQueue] = queues  # as far as anybody knows until brokers have answered
+        try:
             mine = await self._locks.lock(queues)
+            for queue in queues:
+                if queue not in mine:
+                    log.info("%s is still locked by another client, and tried again", queue)
+            return await self._begin_with(
+                [queue for queue in queues if queue in mine], all_queues, is_shared=is_shared, asked_at=asked_at
+            )
+        finally:  # also when this member is stopped meanwhile: nobody else would unlock them for a minute
+            left = [queue for queue in mine if queue not in self._owned]
+            if left:
+                await self._locks.unlock(left, wait=False)
+
+    async def _begin_with(
+        self,
+        queues: Sequence[MessageQueue],
+        all_queues: Sequence[MessageQueue],
+        *,
+        is_shared: bool,
+        asked_at: float | None = None,
+    ) -> int:
+        """How many of `queues` could be begun. `asked_at`: when their locks were asked for, which are ours."""
         taken = 0
         for queue in queues:
-            if queue not in mine:
-                log.info("%s is still locked by another client, and tried again", queue)
-                continue
             try:
                 offset = await self._first.find(queue, all_queues)
             except PocketMQError as error:
                 log.warning("%s cannot be begun, and is tried again: %s", queue, error)
                 continue
-            self._offsets.move(queue, offset)
+            if self._notes_first:
+                self._offsets.move(queue, offset)
             owned = self._own(queue, offset, is_shared=is_shared)
-            if self._locks is not None:
+            if asked_at is not None:
                 owned.flight.lock(asked_at)
             taken += 1
         return taken
@@ -174,6 +210,7 @@ class Assignment:
         )
         if was is not None:
             owned.is_paused = was.is_paused
+            owned.earlier = was if is_ordered else None
             if was.flight.locked_at is not None:
                 flight.lock(was.flight.locked_at)
         self._owned[queue] = owned
@@ -191,6 +228,8 @@ class Assignment:
             return False
         if owned.flight.is_pull_dead(now):
             log.warning("%s was not pulled for too long: it is dropped and begun anew", owned.queue)
+        if owned.flight.is_taken_over:
+            await self._forget_if_behind(owned.queue)
         self._leaving(owned)
         self._drop(owned)
         await self._offsets.persist([owned.queue], wait=True)
@@ -198,6 +237,17 @@ class Assignment:
         if self._locks is not None:
             await self._locks.unlock([owned.queue], wait=False)
         return True
+
+    async def _forget_if_behind(self, queue: MessageQueue) -> None:
+        """Whoever had the queue meanwhile may have got further with it."""
+        noted = self._offsets.get(queue)
+        try:
+            stored = await self._offsets.load(queue)
+        except PocketMQError:
+            self._offsets.forget(queue)
+            return
+        if noted is not None and stored is not None and noted < stored:
+            self._offsets.forget(queue)
 
     def _stay(self, owned: OwnedQueue) -> None:
         """It was to be given up, and is wanted again."""

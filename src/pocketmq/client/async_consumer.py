@@ -1,6 +1,7 @@
 """What all async consumers are made of: a member of the group, where it lives, and its life.
 
 new ── start ──► running ── stop: what is in work is waited for ──► stopped
+         └── stop: the start comes to its end, is undone, and fails ──┘
 """
 
 import asyncio
@@ -38,11 +39,23 @@ class AsyncConsumer(Living, Generic[M, S]):
         self._settings = settings
         self._member = member
         self._stopped = asyncio.Event()
+        self._starting: asyncio.Event | None = None
+        """While it is being started: set when that is over."""
         self._home: Home
 
     async def start(self) -> None:
         """Join the group. Servers that are away are tried again; InvalidExpression when a broker cannot read a filter."""
         self._require_new()
+        if self._starting is not None:
+            raise WrongState("this consumer is being started already")
+        self._starting = asyncio.Event()
+        try:
+            await self._begin()
+        finally:
+            self._starting.set()
+            self._starting = None
+
+    async def _begin(self) -> None:
         home: Home = OwnThread() if self._settings.own_thread else ThisLoop()
         try:
             await home.run(self._member.start())
@@ -50,6 +63,10 @@ class AsyncConsumer(Living, Generic[M, S]):
             await home.close()
             raise
         self._home = home
+        if self._state is State.STOPPED:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+            await asyncio.shield(self._ending)
+            raise WrongState("this consumer was stopped while it was being started")
         self._state = State.RUNNING
 
     async def stop(self) -> None:
@@ -58,6 +75,8 @@ class AsyncConsumer(Living, Generic[M, S]):
         What is not done within `stop_timeout_ms` comes again, to another member.
         """
         await super().stop()
+        if self._starting is not None:
+            await self._starting.wait()
         self._stopped.set()
 
     async def _end(self) -> None:

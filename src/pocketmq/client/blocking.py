@@ -19,7 +19,7 @@ from pocketmq.client.identity import generation
 from pocketmq.client.life import State
 from pocketmq.client.shared_portal import SHARED
 from pocketmq.errors import WrongState
-from pocketmq.net.portal import Portal
+from pocketmq.net.portal import Portal, refuse_in_a_loop
 
 log = logging.getLogger("pocketmq.client")
 
@@ -70,8 +70,10 @@ class BlockingClient(Generic[C]):
         _running.add(self)
 
     def stop(self) -> None:
-        """Finish what is under way, leave. Harmless when done twice, or without a start."""
+        """Finish what is under way, leave. Harmless when done twice, or without a start. Refused inside a loop: it goes on."""
         with self._lock:
+            if self._state is State.RUNNING:
+                refuse_in_a_loop()
             was, self._state = self._state, State.STOPPED
             if self._is_starting:  # by this very thread, which a signal has interrupted: the error ends the start
                 raise WrongState(f"this {self._what} was stopped while it was being started")

@@ -142,6 +142,7 @@ class Delays(_Family[DelayAdmin]):
     """See `DelayAdmin`."""
 
     waiting = _blocking(DelayAdmin.waiting)
+    find_by_handle = _blocking(DelayAdmin.find_by_handle)
     cancel = _blocking(DelayAdmin.cancel)
     cancel_by_handle = _blocking(DelayAdmin.cancel_by_handle)
 

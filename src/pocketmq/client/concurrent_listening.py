@@ -254,6 +254,8 @@ class ConcurrentListening:
         now = self._clock.monotonic()
         for owned in list(self._owned()):
             for message in owned.flight.overdue(now, self._timeout_s):
+                if owned.flight.is_dropped or not owned.flight.is_consuming(message):
+                    continue  # somebody else's, or done, while others were sent back
                 reason = f"not handled within {self._timeout_s:g} s"
                 log.warning("message %s of %s was %s: it is sent back", message.message_id, owned.queue, reason)
                 verdict = Verdict(False, OVERDUE_LEVEL, reason)

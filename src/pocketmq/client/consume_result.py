@@ -16,6 +16,7 @@ comes once more does less harm than one that is lost.
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from math import isnan
 from pathlib import PurePath
 from traceback import walk_tb
 from typing import Final, NamedTuple
@@ -69,7 +70,7 @@ class Suspend(Exception):
     """An orderly listener wants its queue to wait `wait_ms`, and then the same messages again."""
 
     def __init__(self, reason: str = "", *, wait_ms: int = SUSPEND_MS) -> None:
-        if not isinstance(wait_ms, int | float):
+        if not isinstance(wait_ms, int | float) or isnan(wait_ms):
             raise UsageError(f"a queue cannot wait for {wait_ms!r} ms; give a number")
         super().__init__(reason)
         self.reason = words_of(reason)

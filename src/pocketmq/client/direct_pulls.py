@@ -10,7 +10,7 @@ owns (routes, addresses), and sign with keys that never change.
 
 from typing import Final, Protocol
 
-from pocketmq.client.calls.messages import passes_over
+from pocketmq.client.calls.messages import is_hole, passes_over
 from pocketmq.client.pulling import Pulling
 from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
@@ -48,8 +48,8 @@ class _Asked:
 
     def __init__(self, line: AskingLine) -> None:
         self.line = line
-        self.waiting: dict[int, tuple[Taker, MessageQueue, int | None]] = {}
-        """With the offset that was asked for, if all messages from there on were."""
+        self.waiting: dict[int, tuple[Taker, MessageQueue, int, bool]] = {}
+        """With the offset that was asked for, and whether all messages from there on were."""
 
 
 class DirectPulls:
@@ -82,7 +82,7 @@ class DirectPulls:
                     raise TooManyCalls(f"{MAX_LINES} lines to {address} are in use, or the client is stopping")
                 asked = self._asked[address] = _Asked(line)
             number = asked.line.next_number()
-            asked.waiting[number] = taker, queue, offset if subscription.takes_all else None
+            asked.waiting[number] = taker, queue, offset, subscription.takes_all
             self._places[taker] = asked
             asked.line.ask(self._pulls.frame(queue, offset, subscription, limit, more_flags, number), self._timeout_s)
         except PocketMQError as error:
@@ -103,13 +103,15 @@ class DirectPulls:
             return
         if found is None:
             return  # for nobody who is known here
-        whose, queue, offset = found
+        whose, queue, offset, wants_all = found
         del asked.waiting[answer.opaque], self._places[whose]
         try:
             code, told, _, _ = self._pulls.heard(queue, answer)
             if code == ResponseCode.PULL_OFFSET_MOVED:
                 raise error_for(code, answer.remark)  # what lies at the offset may be there: the group was reset
-            if offset is not None and passes_over(code, room, offset):
+            if is_hole(code, told.next_begin_offset, offset):
+                raise ProtocolError(f"there is a hole in the queue at {offset}")
+            if wants_all and passes_over(code, room, offset):
                 raise ProtocolError(f"messages at {offset} are passed over, as if they were none")
         except PocketMQError as error:
             whose.fail(error)
@@ -131,6 +133,6 @@ class DirectPulls:
             self._lines.give(asked.line)
         self._asked = {address: other for address, other in self._asked.items() if other is not asked}
         waiting, asked.waiting = asked.waiting, {}
-        for taker, _, _ in waiting.values():
+        for taker, *_ in waiting.values():
             self._places.pop(taker, None)
             taker.fail(error)

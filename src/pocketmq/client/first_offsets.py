@@ -37,10 +37,13 @@ class FirstOffsets:
         self._wish = wish
         self._start_time_ms = start_time_ms
         self._seen: dict[str, frozenset[MessageQueue]] = {}
+        self._begun: dict[str, float] = {}
+        """Topics with which the group had begun, and since when that is known."""
 
     def forget(self, topic: str) -> None:
         """The topic is not read any more."""
         self._seen.pop(topic, None)
+        self._begun.pop(topic, None)
 
     async def find(self, queue: MessageQueue, all_queues: Sequence[MessageQueue]) -> int:
         """Where to begin in `queue`, one of `all_queues` of its topic. A failure is a PocketMQError: try again later.
@@ -48,13 +51,16 @@ class FirstOffsets:
         For queues of one topic, one after the other: the first call may begin with all of them.
         """
         seen = self._seen.setdefault(queue.topic, frozenset(all_queues))
+        asked_at = asyncio.get_running_loop().time()
         stored = await self._offsets.load(queue)
         own = is_retry(queue.topic)
         is_later = queue not in seen
         if stored is None and not own and not is_later and await self._has_begun(queue, all_queues):
             # Another member of a new group may just be keeping offsets for all queues, this one included: look again.
-            await asyncio.sleep(SECOND_LOOK_S)
-            stored, is_later = await self._offsets.load(queue), True
+            is_later = True
+            if asked_at < self._begun[queue.topic] + SECOND_LOOK_S:
+                await asyncio.sleep(SECOND_LOOK_S)
+                stored = await self._offsets.load(queue)
         start = start_of(stored, self._wish, is_retry=own, is_later=is_later)
         if start.offset is not None:
             return start.offset
@@ -67,8 +73,12 @@ class FirstOffsets:
 
     async def _has_begun(self, queue: MessageQueue, all_queues: Iterable[MessageQueue]) -> bool:
         """Whether the group has an offset in another queue of the topic. A broker that is away proves nothing."""
-        others = [self._load_quietly(other) for other in all_queues if other != queue]
-        return has_begun(await asyncio.gather(*others))
+        if queue.topic not in self._begun:
+            others = [self._load_quietly(other) for other in all_queues if other != queue]
+            if not has_begun(await asyncio.gather(*others)):
+                return False
+            self._begun[queue.topic] = asyncio.get_running_loop().time()
+        return True
 
     async def _begin(self, queue: MessageQueue, start: Start) -> int:
         offset = await self._place(queue, start)

@@ -10,6 +10,7 @@ It lives on one loop: the one on which it is started. What brokers ask of its gr
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from pocketmq.client.assignment import Assignment
 from pocketmq.client.consume_stats import SAMPLE_S, ConsumeStats
@@ -47,6 +48,8 @@ class GroupMember(ABC):
     """Base of the members that push and lite pull consumers are made of."""
 
     consume_type: ConsumeType
+    notes_first_offsets: ClassVar[bool] = True
+    """Whether brokers are told again and again where the group is, also while nothing more of a queue is done."""
 
     def __init__(
         self,
@@ -104,14 +107,17 @@ class GroupMember(ABC):
     # its life
 
     async def start(self) -> None:
-        """Join the group. InvalidExpression when a broker cannot read a filter; then nothing is left running."""
+        """Join the group. InvalidExpression when a broker cannot read a filter, StoreDamaged when a broadcasting member cannot read
+        how far it was; then nothing is left running.
+        """
         self._instance = Instance.join(self._settings, self._around, stream=self._is_stream)
         self._rounds = []
         try:
             self._make_parts()
             self._prepare()
+            await self._offsets.require_readable()
             await self._learn_routes()
-            for subscription in self._subscriptions:
+            for subscription in self._filters():
                 await self._check(subscription)
             self._instance.add_consumer(self)
             await self._instance.heartbeats.say_to_all(self._instance.brokers)
@@ -175,7 +181,13 @@ class GroupMember(ABC):
             PullEvents(self._hooks, settings.group, settings.namespace),
         )
         self._assignment = Assignment(
-            self._clock, self._offsets, first, self._pulls.begin, self._leaving, self._locks()
+            self._clock,
+            self._offsets,
+            first,
+            self._pulls.begin,
+            self._leaving,
+            self._locks(),
+            notes_first=self.notes_first_offsets,
         )
         self._pulls.serve(self._assignment)
         self._rebalance = Rebalance(
@@ -215,8 +227,11 @@ class GroupMember(ABC):
         self._rebalance.soon()
 
     def unsubscribe(self, topic: TopicName) -> None:
-        """Want nothing of `topic` any more. While running, its queues are left with the next rebalance, which comes soon."""
+        """Want nothing of `topic` any more. While running, nothing more of it is begun, and the next rebalance, which comes soon,
+        leaves its queues.
+        """
         if self._subscriptions.unsubscribe(topic) and self._is_running:
+            self._assignment.leave_topic(topic)
             self._stats.forget(topic)
             self._greet()
             self._rebalance.soon()
@@ -224,6 +239,10 @@ class GroupMember(ABC):
     async def leave_topic(self, topic: TopicName) -> None:
         """As `unsubscribe`, for those who are on another loop."""
         self.unsubscribe(topic)
+
+    def _filters(self) -> Iterable[Subscription]:
+        """What pulls ask for, by topic."""
+        return self._subscriptions
 
     def _subscription_of(self, queue: MessageQueue) -> Subscription | None:
         return self._subscriptions.get(queue.topic)

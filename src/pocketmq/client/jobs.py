@@ -73,6 +73,7 @@ class Job:
         "expected_s",
         "is_running",
         "listener",
+        "may_go_on",
         "notes",
         "owned",
         "shares_worker",
@@ -93,6 +94,8 @@ class Job:
         """Whether a thread makes its calls now, as far as that can be seen from here."""
         self.shares_worker = False
         """Whether its thread was given others with it, to do one after the other."""
+        self.may_go_on: Callable[[], bool] | None = None
+        """Asked after each call, in the worker's thread, when the next one is not to be made in any case."""
         self.notes: Any = None
         """What whoever made the job wants to remember of it."""
         self.todo: deque[Unit] = deque(listener.units(messages))
@@ -106,7 +109,7 @@ class Job:
 
     def run(self, monotonic: Callable[[], float]) -> None:
         """Make the calls, in the worker's thread."""
-        todo, call, done = self.todo, self._call, self._done.append
+        todo, call, done, may_go_on = self.todo, self._call, self._done.append, self.may_go_on
         self.is_running = True
         self._since = monotonic()
         while todo:
@@ -122,32 +125,36 @@ class Job:
                 done(unit)
             elif not self.note(unit, result):
                 break
+            if may_go_on is not None and not may_go_on():
+                break
         self._ended = monotonic()
         self.is_running = False
 
     async def run_async(self, monotonic: Callable[[], float]) -> None:
-        """The same for an `async def` listener, on its loop."""
-        todo, call, done = self.todo, self._call, self._done.append
+        """The same for an `async def` listener, on its loop. What is meant for its task, or for the program, is raised as well."""
+        todo, call, done, may_go_on = self.todo, self._call, self._done.append, self.may_go_on
         self._since = monotonic()
-        while todo:
-            try:
-                unit = todo.popleft()
-            except IndexError:
-                break  # the loop was faster, and took it back
-            try:
-                result: Any = await call(unit)
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise  # somebody wants the worker to end; else it was something inside the listener that was cancelled
-                result = error
-            except Exception as error:
-                result = error
-            if result is None:
-                done(unit)
-            elif not self.note(unit, result):
-                break
-        self._ended = monotonic()
+        try:
+            while todo:
+                try:
+                    unit = todo.popleft()
+                except IndexError:
+                    break  # the loop was faster, and took it back
+                try:
+                    result: Any = await call(unit)
+                except BaseException as error:
+                    result = error
+                    if _is_for_others(error):
+                        self.note(unit, error)
+                        raise
+                if result is None:
+                    done(unit)
+                elif not self.note(unit, result):
+                    break
+                if may_go_on is not None and not may_go_on():
+                    break
+        finally:
+            self._ended = monotonic()
 
     def note(self, unit: Unit, result: Any) -> bool:
         """What came of one call; whether the next may be made."""
@@ -189,6 +196,14 @@ class Job:
 
     def _messages(self, units: list[Any]) -> list[StoredMessage]:
         return [message for unit in units for message in unit] if self._is_batch else units
+
+
+def _is_for_others(error: BaseException) -> bool:
+    """Whether it is not only the listener that is to end. A cancellation may just be that of something inside it."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, SystemExit | KeyboardInterrupt)
 
 
 def _cut(added: list[T]) -> list[T]:

@@ -25,6 +25,9 @@ class Listeners:
     def __len__(self) -> int:
         return len(self._by_topic)
 
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._by_topic
+
     def put(self, topic: str, listener: Listener) -> None:
         self._by_topic[topic] = listener
 

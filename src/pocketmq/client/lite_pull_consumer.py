@@ -15,9 +15,10 @@ from typing import Unpack
 
 from pocketmq.client.async_consumer import AsyncConsumer
 from pocketmq.client.consumer_settings import LitePullOptions, LitePullSettings
+from pocketmq.client.handed import Handed
 from pocketmq.client.hooks import Hooks
 from pocketmq.client.instance import Surroundings
-from pocketmq.client.lite_pull_member import Handed, LitePullMember
+from pocketmq.client.lite_pull_member import LitePullMember
 from pocketmq.client.queue_names import QueueNames
 from pocketmq.client.settings import settings_of
 from pocketmq.client.subscriptions import filter_of

@@ -11,12 +11,13 @@ iteration before its turn, waits again. Queues are shared out by rebalance, or c
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from pocketmq.client.consumer_settings import LitePullSettings
 from pocketmq.client.group_member import GroupMember
+from pocketmq.client.handed import Handed
 from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.instance import Surroundings
 from pocketmq.client.listener import as_seen
@@ -27,7 +28,7 @@ from pocketmq.client.rebalance import OnShared
 from pocketmq.client.routes import TopicRoute
 from pocketmq.client.shares import Chosen, Share, Shares
 from pocketmq.codes import RequestCode
-from pocketmq.errors import UsageError, WrongState
+from pocketmq.errors import PocketMQError, UsageError, WrongState
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName
@@ -36,36 +37,11 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType
 
 
-class Handed:
-    """Messages that were handed out, on their way to the user. He takes them in his own thread, at once or one by one."""
-
-    __slots__ = ("_seen", "done", "got", "messages", "owned")
-
-    def __init__(self, owned: OwnedQueue, messages: Sequence[StoredMessage], seen: Sequence[StoredMessage]) -> None:
-        self.owned = owned
-        self.messages = messages
-        self._seen = seen
-        self.got = 0
-        """How many of them he has: done when he comes back."""
-        self.done = 0
-        """How many of them are done whatever happens to him."""
-
-    def at_once(self) -> list[StoredMessage]:
-        self.got = len(self._seen)
-        return list(self._seen)
-
-    def one_by_one(self) -> Iterator[StoredMessage]:
-        """Each is done when the next one is asked for."""
-        for at, message in enumerate(self._seen):
-            self.got, self.done = at + 1, at
-            yield message
-        self.done = self.got
-
-
 class LitePullMember(GroupMember):
     """`on_shared` hears when queues are shared out anew."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
+    notes_first_offsets = False
 
     def __init__(self, settings: LitePullSettings, hooks: Iterable[Hooks], around: Surroundings) -> None:
         super().__init__(settings, HookList(hooks), around, with_retries=False, is_stream=True)
@@ -120,7 +96,7 @@ class LitePullMember(GroupMember):
             limits=settings.limits,
             tells_offsets=False,
             notes_skipped=False,
-            skips_illegal=True,
+            keeps_illegal_to_itself=True,
         )
 
     def _shares(self) -> Shares:
@@ -152,6 +128,8 @@ class LitePullMember(GroupMember):
             for queue in chosen:
                 if queue not in (await self._instance.routes.find(queue.topic)).readable:
                     raise UsageError(f"{queue} cannot be read: its topic has no such queue")
+            for subscription in parsed.values():
+                await self._check(subscription)
         self._is_assigned = True
         self._chosen_filters |= parsed
         self._chosen.queues = chosen
@@ -167,6 +145,9 @@ class LitePullMember(GroupMember):
         """As Java's lite consumers say it, whatever they are set to: brokers do not act on it, but compare members."""
         return replace(super().heartbeat(), consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
 
+    def _filters(self) -> Iterable[Subscription]:
+        return self._chosen_filters.values() if self._is_assigned else super()._filters()
+
     def _subscription_of(self, queue: MessageQueue) -> Subscription | None:
         if not self._is_assigned:
             return super()._subscription_of(queue)
@@ -176,13 +157,19 @@ class LitePullMember(GroupMember):
         """All queues of a topic that can be read."""
         return list((await self._instance.routes.find(topic)).readable)
 
+    def positions(self, topic: str) -> Mapping[MessageQueue, int]:
+        return {queue: offset for queue, offset in self._positions().items() if queue.topic == topic}
+
     # messages
 
     async def poll(self, timeout_s: float) -> Handed | None:
-        """The next messages; None when none come in time, or the consumer is stopped."""
+        """The next messages; None when none come in time, or the consumer is stopped.
+
+        A body that cannot be read is an error, whenever its message is the next one of its queue.
+        """
         self._settle()
         if self._lite.auto_commit and self._clock.monotonic() >= self._next_commit:
-            await self.commit()
+            self._commit_beside()
         try:
             async with asyncio.timeout(timeout_s):
                 while self._is_running:
@@ -207,14 +194,31 @@ class LitePullMember(GroupMember):
             if not owned.is_active or owned.is_paused:
                 continue
             messages = owned.flight.take(self._lite.pull_batch, self._clock.monotonic())
+            seen, flaw = self._read(messages)
+            if flaw is not None:
+                owned.flight.give_back(messages[len(seen) :])
             if owned.flight.waiting:
                 self._arrived(owned)
-            if messages:
-                seen = [as_seen(message, self._settings.namespace) for message in messages]
-                handed = Handed(owned, messages, seen)
+            if seen:
+                handed = Handed(owned, messages[: len(seen)], seen)
                 self._handed.append(handed)
                 return handed
+            if flaw is not None:
+                first = messages[0]
+                place = f"message {first.message_id}, offset {first.queue_offset} of {owned.queue}"
+                flaw.add_note(f"this is {place}; `seek` behind it to go on without it")
+                raise flaw
         return None
+
+    def _read(self, messages: Sequence[StoredMessage]) -> tuple[list[StoredMessage], PocketMQError | None]:
+        """Messages as the user sees them, up to the first whose body cannot be read, and what is wrong with that."""
+        seen: list[StoredMessage] = []
+        for message in messages:
+            try:
+                seen.append(as_seen(message, self._settings.namespace))
+            except PocketMQError as error:
+                return seen, error
+        return seen, None
 
     def _settle(self) -> None:
         """The user is back: what he got is done, and what did not reach him waits again."""
@@ -240,6 +244,12 @@ class LitePullMember(GroupMember):
         self._handed = [handed for handed in self._handed if handed.got < len(handed.messages)]
         self._next_commit = self._clock.monotonic() + self._lite.auto_commit_ms / 1000
         await self._offsets.keep(self._positions())
+
+    def _commit_beside(self) -> None:
+        """The same for who comes for messages, and neither waits for brokers that are away nor hears of them."""
+        self._next_commit = self._clock.monotonic() + self._lite.auto_commit_ms / 1000
+        self._note(self._positions())
+        self._instance.start(self._assignment.persist())
 
     def _positions(self) -> dict[MessageQueue, int]:
         return {owned.queue: _position(owned) for owned in self._assignment.all() if not owned.reread}

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from pocketmq.client.calls.offsets import OffsetCalls
 from pocketmq.client.local_offsets import FOLDER, LocalOffsetFile, offsets_folder
-from pocketmq.errors import PocketMQError
+from pocketmq.errors import PocketMQError, StoreError
 from pocketmq.files import Files, home_folder
 from pocketmq.model.queue import MessageQueue
 
@@ -29,8 +29,14 @@ Ts = TypeVarTuple("Ts")
 class OffsetStore(Protocol):
     """Where offsets are kept. Failures are PocketMQErrors."""
 
+    async def require_readable(self) -> None:
+        """Look whether offsets can be read at all."""
+
     async def load(self, queue: MessageQueue) -> int | None:
         """The offset that is kept; None when there is none."""
+
+    async def begin(self, queue: MessageQueue, offset: int) -> None:
+        """Keep the first offset of a queue, at once."""
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         """Keep these; with `wait`, they are kept when this returns."""
@@ -43,8 +49,14 @@ class RemoteOffsets:
         self._calls = calls
         self._group = group
 
+    async def require_readable(self) -> None:
+        """Each broker is asked when its queues are begun."""
+
     async def load(self, queue: MessageQueue) -> int | None:
         return await self._calls.of_group(self._group, queue)
+
+    async def begin(self, queue: MessageQueue, offset: int) -> None:
+        await self._calls.commit(self._group, queue, offset)
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         """Each by itself, so that a broker that is away does not cost the offsets of the others."""
@@ -63,11 +75,24 @@ class LocalOffsets:
         self._kept: dict[MessageQueue, int] | None = None
         self._lock = asyncio.Lock()  # one at a time reads or writes the file
 
+    async def require_readable(self) -> None:
+        await self._load()
+
     async def load(self, queue: MessageQueue) -> int | None:
+        return (await self._load()).get(queue)
+
+    async def _load(self) -> dict[MessageQueue, int]:
         async with self._lock:
             if self._kept is None:
                 self._kept = await _beside_the_loop(self._file.load)
-            return self._kept.get(queue)
+            return self._kept
+
+    async def begin(self, queue: MessageQueue, offset: int) -> None:
+        """A disk that refuses costs the memory of it, and not the messages: it is tried again with the offsets that follow."""
+        try:
+            await self.save({queue: offset}, wait=True)
+        except StoreError as error:
+            log.warning("%s is begun at offset %d, which cannot be kept: %s", queue, offset, error)
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         async with self._lock:
@@ -131,13 +156,17 @@ class Offsets:
         """Somebody else's from now on."""
         self._noted.pop(queue, None)
 
+    async def require_readable(self) -> None:
+        """StoreDamaged when there is a file of offsets that cannot be read: nobody could tell which messages are new."""
+        await self._store.require_readable()
+
     async def load(self, queue: MessageQueue) -> int | None:
         """What is kept of `queue`, by whoever."""
         return await self._store.load(queue)
 
     async def begin(self, queue: MessageQueue, offset: int) -> None:
         """Keep the first offset of a queue, which need not be ours, at once."""
-        await self._store.save({queue: offset}, wait=True)
+        await self._store.begin(queue, offset)
 
     async def keep(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Note these and have them kept, now. A failure is a PocketMQError; what could be kept is kept."""

@@ -16,6 +16,7 @@ time is done: two never work on one queue.
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from pocketmq.client.consume_events import ConsumeEvents
@@ -136,13 +137,16 @@ class OrderlyListening:
         """Messages one after the other, until none is left, one fails, or the time is up; how long to rest then."""
         end = self._clock.monotonic() + TURN_S
         while owned.is_active and owned.flight.waiting:
-            now = self._clock.monotonic()
-            if now >= end or not (self._locks is None or self._locks.holds(owned)):
+            if self._clock.monotonic() >= end or not self._may_go_on(owned):
                 return BETWEEN_TURNS_S
             wait_ms = await self._step(owned)
             if wait_ms is not None:
                 return wait_ms / 1000
         return 0.0
+
+    def _may_go_on(self, owned: OwnedQueue) -> bool:
+        """Whether the queue is ours still. Short calls travel together, and one of them may last long all the same."""
+        return owned.is_active and (self._locks is None or self._locks.holds(owned))
 
     async def _step(self, owned: OwnedQueue) -> int | None:
         """One job; how long the queue is to rest after it."""
@@ -178,6 +182,7 @@ class OrderlyListening:
             flight.give_back(messages)
             return None
         job = Job(owned, listener, messages, now, stops_at_failure=True)
+        job.may_go_on = partial(self._may_go_on, owned)
         if self._events.are_watched:
             job.notes = self._events.before(owned.queue, messages)
         return job

@@ -18,6 +18,7 @@ class OwnedQueue:
     __slots__ = (
         "_idle",
         "done_heard",
+        "earlier",
         "enough",
         "flight",
         "is_leaving",
@@ -47,6 +48,8 @@ class OwnedQueue:
         """The first pull waits so long: another member may still be finishing what it has of the queue."""
         self.reread = reread
         """Ask once more where the group is before the first pull."""
+        self.earlier: OwnedQueue | None = None
+        """The same queue before it was begun anew, if a listener may still work on it that nobody else may meet."""
         self.is_leaving = False
         self.is_paused = False
         self.is_listed = False
@@ -81,6 +84,9 @@ class OwnedQueue:
 
     async def wait_idle(self, timeout_s: float) -> bool:
         """Whether nothing of it is being consumed, at once or before the time is up."""
+        if self.earlier is not None and not await self.earlier.wait_idle(timeout_s):
+            return False
+        self.earlier = None
         if not self.flight.consuming:
             return True
         self._idle = asyncio.Event()

@@ -28,7 +28,9 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.bodies.running_info import ProcessQueueInfo
 
 LOCK_SECONDS: Final = 30.0
-"""How long a client believes in its lock on an ordered queue; the broker's own lease is twice as long."""
+"""How long a client believes in its lock on an ordered queue."""
+LEASE_SECONDS: Final = 60.0
+"""How long a broker keeps it for a client that does not ask again; then any other may have it."""
 PULL_IDLE_SECONDS: Final = 120.0
 """A queue that was not pulled for so long is dead: it is dropped and begun anew."""
 MAX_OVERDUE: Final = 16
@@ -51,6 +53,7 @@ class ProcessQueue:
         "count",
         "is_dropped",
         "is_orderly",
+        "is_taken_over",
         "unlock_attempts",
         "waiting",
     )
@@ -73,6 +76,8 @@ class ProcessQueue:
         self._max_offset = -1
         self.is_dropped = False
         """Whether the queue is not ours any more: see `drop`."""
+        self.is_taken_over = False
+        """Whether another client may have had its lock: what is here, that one may have handled by now."""
         self._locked_at: float | None = None
         self._last_pull = now
         self._last_consume = now
@@ -100,6 +105,10 @@ class ProcessQueue:
         """Whether it was taken and is neither finished nor given back; a clean-up may have finished it meanwhile."""
         offset = message.queue_offset
         return any(offset == one.queue_offset for stretch in self._holding({offset}) for one in stretch.messages)
+
+    def is_passed(self, offset: int) -> bool:
+        """Whether a message of this offset, or of a later one, was here already; it would be left out."""
+        return offset <= self._max_offset
 
     # the way of a message
 
@@ -233,6 +242,8 @@ class ProcessQueue:
 
     def lock(self, asked_at: float) -> None:
         """The broker gave us its lock, or renewed it. `asked_at`: before the request left, so that we never believe too long."""
+        if self._locked_at is not None and asked_at - self._locked_at > LEASE_SECONDS:
+            self.is_taken_over = True
         self._locked_at = asked_at
 
     @property
@@ -241,12 +252,15 @@ class ProcessQueue:
         return self._locked_at
 
     def unlock(self) -> None:
-        """The broker refused the lock, or has it back."""
+        """The broker refused the lock, because it is another client's."""
         self._locked_at = None
+        self.is_taken_over = True
 
     def is_locked(self, now: float) -> bool:
         """Whether an orderly listener may work on it."""
-        return self._locked_at is not None and now - self._locked_at <= LOCK_SECONDS
+        if self._locked_at is None or self.is_taken_over:
+            return False
+        return now - self._locked_at <= LOCK_SECONDS
 
     # its health
 

@@ -8,7 +8,7 @@ may it be pulled now? ── no: 50 ms, 1 s if paused or not locked, and the cau
    ▼
 pull ── FOUND ──► process queue ──► whoever consumes is told ──► pull again, a moment later when he has enough for now
      ├─ nothing, and nothing in flight ──► the offset moves past what the filter passed over ──► pull again
-     ├─ OFFSET_ILLEGAL ──► the queue is begun anew where the broker says
+     ├─ OFFSET_ILLEGAL ──► the queue is begun anew where the broker says, or only goes on there if nothing comes a second time
      └─ failed ──► after 1 s; 20 ms when the broker asks to slow down; a heartbeat first when it does not know us
 
 Mostly a pull follows the one before at once. Such a run of pulls does not wake the loop: each leaves in the turn that brought the
@@ -61,8 +61,8 @@ class PullWishes(msgspec.Struct, frozen=True, kw_only=True):
     """Say on the way where the group is, so that brokers know it sooner."""
     notes_skipped: bool = True
     """What the filter passed over counts as handled."""
-    skips_illegal: bool = False
-    """Simply go on where the broker says, instead of beginning the queue anew."""
+    keeps_illegal_to_itself: bool = False
+    """Of an offset that does not exist the group is told nothing, and what is here already is kept, unless it comes a second time."""
 
 
 class PullLoops:
@@ -126,6 +126,7 @@ class PullLoops:
                 if type(error).__name__ != complaint:
                     complaint = type(error).__name__
                     log.warning("a pull of %s failed, and is tried again: %s", owned.queue, error)
+                self._pulling.note_failure(owned.queue)
                 wait_s = self._after(error)
             except Exception:
                 log.exception("a pull of %s failed as nobody foresaw, and is tried again", owned.queue)
@@ -169,7 +170,8 @@ class PullLoops:
             )
             illegal = None if self._took(owned, result, now, self._clock.monotonic()) else result
         if illegal is not None:
-            await self._assignment.restart([(owned.queue, illegal.next_offset)])
+            moved = [(owned.queue, illegal.next_offset)]
+            await self._assignment.restart(moved, for_group=not self._wishes.keeps_illegal_to_itself)
         return self._wishes.interval_s or 0.0
 
     def _pause_cause(self, owned: OwnedQueue, now: float) -> PauseCause | None:
@@ -241,7 +243,10 @@ class PullLoops:
             result.max_offset,
             result.next_offset,
         )
-        return self._wishes.skips_illegal
+        if not self._wishes.keeps_illegal_to_itself or owned.flight.is_passed(result.next_offset):
+            return False
+        self._offsets.forget(owned.queue)  # an administrator may have moved the group, who is not to be overruled
+        return True
 
     def _after(self, error: PocketMQError) -> float:
         if isinstance(error, FlowControl):

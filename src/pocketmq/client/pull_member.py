@@ -21,6 +21,7 @@ from pocketmq.client.subscriptions import SubscriptionTable
 from pocketmq.errors import ServerFailed, UsageError
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.heartbeat import ConsumerData, ConsumeType
@@ -121,6 +122,7 @@ class PullMember:
 
     async def send_back(self, message: StoredMessage, broker_name: str, delay_level: int) -> None:
         """ServerFailed when neither the message's broker nor the retry topic takes it."""
+        message = replace(message, topic=wrap(self._settings.namespace, message.topic))
         if not await self._send_backs.send(message, broker_name, Verdict(False, delay_level)):
             raise ServerFailed(f"message {message.message_id} could not be sent back to {broker_name}")
 
@@ -158,6 +160,7 @@ class PullMember:
         """Be told of this member's share of `topic`, now and with every change."""
         self._topics.subscribe(topic, now_ms=self._around.clock.now_ms())
         self._listeners[topic] = listener
+        await self._watched.drop_topic(topic)  # who comes later is told, too
         self._instance.heartbeat_soon()
         self._rebalance.soon()
 

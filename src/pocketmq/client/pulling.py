@@ -5,7 +5,8 @@
     NO_MATCHED     there were messages, none of which the filter wants
     OFFSET_ILLEGAL the queue begins or ends elsewhere, or an administrator moved the group: go on where the answer says
 
-A broker may suggest to read from another one of its name, a slave, next time. A slave is never told offsets.
+A broker may suggest to read from another one of its name, a slave, next time. A slave is never told offsets, and after a pull that
+failed the master is asked again.
 """
 
 from collections.abc import Sequence
@@ -94,6 +95,10 @@ class Pulling:
         """Nobody pulls it any more."""
         self._suggested.pop(queue, None)
         self._writers.pop(queue, None)
+
+    def note_failure(self, queue: MessageQueue) -> None:
+        """A pull of it failed. Where it was suggested to read may be gone; the master tells where to read now."""
+        self._suggested.pop(queue, None)
 
     async def pull(
         self,

@@ -190,7 +190,15 @@ class PushMember(GroupMember):
         if self._push.processes is not None:
             require_movable(listener)
         name = self.wire_topic(topic)
-        await self.subscribe(name, expression, kind)
+        is_new = name not in self._listeners
+        if is_new:
+            self._listeners.put(name, listener)  # first: messages may come before brokers have read the filter
+        try:
+            await self.subscribe(name, expression, kind)
+        except BaseException:
+            if is_new:
+                self._listeners.remove(name)
+            raise
         self._listeners.put(name, listener)
 
     async def unlisten(self, topic: str) -> None:

@@ -21,7 +21,7 @@ from pocketmq.client.send_backs import (
 )
 from pocketmq.client.sending import Sender
 from pocketmq.client.settings import ClientSettings, ProducerSettings
-from pocketmq.errors import PocketMQError
+from pocketmq.errors import MessageIllegal, PocketMQError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import INNER_PRODUCER_GROUP, GroupName
 from pocketmq.protocol.api.sending import SendMessageBack
@@ -72,12 +72,22 @@ class SendBacks:
         return True
 
     async def bury(self, message: StoredMessage, reason: str) -> bool:
-        """Make it a dead letter that says why. Whether it worked."""
-        return await self._send(resend_dead(message, self._group, reason), message)
+        """Make it a dead letter that says why, if there is room for that among its properties. Whether it worked."""
+        try:
+            await self._deliver(resend_dead(message, self._group, reason))
+        except MessageIllegal:
+            return await self._send(resend_dead(message, self._group), message)
+        except PocketMQError as error:
+            log.warning("message %s could not be made a dead letter: %s", message.message_id, error)
+            return False
+        return True
+
+    async def _deliver(self, again: Resend) -> None:
+        await self._sender.deliver(self._packer.pack_resend(again))
 
     async def _send(self, again: Resend, message: StoredMessage) -> bool:
         try:
-            await self._sender.deliver(self._packer.pack_resend(again))
+            await self._deliver(again)
         except PocketMQError as error:
             log.warning("message %s could not be sent to %s: %s", message.message_id, again.topic, error)
             return False

@@ -20,7 +20,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Protocol
 
-from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend, words_of
+from pocketmq.client.consume_result import AckIndex, ConsumeResult, DeadLetter, RetryLater, Suspend, words_of
 from pocketmq.client.jobs import Job, is_plain_success, parcels
 from pocketmq.client.listener import Listener, Unit
 from pocketmq.client.mailbox import Mailbox
@@ -136,6 +136,7 @@ class LoopWorkers(_Counting):
         self._waiting: deque[Job] = deque()
         self._is_called = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     def submit(self, job: Job) -> None:
         self.at_work += 1
@@ -145,6 +146,7 @@ class LoopWorkers(_Counting):
             self._there.put(job)
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._portal is not None:
             # A listener that never lets go of its loop keeps it; and while the program ends no thread can be had to wait for it.
             with suppress(TimeoutError, RuntimeError):
@@ -177,11 +179,21 @@ class LoopWorkers(_Counting):
             job = self._waiting.popleft()
             if self._waiting:
                 self._call()
-            await job.run_async(self._clock.monotonic)
-            if self._loop is self._here:
-                self._come_back(job)
-            else:
-                self._back.put(job)
+            try:
+                await job.run_async(self._clock.monotonic)
+            except (SystemExit, KeyboardInterrupt):
+                if self._portal is None:
+                    raise  # the user's loop, and his program
+            finally:
+                self._give_back(job)
+
+    def _give_back(self, job: Job) -> None:
+        if self._is_closed:
+            return  # it was cancelled, and nobody waits for it any more
+        if self._loop is self._here:
+            self._come_back(job)
+        else:
+            self._back.put(job)
 
     def _cancel(self) -> None:
         self._waiting.clear()
@@ -263,10 +275,21 @@ def _in_process(
 
 
 def _travelling(result: Any) -> Any:
-    """An exception of the user's may not be pickled, or not be known here; its text always can be."""
-    if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
-        return ProgramFailed(f"{type(result).__name__}: {words_of(result)}")
-    return result
+    """What the user made may not be pickled, or not be known here; its text always can be."""
+    match result:
+        case None | bool() | ConsumeResult() | AckIndex():
+            return result
+        case list() | tuple():
+            return [_travelling(one) for one in result]
+        case RetryLater():
+            return RetryLater(result.reason, delay_level=result.delay_level)
+        case DeadLetter():
+            return DeadLetter(result.reason)
+        case Suspend():
+            return Suspend(result.reason, wait_ms=result.wait_ms)
+        case BaseException():
+            return ProgramFailed(f"{type(result).__name__}: {words_of(result)}")
+    return words_of(result, repr)  # a text means nothing either, which is told where it arrives
 
 
 async def _loop() -> asyncio.AbstractEventLoop:

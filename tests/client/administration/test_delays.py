@@ -7,6 +7,7 @@ from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import real_cluster
 
 from pocketmq.errors import ImpossibleRequest
+from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.testing import run
 
 
@@ -56,6 +57,37 @@ def test_when_there_are_too_many_it_is_said_that_some_are_missing() -> None:
             few = await admin.delays.waiting(limit=2)
 
             assert (len(few.found), few.is_complete) == (2, False)
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_the_message_of_a_handle_is_found_as_long_as_it_waits(is_indexed: bool) -> None:
+    async def main() -> None:
+        async with real_cluster(store={"index_enabled": is_indexed}) as c, admin_of(c) as admin:
+            await c.send("T", b"another", delay_ms=60_000)
+            async with c.producer() as producer:
+                sent = await producer.send("T", b"timed", delay_ms=60_000)
+                soon = await producer.send("T", b"soon", delay_ms=2_000)
+                assert sent.recall_handle is not None
+                assert soon.recall_handle is not None
+                handle = RecallHandle.parse(sent.recall_handle)
+                await asyncio.sleep(5)
+
+                found = await admin.delays.find_by_handle(sent.recall_handle)
+
+                assert found is not None
+                assert (found.message.body, found.topic, found.level) == (b"timed", "T", None)
+                assert found in (await admin.delays.waiting()).found
+                assert await admin.delays.find_by_handle(soon.recall_handle) is None, "it was delivered"
+                for other in (
+                    handle._replace(unique_id="X"),
+                    handle._replace(deliver_ms=handle.deliver_ms + 1000),
+                    handle._replace(topic="U"),
+                ):
+                    assert await admin.delays.find_by_handle(str(other)) is None
+                await producer.recall("T", sent.recall_handle)
+                assert await admin.delays.find_by_handle(sent.recall_handle) is None, "it was taken back"
 
     run(main())
 

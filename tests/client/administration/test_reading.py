@@ -1,11 +1,16 @@
 """Reading queues by straight pulls."""
 
-from tests.client.administration.administrating import HOST
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.client.administration.administrating import HOST, admin_of
 from tests.client.real_cluster import RealCluster, real_cluster
 
+from pocketmq.client.admin import AsyncAdmin
 from pocketmq.client.administration.reach import AdminSettings, Reach
 from pocketmq.client.administration.reading import first_at, read_queue
 from pocketmq.client.instance import Instance
+from pocketmq.errors import UsageError
 from pocketmq.model.names import parse_topic
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
@@ -30,6 +35,30 @@ def test_a_queue_is_read_over_as_many_pulls_as_it_takes() -> None:
 
             assert offsets == list(range(10, 190))
             await reach.instance.leave()
+
+    run(main())
+
+
+LIMITED: dict[str, Callable[[AsyncAdmin, int], Awaitable[object]]] = {
+    "messages.by_key": lambda admin, limit: admin.messages.by_key("T", "key", limit=limit),
+    "messages.in_queue": lambda admin, limit: admin.messages.in_queue(FIRST, 0, limit=limit),
+    "messages.in_time": lambda admin, limit: admin.messages.in_time("T", 0, 1, limit=limit),
+    "dead_letters.read": lambda admin, limit: admin.dead_letters.read("G", limit=limit),
+    "dead_letters.read newest": lambda admin, limit: admin.dead_letters.read("G", limit=limit, newest=True),
+    "delays.waiting": lambda admin, limit: admin.delays.waiting(limit=limit),
+    "transactions.undecided": lambda admin, limit: admin.transactions.undecided(limit=limit),
+    "transactions.given_up": lambda admin, limit: admin.transactions.given_up(limit=limit),
+}
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+@pytest.mark.parametrize("call", LIMITED)
+def test_a_limit_that_lets_nothing_through_is_refused(call: str, limit: int) -> None:
+    async def main() -> None:
+        async with real_cluster() as c, admin_of(c) as admin:
+            with pytest.raises(UsageError, match=f"limit = {limit} must be above 0") as caught:
+                await LIMITED[call](admin, limit)
+            assert isinstance(caught.value, ValueError)
 
     run(main())
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from pocketmq.client.administration.reach import Reach
-from pocketmq.client.administration.reading import read_queue, shown_message
+from pocketmq.client.administration.reading import check_limit, read_queue, shown_message
 from pocketmq.client.administration.topics import TopicAdmin
 from pocketmq.client.hooks import HookList
 from pocketmq.client.outgoing import Packer
@@ -93,6 +93,7 @@ class DeadLetterAdmin:
 
     async def read(self, group: str, *, limit: int = DEFAULT_LIMIT, newest: bool = False) -> list[Letter]:
         """The oldest dead letters of a group, or the newest, in the order in which they died."""
+        check_limit(limit)
 
         async def of(place: tuple[MessageQueue, int, int]) -> list[Letter]:
             queue, begin, end = place

@@ -6,14 +6,16 @@ rmq_sys_wheel_timer   one queue; each message says when it is due, and a recall 
 
 import msgspec
 
+from pocketmq.client.administration.messages import END_OF_TIME_MS, MAX_BY_KEY
 from pocketmq.client.administration.reach import BrokerPlace, Reach
-from pocketmq.client.administration.reading import read_queue, shown_message
-from pocketmq.errors import ImpossibleRequest
+from pocketmq.client.administration.reading import check_limit, read_queue, shown_message
+from pocketmq.errors import ImpossibleRequest, NotFound
 from pocketmq.model import properties as names
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels, queue_of_level
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import INNER_PRODUCER_GROUP, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.api.pulling import QueryMessage
 from pocketmq.protocol.api.sending import RecallMessage
 from pocketmq.protocol.recall_handle import RecallHandle
 
@@ -52,6 +54,7 @@ class DelayAdmin:
 
     async def waiting(self, *, limit: int = DEFAULT_LIMIT) -> DelayedMessages:
         """Messages that are not due yet; `limit` of each level, and of those with a time, are read at most."""
+        check_limit(limit)
         places = await self._reach.masters()
         parts = await self._reach.gather(places, lambda place: self._by_level(place, limit))
         parts += await self._reach.gather(places, lambda place: self._by_time(place, limit))
@@ -61,7 +64,7 @@ class DelayAdmin:
     async def cancel(self, delayed: Delayed) -> str:
         """Take back a message that waits for a time of its own; its id. RocketMQ has no call for one of a delay level.
 
-        The broker does not look whether it still waits: see `waiting` before. ImpossibleRequest for one of a level.
+        The broker does not look whether it still waits: see `waiting` or `find_by_handle` before. ImpossibleRequest for one of a level.
         """
         if delayed.level is not None:
             raise ImpossibleRequest(
@@ -72,12 +75,37 @@ class DelayAdmin:
         handle = RecallHandle(wire_topic, delayed.broker, delayed.due_ms + 1, delayed.message.message_id)
         return await self.cancel_by_handle(str(handle))
 
+    async def find_by_handle(self, handle: str, *, limit: int = DEFAULT_LIMIT) -> Delayed | None:
+        """The message that a `recall_handle` means, if it waits now; None when it does not: it was delivered or taken back, or never was.
+
+        Where a broker keeps no index of ids, it is looked for among the last `limit` messages with a time.
+        """
+        check_limit(limit)
+        meant = RecallHandle.parse(handle)
+        place = await self._reach.master(meant.broker_name)
+        if records := await self._with_id(place, meant.unique_id):
+            found = [self._delayed(place, one, meant.deliver_ms - 1, None) for one in records if _is_meant(one, meant)]
+            is_over = meant.deliver_ms <= self._reach.clock.now_ms() or any(_takes_back(one, meant) for one in records)
+            return found[0] if found and not is_over else None
+        waiting, _ = await self._by_time(place, limit)
+        shown = self._reach.shown(meant.topic), meant.deliver_ms - 1, meant.unique_id
+        return next((one for one in waiting if (one.topic, one.due_ms, one.message.message_id) == shown), None)
+
     async def cancel_by_handle(self, handle: str) -> str:
-        """The same by the `recall_handle` that its producer got."""
+        """The same by the `recall_handle` that its producer got; that the message waits, or ever was, the broker does not say."""
         read = RecallHandle.parse(handle)
         await self._reach.master(read.broker_name)
         header = RecallMessage(read.topic, handle, INNER_PRODUCER_GROUP)
         return await self._reach.brokers.messages.recall(read.broker_name, header)
+
+    async def _with_id(self, place: BrokerPlace, unique_id: str) -> list[StoredMessage]:
+        """What lies in the timer topic of a broker with this id: the message, itself and stored again, and recalls of it."""
+        header = QueryMessage(TIMER_TOPIC, unique_id, MAX_BY_KEY, 0, END_OF_TIME_MS, True)
+        try:
+            found, _ = await self._reach.brokers.messages.by_key(place.name, header)
+        except NotFound:
+            return []
+        return found
 
     async def _by_level(self, place: BrokerPlace, limit: int) -> tuple[list[Delayed], bool]:
         settings = await self._reach.brokers.state.settings(place.address)
@@ -123,6 +151,20 @@ class DelayAdmin:
             level=level,
             message=shown_message(self._reach, message),
         )
+
+
+def _is_meant(message: StoredMessage, meant: RecallHandle) -> bool:
+    """Whether a record of the timer topic is the message of a handle. Brokers take none back whose time the handle does not know."""
+    return (
+        names.TIMER_DEL_UNIQKEY not in message.properties
+        and message.message_id == meant.unique_id
+        and message.properties.get(names.REAL_TOPIC) == meant.topic
+        and _number(message.properties.get(names.TIMER_OUT_MS)) == meant.deliver_ms - 1
+    )
+
+
+def _takes_back(message: StoredMessage, meant: RecallHandle) -> bool:
+    return message.properties.get(names.TIMER_DEL_UNIQKEY) == f"{meant.topic}+{meant.unique_id}"
 
 
 def _number(text: str | None) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pocketmq.client.administration.reach import Reach
-from pocketmq.client.administration.reading import read_queue, shown_message
+from pocketmq.client.administration.reading import check_limit, read_queue, shown_message
 from pocketmq.client.administration.traces import MessageTrace, trace_of
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
@@ -66,6 +66,7 @@ class MessageAdmin:
         limit: int = MAX_BY_KEY,
     ) -> list[StoredMessage]:
         """Messages with one of their keys, stored between two times, oldest first; 64 of each broker at most."""
+        check_limit(limit)
         most = min(limit, MAX_BY_KEY)
         found = await self._by_key(self._reach.topic(topic), key, begin_ms, end_ms, most, is_id=False)
         return [message for message in found if key in message.keys][:limit]
@@ -74,6 +75,7 @@ class MessageAdmin:
         self, queue: MessageQueue, begin: int, end: int | None = None, *, limit: int = DEFAULT_LIMIT
     ) -> list[StoredMessage]:
         """Messages of one queue with offsets from `begin` to below `end`, `limit` of them at most."""
+        check_limit(limit)
         wire_queue = self._reach.wire_queue(queue)
         await self._reach.route(parse_topic(wire_queue.topic))
         if end is None:
@@ -84,6 +86,7 @@ class MessageAdmin:
         self, topic: str, begin_ms: int, end_ms: int, *, limit: int = DEFAULT_LIMIT
     ) -> list[StoredMessage]:
         """Messages of a topic that were stored from `begin_ms` to below `end_ms`, oldest first, `limit` of them at most."""
+        check_limit(limit)
         route = await self._reach.route(self._reach.topic(topic))
         calls = self._reach.brokers.offsets
 

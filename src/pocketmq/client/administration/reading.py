@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pocketmq.client.administration.reach import Reach
 from pocketmq.client.received import readable
 from pocketmq.codes import ResponseCode
-from pocketmq.errors import ProtocolError
+from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TOOLS_GROUP
@@ -21,6 +21,12 @@ from pocketmq.protocol.record import decode_records
 
 PULL_MESSAGES = 64
 """Of one pull. Brokers give fewer when they like."""
+
+
+def check_limit(limit: int) -> None:
+    """UsageError for one that lets nothing through."""
+    if limit < 1:
+        raise UsageError(f"limit = {limit} must be above 0")
 
 
 async def read_queue(reach: Reach, queue: MessageQueue, begin: int, end: int) -> AsyncIterator[StoredMessage]:

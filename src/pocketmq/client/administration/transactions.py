@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from pocketmq.client.administration.reach import Reach
-from pocketmq.client.administration.reading import read_queue
+from pocketmq.client.administration.reading import check_limit, read_queue
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
@@ -51,6 +51,7 @@ class TransactionAdmin:
 
         One that was just decided may still be among them: brokers write down decisions every few seconds.
         """
+        check_limit(limit)
         brokers = [place.name for place in await self._reach.masters()]
         parts = await self._reach.gather(brokers, lambda broker: self._of_broker(broker, limit))
         found = sorted((one for part, _ in parts for one in part), key=lambda one: one.born_ms)
@@ -66,6 +67,7 @@ class TransactionAdmin:
 
     async def given_up(self, *, limit: int = DEFAULT_LIMIT) -> list[GivenUp]:
         """Transactions that brokers stopped to ask about, oldest first; the newest `limit` of each broker are read."""
+        check_limit(limit)
         places = await self._reach.masters()
         parts = await self._reach.gather(places, lambda place: self._given_up_at(place.name, limit))
         return sorted((one for part in parts for one in part), key=lambda one: one.born_ms)

@@ -58,6 +58,11 @@ def passes_over(code: int, records: bytes | memoryview, offset: int) -> bool:
     return magic in (MAGIC_V1, MAGIC_V2) and first > offset
 
 
+def is_hole(code: int, next_offset: int, offset: int) -> bool:
+    """Whether a broker lacks its own entries from `offset` on, OFFSET_FOUND_NULL: what lies there cannot be found, by whatever filter."""
+    return code == ResponseCode.PULL_NOT_FOUND and next_offset > offset
+
+
 def pulled_of(answer: Command) -> Pulled:
     """What the answer to a pull says; a failure is raised as the error that it stands for."""
     if answer.code not in _PULL_CODES:

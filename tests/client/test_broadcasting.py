@@ -1,0 +1,50 @@
+"""Broadcasting members and the file in which they keep how far they are. Real servers, virtual time."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from tests.client.real_cluster import Basket, real_cluster
+
+from pocketmq.errors import StoreDamaged
+from pocketmq.testing import run
+
+
+def test_a_broadcasting_member_that_cannot_write_its_offsets_reads_all_the_same() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c:
+            c.files.fail("make_dir", errno.EROFS, "/home*", times=None)
+            basket = Basket()
+            consumer = c.push_consumer(start_at="first", broadcast=True, local_offsets="/home")
+            consumer.on("T")(basket)
+            async with consumer:
+                await c.send("T", b"0", b"1")
+                await basket.wait(2)
+                c.files.heal()
+
+            again = Basket()
+            other = c.push_consumer(start_at="first", broadcast=True, local_offsets="/home")
+            other.on("T")(again)
+            async with other:
+                await c.send("T", b"2")
+                await again.wait(1)
+            assert again.bodies == [b"2"]
+
+    run(main())
+
+
+def test_a_broadcasting_member_that_cannot_read_its_offsets_is_not_started() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            folder = Path("/home/10.0.2.1@DEFAULT/G")
+            c.files.make_dir(folder)
+            with c.files.open(folder / "offsets.json", create=True) as file:
+                file.write_at(0, b"rubbish")
+            consumer = c.push_consumer(start_at="first", broadcast=True, local_offsets="/home")
+            consumer.on("T")(Basket())
+
+            with pytest.raises(StoreDamaged, match=r"offsets\.json is damaged"):
+                await consumer.start()
+            assert not c.members("G")
+
+    run(main())
