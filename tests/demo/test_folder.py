@@ -31,6 +31,24 @@ def test_starting_over_removes_what_an_earlier_demo_left(tmp_path: Path) -> None
     assert folder.resume().seed == 4
 
 
+def test_starting_over_removes_links_and_nothing_that_they_lead_to(tmp_path: Path) -> None:
+    outside, thesis = tmp_path / "outside", tmp_path / "outside" / "thesis.txt"
+    outside.mkdir()
+    thesis.write_text("years of work")
+    folder = DemoFolder(tmp_path / "demo")
+    folder.start_over(DAY)
+    (folder.path / "broker").symlink_to(outside)
+    folder.lake.mkdir()
+    (folder.lake / "orders").symlink_to(outside)
+    (folder.lake / "part.parquet").symlink_to(thesis)
+    folder.report.symlink_to(tmp_path / "nowhere")
+
+    folder.start_over(DAY._replace(seed=4))
+
+    assert thesis.read_text() == "years of work"
+    assert [path.name for path in folder.path.iterdir()] == ["demo.json"]
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("years of work")

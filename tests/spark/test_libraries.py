@@ -67,6 +67,15 @@ def test_rules_need_no_library() -> None:
     assert (done.stdout, done.stderr) == ("good\n", "")
 
 
+def test_who_reads_brings_along_nothing_of_who_writes() -> None:
+    pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+    code = "import sys\nimport pocketmq.spark.range_reading, pocketmq.spark.metadata\nprint([name for name in sys.modules if '.sink_' in name])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 def test_finding_the_source_brings_nothing_along_but_spark() -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     heavy = "{'numpy', 'pyarrow', 'pocketmq.client', 'pocketmq.spark.source'}"

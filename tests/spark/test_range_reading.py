@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
+
+from pocketmq import Server
 from pocketmq.errors import CallTimedOut, ConnectionLost, DataLost, NoPermission, PocketMQError
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.model.subscription import Subscription
@@ -15,9 +19,11 @@ from pocketmq.spark.broker_facts import Answer, Bounds
 from pocketmq.spark.chunks import Chunk
 from pocketmq.spark.connection_options import Connection
 from pocketmq.spark.offsets import Cause
-from pocketmq.spark.planning import ReadPartition
-from pocketmq.spark.range_reading import ChunkPulls, pulled_ahead
+from pocketmq.spark.planning import ReadPartition, plan_partitions
+from pocketmq.spark.range_reading import ChunkPulls, pulled_ahead, read_partition
+from pocketmq.spark.read_options import parse_read_options
 from pocketmq.spark.schema import Name
+from pocketmq.store.consume_queue import ENTRY_BYTES
 from pocketmq.testing.virtual_loop import run
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
@@ -128,10 +134,11 @@ def test_a_slave_that_lags_behind_loses_nothing() -> None:
 
 
 class PassingPuller(FakePuller):
-    """Passes over messages before `gone`; the queue tells it after some pulls, or never."""
+    """Passes over messages before `gone`; the queue tells it after some pulls, or never. What `is_hole` is missing in the queue itself."""
 
-    def __init__(self, gone: int, *, told_after: int | None) -> None:
+    def __init__(self, gone: int, *, told_after: int | None, is_hole: bool = False) -> None:
         super().__init__(Bounds(0, 100))
+        self._is_hole = is_hole
         self._gone = gone
         self._told_after = told_after
         self.pulls = 0
@@ -142,6 +149,8 @@ class PassingPuller(FakePuller):
         self.pulls += 1
         if self.pulls == self._told_after:
             self.held = Bounds(self._gone, 100)
+        if self._is_hole and offset < self._gone:
+            return Answer(b"", self._gone, self.held, is_hole=True)
         answer = await super().pull(queue, max(offset, self._gone), subscription, max_messages, max_bytes)
         return answer._replace(bounds=self.held, passes_over=offset < self._gone)
 
@@ -159,6 +168,50 @@ def test_messages_that_never_were_there_are_passed_over_after_a_while() -> None:
 
     assert all_of(puller, partition(QueueRange(Q0, 0, 20))) == numbers(7, 20)
     assert 10 < puller.pulls < 100, "it was asked again before"
+
+
+@pytest.mark.parametrize("end", [5, 20])
+def test_messages_in_a_hole_of_the_queue_are_lost_after_a_while(end: int) -> None:
+    wanted, puller = QueueRange(Q0, 0, end), PassingPuller(7, told_after=None, is_hole=True)
+
+    with pytest.raises(DataLost, match=rf"from 0 to {min(7, end)} \(hole in the queue\)"):
+        all_of(puller, partition(wanted))
+
+    assert 10 < puller.pulls < 100, "it was asked again before"
+    left = all_of(PassingPuller(7, told_after=None, is_hole=True), partition(wanted, on_data_loss="skip"))
+    assert left == numbers(7, end)
+
+
+def test_a_hole_that_retention_left_is_told_as_retention() -> None:
+    with pytest.raises(DataLost, match=r"from 0 to 7 \(retention\)"):
+        all_of(PassingPuller(7, told_after=5, is_hole=True), partition(QueueRange(Q0, 0, 20)))
+
+
+@pytest.mark.parametrize("columns", [(Name.VALUE,), (Name.VALUE, Name.KEYS)])
+@pytest.mark.parametrize("tags", [{}, {"filterTags": "A"}])
+def test_rows_of_a_queue_file_that_a_broker_lost_are_never_left_out_silently(
+    columns: tuple[Name, ...], tags: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketmq.spark.range_reading.GAP_S", 0.2)
+    files_of_ten = {"mappedFileSizeConsumeQueue": 10 * ENTRY_BYTES}
+    bodies = [f"{number:02}" for number in range(50)]
+    with Server(data=tmp_path, settings=files_of_ten) as server:
+        broker = Broker.of(server)
+        topic = new_topic(broker, queues=1)
+        fill(broker, topic, bodies, tags="A")
+    with Server(data=tmp_path, settings=files_of_ten) as server:
+        broker = Broker.of(server)
+        _, _, third, *_ = sorted(next(tmp_path.glob(f"*/consumequeue/{topic}/0")).iterdir())
+        third.unlink()
+
+        def rows(**given: str) -> list[str]:
+            told = parse_read_options(options(broker, subscribe=topic, **given, **tags), streaming=False, environ={})
+            (whole,) = plan_partitions([QueueRange(queue(broker, topic, 0), 0, 50)], columns, told, cores=1)
+            return [body.decode() for batch in read_partition(whole) for body in batch.column("value").to_pylist()]
+
+        with pytest.raises(DataLost, match=r"from 20 to 30 \(hole in the queue\)"):
+            rows()
+        assert rows(onDataLoss="skip") == bodies[:20] + bodies[30:]
 
 
 def test_causes_of_losses_are_told_apart() -> None:

@@ -13,9 +13,9 @@ from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 from pocketmq import Admin, Message, Producer
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.queue import QueueRange
-from pocketmq.spark.metadata import ClientMetadata
 from pocketmq.spark.sink_ids import ROW_ID
 from pocketmq.spark.sink_progress import SinkProgress
+from pocketmq.spark.sink_search import SinkMetadata
 from pocketmq.spark.worker_connections import READING
 from pocketmq.spark.write_options import parse_write_options
 
@@ -26,7 +26,7 @@ _queries = count()
 def progress_of_a_query(broker: Broker) -> Iterator[SinkProgress]:
     given = parse_write_options(options(broker, topic="any"), streaming=True, environ={})
     with READING.borrow(given.connection, 60_000) as client:
-        metadata = ClientMetadata(client, retries=0, retry_interval_ms=0, ttl_ms=0)
+        metadata = SinkMetadata(client, retries=0, retry_interval_ms=0, ttl_ms=0)
         yield SinkProgress(given, f"query {next(_queries)} of {broker}", metadata)
 
 

@@ -1,7 +1,9 @@
 """When a task may look for rows of an earlier attempt: brokers that are behind, that refuse to tell, and that never come to an end."""
 
+import gc
 import logging
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ from pocketmq.errors import CallTimedOut, SystemBusy
 from pocketmq.spark import sink_task
 from pocketmq.spark.broker_facts import LogState
 from pocketmq.spark.metadata import ClientMetadata
-from pocketmq.spark.sink_settling import ENTERING_TIMEOUT_S, LOOK_S, MAX_LAUNCHES, Settling
+from pocketmq.spark.sink_settling import ENTERING_TIMEOUT_S, LOOK_S, MAX_LAUNCHES, Settling, settling_of
 from pocketmq.spark.worker_connections import READING
 from pocketmq.spark.write_options import parse_write_options
 from pocketmq.store.transient_pool import TransientPool
@@ -157,6 +159,20 @@ def test_only_so_many_launches_are_remembered() -> None:
     looks.wait("a", launch="run 0")
 
     assert len(looks.asked) == questions + 1
+
+
+def test_each_client_has_its_own_knowledge_for_as_long_as_it_is_kept() -> None:
+    class Client:
+        pass
+
+    one, other = Client(), Client()
+    kept = weakref.ref(settling_of(one))
+
+    assert settling_of(one) is kept()
+    assert settling_of(other) is not kept()
+    del one
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.fixture

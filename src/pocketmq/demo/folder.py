@@ -21,7 +21,7 @@ import msgspec
 
 from pocketmq.demo.shop import Day
 from pocketmq.errors import UsageError, WrongState
-from pocketmq.files import DiskFiles, Files, write_atomically
+from pocketmq.files import DiskFiles, remove_whole, write_atomically
 
 DAY_FILE: Final = "demo.json"
 LOCK_FILE: Final = "demo.lock"
@@ -33,9 +33,9 @@ OWN_NAMES: Final = frozenset(
 class DemoFolder:
     """The folder of a demo."""
 
-    def __init__(self, path: Path, files: Files | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._files = files or DiskFiles()
+        self._files = DiskFiles()
 
     @property
     def broker(self) -> Path:
@@ -74,7 +74,7 @@ class DemoFolder:
         self.refuse_strangers()
         names = [name for name in self._files.list(self.path) if name != LOCK_FILE]
         for name in sorted(names, key=lambda name: name == DAY_FILE):  # the day last: until then it is a demo's
-            remove(self._files, self.path / name)
+            remove_whole(self.path / name)
         self._files.make_dir(self.path)
         write_atomically(self._files, self.path / DAY_FILE, msgspec.json.encode(day._asdict()))
 
@@ -101,16 +101,3 @@ class DemoFolder:
 
     def keep(self, path: Path, data: bytes) -> None:
         write_atomically(self._files, path, data)
-
-
-def remove(files: Files, path: Path) -> None:
-    """A file, or a folder with everything in it."""
-    status = files.status(path)
-    if status is None:
-        return
-    if not status.is_dir:
-        files.unlink(path)
-        return
-    for name in files.list(path):
-        remove(files, path / name)
-    files.remove_dir(path)

@@ -50,6 +50,12 @@ class Answer(NamedTuple):
     bounds: Bounds
     passes_over: bool = False
     """Whether messages at its offset were wanted, and it begins behind them."""
+    is_hole: bool = False
+    """Whether the queue itself lacks what it should have up to `next_offset`."""
+
+    @property
+    def is_gap(self) -> bool:
+        return self.passes_over or self.is_hole
 
 
 class Puller(Protocol):

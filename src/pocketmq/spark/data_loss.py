@@ -4,6 +4,7 @@ retention    place ··· min ───────── max          the queue
 truncation             min ── max ··· place       the queue ends before it: a broker lost its tail, [max, place) is gone
 re-created   min ─── place? ─── max               what stands before the place is newer than the last look at it: another queue, see
                                                   `oldest_messages` for one that was re-created soon after it
+hole         min ── place ···── max               a broker lost a file in the middle of the queue; only a task finds that out, see `range_reading`
 
 fail      DataLost, with every range                    the query stops where it was
 skip      go on behind what is gone, and record it      a new topic is read from its beginning

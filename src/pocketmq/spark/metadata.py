@@ -160,10 +160,6 @@ class ClientMetadata:
         states = {broker: _log_state(told) for broker, told in self._asked(ask).items()}
         return {broker: state for broker, state in states.items() if state is not None}
 
-    def wait_until_entered(self, brokers: Collection[str], launch: str | None) -> None:
-        """Return when what is in their logs can be read; see `sink_settling`."""
-        self._client.core().settling.wait(self, brokers, launch)
-
     def stored_ms(self, group: str, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """When the messages at these places were stored; those that are gone are left out."""
 

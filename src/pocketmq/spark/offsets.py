@@ -38,6 +38,7 @@ class Cause(StrEnum):
     RETENTION = "retention"
     TRUNCATION = "truncation"
     RECREATION = "re-created topic"
+    HOLE = "hole in the queue"
 
 
 class Lost(msgspec.Struct, frozen=True):

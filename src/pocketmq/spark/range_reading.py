@@ -39,7 +39,9 @@ FIRST_CHUNK: Final = 512
 """Messages of a chunk while nothing is known of their size."""
 RETRY_S: Final = 0.1
 GAP_S: Final = 5.0
-"""So long a broker may take to tell that messages are gone which it passes over. What it still claims to have then never was there."""
+"""So long a broker may take to tell that messages are gone which it passes over. What it still claims to have then never was there, as in
+topics that are compacted; but what lies in a hole was, and is lost.
+"""
 
 
 class ChunkPulls:
@@ -84,10 +86,8 @@ class ChunkPulls:
                 if left.start < answer.bounds.min or left.start >= answer.bounds.max:
                     if (gone := await self._gone(left)) is not None:
                         return answer, gone
-                elif answer.next_offset > left.start and not (answer.passes_over and loop.time() < gap_deadline):
-                    if answer.passes_over:
-                        self._note_gap(left)
-                    return answer, None
+                elif answer.next_offset > left.start and not (answer.is_gap and loop.time() < gap_deadline):
+                    return answer, self._lost_in_gap(left, answer) if answer.is_gap else None
             except PocketMQError as error:
                 if not error.retriable:
                     raise
@@ -99,11 +99,14 @@ class ChunkPulls:
                 ) from failure
             await asyncio.sleep(RETRY_S)
 
-    def _note_gap(self, left: QueueRange) -> None:
-        """Of a queue that is not waited for again, as topics that are compacted have many."""
+    def _lost_in_gap(self, left: QueueRange, gap: Answer) -> Lost | None:
+        """None where nothing was. The queue is not waited for again, as topics that are compacted have many gaps."""
         if left.queue not in self._with_gaps:
             self._with_gaps.add(left.queue)
             log.warning("%s has gaps, the first that was seen at %d", left.queue, left.start)
+        if not gap.is_hole:
+            return None
+        return Lost(QueueRange(left.queue, left.start, min(gap.next_offset, left.end)), Cause.HOLE)
 
     async def _gone(self, left: QueueRange) -> Lost | None:
         """What is gone of a range by the word of the master; None when it has the next message after all."""

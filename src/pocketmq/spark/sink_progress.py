@@ -14,10 +14,9 @@ from hashlib import sha256
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.libraries import pc
-from pocketmq.spark.metadata import ClientMetadata
 from pocketmq.spark.schema import Name
 from pocketmq.spark.sink_ids import ROW_ID, ranges_to_search
-from pocketmq.spark.sink_search import search
+from pocketmq.spark.sink_search import SinkMetadata, search
 from pocketmq.spark.write_options import WriteOptions
 
 
@@ -25,7 +24,7 @@ class SinkProgress:
     """The places of one query."""
 
     def __init__(
-        self, options: WriteOptions, query_id: str, metadata: ClientMetadata, *, launch: str | None = None
+        self, options: WriteOptions, query_id: str, metadata: SinkMetadata, *, launch: str | None = None
     ) -> None:
         """`launch`: what started the query, if this is not a later attempt; see `sink_settling`."""
         self._options = options

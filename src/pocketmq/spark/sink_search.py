@@ -3,7 +3,7 @@
 queues' ends ◄── metadata ── task ── search ──► some columns of every message in some ranges
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from pocketmq.spark.metadata import ClientMetadata
 from pocketmq.spark.planning import ReadPartition
 from pocketmq.spark.range_reading import read_partition
 from pocketmq.spark.schema import Name
+from pocketmq.spark.sink_settling import settling_of
 from pocketmq.spark.worker_connections import READING
 
 SEARCH_TIMEOUT_MS: Final = 120_000
@@ -49,7 +50,15 @@ def search(
     )
 
 
-def borrow_metadata(connection: Connection, lease: ExitStack) -> ClientMetadata:
+class SinkMetadata(ClientMetadata):
+    """What brokers say to a task that writes."""
+
+    def wait_until_entered(self, brokers: Collection[str], launch: str | None) -> None:
+        """Return when what is in their logs can be read; see `sink_settling`."""
+        settling_of(self._client.core()).wait(self, brokers, launch)
+
+
+def borrow_metadata(connection: Connection, lease: ExitStack) -> SinkMetadata:
     """Where queues begin and end, and what groups have noted, by a client that is given back with the lease."""
     client = lease.enter_context(READING.borrow(connection, IDLE_TIMEOUT_MS))
-    return ClientMetadata(client, retries=FETCH_RETRIES, retry_interval_ms=FETCH_INTERVAL_MS, ttl_ms=QUEUES_TTL_MS)
+    return SinkMetadata(client, retries=FETCH_RETRIES, retry_interval_ms=FETCH_INTERVAL_MS, ttl_ms=QUEUES_TTL_MS)

@@ -21,8 +21,9 @@ later still is not waited for; there, a row may be there twice.
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
-from pocketmq.clock import Clock
+from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import SystemBusy
 from pocketmq.spark.broker_facts import LogState
 
@@ -44,7 +45,7 @@ class Logs(Protocol):
 
 
 class Settling:
-    """What a process knows of the brokers of one cluster."""
+    """What a process knows of the brokers of one cluster; see `settling_of`."""
 
     def __init__(self, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> None:
         self._clock = clock
@@ -81,6 +82,17 @@ class Settling:
                 )
             self._sleep(LOOK_S)
             states = logs.log_states(behind)
+
+
+_BY_CLIENT: Final[WeakKeyDictionary[object, Settling]] = WeakKeyDictionary()
+
+
+def settling_of(client: object) -> Settling:
+    """What this process knows by a client that asks, for as long as the client is kept: another one may find other brokers of the same names."""
+    known = _BY_CLIENT.get(client)
+    if known is None:
+        known = _BY_CLIENT[client] = Settling(SystemClock())
+    return known
 
 
 def _lacking(end: int, state: LogState) -> int:

@@ -18,7 +18,7 @@ import msgspec
 
 from pocketmq.client.administration.reach import AdminSettings, Reach
 from pocketmq.client.blocking import BlockingClient, Core
-from pocketmq.client.calls.messages import passes_over
+from pocketmq.client.calls.messages import is_hole, passes_over
 from pocketmq.client.direct_pulls import DirectPulls, lines_for_pulls
 from pocketmq.client.instance import Instance
 from pocketmq.client.pulling import Pulling
@@ -32,7 +32,6 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.spark.broker_facts import Answer, Bounds
 from pocketmq.spark.client_settings import reading_settings
 from pocketmq.spark.connection_options import Connection
-from pocketmq.spark.sink_settling import Settling
 
 log = logging.getLogger("pocketmq.spark")
 
@@ -50,7 +49,6 @@ class ReadingCore:
         self._settings = settings
         self._lines = lines_for_pulls(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
         self._pulls: dict[tuple[str, int], Pulling] = {}
-        self.settling = Settling(SystemClock())
         self._instance: Instance
         self.reach: Reach
 
@@ -87,7 +85,8 @@ class ReadingCore:
         told = pulled.header
         next_offset = offset if pulled.code == ResponseCode.PULL_OFFSET_MOVED else told.next_begin_offset
         is_past = subscription.takes_all and passes_over(pulled.code, pulled.records, offset)
-        return Answer(pulled.records, next_offset, Bounds(told.min_offset, told.max_offset), is_past)
+        bounds = Bounds(told.min_offset, told.max_offset)
+        return Answer(pulled.records, next_offset, bounds, is_past, is_hole(pulled.code, next_offset, offset))
 
     async def direct_pulls(self, group: str, topics: Collection[str], max_bytes: int) -> DirectPulls | None:
         """For a thread that pulls these topics by itself; None where lines are encrypted, which only the loop does."""

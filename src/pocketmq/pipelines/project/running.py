@@ -6,7 +6,6 @@ pocketmq pipeline run ──► spark-pipelines run ──► events: `2026-03-0
 
 import os
 import re
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ import pyarrow.parquet
 from pocketmq.errors import InvalidSetting, MissingLibrary
 from pocketmq.files import Files, walk
 from pocketmq.pipelines.libraries import pyspark_folder
+from pocketmq.pipelines.project.spark_program import SparkProgram
 from pocketmq.spark.java import find_java
 
 SPEC: Final = "spark-pipeline.yml"
@@ -65,29 +65,20 @@ def what_to_install() -> str | None:
 def run_project(
     folder: Path, arguments: Sequence[str], *, name_server: str, tell: Callable[[str], None], everything: bool = False
 ) -> Done:
-    """Run it to its end, and tell what happens: its events, or all that is said."""
-    program = pyspark_folder() / "bin" / "spark-pipelines"
-    command = ["bash", str(program), "run", *_catalogue(folder), "--spec", str(folder / SPEC), *arguments]
+    """Run it to its end, and tell what happens: its events, or all that is said. KeyboardInterrupt when a signal ended it."""
+    script = pyspark_folder() / "bin" / "spark-pipelines"
+    command = ["bash", str(script), "run", *_catalogue(folder), "--spec", str(folder / SPEC), *arguments]
     besides: deque[str] = deque(maxlen=KEPT_LINES)
-    with subprocess.Popen(  # noqa: S603 the program is Spark's own
-        command,
-        cwd=folder,
-        env=_environment(name_server),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+    with SparkProgram(command, folder, _environment(name_server)) as program:
+        for line in program.lines():
             event = _EVENT.match(line)
             if event and not everything:
                 tell(event[1].rstrip())
             elif everything:
-                tell(line.rstrip("\n"))
+                tell(line)
             else:
-                besides.append(line.rstrip("\n"))
-    return Done(process.returncode, list(besides))
+                besides.append(line)
+    return Done(program.code, list(besides))
 
 
 def table_rows(folder: Path, files: Files) -> dict[str, TableRows]:
