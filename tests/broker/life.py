@@ -53,9 +53,11 @@ class Life:
         self.store, self.clock = self.opened.store, self.opened.clock
         self.settings = SettingsInUse(BrokerSettings(timer=timer or TimerSettings()))
         self.appender = Appender(self.store, self.settings, self.clock)
-        self.delays = Delays(self.store, self.appender, self.clock, moves)
+        self.topics: set[str] = set()
+        """Those that an administrator has made. The store has queues for others, too, that were sent to."""
+        self.delays = Delays(self.store, self.appender, self.topics, self.clock, moves)
         self.limits = TimerLimits(moves=moves, max_waiting=max_waiting)
-        self.timers = Timers(self.store, self.appender, self.settings, self.clock, self.limits)
+        self.timers = Timers(self.store, self.appender, self.topics, self.settings, self.clock, self.limits)
         self.saved = dict(saved or {})
         delayed = self.saved.get("delayOffset.json")
         self.delays.load(read_body(DelayOffsets, delayed) if delayed else None)

@@ -54,7 +54,7 @@ def test_a_plan_has_room_for_so_many_bytes_and_always_for_one_message() -> None:
 
 def test_what_is_done_with_is_counted_from_the_beginning_of_the_plan() -> None:
     life = Life()
-    mover = Mover(life.store, life.appender, "things")
+    mover = Mover(life.store, life.appender, life.topics, "things")
 
     done = mover.carry_out([Nothing(0), move_to(life, "T"), Nothing(9, "it is broken"), move_to(life, "T")])
 
@@ -65,7 +65,7 @@ def test_what_is_done_with_is_counted_from_the_beginning_of_the_plan() -> None:
 
 def test_a_plan_that_moves_nothing_writes_nothing() -> None:
     life = Life()
-    mover = Mover(life.store, life.appender, "things")
+    mover = Mover(life.store, life.appender, life.topics, "things")
 
     assert mover.carry_out([Nothing(0), Nothing(1)]) == 2
     assert life.store.end == 0
@@ -73,7 +73,7 @@ def test_a_plan_that_moves_nothing_writes_nothing() -> None:
 
 def test_a_store_that_refuses_is_told_once_and_so_is_that_it_works_again(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
-    mover = Mover(life.store, life.appender, "things")
+    mover = Mover(life.store, life.appender, life.topics, "things")
 
     with caplog.at_level(logging.INFO):
         mover.refused(StoreBusy("no file"))
@@ -86,7 +86,7 @@ def test_a_store_that_refuses_is_told_once_and_so_is_that_it_works_again(caplog:
 
 def test_lost_messages_are_told_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
-    mover = Mover(life.store, life.appender, "things")
+    mover = Mover(life.store, life.appender, life.topics, "things")
 
     mover.lost(3, "the log is gone")
 

@@ -1,14 +1,16 @@
 """Notices: who is told, who is skipped, what is logged, and who is hung up on."""
 
+import asyncio
 import logging
 
 import pytest
 from tests.broker.handlers.client_talk import Client, Room, served, settled
 from tests.net.talk import until
 
+from pocketmq.broker import notices
 from pocketmq.broker.consumer_group import Conflict
 from pocketmq.broker.members import Changes, Notice
-from pocketmq.broker.notices import NoticeCounters
+from pocketmq.broker.notices import REST_S, NoticeCounters
 from pocketmq.codes import RequestCode
 from pocketmq.net.peer import Peer
 from pocketmq.testing import run
@@ -36,6 +38,34 @@ def test_every_connection_of_a_notice_is_told_one_way() -> None:
             group_h = (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "h"}, True)
             assert told == [[group_g], [group_g, group_h], []]
             assert room.notices.counters == NoticeCounters(told=3)
+
+    run(main())
+
+
+def test_a_large_group_is_told_of_many_changes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "FEW_MEMBERS", 1)
+
+    async def main() -> None:
+        async with served() as room:
+            clients, peers = await connected(room, "c1", "c2", "c3")
+
+            for members in (peers[:2], peers[:3], peers[1:]):
+                room.notices.carry_out(Changes((Notice("g", tuple(members)),)))
+            room.notices.carry_out(Changes((Notice("h", (peers[0],)), Notice("h", (peers[0],)))))
+            await settled()
+
+            at_once = [[(one.ext or {})["consumerGroup"] for one in client.told] for client in clients]
+            assert at_once == [["g", "h", "h"], ["g"], []]
+
+            await asyncio.sleep(REST_S)
+
+            assert [len(client.told) for client in clients] == [3, 2, 1], "the last members, once"
+
+            await asyncio.sleep(2 * REST_S)
+            room.notices.carry_out(Changes((Notice("g", tuple(peers)),)))
+            await settled()
+
+            assert [len(client.told) for client in clients] == [4, 3, 2]
 
     run(main())
 

@@ -192,6 +192,72 @@ def test_a_topic_that_was_deleted_stays_so(crashes: bool) -> None:
     in_virtual_time(main, store=SYNC)
 
 
+waits = pytest.mark.parametrize("wish", [{"DELAY": "2"}, {"TIMER_DELAY_SEC": "5"}], ids=["delayed", "timed"])
+
+
+@ends
+@waits
+def test_a_topic_that_was_deleted_stays_so_when_a_message_to_it_comes_due(
+    wish: dict[str, str], crashes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker():
+            client = await lives.client()
+            await client.sent(b"later", topic="Old", properties=wish)
+            await client.sent(b"later", topic="Kept", properties=wish)
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("Old"))
+            if crashes:
+                lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            await until(lambda: bool(bodies(broker, topic="Kept")))
+            assert broker.parts.delays.passed_over + broker.parts.timers.passed_over == 1
+            assert "its topic Old was deleted while it waited" in caplog.text
+            if crashes:
+                lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            assert "Old" not in broker.parts.topics
+            assert "Old" not in broker.parts.store.topics()
+            assert "Kept" in broker.parts.topics
+
+    in_virtual_time(main, store=SYNC)
+
+
+@waits
+def test_a_topic_that_was_made_again_gets_what_comes_due_as_with_apache(wish: dict[str, str]) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            client = await lives.client()
+            await client.sent(b"later", properties=wish)
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+            make_topic(broker)
+
+            await until(lambda: bodies(broker) == [b"later"])
+
+    in_virtual_time(main, store=SYNC)
+
+
+@waits
+def test_a_topic_that_no_table_knows_and_nobody_deleted_gets_what_comes_due(wish: dict[str, str]) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker():
+            client = await lives.client()
+            await client.sent(b"before", topic="T")
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+            with lives.disk.stall("sync", "*/topics.json.tmp"):
+                await client.sent(b"later", topic="T", properties=wish)
+                lives.crash("nothing")
+
+        async with lives.broker() as broker:
+            await until(lambda: bodies(broker) == [b"later"])
+
+        async with lives.broker() as broker:
+            assert "T" in broker.parts.topics
+
+    in_virtual_time(main, store=SYNC)
+
+
 def test_a_topic_that_was_deleted_and_made_again_by_sending_has_what_was_sent_since() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker():
@@ -229,7 +295,7 @@ def test_a_group_that_had_consumed_what_a_power_loss_took_gets_what_comes_in_its
 
 
 @ends
-@pytest.mark.parametrize("wish", [{"DELAY": "2"}, {"TIMER_DELAY_SEC": "5"}], ids=["delayed", "timed"])
+@waits
 def test_a_message_that_waits_comes_in_the_next_life_and_not_early(wish: dict[str, str], crashes: bool) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pocketmq.broker.settings import BrokerSettings, FlowSettings, TimerSettings, TransactionSettings
 from pocketmq.errors import InvalidName, InvalidSetting
@@ -39,6 +40,14 @@ def test_cluster_and_broker_are_names_that_topics_may_have(wrong: dict[str, Any]
 def test_limits_of_its_parts_must_be_above_zero(kind: Any, name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} = 0 must be above 0"):
         kind(**{name: 0})
+
+
+@pytest.mark.parametrize(("name", "most"), [("precision_ms", 60_000), ("max_delay_s", 3_153_600_000)])
+def test_timed_messages_that_could_never_be_delivered_are_not_waited_for(name: str, most: int) -> None:
+    with pytest.raises(InvalidSetting, match=f"{name} = {most + 1} must be at most {most}"):
+        replace(TimerSettings(), **{name: most + 1})
+
+    assert getattr(replace(TimerSettings(), **{name: most}), name) == most
 
 
 def test_what_may_be_zero_may_be() -> None:

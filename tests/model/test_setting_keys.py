@@ -92,6 +92,8 @@ def test_a_constant_may_say_what_is_so_and_nothing_else() -> None:
         ("lampSize", "-1", "lampSize=-1 is not a whole number"),
         ("lampSize", "²", "lampSize=² is not a whole number"),
         ("lampSize", "0", "size = 0 must be above 0"),
+        ("lampSize", "9223372036854775808", "is not a number up to 9223372036854775807"),
+        ("lampSize", "9" * 5000, "is not a number up to 9223372036854775807"),
         ("lampLit", "yes", "lampLit=yes is not true or false"),
         ("lampFolder", "", "lampFolder= is not a path"),
         ("lampFolder", "a\0b", "is not a path"),

@@ -247,6 +247,14 @@ def test_an_index_without_room_is_refused(slots: int, entries: int) -> None:
         KeyIndex(settings, FaultyFiles(), FakeClock())
 
 
+@pytest.mark.parametrize(("slots", "entries"), [(2**29, 100), (100, 2**63 - 1)])
+def test_an_index_larger_than_a_file_may_be_is_refused(slots: int, entries: int) -> None:
+    settings = msgspec.structs.replace(SETTINGS, index_slots=slots, index_entries=entries)
+
+    with pytest.raises(InvalidSetting, match="a file may have 2147483647"):
+        KeyIndex(settings, FaultyFiles(), FakeClock())
+
+
 def test_a_file_made_with_other_settings_is_refused(place: Place) -> None:
     place.messages(1)
     place.settle()

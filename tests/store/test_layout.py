@@ -64,6 +64,13 @@ def test_the_size_of_log_files_is_found_without_looking_at_anything_else(store: 
     assert find_log_file_bytes(DiskFiles(), tmp_path / "missing") is None
 
 
+def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("milk, eggs")
+
+    with pytest.raises(StoreError, match=r"the store folder .*notes/broker-a cannot be used: a file is in its place"):
+        find_log_file_bytes(DiskFiles(), tmp_path / "notes" / "broker-a")
+
+
 def test_of_two_log_files_the_names_tell_which_size_is_right() -> None:
     store = MadeStore()
     store.write_log(0, b"")

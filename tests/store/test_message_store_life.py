@@ -1,6 +1,7 @@
 """How a store opens and closes, and what becomes of topics that are deleted."""
 
 import errno
+import logging
 from pathlib import Path
 from time import process_time
 
@@ -46,6 +47,19 @@ def test_a_store_is_a_context_manager(tmp_path: Path) -> None:
 
     assert message is not None
     assert message.body == b"body"
+
+
+def test_a_store_that_was_never_used_opens_again_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = StoreSettings(folder=tmp_path, log_file_bytes=64 * 1024, index_slots=9, index_entries=9)
+
+    for _ in range(2):
+        with MessageStore(settings, store_host=HOST, post=lambda _: None):
+            pass
+
+    assert (tmp_path / "checkpoint").exists()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_a_second_owner_is_kept_out_and_harms_nothing(tmp_path: Path) -> None:

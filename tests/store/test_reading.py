@@ -18,7 +18,7 @@ from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.preparing import FilePreparer
 from pocketmq.store.queues import Queues
-from pocketmq.store.reading import Matches, ReadLimits, ReadResult, ReadStatus, read_queue
+from pocketmq.store.reading import HasTime, Matches, ReadLimits, ReadResult, ReadStatus, read_queue
 from pocketmq.store.settings import GIB, KIB, MAX_ANSWER_BYTES, StoreSettings
 
 pytestmark = pytest.mark.usefixtures("twin")
@@ -49,8 +49,9 @@ def read(
     tag_codes: set[int] | None = None,
     matches: Matches | None = None,
     bounds: ReadLimits = LIMITS,
+    has_time: HasTime | None = None,
 ) -> ReadResult:
-    result = read_queue(queue, store.log, bounds, offset, max_count, tag_codes, matches)
+    result = read_queue(queue, store.log, bounds, offset, max_count, tag_codes, matches, has_time=has_time)
     assert result.size == sum(len(piece) for piece in result.pieces) == len(result.body())
     assert len(decode_records(result.body())) == result.count
     return result
@@ -311,6 +312,19 @@ def test_a_predicate_sees_whole_records_that_passed_the_tags(store: Store, queue
     assert read(store, queue, 0, 2, matches=is_large).next_offset == 7
     nothing = read(store, queue, 0, matches=lambda _: False)
     assert (nothing.status, nothing.next_offset) == (ReadStatus.NO_MATCH, 10)
+
+
+def test_a_predicate_that_takes_too_long_is_not_asked_about_all_that_is_there(
+    store: Store, queue: ConsumeQueue
+) -> None:
+    fill(store, queue, 10)
+    looks = iter([True, True, False])
+
+    result = read(store, queue, 0, matches=lambda _: False, has_time=lambda: next(looks))
+
+    assert (result.status, result.next_offset) == (ReadStatus.NO_MATCH, 3)
+    found = read(store, queue, 3, tag_codes={0, 1}, matches=lambda record: record[27] == 3, has_time=lambda: False)
+    assert (found.status, offsets(found), found.next_offset) == (ReadStatus.FOUND, [3], 5)
 
 
 # what is not there any more

@@ -1,12 +1,50 @@
 """What settings of a store cannot bring about."""
 
 import pytest
+from msgspec.structs import replace
+from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.errors import InvalidMessage
+from pocketmq.errors import InvalidMessage, InvalidSetting
 from pocketmq.model.properties import MAX_BYTES
 from pocketmq.protocol.frames import DEFAULT_LIMITS
-from pocketmq.store.settings import KIB, MAX_ANSWER_BYTES
+from pocketmq.store.settings import KIB, MAX_ANSWER_BYTES, StoreSettings
+
+USUAL = StoreSettings(folder=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("prepared_files", 1),
+        ("max_message_bytes", 1),
+        ("max_unsynced_bytes", 1),
+        ("pool_buffers", 1),
+        ("pool_buffer_bytes", 1),
+        ("queue_file_entries", 1),
+        ("max_read_entries", 1),
+    ],
+)
+def test_what_a_store_cannot_do_without_is_not_left_out(name: str, least: int) -> None:
+    with pytest.raises(InvalidSetting, match=f"{name} = {least - 1} must be from {least} to "):
+        replace(USUAL, **{name: least - 1})
+
+    assert getattr(replace(USUAL, **{name: least}), name) == least
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("log_file_bytes", 2**31 - 1),
+        ("queue_file_entries", (2**31 - 1) // 20),
+        ("prepared_files", 1_000),
+        ("pool_buffers", 100_000),
+        ("pool_buffer_bytes", 2**31 - 1),
+    ],
+)
+def test_more_than_there_can_be_is_refused(name: str, most: int) -> None:
+    with pytest.raises(InvalidSetting, match=f"{name} = {most + 1} must be from "):
+        replace(USUAL, **{name: most + 1})
 
 
 def test_a_body_that_no_answer_could_carry_is_refused_whatever_is_set() -> None:

@@ -27,6 +27,7 @@ from pocketmq.access.accounts import ANYTHING, Account, Accounts, Network, Right
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import Files
 from pocketmq.model.access import Action
+from pocketmq.model.names import group_of
 from pocketmq.protocol.signing import Credentials
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
@@ -171,6 +172,11 @@ class _Row:
             raise self._wrong(
                 f"{kind}: {pattern!r} fits no name; write a name, or its beginning and a {ANYTHING!r} at the end"
             )
+        if kind == "topics" and (group := group_of(pattern)) is not None:
+            raise self._wrong(
+                f"topics: {pattern!r} gives no right, as retry and dead-letter topics belong to their group; "
+                f'say groups = {{ "{group}" = ["Sub"] }}'
+            )
         if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
             raise self._wrong(f'{kind}: {pattern!r} must have a list of actions, such as ["Pub", "Sub"]')
         actions = [self._action(kind, word) for word in words]
@@ -185,7 +191,8 @@ class _Row:
 
     def _sources(self) -> tuple[Network, ...]:
         texts = self._table.get("sources", [])
-        if not isinstance(texts, list) or ("sources" in self._table and not texts):
+        are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        if not are_texts or ("sources" in self._table and not texts):
             raise self._wrong('sources must be a list of addresses, such as ["10.1.0.0/16", "127.0.0.1"]')
         try:
             return tuple(ip_network(text) for text in texts)

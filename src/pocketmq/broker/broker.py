@@ -16,6 +16,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from pocketmq import compiled
 from pocketmq.broker.metrics.broker_metrics import BrokerMetrics
 from pocketmq.broker.parts import BrokerParts
 from pocketmq.broker.settings import BrokerSettings
@@ -110,6 +111,8 @@ class Broker:
         self._parts = parts = BrokerParts(self.settings, self._clock, self._files, self._network, post)
         async with self._changing:
             log.info("%s", parts.recover())
+            if why := compiled.why_pure():
+                log.info("messages take the way in pure Python, which is slower: %s", why)
             try:
                 self._tick()
                 await self._listen(parts)

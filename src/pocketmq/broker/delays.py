@@ -16,7 +16,7 @@ from collections import deque
 from typing import Final
 
 from pocketmq.broker.appending import Appender, Move
-from pocketmq.broker.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, real_place, run_out
+from pocketmq.broker.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, Topics, real_place, run_out
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, StoreBusy, StoreFull
 from pocketmq.model.delay import queue_of_level
@@ -64,6 +64,7 @@ class Delays:
         self,
         store: MessageStore,
         appender: Appender,
+        topics: Topics,
         clock: Clock,
         limits: MoveLimits | None = None,
         *,
@@ -73,7 +74,7 @@ class Delays:
         self._appender = appender
         self._clock = clock
         self._limits = limits or MoveLimits()
-        self._mover = Mover(store, appender, "delayed messages")
+        self._mover = Mover(store, appender, topics, "delayed messages")
         self._waits = store.settings.delay_levels
         self._levels = deque(_Level(level, self._waits.ms(level)) for level in range(1, len(self._waits) + 1))
         self._saved: dict[int, int] = {}
@@ -153,7 +154,7 @@ class Delays:
             topic, queue_id = real_place(message.raw_properties)
         except InvalidMessage as error:
             return Nothing(log_offset, str(error))
-        return Move(message, topic, queue_id, message.raw_properties)
+        return self._mover.homeless(message) or Move(message, topic, queue_id, message.raw_properties)
 
     # keeping
 

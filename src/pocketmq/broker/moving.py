@@ -1,17 +1,20 @@
 """Moving: messages that waited in a topic of the broker go on to their own. What `delays` and `timers` share.
 
     waiting record ── REAL_TOPIC, REAL_QID ──► Move ──────┐
-                  └── nowhere to go, damaged ─► Nothing ──┴─► a plan ──► one write ──► so many of its items are done with
+                  └── no place, damaged ──────► Nothing ──┴─► a plan ──► one write ──► so many of its items are done with
 
     progress ── noted with where the log ended ──► may be saved, once the log is synced up to there
 
 A saved progress must never rely on records that a power loss could take back: their originals would count as done.
+
+A topic that was deleted while a message waited is no place: the message would bring it back. Apache stores it there where nobody can read it,
+unless the topic is made again; one that is there again when the message is due gets it here, too.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -68,12 +71,19 @@ class Plan:
         return True
 
 
+class Topics(Protocol):
+    """Those that there are; see `topics.TopicTable`."""
+
+    def __contains__(self, topic: str, /) -> bool: ...
+
+
 class Mover:
     """Carries out plans. Counts what it moved and what it had to pass over."""
 
-    def __init__(self, store: MessageStore, appender: Appender, what: str) -> None:
+    def __init__(self, store: MessageStore, appender: Appender, topics: Topics, what: str) -> None:
         self._store = store
         self._appender = appender
+        self._topics = topics
         self._what = what
         self._refused = False
         self.moved = 0
@@ -86,6 +96,13 @@ class Mover:
         except StoreDamaged as damage:
             return Nothing(log_offset, str(damage))
         return Nothing(log_offset, "it is not in the log any more") if message is None else message
+
+    def homeless(self, message: StoredMessage) -> Nothing | None:
+        """Why a waiting message has no place any more; None when it has one, or was never meant for one."""
+        topic = (raw_property(message.raw_properties, _REAL_TOPIC) or b"").decode(errors="replace")
+        if topic in self._topics or not self._store.was_deleted(topic, message.log_offset):
+            return None
+        return Nothing(message.log_offset, f"its topic {topic} was deleted while it waited")
 
     def carry_out(self, plan: Iterable[Move | Nothing]) -> int:
         """Store what is to be moved, with one write; how many items of the plan are done with, from its beginning.

@@ -6,9 +6,14 @@
 
 A notice is a courtesy: members share out again every 20 s anyway. So a line that cannot take one now is skipped and counted,
 and nothing here ever fails the request or the loss that led to it.
+
+Each of many members that come at once, as after a restart, would have all others told: that grows with the square of them. So a
+large group is told of the first change at once, and of those that follow together, after a rest.
 """
 
+import asyncio
 import logging
+from typing import Final
 
 import msgspec
 
@@ -24,6 +29,11 @@ from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import write_fields
 
 log = logging.getLogger("pocketmq.broker")
+
+FEW_MEMBERS: Final = 64
+"""A group of so many is told of each change by itself."""
+REST_S: Final = 0.5
+"""How long a larger one is not told again."""
 
 
 class NoticeCounters(msgspec.Struct):
@@ -43,15 +53,16 @@ class Notices:
 
     def __init__(self, settings: SettingsInUse) -> None:
         self._settings = settings
+        self._resting: dict[str, Notice | None] = {}
+        """Large groups that were told just now; what to tell them next, if there is something."""
         self.counters = NoticeCounters()
 
     def carry_out(self, changes: Changes) -> None:
         """All of it, at once."""
         for conflict in changes.conflicts:
             self._report(conflict)
-        if self._settings.now.notify_changes:
-            for notice in changes.notices:
-                self._tell(notice)
+        for notice in changes.notices:
+            self._tell_in_time(notice)
         for connection in changes.silent:
             self._close(peer_of(connection))
 
@@ -62,7 +73,24 @@ class Notices:
         else:
             log.info("%s", conflict)
 
+    def _tell_in_time(self, notice: Notice) -> None:
+        group = notice.group
+        if group in self._resting:
+            self._resting[group] = notice
+            return
+        self._tell(notice)
+        if len(notice.connections) > FEW_MEMBERS:
+            self._resting[group] = None
+            asyncio.get_running_loop().call_later(REST_S, self._rested, group)
+
+    def _rested(self, group: str) -> None:
+        notice = self._resting.pop(group)
+        if notice is not None:
+            self._tell_in_time(notice)
+
     def _tell(self, notice: Notice) -> None:
+        if not self._settings.now.notify_changes:
+            return
         command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, write_fields(NotifyConsumerIdsChanged(notice.group)))
         for connection in notice.connections:
             try:

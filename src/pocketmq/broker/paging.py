@@ -13,12 +13,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from pocketmq.errors import InvalidParameter
 from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.frames import DEFAULT_LIMITS
 from pocketmq.protocol.java_json import read_body
 
 T = TypeVar("T")
 
-MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
-"""An answer that is larger is written anew each time."""
+MAX_KEPT_BYTES: Final = DEFAULT_LIMITS.frame_bytes
+"""What is larger cannot be told in one answer anyway."""
 
 
 class Page(NamedTuple):

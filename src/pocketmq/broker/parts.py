@@ -129,8 +129,8 @@ class BrokerParts:
         # workers
         self.snapshots = Snapshots(self.store.tables, clock, self.topics, self.groups, self.offsets)
         self.registration = Registration(self.settings, self.topics, clock, network=network, on_address=self._found_at)
-        self.delays = Delays(self.store, self.appender, clock, started_ms=now_ms)
-        self.timers = Timers(self.store, self.appender, self.settings, clock)
+        self.delays = Delays(self.store, self.appender, self.topics, clock, started_ms=now_ms)
+        self.timers = Timers(self.store, self.appender, self.topics, self.settings, clock)
         self.transactions = Transactions(
             self.store,
             self.appender,

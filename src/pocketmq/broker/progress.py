@@ -139,10 +139,10 @@ class Progress:
             found = store.store_ms(topic, queue_id, offset)
             return -1 if found is None else found
 
-        first_ms = stored_ms(store.min_offset(topic, queue_id))
-        end = store.max_offset(topic, queue_id)
+        first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        first_ms = stored_ms(first)
         consumed = self._offsets.stored(group, topic, queue_id) or 0
-        next_ms = stored_ms(consumed) if consumed < end else -1
+        next_ms = stored_ms(max(consumed, first)) if consumed < end else -1  # what is gone waits no longer
         return QueueTimeSpan(
             MessageQueue(topic, self._broker_name, queue_id),
             first_ms,

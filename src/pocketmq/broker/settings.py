@@ -17,6 +17,10 @@ from pocketmq.store.settings import MIB, StoreSettings
 
 DEFAULT_PORT = 10911
 DEFAULT_FOLDER = Path("pocketmq-data")
+COARSEST_MS = 60_000
+"""By how much a timed message may be late: each waits until a whole number of these is over."""
+LONGEST_DELAY_S = 100 * 365 * 24 * 3600
+"""For timed messages: what is due later than any date would be taken, and could never be delivered."""
 
 
 def _require_positive(kind: str, settings: msgspec.Struct, may_be_zero: tuple[str, ...] = ()) -> None:
@@ -82,6 +86,10 @@ class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _require_positive("timer", self)
+        if self.precision_ms > COARSEST_MS:
+            raise InvalidSetting(f"timer setting precision_ms = {self.precision_ms} must be at most {COARSEST_MS}")
+        if self.max_delay_s > LONGEST_DELAY_S:
+            raise InvalidSetting(f"timer setting max_delay_s = {self.max_delay_s} must be at most {LONGEST_DELAY_S}")
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):

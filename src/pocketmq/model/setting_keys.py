@@ -23,6 +23,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 REFUSED: Final = "Can not update config in black list."
 """RocketMQ's words; what follows them is ours."""
 
+LARGEST_NUMBER: Final = 2**63 - 1
+"""Java's largest. Nothing is meant by more, and what is counted by such a number, as a time to wait, would fail when it is used."""
+
 SHOWN_CHARS: Final = 80
 """How much of a name or value that cannot be is repeated in the sentence about it."""
 
@@ -37,6 +40,8 @@ class Form(NamedTuple):
 def read_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("a whole number")
+    if len(text) > len(str(LARGEST_NUMBER)) or int(text) > LARGEST_NUMBER:
+        raise ValueError(f"a number up to {LARGEST_NUMBER}")
     return int(text)
 
 

@@ -47,18 +47,25 @@ class Checkpoint:
         """The times as the file has them."""
         return _TIMES.pack(self.physic_ms, self.logics_ms, self.index_ms, *self._replication)
 
-    def load(self) -> Self:
-        """Read the file. One that is missing or no good counts as zeros; `flaw` says why, and it is logged."""
+    def load(self, *, clean: bool = False) -> Self:
+        """Read the file. One that is missing or no good counts as zeros; `flaw` says why, and it is logged.
+
+        `clean` says that the store was stopped well, so that zeros are its own: it has never held a message.
+        """
         times, self.flaw = self._read()
         self.physic_ms, self.logics_ms, self.index_ms = times[:3]
         self._replication = times[3:]
         self.saved_index_ms = self.index_ms
         self._written = None if self.flaw else self.raw
         if self.flaw:
-            # A new store has none, which is no reason to warn.
-            level = logging.INFO if self._files.status(self.path) is None else logging.WARNING
-            log.log(level, "%s: nothing is taken for safe", self.flaw)
+            # A new store has none, and one that was never used nothing to say, which is no reason to warn.
+            is_usual = self._files.status(self.path) is None or (clean and self.flaw == self._zeros)
+            log.log(logging.INFO if is_usual else logging.WARNING, "%s: nothing is taken for safe", self.flaw)
         return self
+
+    @property
+    def _zeros(self) -> str:
+        return f"{self.path} holds nothing but zeros"
 
     def _read(self) -> tuple[_Times, str]:
         if self._files.status(self.path) is None:
@@ -67,7 +74,7 @@ class Checkpoint:
         if len(data) < _TIMES.size:
             return _NOTHING, f"{self.path} has only {len(data)} bytes"
         if not any(data):
-            return _NOTHING, f"{self.path} holds nothing but zeros"
+            return _NOTHING, self._zeros
         times: _Times = _TIMES.unpack(data)
         if min(times[:3]) < 0:
             return _NOTHING, f"{self.path} holds a time before 1970"

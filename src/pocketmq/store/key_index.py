@@ -23,7 +23,7 @@ from pocketmq.model.properties import raw_property
 from pocketmq.store.growing_index_file import GrowingIndexFile, put_slots_right
 from pocketmq.store.index_file import HEADER, IndexFile, IndexHeader, IndexShape, KeyQuery, PlacedKey
 from pocketmq.store.key_hash import KeyHashes, key_hash
-from pocketmq.store.settings import StoreSettings
+from pocketmq.store.settings import LARGEST_FILE_BYTES, StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,11 @@ class KeyIndex:
         if settings.index_slots < 1 or settings.index_entries < 2:
             raise InvalidSetting("an index needs index_slots ≥ 1 and index_entries ≥ 2, as one of these is never used")
         self._shape = IndexShape(settings.index_slots, settings.index_entries)
+        if self._shape.file_bytes > LARGEST_FILE_BYTES:
+            raise InvalidSetting(
+                f"an index of {settings.index_slots} index_slots and {settings.index_entries} index_entries takes "
+                f"{self._shape.file_bytes} bytes; a file may have {LARGEST_FILE_BYTES}"
+            )
         self._files = files
         self._clock = clock
         self.folder = settings.folder / "index"

@@ -99,8 +99,14 @@ def find_layout(files: Files, folder: Path, known: KnownSizes) -> StoreLayout:
 
 
 def find_log_file_bytes(files: Files, folder: Path) -> int | None:
-    """The size of the log files in a store's folder; None when there are none."""
-    log_files = list_log_files(files, folder / LOG)
+    """The size of the log files in a store's folder; None when there are none, StoreError when it is no folder."""
+    try:
+        log_files = list_log_files(files, folder / LOG)
+    except NotADirectoryError as error:
+        raise StoreError(
+            f"the store folder {folder} cannot be used: a file is in its place, or in that of a folder on the way to it. "
+            "Choose another folder"
+        ) from error
     sizes = Counter(log_file.size for log_file in log_files if log_file.size)
     return _usual_size(sizes, [log_file.first for log_file in log_files])
 

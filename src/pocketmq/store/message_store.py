@@ -403,6 +403,10 @@ class MessageStore(ReadableStore):
             raise WrongState(f"topic {topic} cannot be deleted while a turn is under way: end it first")
         self._upkeep.delete_topic(topic)
 
+    def was_deleted(self, topic: str, log_offset: int) -> bool:
+        """Whether the topic was deleted since this place of the log was written. It may have been made again."""
+        return log_offset < self._parts.deleted_topics.get(topic, 0)
+
 
 def _nobody_waits(_arrivals: Iterator[Arrival]) -> None:
     """The default listener to arrivals."""

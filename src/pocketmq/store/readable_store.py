@@ -18,7 +18,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.consume_queue import ConsumeQueue, is_message
 from pocketmq.store.parts import StoreParts
-from pocketmq.store.reading import Matches, ReadLimits, ReadResult, read_queue
+from pocketmq.store.reading import HasTime, Matches, ReadLimits, ReadResult, read_queue
 from pocketmq.store.settings import MIB
 from pocketmq.store.time_search import offset_at_time, store_ms_of
 from pocketmq.store.upkeep import Upkeep
@@ -57,10 +57,11 @@ class ReadableStore:
         max_count: int,
         tag_codes: Collection[int] | None = None,
         matches: Matches | None = None,
+        has_time: HasTime | None = None,
     ) -> ReadResult:
         """Messages of a queue from `offset` on; see `reading`."""
         queue = self.find_queue(topic, queue_id)
-        return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches, self._twin)
+        return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches, self._twin, has_time)
 
     def read_limits(self, max_count: int) -> compiled.PullLimits:
         """For who reads queues by `find_queue` and `map_at`: what `read` goes by at this moment."""

@@ -61,6 +61,9 @@ class ReadResult(msgspec.Struct):
 Matches = Callable[[bytes], bool]
 """Decides on a whole record: for filters that need more than the tag's hash."""
 
+HasTime = Callable[[], bool]
+"""Whether a read may look at another record. Filters can be slow, and everybody else waits meanwhile."""
+
 
 class ReadLimits(msgspec.Struct, frozen=True):
     """How much one read gives. A reader far behind the end of the log reads from the disk and gets less at a time."""
@@ -93,8 +96,12 @@ def read_queue(
     tag_codes: Collection[int] | None = None,
     matches: Matches | None = None,
     twin: compiled.Twin | None = None,
+    has_time: HasTime | None = None,
 ) -> ReadResult:
-    """Up to `max_count` messages of `queue` from `offset` on; a `max_count` below one means one."""
+    """Up to `max_count` messages of `queue` from `offset` on; a `max_count` below one means one.
+
+    `has_time` is asked whenever `matches` did not want a message; when it has none, the reader comes again for the rest.
+    """
     if queue is None:
         return ReadResult(ReadStatus.NO_QUEUE, 0)
     low, high = queue.min_offset, queue.max_offset
@@ -110,7 +117,7 @@ def read_queue(
         return result
     if tag_codes is None and matches is None and _take_run(result, queue, log, limits, offset, max_count):
         return result
-    _collect(result, queue, log, limits, offset, max(1, max_count), tag_codes, matches)
+    _collect(result, queue, log, limits, offset, max(1, max_count), tag_codes, matches, has_time)
     return result
 
 
@@ -193,6 +200,7 @@ def _collect(
     max_count: int,
     tag_codes: Collection[int] | None,
     matches: Matches | None,
+    has_time: HasTime | None,
 ) -> None:
     log_start, log_end = log.start, log.written
     cold_below = log_end - limits.memory_bytes
@@ -223,6 +231,8 @@ def _collect(
         if tag_codes is not None and tags_code not in tag_codes:
             continue
         if matches is not None and not matches(bytes(log.view(log_offset, size))):
+            if has_time is not None and not has_time():
+                break
             continue
         count += 1
         total += size

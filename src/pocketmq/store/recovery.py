@@ -61,7 +61,7 @@ class _Recovery:
     def run(self) -> RecoveryReport:
         parts, report = self._parts, self._report
         self._log.load()
-        index_ms = parts.checkpoint.load().index_ms
+        index_ms = parts.checkpoint.load(clean=report.clean).index_ms
         if self._log.segments.files:
             self._recover()
         else:

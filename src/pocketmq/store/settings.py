@@ -18,6 +18,9 @@ MAX_ANSWER_BYTES: Final = DEFAULT_LIMITS.frame_bytes - 64 * KIB
 """What bodies may take in the answer to a pull, whatever is set: no client reads a larger frame. It would hang up, and pull again. The
 rest is for the header, and for what else the record of one message holds."""
 
+LARGEST_FILE_BYTES: Final = 2**31 - 1
+"""What Java maps. Apache's brokers could not open a store with larger files."""
+
 
 class FlushMode(StrEnum):
     """When a send is answered: once written (a sync follows within moments), or once it is safely on the disk."""
@@ -107,13 +110,27 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidSetting(f"store setting {name} = {value} is negative")
         if self.log_file_bytes < PAGE_BYTES:
             raise InvalidSetting(f"log_file_bytes = {self.log_file_bytes} is smaller than a page of {PAGE_BYTES}")
-        if not self.prepared_files:
-            raise InvalidSetting("prepared_files = 0 would refuse the first message of every log file")
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidSetting(f"store setting {name} = {value} must be from {least} to {most}")
         if not 0 < self.disk_clean_ratio <= self.disk_force_ratio <= self.disk_full_ratio <= 1:
             raise InvalidSetting("disk ratios must rise: 0 < disk_clean_ratio ≤ disk_force_ratio ≤ disk_full_ratio ≤ 1")
         if not self.delete_hour < 24:
             raise InvalidSetting(f"delete_hour = {self.delete_hour} is not an hour of the day, 0 to 23")
 
+
+_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "log_file_bytes": (PAGE_BYTES, LARGEST_FILE_BYTES),
+    "prepared_files": (1, 1_000),  # with none, the first message of every log file would be refused
+    "max_message_bytes": (1, 2**63 - 1),
+    "max_unsynced_bytes": (1, 2**63 - 1),
+    "pool_buffers": (1, 100_000),
+    "pool_buffer_bytes": (1, LARGEST_FILE_BYTES),
+    "queue_file_entries": (1, LARGEST_FILE_BYTES // 20),  # bytes of an entry
+    "max_read_entries": (1, 2**63 - 1),
+}
+"""What a store cannot do without, and more than any disk or memory has."""
 
 EMBEDDED_LOG_FILE_BYTES = 64 * MIB
 """Log files of a store that lives inside another program or on a laptop."""

@@ -15,7 +15,7 @@ from tests.broker.running import (
     settled,
 )
 
-from pocketmq.broker.handlers.pulling import MAX_KEPT, MAX_KEPT_CHARS
+from pocketmq.broker.handlers.pulling import FILTER_SECONDS, MAX_KEPT, MAX_KEPT_CHARS
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.names import parse_topic
@@ -265,6 +265,23 @@ async def test_an_expression_that_says_nothing_is_refused(expression: str | None
         answer = await client.pull(0, expression=expression, kind=kind)
 
         assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+@in_virtual_time
+async def test_a_slow_expression_holds_nobody_up_and_finds_all_the_same_by_the_next_pulls() -> None:
+    async with running() as broker:
+        client = await filled(broker, 100)
+        broker.clock.look_s = FILTER_SECONDS / 20  # what deciding on a message takes
+        offset, pulls, found = 0, 0, []
+
+        while offset < 100:
+            answer = await client.pull(offset, expression="n = 7 OR n = 99", kind="SQL92")
+            assert answer.code in (FOUND, RETRY)
+            found += bodies(answer)
+            offset, pulls = offsets_of(answer)[0], pulls + 1
+            assert offset <= 20 * pulls + len(found)
+
+        assert found == [b"7", b"99"]
 
 
 @in_virtual_time

@@ -162,6 +162,8 @@ def test_anything_else_is_refused_by_name_and_nothing_changes(text: str) -> None
         ("longPollingEnable=perhaps\n", "longPollingEnable=perhaps is not true or false"),
         ("brokerPermission=9\n", "permission 9"),
         ("shortPollingTimeMills=0\n", "above 0"),
+        ("timerMaxDelaySec=9223372036854775807\n", "max_delay_s = 9223372036854775807 must be at most 3153600000"),
+        (f"longPollingEnable=false\nshortPollingTimeMills={10**400}\n", "is not a number up to 9223372036854775807"),
         ("longPollingEnable=false\nshortPollingTimeMills=x\n", "shortPollingTimeMills=x is not a whole number"),
     ],
 )

@@ -4,7 +4,7 @@ import json
 
 from tests.broker.handlers.admin_talk import ADDRESS, BROKER, Desk, real_answers
 from tests.golden import needs_golden
-from tests.store.open_store import numbered
+from tests.store.open_store import OpenStore, numbered
 
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.queue import MessageQueue
@@ -246,6 +246,26 @@ def test_a_group_that_consumed_all_has_nothing_waiting() -> None:
 
         (span,) = read_body(ConsumeTimeSpans, answer.body).consume_time_span_set
         assert (span.consume_time_stamp, span.delay_time) == (START_MS, 0)
+
+    run(main())
+
+
+def test_a_group_behind_what_retention_took_is_told_how_long_the_first_message_that_is_left_waits() -> None:
+    async def main() -> None:
+        desk = Desk(OpenStore.small(retention_hours=1))
+        desk.make_topic("T")
+        desk.opened.send(*numbered(60))
+        desk.offsets.commit("g", "T", 0, 1)
+        desk.opened.tick(2 * 3_600_000)
+        desk.opened.send(b"young")
+        assert desk.store.drop_expired()
+        desk.opened.tick(5000)
+
+        answer = await desk.done(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpan("T", "g"))
+
+        (span,) = read_body(ConsumeTimeSpans, answer.body).consume_time_span_set
+        assert (span.min_time_stamp, span.delay_time) == (START_MS, 2 * 3_600_000 + 5000)
+        assert span.consume_time_stamp == -1
 
     run(main())
 

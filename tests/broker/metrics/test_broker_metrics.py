@@ -1,12 +1,13 @@
 """What a broker tells Prometheus, asked for over HTTP from a server with real work."""
 
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.broker.metrics.asked import page_of
 
-from pocketmq import Admin, Producer, PullConsumer, Server
+from pocketmq import Admin, Message, Producer, PullConsumer, Server
 from pocketmq.errors import InvalidSetting
 
 
@@ -50,6 +51,19 @@ def test_messages_in_and_out_are_counted_by_topic_and_group(server: Server) -> N
     assert told.value("rocketmq_throughput_in_total", topic="metrics-orders") > 0
     assert told.value("rocketmq_messages_out_total", topic="metrics-orders", consumer_group="billing") == 5
     assert told.value("rocketmq_messages_in_total", cluster="DefaultCluster", node_id="broker-a") >= 5
+
+
+def test_messages_that_wait_for_a_topic_that_is_deleted_are_counted(server: Server) -> None:
+    with Producer(server.name_server, group="shop") as producer, Admin(server.name_server) as admin:
+        admin.topics.create("metrics-deleted")
+        producer.send(Message("metrics-deleted", b"later", delay_level=1))
+        admin.topics.delete("metrics-deleted")
+
+    deadline = monotonic() + 10
+    while not Told(server).value("rocketmq_undeliverable_messages_total", kind="delayed"):
+        assert monotonic() < deadline, "it is not told"
+
+    assert Told(server).value("rocketmq_undeliverable_messages_total", kind="timed") == 0
 
 
 def test_every_histogram_and_the_store_are_told(server: Server) -> None:

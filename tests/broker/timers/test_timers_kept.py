@@ -108,6 +108,28 @@ def test_messages_that_the_log_lost_are_told_when_they_are_due(caplog: pytest.Lo
     assert "not in the log any more" in caplog.text
 
 
+@pytest.mark.parametrize("is_there_again", [False, True])
+def test_a_message_whose_topic_was_deleted_is_told_and_not_rolled(
+    is_there_again: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = life_with(retention_hours=3, log_file_bytes=512 * 1024, prepared_files=8)
+    life.send(b"of the past", "Deleted", TIMER_DELAY_SEC=9 * 3600)
+    life.send(b"kept", TIMER_DELAY_SEC=9 * 3600)
+    life.run()
+    life.store.delete_topic("Deleted")
+    if is_there_again:
+        life.topics.add("Deleted")
+
+    life.pass_ms(2 * HOUR_MS)
+
+    left = 1 + is_there_again
+    assert (life.timers.rolled, life.timers.passed_over, len(life.timers)) == (left, 2 - left, left)
+    assert ("its topic Deleted was deleted while it waited" in caplog.text) is not is_there_again
+    life.pass_ms(7 * HOUR_MS)
+    assert life.bodies() == [b"kept"]
+    assert life.bodies("Deleted") == [b"of the past"] * is_there_again
+
+
 def test_rolling_tells_what_the_log_lost_before_it_could_be_rolled(caplog: pytest.LogCaptureFixture) -> None:
     life = life_with(retention_hours=3, log_file_bytes=512 * 1024, prepared_files=8)
     life.send(b"lost", TIMER_DELAY_SEC=9 * 3600)
@@ -283,7 +305,7 @@ def _timers_of(folder: Path, kind: str, check: TimerCheck | None) -> int:
     store = MessageStore(restore("5.3.3", kind, folder), store_host=HOST, post=lambda callback: callback())
     with store:
         clock, in_use = FakeClock(start_ms=1_794_740_000_000), SettingsInUse(BrokerSettings())
-        timers = Timers(store, Appender(store, in_use, clock), in_use, clock)
+        timers = Timers(store, Appender(store, in_use, clock), (), in_use, clock)
         timers.load(None, check)
         while timers.run():
             pass

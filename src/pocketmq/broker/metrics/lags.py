@@ -85,7 +85,8 @@ class LagMetrics:
             behind = max(0, self._store.max_offset(topic, queue_id) - consumed)
             in_flight += min(behind, max(0, (self._offsets.pulled(group, topic, queue_id) or 0) - consumed))
             messages += behind
-            stored_ms = self._store.store_ms(topic, queue_id, consumed) if behind else None
+            oldest_there = max(consumed, self._store.min_offset(topic, queue_id))  # retention may have taken the first
+            stored_ms = self._store.store_ms(topic, queue_id, oldest_there) if behind else None
             if stored_ms is not None and (oldest is None or stored_ms < oldest):
                 oldest = stored_ms
         return Lag(messages, in_flight, 0 if oldest is None else max(0, self._clock.now_ms() - oldest))

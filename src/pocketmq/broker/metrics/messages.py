@@ -60,9 +60,16 @@ class MessageMetrics:
 
     def _later(self) -> list[Family]:
         waiting = {labels_of(level=str(level)): most - done for level, (done, most) in self._delays.progress().items()}
+        undeliverable = {
+            labels_of(kind="delayed"): self._delays.passed_over,
+            labels_of(kind="timed"): self._timers.passed_over,
+        }
         return [
             gauge("rocketmq_delayed_messages", "Messages that wait for their delay level", waiting),
             gauge("rocketmq_timing_messages", "Messages that wait for a time of their own", len(self._timers)),
+            counter(
+                "rocketmq_undeliverable_messages", "Messages that waited and could not be delivered", undeliverable
+            ),
         ]
 
     def _undecided(self) -> list[Family]:

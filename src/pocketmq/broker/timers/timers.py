@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.appending import Appender, Move
-from pocketmq.broker.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, real_place, run_out
+from pocketmq.broker.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, Topics, real_place, run_out
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.timers.frontier import Frontier, Step
 from pocketmq.broker.timers.progress import TimerCheck, TimerProgress
@@ -59,6 +59,7 @@ class Timers:
         self,
         store: MessageStore,
         appender: Appender,
+        topics: Topics,
         settings: SettingsInUse,
         clock: Clock,
         limits: TimerLimits | None = None,
@@ -68,7 +69,7 @@ class Timers:
         self._settings = settings
         self._clock = clock
         self._limits = limits or TimerLimits()
-        self._mover = Mover(store, appender, "timed messages")
+        self._mover = Mover(store, appender, topics, "timed messages")
         self._waiting = Waiting()
         self._recalled: dict[int, set[bytes]] = {}
         self._frontier = Frontier()
@@ -211,7 +212,7 @@ class Timers:
         if recalled and recall_key(topic, message.raw_properties) in recalled:
             return _Recalled(log_offset)
         properties = delivered_properties(message, self._clock.now_ms(), self._settings.now.timer.precision_ms)
-        return Move(message, topic, queue_id, properties)
+        return self._mover.homeless(message) or Move(message, topic, queue_id, properties)
 
     # rolling
 
@@ -253,6 +254,8 @@ class Timers:
         for item in plan:
             if isinstance(item, Move):
                 self._waiting.roll(item.message.log_offset)
+            elif item.why:
+                self._waiting.roll(item.log_offset)
         end = max((entry[0] + entry[1] for entry in entries if is_message(entry)), default=0)
         self._frontier.forget_before(end)
         lost = self._waiting.forget_before(end)
@@ -269,7 +272,11 @@ class Timers:
             return Nothing(entry[0])
         if not self._is_old(message.store_ms):
             return None
-        return Move(message, TIMER_TOPIC, 0, rolled_properties(message, self._settings.now.timer.precision_ms))
+        # Where the new record will lie nothing tells any more that its topic was deleted before.
+        homeless = None if recalls(message.raw_properties) else self._mover.homeless(message)
+        return homeless or Move(
+            message, TIMER_TOPIC, 0, rolled_properties(message, self._settings.now.timer.precision_ms)
+        )
 
     # keeping
 
