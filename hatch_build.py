@@ -52,7 +52,7 @@ def compile_twin(folder: Path, library: Path, extra: tuple[str, ...] = ()) -> st
         return "POCKETMQ_PURE is set"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "this Python has no global lock, and so no stable interface"
-    linker = shlex.split(os.environ.get("LDSHARED") or sysconfig.get_config_var("LDSHARED") or "cc -shared")
+    linker = linking_command()
     if shutil.which(linker[0]) is None:
         return f"there is no C compiler called {linker[0]}"
     sources = sorted(str(path) for path in folder.glob("*.c"))
@@ -62,6 +62,17 @@ def compile_twin(folder: Path, library: Path, extra: tuple[str, ...] = ()) -> st
     if done.returncode:
         return f"{linker[0]} failed: {done.stderr.strip()[-2000:]}"
     return ""
+
+
+def linking_command() -> list[str]:
+    """What makes a library: as LDSHARED says, by the compiler of CC, by that which made this Python, or by the system's."""
+    if wished := os.environ.get("LDSHARED"):
+        return shlex.split(wished)
+    usual, *flags = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
+    if compiler := os.environ.get("CC"):
+        return [*shlex.split(compiler), *flags]
+    # A Python that was made on another machine, as by conda or uv, names a compiler that need not be here.
+    return [usual if shutil.which(usual) or not shutil.which("cc") else "cc", *flags]
 
 
 def platform_tag() -> str:

@@ -1,12 +1,17 @@
-"""What the documents point to is there: files, and commands of make."""
+"""What the documents point to is there: files, commands of make, and commands of the program with their options."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+
+from pocketmq.cli import main
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+MANUAL = [document for document in DOCUMENTS if document.name != "CHANGELOG.md"]
 TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
 
 
@@ -22,6 +27,32 @@ def test_every_make_command_exists(document: Path) -> None:
     commands = re.findall(r"(?:^|`)make ([a-z-]+)", document.read_text("utf-8"), re.MULTILINE)
 
     assert set(commands) <= set(TARGETS)
+
+
+@pytest.mark.parametrize("document", MANUAL, ids=lambda document: document.name)
+def test_every_command_of_the_program_exists_with_its_options(document: Path) -> None:
+    text = document.read_text("utf-8").replace("\\\n", " ")
+    lines = re.findall(r"(?:`|^\s*(?:\$ )?|&& )pocketmq ([a-z][^`&#\n]*)", text, re.MULTILINE)
+
+    assert [fault for line in lines for fault in faults_of(line)] == []
+
+
+def faults_of(line: str) -> Iterator[str]:
+    """Words of a command line that the program does not know. What is put in for a name, and prose behind it, is not looked at."""
+    command: click.Command = main
+    for word in re.split(r"[\s|\[\]]+", line):
+        if word == "--" or command.context_settings.get("ignore_unknown_options"):
+            return  # what follows is for another program
+        if word.startswith("--"):
+            known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+            if word.partition("=")[0] not in {*known, "--help"}:
+                yield f"pocketmq {line}: {command.name} has no {word}"
+        elif isinstance(command, click.Group) and re.fullmatch(r"[a-z-]+", word):
+            found = command.get_command(click.Context(command), word)
+            if found is None:
+                yield f"pocketmq {line}: {command.name} has no {word}"
+                return
+            command = found
 
 
 def test_every_page_of_the_docs_is_in_the_index() -> None:

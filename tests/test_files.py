@@ -22,6 +22,7 @@ from pocketmq.files import (
     diverted_errors,
     heard_errors,
     make_executable,
+    remove_whole,
     temporary_folder,
     walk,
     write_atomically,
@@ -419,6 +420,25 @@ def test_a_walk_finds_every_file_below_in_name_order(files: DiskFiles, tmp_path:
 
     assert [str(found.relative_to(tmp_path)) for found in walk(files, tmp_path)] == ["a", "b/1", "b/2", "c/d/e"]
     assert list(walk(files, tmp_path / "missing")) == []
+
+
+def test_what_is_removed_whole_goes_with_everything_in_it_but_not_what_its_links_lead_to(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "folder"
+    (folder / "deep").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "kept").touch()
+    (folder / "deep" / "file").touch()
+    for link, target in (("to folder", outside), ("to file", outside / "kept"), ("to nothing", tmp_path / "nothing")):
+        (folder / "deep" / link).symlink_to(target)
+        (tmp_path / link).symlink_to(target)
+        remove_whole(tmp_path / link)
+
+    remove_whole(folder)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    remove_whole(outside / "kept")
+    assert list(outside.iterdir()) == []
 
 
 def test_a_temporary_folder_is_private_and_goes_with_everything_in_it() -> None:

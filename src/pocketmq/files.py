@@ -327,6 +327,14 @@ def walk(files: Files, folder: Path) -> Iterator[Path]:
             yield path
 
 
+def remove_whole(path: Path) -> None:
+    """Remove a file, or a folder with everything in it. Of a link the link itself goes, and never what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
     """A new folder that nobody else can read; at the end it is removed with everything in it."""

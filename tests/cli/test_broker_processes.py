@@ -23,7 +23,8 @@ sys.stdin.read()
 DEAF = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print('{"name": "it"}', flush=True)
-sys.stdin.read()
+while True:
+    signal.pause()
 """
 NEVER_READY = "sys.exit(7)"
 

@@ -1,6 +1,7 @@
 """`pocketmq delay` on a real server."""
 
 import json
+from typing import Any
 
 import pytest
 from tests.cli.running_cluster import RunningCluster
@@ -8,6 +9,7 @@ from tests.cli.running_cluster import RunningCluster
 from pocketmq.client import blocking_admin
 from pocketmq.client.administration.delays import Delayed
 from pocketmq.errors import ConnectionLost
+from pocketmq.protocol.recall_handle import RecallHandle
 
 HOUR_MS = 3_600_000
 
@@ -46,6 +48,31 @@ def test_a_message_is_taken_back_by_its_handle(cluster: RunningCluster) -> None:
 
     assert (row["id"], row["topic"], row["is_done"]) == (sent.message_id, "handled-orders", True)
     assert waiting(cluster, "handled-orders") == []
+
+
+@pytest.mark.parametrize("wrong", ["its id", "its time", "its topic", "nothing, but it was taken back before"])
+def test_nothing_is_taken_back_by_a_handle_of_no_message_that_waits(cluster: RunningCluster, wrong: str) -> None:
+    topic = f"no-such-handle-{len(wrong)}"
+    cluster.create(topic)
+    cluster.create(f"{topic}-other")
+    [sent, other] = cluster.send(topic, b"1", b"2", delay_ms=HOUR_MS)
+    assert sent.recall_handle is not None
+    meant = RecallHandle.parse(sent.recall_handle)
+    changed: dict[str, dict[str, Any]] = {
+        "its id": {"unique_id": "X" * 32},
+        "its time": {"deliver_ms": meant.deliver_ms + 1000},
+        "its topic": {"topic": f"{topic}-other"},
+    }
+    if wrong not in changed:
+        cluster.ask("delay", "cancel", "--handle", sent.recall_handle, "--yes")
+    handle = meant._replace(**changed.get(wrong, {}))
+    before = waiting(cluster, topic)
+
+    result = cluster.run("delay", "cancel", "--handle", other.recall_handle, "--handle", str(handle), "--yes")
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert f"no message {handle.unique_id} waits on {handle.broker_name}" in result.stderr
+    assert waiting(cluster, topic) == before
 
 
 def test_what_cannot_be_taken_back_is_told(cluster: RunningCluster) -> None:

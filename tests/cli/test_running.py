@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
+from pocketmq.cli import running
 from pocketmq.cli.running import STOP_SIGNALS, run_until_stopped
 from pocketmq.errors import ProgramFailed
 from pocketmq.net.end_of_input import end_of_input
@@ -33,15 +34,36 @@ def test_a_signal_ends_a_program_well(number: signal.Signals) -> None:
     assert happened == ["started", "it is ready", "stopped"]
 
 
-def test_a_second_signal_does_not_wait() -> None:
+def test_a_second_signal_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "SAME_WISH_S", 0.0)
+
     @asynccontextmanager
     async def stubborn() -> AsyncIterator[None]:
         yield
+        async with asyncio.timeout(30):
+            while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # noqa: ASYNC110 it tells nobody
+                await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("the second signal came too late")
 
     with pytest.raises(KeyboardInterrupt):
         run_until_stopped(stubborn(), lambda _: os.kill(os.getpid(), signal.SIGINT))
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_signals_that_follow_on_each_others_heels_are_one_wish(second: signal.Signals) -> None:
+    happened: list[str] = []
+
+    @asynccontextmanager
+    async def program() -> AsyncIterator[None]:
+        yield
+        os.kill(os.getpid(), second)
+        await asyncio.sleep(0)
+        happened.append("stopped")
+
+    run_until_stopped(program(), lambda _: os.kill(os.getpid(), signal.SIGINT))
+
+    assert happened == ["stopped"]
 
 
 def test_a_program_that_cannot_start_says_why() -> None:

@@ -156,6 +156,14 @@ def test_it_starts_quickly_and_needs_little_memory(start: Start) -> None:
     assert memory_kib(process) < IDLE_MEMORY_KIB
 
 
+def test_it_says_when_it_runs_without_the_compiled_twin(start: Start) -> None:
+    process = start(POCKETMQ_PURE="1")
+    ready(process)
+    process.terminate()
+
+    assert "messages take the way in pure Python, which is slower: " in ended(process)
+
+
 def test_an_address_that_others_reach_needs_the_flag_that_says_so(start: Start) -> None:
     result = refused("--host", "0.0.0.0")
 

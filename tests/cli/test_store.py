@@ -170,7 +170,7 @@ def test_a_folder_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyP
     result = run("store", "verify", folder)
 
     assert result.exit_code == 3
-    assert result.stderr == f"pocketmq: {folder}: Permission denied. Run it as the user that owns the store\n"
+    assert result.stderr == f"pocketmq: {folder}: Permission denied. Run it as the user that it belongs to\n"
 
 
 def test_an_unknown_option_gets_the_nearest_name(folder: Path) -> None:

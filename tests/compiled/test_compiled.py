@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,6 +58,28 @@ def test_a_build_without_a_compiler_says_so_and_goes_on(tmp_path: Path, monkeypa
     assert compile_twin(ROOT / SOURCES, tmp_path / LIBRARY) == "there is no C compiler called no-such-compiler"
 
 
+def test_a_build_is_done_by_the_compiler_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiled.PURE, "0")
+    monkeypatch.delenv("LDSHARED", raising=False)
+    monkeypatch.setenv("CC", "asked-for -pipe")
+
+    assert compile_twin(ROOT / SOURCES, tmp_path / LIBRARY) == "there is no C compiler called asked-for"
+
+
+def test_where_the_compiler_that_made_this_python_is_not_the_one_of_the_system_does_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled_or_skip()
+    monkeypatch.setenv(compiled.PURE, "0")
+    for name in ("LDSHARED", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    made_by = dict(sysconfig.get_config_vars()) | {"LDSHARED": "compiler-of-another-machine -shared"}
+    monkeypatch.setattr(sysconfig, "get_config_var", made_by.get)
+
+    assert compile_twin(ROOT / SOURCES, tmp_path / LIBRARY) == ""
+    assert (tmp_path / LIBRARY).stat().st_size > 0
+
+
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled_or_skip()
     monkeypatch.setenv(compiled.PURE, "0")
@@ -66,3 +89,15 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert "failed" in reason
     assert "wrong.c" in reason
+
+
+def test_who_goes_without_the_twin_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = compiled_or_skip()
+
+    assert compiled.why_pure() == ""
+    monkeypatch.setattr(compiled, "_in_use", None)
+    assert compiled.why_pure() == "POCKETMQ_PURE is set"
+    monkeypatch.setattr(compiled, "built", None)
+    assert compiled.why_pure().startswith("it was installed without a C compiler")
+    monkeypatch.setattr(compiled, "_in_use", twin)
+    assert compiled.why_pure() == ""

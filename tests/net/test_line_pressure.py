@@ -3,12 +3,13 @@
 import asyncio
 import random
 import socket
+import struct
 from pathlib import Path
 
 import pytest
 from tests.net.talk import NewLoop, Recorder, every_loop, frame_of, joined, run_on, until
 
-from pocketmq.errors import ConnectionLost
+from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.files import DiskFiles
 from pocketmq.net.line import Ending, Line, LineSettings
 from pocketmq.protocol.frames import Frame
@@ -344,12 +345,8 @@ def test_a_peer_that_reads_late_gets_what_a_view_shows_although_its_file_is_gone
     path.write_bytes(content)
 
     async def main() -> bytes:
-        loop = asyncio.get_running_loop()
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            line = Line(lambda *_: None, lambda *_: None)
-            await loop.create_connection(lambda: line, *server.getsockname())
-            peer, _ = server.accept()
-        with peer, DiskFiles().open(path) as file:
+        line = Line(lambda *_: None, lambda *_: None)
+        with await connected(line) as peer, DiskFiles().open(path) as file:
             view = file.map(len(content))
             for piece in (b"head", view[1000:], b"next head", view[:2000]):
                 line.write(piece)
@@ -369,3 +366,59 @@ def read_to_the_end(peer: socket.socket, size: int) -> bytes:
     while len(heard) < size:
         heard += peer.recv(1 << 20)
     return bytes(heard)
+
+
+@every_loop
+def test_what_waits_for_a_peer_that_does_not_read_is_bounded_also_when_it_was_written_in_pieces(
+    new_loop: NewLoop,
+) -> None:
+    settings = LineSettings(unsent_max_bytes=16 << 20)
+    piece = bytes(1 << 20)
+    lost: list[PocketMQError] = []
+
+    async def main() -> int:
+        line = Line(lambda *_: None, lambda _, reason: lost.append(reason), None, settings)
+        with await connected(line):
+            for _ in range(64):
+                line.write(piece)
+                line.write(piece)
+                line.flush()
+                if line.ending is not None:
+                    break
+            unsent = line.unsent_bytes
+            line.abort()
+            await line.wait_lost()
+        return unsent
+
+    unsent = run_on(new_loop, main())
+
+    assert unsent <= settings.unsent_max_bytes + 2 * len(piece)
+    assert "the limit is 16777216" in str(lost)
+
+
+@every_loop
+def test_pieces_for_a_peer_that_has_just_gone_leave_nothing_behind_in_the_loop(new_loop: NewLoop) -> None:
+    async def main() -> bool:
+        line = Line(lambda *_: None, lambda *_: None)
+        peer = await connected(line)
+        number = line._transport.get_extra_info("socket").fileno()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+
+        line.write_now(b"this fails, and the loop is told later")
+        line.write(bytes(1 << 17))
+        line.write(bytes(1 << 17))
+        line.flush()
+        await line.wait_lost()
+
+        return asyncio.get_running_loop().remove_writer(number)
+
+    assert not run_on(new_loop, main())
+
+
+async def connected(line: Line) -> socket.socket:
+    """The other end of a line over TCP, which reads nothing by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        await asyncio.get_running_loop().create_connection(lambda: line, *server.getsockname())
+        peer, _ = server.accept()
+    return peer

@@ -1,6 +1,8 @@
 """Real sockets: what connects, and what is said when it does not."""
 
 import asyncio
+import errno
+import os
 import socket
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 from tests.net.certificates import Certificate, make_authority, make_certificate
 from tests.net.talk import LOOPBACK, NewLoop, Recorder, ask, echo, every_loop, run_on, until
 
-from pocketmq.errors import ConnectFailed
+from pocketmq.errors import ConnectFailed, ListenFailed
 from pocketmq.net.address import Address
 from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer
@@ -216,3 +218,30 @@ def test_a_server_that_wants_to_know_its_clients_lets_in_those_it_knows(
             await friend.wait_lost()
 
     run_on(new_loop, main())
+
+
+@pytest.mark.parametrize(
+    ("number", "way_out"),
+    [
+        (errno.EADDRINUSE, "Stop the program that listens there, or choose another port; 0 is any free one"),
+        (errno.EACCES, "Choose a port from 1024 on; those below are for the administrator"),
+        (errno.EADDRNOTAVAIL, "Choose an address that this machine has; 0.0.0.0 is all of them"),
+    ],
+)
+def test_who_cannot_listen_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, number: int, way_out: str) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+
+    with pytest.raises(ListenFailed) as told:
+        asyncio.run(TcpNetwork().listen(asyncio.Protocol, Address("127.0.0.1", 99)))
+
+    assert str(told.value) == f"cannot listen on 127.0.0.1:99: {os.strerror(number)}. {way_out}"
+
+
+def test_who_listens_at_a_name_that_nobody_knows_is_told_what_to_do() -> None:
+    with pytest.raises(
+        ListenFailed, match=r"cannot listen on nowhere\.invalid:0: .*Choose an address that this machine"
+    ):
+        asyncio.run(TcpNetwork().listen(asyncio.Protocol, Address("nowhere.invalid", 0)))

@@ -82,5 +82,5 @@ def _tell(text: str) -> None:
 
 def _sentence(error: OSError) -> str:
     what = f"{error.filename}: " if error.filename else ""
-    hint = ". Run it as the user that owns the store" if isinstance(error, PermissionError) else ""
+    hint = ". Run it as the user that it belongs to" if isinstance(error, PermissionError) else ""
     return f"{what}{error.strerror or error}{hint}"

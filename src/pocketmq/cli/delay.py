@@ -81,7 +81,8 @@ def cancel(
         raise UsageError("say which: IDs of `pocketmq delay ls`, or --handle HANDLE")
     now_ms = SystemClock().now_ms()
     chosen = _chosen(_waiting(cluster, limit).found, ids) if ids else []
-    rows = [_row(one, now_ms) for one in chosen] + [_handle_row(text, now_ms) for text in handles]
+    chosen += [one for one in _of_handles(cluster, handles, limit) if one not in chosen]
+    rows = [_row(one, now_ms) for one in chosen]
     if not as_json:
         show_rows(rows, _COLUMNS, as_json=False, empty="")
     if dry_run:
@@ -90,22 +91,17 @@ def cancel(
         return ExitCode.OK
     if not agreed(f"Take back {count(len(rows), 'message')}?", yes=yes):
         return ExitCode.REPAIRABLE
-    _take_back(cluster, chosen, handles, rows, as_json=as_json)
+    _take_back(cluster, chosen, rows, as_json=as_json)
     return ExitCode.OK
 
 
-def _take_back(
-    cluster: Cluster, chosen: "list[Delayed]", handles: tuple[str, ...], rows: list[dict[str, Any]], *, as_json: bool
-) -> None:
+def _take_back(cluster: Cluster, chosen: "list[Delayed]", rows: list[dict[str, Any]], *, as_json: bool) -> None:
     """One after the other; also when it ends in the middle, it is told which were."""
     done = 0
     try:
         with cluster.admin() as admin:
             for delayed in chosen:
                 admin.delays.cancel(delayed)
-                done += 1
-            for text in handles:
-                admin.delays.cancel_by_handle(text)
                 done += 1
     finally:
         if as_json:
@@ -133,6 +129,31 @@ def _chosen(found: "tuple[Delayed, ...]", ids: tuple[str, ...]) -> "list[Delayed
     return chosen
 
 
+def _of_handles(cluster: Cluster, handles: tuple[str, ...], limit: int) -> "list[Delayed]":
+    """Those that they mean. Brokers would answer as well for one that is not there."""
+    meant = [(text, _handle(text)) for text in dict.fromkeys(handles)]
+    if not meant:
+        return []
+    with cluster.admin() as admin:
+        found = []
+        for text, handle in meant:
+            one = admin.delays.find_by_handle(text, limit=limit)
+            if one is None:
+                raise PocketMQError(
+                    f"no message {handle.unique_id} waits on {handle.broker_name} for {clock_time(handle.deliver_ms - 1)}: it was "
+                    "delivered or taken back, or never was; nothing is changed"
+                )
+            found.append(one)
+    return found
+
+
+def _handle(text: str) -> RecallHandle:
+    try:
+        return RecallHandle.parse(text)
+    except ProtocolError as error:
+        raise UsageError(str(error)) from None
+
+
 def _row(one: "Delayed", now_ms: int) -> dict[str, Any]:
     return {
         "due": clock_time(one.due_ms),
@@ -143,22 +164,4 @@ def _row(one: "Delayed", now_ms: int) -> dict[str, Any]:
         "id": one.message.message_id,
         "keys": one.message.keys,
         "broker": one.broker,
-    }
-
-
-def _handle_row(text: str, now_ms: int) -> dict[str, Any]:
-    try:
-        handle = RecallHandle.parse(text)
-    except ProtocolError as error:
-        raise UsageError(str(error)) from None
-    due_ms = handle.deliver_ms - 1
-    return {
-        "due": clock_time(due_ms),
-        "due_ms": due_ms,
-        "in_ms": max(0, due_ms - now_ms),
-        "topic": handle.topic,
-        "level": None,
-        "id": handle.unique_id,
-        "keys": [],
-        "broker": handle.broker_name,
     }

@@ -59,8 +59,9 @@ def run(project: Path, with_broker: bool, namesrv: str, verbose: bool, arguments
 
     \b
     Exit code: that of spark-pipelines, 0 when all went well
-               3   a library is missing
-               64  there is no project
+               3    a library is missing
+               64   there is no project
+               130  interrupted; nothing of Spark is left
     """
     folder = project.absolute()
     pocketmq.pipelines.check_project(folder, DiskFiles())

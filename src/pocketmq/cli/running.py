@@ -1,4 +1,10 @@
-"""Programs that run until they are told to stop: by ctrl-C or SIGTERM they end well, a second one of these ends them at once."""
+"""Programs that run until they are told to stop: by ctrl-C or SIGTERM they end well, and by a later one of these at once.
+
+    one ── ends well ──────────────────────────────────────►
+         └── SAME_WISH_S: more of them are the same wish ──┴── one more ends it at once
+
+Who starts a program for somebody often passes ctrl-C on that the terminal has sent it already: `timeout`, foreman and others.
+"""
 
 import asyncio
 import logging
@@ -15,6 +21,7 @@ from pocketmq.net.loops import new_loop
 P = TypeVar("P")
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAME_WISH_S = 1.0
 
 
 def log_to_stderr(form: str = "text", who: str = "") -> None:
@@ -44,8 +51,9 @@ async def _run(
     told_to_stop = asyncio.Event()
 
     def stop() -> None:
-        told_to_stop.set()
-        give_back_signals()
+        if not told_to_stop.is_set():
+            told_to_stop.set()
+            loop.call_later(SAME_WISH_S, give_back_signals)
 
     def give_back_signals() -> None:
         for number in STOP_SIGNALS:

@@ -273,3 +273,12 @@ _in_use: Twin | None = None if os.environ.get(PURE, "0") not in ("", "0") else b
 def twin() -> Twin | None:
     """The compiled functions; None where Python does everything. Asked for once by each object that can use them."""
     return _in_use
+
+
+def why_pure() -> str:
+    """Why Python does everything here; empty where it does not."""
+    if _in_use is not None:
+        return ""
+    if built is not None:
+        return f"{PURE} is set"
+    return f"it was installed without a C compiler, or with {PURE}; where there is one, install again"

@@ -389,11 +389,21 @@ class Line(asyncio.BufferedProtocol):
         if len(out) == 1:
             self._transport.write(out[0])
         elif is_large:
-            self._transport.writelines(out)
+            self._write_pieces(out)
         else:
             self._transport.write(b"".join(out))
         if not self.writable:
             self._measure_room()
+
+    def _write_pieces(self, pieces: list[bytes | memoryview]) -> None:
+        """Send them without copying them together. What asyncio of Python 3.12 and 3.13 forgets here is done for it."""
+        transport, settings = self._transport, self._settings
+        if transport.is_closing():
+            return  # lost, and about to be told: it would wait for room in a socket whose number the next one gets
+        transport.writelines(pieces)
+        if self.writable and transport.get_write_buffer_size() > settings.unsent_high_bytes:
+            # Before 3.12.9 and 3.13.2 it takes any number of bytes and never says so. It looks when limits are set.
+            transport.set_write_buffer_limits(settings.unsent_high_bytes, settings.unsent_low_bytes)
 
     def _measure_room(self) -> None:
         self._room = self._settings.unsent_max_bytes - self._transport.get_write_buffer_size()

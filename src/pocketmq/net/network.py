@@ -7,11 +7,12 @@ Protocols and transports are asyncio's, so the same line runs over TCP, TLS and 
 """
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pocketmq.errors import ConnectFailed, ListenFailed
 from pocketmq.net.accepting import Acceptor, AcceptSettings, TurnedAway
@@ -21,6 +22,14 @@ from pocketmq.net.tls import ServerTls
 __all__ = ["Address", "Listener", "Network", "TcpNetwork"]
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+_WAYS_OUT: Final = {
+    errno.EADDRINUSE: ". Stop the program that listens there, or choose another port; 0 is any free one",
+    errno.EACCES: ". Choose a port from 1024 on; those below are for the administrator",
+    errno.EADDRNOTAVAIL: ". Choose an address that this machine has; 0.0.0.0 is all of them",
+    socket.EAI_NONAME: ". Choose an address that this machine has; 0.0.0.0 is all of them",
+}
+"""By the number of what was in the way of listening."""
 
 
 class Listener(Protocol):
@@ -88,7 +97,7 @@ class TcpNetwork:
         try:
             door = await _bind(address, self._settings.backlog)
         except (OSError, UnicodeError) as error:
-            raise ListenFailed(f"cannot listen on {address}: {_cause(error)}") from error
+            raise ListenFailed(f"cannot listen on {address}: {_cause(error)}{_way_out(error)}") from error
         return Acceptor(door, factory, tls, self._settings, turned_away)
 
 
@@ -112,6 +121,11 @@ async def _bind(address: Address, backlog: int) -> socket.socket:
 def _is_cut(error: OSError | UnicodeError) -> bool:
     """Whether the other side ended a handshake: asyncio has no words for it at all, uvloop has the system's."""
     return isinstance(error, ConnectionResetError)
+
+
+def _way_out(error: OSError | UnicodeError) -> str:
+    """What somebody can do who wanted to listen."""
+    return _WAYS_OUT.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 
 def _cause(error: OSError | UnicodeError) -> str:
