@@ -138,18 +138,9 @@ def test_a_group_that_was_reset_is_not_led_past_messages_that_are_there() -> Non
     assert (taker.told, taker.failure is None) == (None, False)
 
 
-@pytest.mark.parametrize(
-    ("code", "body", "is_taken"),
-    [
-        (ResponseCode.SUCCESS, made(0, b"wanted"), True),
-        (ResponseCode.SUCCESS, made(5, b"behind"), False),
-        (ResponseCode.SUCCESS, made(5, b"behind", topic="t" * 200), False),
-        (ResponseCode.PULL_RETRY_IMMEDIATELY, b"", False),
-    ],
-    ids=["at the offset", "behind it", "behind it, of version 2", "nothing"],
-)
-@pytest.mark.parametrize("expression", ["*", "A"])
-def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken: bool, expression: str) -> None:
+def led_to_seven(code: int, body: bytes, expression: str) -> Taken:
+    """Who asked for all from 0 on, or for some, when the answer is this and leads on to 7."""
+
     def behave(connection: socket.socket) -> None:
         connection.sendall(answer(1, body, code, next_offset=7))
         wait_for_the_end(connection)
@@ -162,6 +153,22 @@ def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken:
         pulls.pump(taker)
         pulls.close()
         lines.close()
+    return taker
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "is_taken"),
+    [
+        (ResponseCode.SUCCESS, made(0, b"wanted"), True),
+        (ResponseCode.SUCCESS, made(5, b"behind"), False),
+        (ResponseCode.SUCCESS, made(5, b"behind", topic="t" * 200), False),
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, b"", False),
+    ],
+    ids=["at the offset", "behind it", "behind it, of version 2", "nothing"],
+)
+@pytest.mark.parametrize("expression", ["*", "A"])
+def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken: bool, expression: str) -> None:
+    taker = led_to_seven(code, body, expression)
 
     assert (taker.told is not None) == (is_taken or expression == "A")
     assert (taker.failure is None) == (taker.told is not None)
@@ -169,18 +176,7 @@ def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken:
 
 @pytest.mark.parametrize("expression", ["*", "A"])
 def test_nobody_is_led_past_a_hole_in_the_queue(expression: str) -> None:
-    def behave(connection: socket.socket) -> None:
-        connection.sendall(answer(1, b"", ResponseCode.PULL_NOT_FOUND, next_offset=7))
-        wait_for_the_end(connection)
-
-    taker = Taken()
-    with served(after_requests(1, behave)) as address:
-        lines = lines_for_pulls(SystemClock(), connect_s=3)
-        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        pulls.ask(taker, QUEUE, 0, Subscription.parse("orders", expression), 10)
-        pulls.pump(taker)
-        pulls.close()
-        lines.close()
+    taker = led_to_seven(ResponseCode.PULL_NOT_FOUND, b"", expression)
 
     assert taker.told is None
     assert "hole" in str(taker.failure)
