@@ -91,6 +91,29 @@ def test_a_group_that_is_committed_for_is_made(broker: Broker) -> None:
         assert asked.committed(f"new-{topic}", [place]) == {place: 1}
 
 
+def test_offsets_of_a_topic_do_not_come_to_a_broker_at_once_when_the_group_is_new_there(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, queues=3)
+    places = {queue(broker, topic, number): 0 for number in range(3)}
+    commit = OffsetCalls.commit
+    sent: list[MessageQueue] = []
+    sent_before_an_answer: list[int] = []
+
+    async def noted(calls: OffsetCalls, group: str, wire_queue: MessageQueue, offset: int) -> None:
+        sent.append(wire_queue)
+        await commit(calls, group, wire_queue, offset)
+        sent_before_an_answer.append(len(set(sent)))
+
+    monkeypatch.setattr(OffsetCalls, "commit", noted)
+
+    with asking(broker) as asked:
+        asked.commit(f"new-{topic}", places)
+        assert asked.committed(f"new-{topic}", list(places)) == places
+
+    assert sent_before_an_answer == [1, 3, 3]
+
+
 def test_queues_are_remembered_for_their_time(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     clock = FakeClock()

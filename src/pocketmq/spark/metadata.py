@@ -107,7 +107,10 @@ class ClientMetadata:
         return {queue: offset for queue, offset in found.items() if offset is not None}
 
     def commit(self, group: str, places: Mapping[MessageQueue, int]) -> None:
-        """Let a group stand there; brokers that do not have the group get it."""
+        """Let a group stand there; brokers that do not have the group get it.
+
+        Of each topic one queue goes first: where a group is new to a topic, Apache's brokers lose one of two offsets that come at once.
+        """
 
         async def commit(core: ReadingCore, queue: MessageQueue) -> None:
             name, wire_queue = core.reach.group(group), core.reach.wire_queue(queue)
@@ -117,7 +120,9 @@ class ClientMetadata:
                 await _make_known(core, group, queue)
                 await core.reach.brokers.offsets.commit(name, wire_queue, places[queue])
 
-        self._of_each(list(places), commit)
+        first = {(queue.broker_name, queue.topic): queue for queue in places}.values()
+        self._of_each(list(first), commit)
+        self._of_each([queue for queue in places if queue not in first], commit)
 
     def earliest_store_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         return self._of_each(
