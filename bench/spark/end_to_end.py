@@ -1,7 +1,7 @@
 """The connector on a real Spark: rows a second from a local broker and to it, beside Parquet and Spark's Kafka connector.
 
 python -m bench.spark.end_to_end                    about twenty-five minutes; needs Java 17 or newer
-python -m bench.spark.end_to_end --quick            few rows, one round: two minutes, and the fixed cost of a job weighs more
+python -m bench.spark.end_to_end --quick            few rows, one round: does it run? The fixed cost of a job decides
 python -m bench.spark.end_to_end --alone            without Kafka
 python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
 python -m bench.spark.end_to_end --usual-broker     a pull gets 32 messages, as brokers are set unless told otherwise
@@ -69,6 +69,10 @@ class Scene(NamedTuple):
     rounds: int
     words: Sequence[str]
 
+    @property
+    def warm_s(self) -> float:
+        return 0 if self.is_quick else WARM_S
+
     def wants(self, name: str) -> bool:
         return not self.words or any(word in name for word in self.words)
 
@@ -130,7 +134,7 @@ def measured(scene: Scene, total: int, notes: Sequence[str], console: Console) -
             for comparison in dict.fromkeys(case.comparison for case in cases):
                 shots |= in_own_process(compare, scene, rows, comparison)
             results = {(case.who, case.what): (case, middle(shots[case.who, case.what])) for case in cases}
-            yield sheet(results, body_bytes, [*notes, *_said(rows, shots)])
+            yield sheet(results, body_bytes, [*notes, *_said(rows, shots, scene.warm_s)])
         if body_bytes == BODIES[0] and scene.wants(TRIGGERS):
             yield in_own_process(measure_triggers, scene, rows)
         if body_bytes == BODIES[0] and scene.wants(STARTS):
@@ -161,7 +165,7 @@ def compare(scene: Scene, rows: Rows, comparison: str) -> Shots:
                 console.print(f"[dim]{case.who}: {case.what}: {rate:,.0f} krow/s, {cpu_us:.2f} us of CPU a row[/]")
                 yield case, shot
 
-        _rounds(turns, rounds=1, seconds=0 if scene.is_quick else WARM_S)
+        _rounds(turns, rounds=1, seconds=scene.warm_s)
         for case, shot in _rounds(turns, rounds=scene.rounds, seconds=0 if scene.is_quick else STEADY_S):
             shots[case.who, case.what].append(shot)
     return shots
@@ -189,7 +193,7 @@ def measure_starts(scene: Scene, rows: Rows) -> Sheet:
         return starts([*scene.ways(rows).starts(only=True)], scene.servers(), java_pid(spark), 2 + scene.rounds)
 
 
-def _said(rows: Rows, shots: Shots) -> list[str]:
+def _said(rows: Rows, shots: Shots, warm_s: float) -> list[str]:
     """What is to be known of the numbers."""
     counts = sorted({len(some) for some in shots.values()})
     rounds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -197,7 +201,7 @@ def _said(rows: Rows, shots: Shots) -> list[str]:
     return [
         f"{rows.long_total:,} rows are read into noop, {rows.total:,} written as Parquet, {rows.sink_total:,} into a topic",
         "what is compared into noop has a Java of its own, in which nothing else was run, and what is written another",
-        f"medians of {rounds} rounds in which cases took turns, after {WARM_S:.0f} s at least that are not counted",
+        f"medians of {rounds} rounds in which cases took turns, after one at least, and {warm_s:.0f} s, that are not counted",
         f"other programs had {others:.0%} of the machine",
     ]
 
