@@ -13,8 +13,9 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import date
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -31,7 +32,7 @@ from bench.client.stage import our_broker
 from bench.method import machine as cores
 from bench.spark.cases import KAFKA, OURS, Case, Ways
 from bench.spark.costs import Shot, middle, taken
-from bench.spark.own_process import in_own_process
+from bench.spark.own_process import heard, in_own_process, own_process
 from bench.spark.report import sheet
 from bench.spark.stage import CORES, LARGE_ANSWERS, Kafka, Rows, java_pid, kafka, laid_out, session
 from bench.spark.starts import starts
@@ -47,8 +48,8 @@ BODIES: Final = (100, 1024)
 LARGER_SHARE: Final = 0.4
 """Rows of 1 KB that are written somewhere, of each row of 100 bytes. Into nowhere as many are read of either."""
 WARM_S: Final = 60.0
-"""So long the cases of a comparison take turns before they count: Java compiles meanwhile, and rates still rise after half a minute."""
-STEADY_S: Final = 15.0
+"""So long the cases of a comparison take turns before they count: Java compiles meanwhile."""
+STEADY_S: Final = 30.0
 """Quick cases take more turns than they must, until they have been measured for so long."""
 TRIGGERS: Final = "triggers"
 STARTS: Final = "starts"
@@ -132,7 +133,7 @@ def measured(scene: Scene, total: int, notes: Sequence[str], console: Console) -
         if cases:
             shots: dict[tuple[str, str], Sequence[Shot]] = {}
             for comparison in dict.fromkeys(case.comparison for case in cases):
-                shots |= in_own_process(compare, scene, rows, comparison)
+                shots |= compared(scene, rows, [case for case in cases if case.comparison == comparison], console)
             results = {(case.who, case.what): (case, middle(shots[case.who, case.what])) for case in cases}
             yield sheet(results, body_bytes, [*notes, *_said(rows, shots, scene.warm_s)])
         if body_bytes == BODIES[0] and scene.wants(TRIGGERS):
@@ -141,26 +142,19 @@ def measured(scene: Scene, total: int, notes: Sequence[str], console: Console) -
             yield in_own_process(measure_starts, scene, rows)
 
 
-# In processes of their own.
-
-
-def lay_out(scene: Scene, body_bytes: int, total: int, long_total: int) -> Rows:
-    with scene.spark() as spark:
-        return laid_out(spark, scene.name_server, scene.beside, scene.folder, body_bytes, total, long_total)
-
-
-def compare(scene: Scene, rows: Rows, comparison: str) -> Shots:
-    """Rounds in which the cases of a comparison take turns, after some that are not counted."""
-    cases = [case for case in scene.ways(rows).all() if case.comparison == comparison]
-    cases = [case for case in cases if scene.wants(f"{case.who}: {case.what}")]
+def compared(scene: Scene, rows: Rows, cases: Sequence[Case], console: Console) -> Shots:
+    """Rounds in which cases take turns, each where nobody else's run, after some that are not counted."""
     shots: dict[tuple[str, str], list[Shot]] = {(case.who, case.what): [] for case in cases}
-    console, servers = Console(width=WIDTH), scene.servers()
-    with scene.spark() as spark:
-        java = java_pid(spark)
+    with ExitStack() as leave:
+        places = {
+            who: leave.enter_context(own_process(shoot, scene, rows, who))
+            for who in dict.fromkeys(c.who for c in cases)
+        }
 
         def turns() -> Iterator[tuple[Case, Shot]]:
             for case in cases:
-                shot = taken(case.run, servers.get(case.who), java)
+                places[case.who].send(case.what)
+                shot: Shot = heard(places[case.who])
                 rate, cpu_us = case.rows / shot.seconds / 1e3, shot.cpu_s * 1e6 / case.rows
                 console.print(f"[dim]{case.who}: {case.what}: {rate:,.0f} krow/s, {cpu_us:.2f} us of CPU a row[/]")
                 yield case, shot
@@ -178,6 +172,23 @@ def _rounds(turns: Callable[[], Iterator[tuple[Case, Shot]]], rounds: int, secon
         found += turns()
         done += 1
     return found
+
+
+# In processes of their own.
+
+
+def lay_out(scene: Scene, body_bytes: int, total: int, long_total: int) -> Rows:
+    with scene.spark() as spark:
+        return laid_out(spark, scene.name_server, scene.beside, scene.folder, body_bytes, total, long_total)
+
+
+def shoot(asked: Connection, scene: Scene, rows: Rows, who: str) -> None:
+    """Whatever is asked for of the cases of one."""
+    cases = {case.what: case for case in scene.ways(rows).all() if case.who == who}
+    with scene.spark() as spark, suppress(EOFError):
+        java = java_pid(spark)
+        while True:
+            asked.send(taken(cases[asked.recv()].run, scene.servers().get(who), java))
 
 
 def measure_triggers(scene: Scene, rows: Rows) -> Sheet:
@@ -200,7 +211,7 @@ def _said(rows: Rows, shots: Shots, warm_s: float) -> list[str]:
     others = median(shot.others for some in shots.values() for shot in some)
     return [
         f"{rows.long_total:,} rows are read into noop, {rows.total:,} written as Parquet, {rows.sink_total:,} into a topic",
-        "what is compared into noop has a Java of its own, in which nothing else was run, and what is written another",
+        "PocketMQ, Parquet and Kafka have a Java of their own for each kind of read into noop, and another for all that is written",
         f"medians of {rounds} rounds in which cases took turns, after one at least, and {warm_s:.0f} s, that are not counted",
         f"other programs had {others:.0%} of the machine",
     ]

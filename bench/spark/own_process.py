@@ -1,19 +1,20 @@
 """Work with Spark in a process of its own, and so with a Java of its own.
 
     this process ── work ──► a process ──► Spark
-        └────── result ◄───────┘             └── ends before the next one begins
+        ├────── result ◄───────┤             └── ends with it
+        └── what next ────────►┘                 where it is asked for more than once
 
-Java compiles by what it has seen: loops through which first Parquet's rows and then Kafka's went are compiled for both, and are slower for
-either. Nobody runs so many kinds of queries in turn in one Java, so a comparison has one that has seen nothing else.
+Java compiles by what it has seen: loops through which first Parquet's rows and then ours went are compiled for both, and are slower for
+either. Nobody reads from so many places in turn in one Java, so each has one that has seen nothing else.
 """
 
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 END_S: Final = 30.0
 
@@ -21,26 +22,48 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def in_own_process(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """What `work` gives, which is a function of a module, as its arguments travel. What it raises is printed there and ends this run."""
+@contextmanager
+def own_process(
+    work: Callable[Concatenate[Connection, P], None], *arguments: P.args, **named: P.kwargs
+) -> Iterator[Connection]:
+    """A process that does `work`, which is a function of a module, as its arguments travel. The two talk over connections: `work` has to
+    end when that of its side is at its end, and what it raises is printed there.
+    """
     fresh = get_context("spawn")
-    here, there = fresh.Pipe(duplex=False)
-    process = fresh.Process(target=_tell, args=(there, work, arguments, named))
+    here, there = fresh.Pipe()
+    process = fresh.Process(target=_do, args=(there, work, arguments, named))
     process.start()
     there.close()
     try:
-        result: T = here.recv()
-        return result
-    except EOFError:
-        sys.exit("the process with Spark ended before it had a result")
+        yield here
     finally:
+        here.close()
         process.join(END_S)
         if process.is_alive():
             process.terminate()
             process.join()
 
 
-def _tell(there: Connection, work: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+def in_own_process(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """What `work` gives."""
+    with own_process(_tell, work, arguments, named) as process:
+        result: T = heard(process)
+        return result
+
+
+def heard(process: Connection) -> Any:
+    """What comes next. This run ends if that process does."""
+    try:
+        return process.recv()
+    except EOFError:
+        sys.exit("the process with Spark ended before it had a result")
+
+
+def _do(there: Connection, work: Callable[..., None], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     with suppress(KeyboardInterrupt):  # the other process has it as well, and says so
-        there.send(work(*arguments, **named))
+        work(there, *arguments, **named)
+
+
+def _tell(there: Connection, work: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    there.send(work(*arguments, **named))

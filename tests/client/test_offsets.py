@@ -97,6 +97,47 @@ def test_a_broker_that_is_away_does_not_cost_the_offsets_of_the_others(caplog: p
     assert len([record for record in caplog.records if "cannot be kept" in record.message]) == 1
 
 
+def test_the_first_offset_of_a_group_in_a_topic_of_a_broker_comes_before_the_others() -> None:
+    """Apache's brokers lose one of two first ones that come at once."""
+    queues = [MessageQueue(topic, broker, number) for topic in "TU" for broker in ("a", "b") for number in range(3)]
+
+    class SlowCalls(Calls):
+        """They answer when they are let."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first: list[MessageQueue] = []
+            self.is_answering = asyncio.Event()
+
+        async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+            self.first.append(queue)
+            await self.is_answering.wait()
+            await super().commit(group, queue, offset)
+
+    async def main() -> None:
+        calls = SlowCalls()
+        offsets = Offsets(RemoteOffsets(cast("OffsetCalls", calls), "G"))
+        keeping = asyncio.create_task(offsets.keep(dict.fromkeys(queues, 5)))
+        await asyncio.sleep(1)
+        assert {(queue.topic, queue.broker_name) for queue in calls.first} == {
+            (topic, broker) for topic in "TU" for broker in "ab"
+        }
+        assert len(calls.first) == 4
+        calls.is_answering.set()
+        await keeping
+        assert calls.kept == dict.fromkeys(queues, 5)
+
+        calls.first.clear()
+        calls.is_answering.clear()
+        keeping = asyncio.create_task(offsets.keep(dict.fromkeys(queues, 6)))
+        await asyncio.sleep(1)
+        assert len(calls.first) == len(queues), "all at once from then on"
+        calls.is_answering.set()
+        await keeping
+
+    run(main())
+
+
 def local(files: FaultyFiles) -> Offsets:
     return Offsets(offset_store(cast("OffsetCalls", Calls()), "G", LocalFolder(files, "/home", "10.0.0.1@DEFAULT")))
 

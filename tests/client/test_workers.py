@@ -103,6 +103,35 @@ def test_short_jobs_of_one_turn_are_done_by_one_thread() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("refused", [{0}, {0, 1}, {1, 2}])
+def test_a_machine_that_gives_no_thread_costs_no_job(
+    refused: set[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts = iter(range(100))
+    start = threading.Thread.start
+
+    def start_if_given(thread: threading.Thread) -> None:
+        if thread.name.startswith("pocketmq listener") and next(starts) in refused:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def main() -> None:
+        done: list[Job] = []
+        workers = ThreadWorkers(3, done.append, SystemClock())
+        jobs = [job(lambda _: None) for _ in range(3)]
+        for one in jobs:
+            workers.submit(one)
+        await until(lambda: len(done) == 3)
+
+        assert (set(done), workers.at_work) == (set(jobs), 0)
+        await workers.close()
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_given)
+    monkeypatch.setattr("pocketmq.client.workers.THREAD_RETRY_S", 0.01)
+    asyncio.run(main())
+    assert ("wait for a thread" in caplog.text) == (0 in refused)
+
+
 def test_jobs_of_the_turn_in_which_threads_are_told_to_end_are_done() -> None:
     async def main() -> None:
         done: list[Job] = []

@@ -10,11 +10,11 @@ What is kept may be older than what is noted, never newer: after a crash message
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
-from pocketmq.client.calls.offsets import OffsetCalls
+from pocketmq.client.calls.offsets import OffsetCalls, first_of_topics
 from pocketmq.client.local_offsets import FOLDER, LocalOffsetFile, offsets_folder
 from pocketmq.errors import PocketMQError, StoreError
 from pocketmq.files import Files, home_folder
@@ -48,6 +48,8 @@ class RemoteOffsets:
     def __init__(self, calls: OffsetCalls, group: str) -> None:
         self._calls = calls
         self._group = group
+        self._begun: set[tuple[str, str]] = set()
+        """Brokers and topics of which they have an offset of the group: from then on its others may come at once."""
 
     async def require_readable(self) -> None:
         """Each broker is asked when its queues are begun."""
@@ -60,11 +62,25 @@ class RemoteOffsets:
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         """Each by itself, so that a broker that is away does not cost the offsets of the others."""
-        send = self._calls.commit if wait else self._calls.tell_commit
-        saving = (send(self._group, queue, offset) for queue, offset in offsets.items())
-        for outcome in await asyncio.gather(*saving, return_exceptions=True):
-            if isinstance(outcome, BaseException):
+        if not wait:
+            outcomes = await self._sent(self._calls.tell_commit, offsets)
+        else:
+            first = {q: offsets[q] for q in first_of_topics(offsets) if (q.broker_name, q.topic) not in self._begun}
+            outcomes = await self._sent(self._calls.commit, first)
+            self._begun.update(
+                (q.broker_name, q.topic) for q, outcome in zip(first, outcomes, strict=True) if outcome is None
+            )
+            outcomes += await self._sent(self._calls.commit, {q: offsets[q] for q in offsets if q not in first})
+        for outcome in outcomes:
+            if outcome is not None:
                 raise outcome
+
+    async def _sent(
+        self, send: Callable[[str, MessageQueue, int], Awaitable[None]], offsets: Mapping[MessageQueue, int]
+    ) -> list[BaseException | None]:
+        """What became of each."""
+        sending = (send(self._group, queue, offset) for queue, offset in offsets.items())
+        return await asyncio.gather(*sending, return_exceptions=True)
 
 
 class LocalOffsets:

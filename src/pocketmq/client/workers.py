@@ -32,6 +32,8 @@ log = logging.getLogger("pocketmq.client")
 
 CLOSE_S = 1.0
 """How long a loop of listeners gets to end."""
+THREAD_RETRY_S = 1.0
+"""How long after the machine gave no first thread it is asked for one again."""
 
 Finished = Callable[[Job], None]
 
@@ -97,12 +99,25 @@ class ThreadWorkers(_Counting):
         ready, self._ready = self._ready, []
         for parcel in parcels(ready):
             if self._busy >= len(self._threads) < self._count:
-                number = len(self._threads)
-                thread = threading.Thread(target=self._work, name=f"pocketmq listener {number}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._grow()
             self._busy += 1
             self._parcels.put(parcel)
+
+    def _grow(self) -> None:
+        """One thread more. Where the machine gives none, those that are there do the work; if there are none, one is tried for again."""
+        thread = threading.Thread(target=self._work, name=f"pocketmq listener {len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._threads:
+                log.warning("listeners wait for a thread, which is tried for every %g s: %s", THREAD_RETRY_S, error)
+                self._loop.call_later(THREAD_RETRY_S, self._grow_if_none)
+        else:
+            self._threads.append(thread)
+
+    def _grow_if_none(self) -> None:
+        if self._busy and not self._threads:
+            self._grow()
 
     def _work(self) -> None:
         while (parcel := self._parcels.get()) is not None:

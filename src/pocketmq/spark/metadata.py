@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 from pocketmq.client.administration.groups import GroupAdmin
 from pocketmq.client.administration.progress import stored_offset
 from pocketmq.client.administration.topics import TopicAdmin
+from pocketmq.client.calls.offsets import first_of_topics
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, PocketMQError, RemoteError
 from pocketmq.model.names import TOOLS_GROUP, TopicName
@@ -107,10 +108,7 @@ class ClientMetadata:
         return {queue: offset for queue, offset in found.items() if offset is not None}
 
     def commit(self, group: str, places: Mapping[MessageQueue, int]) -> None:
-        """Let a group stand there; brokers that do not have the group get it.
-
-        Of each topic one queue goes first: where a group is new to a topic, Apache's brokers lose one of two offsets that come at once.
-        """
+        """Let a group stand there; brokers that do not have the group get it."""
 
         async def commit(core: ReadingCore, queue: MessageQueue) -> None:
             name, wire_queue = core.reach.group(group), core.reach.wire_queue(queue)
@@ -120,8 +118,8 @@ class ClientMetadata:
                 await _make_known(core, group, queue)
                 await core.reach.brokers.offsets.commit(name, wire_queue, places[queue])
 
-        first = {(queue.broker_name, queue.topic): queue for queue in places}.values()
-        self._of_each(list(first), commit)
+        first = first_of_topics(places)
+        self._of_each(first, commit)
         self._of_each([queue for queue in places if queue not in first], commit)
 
     def earliest_store_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:

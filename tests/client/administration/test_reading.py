@@ -1,11 +1,13 @@
 """Reading queues by straight pulls."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from tests.client.administration.administrating import HOST, admin_of
 from tests.client.real_cluster import RealCluster, real_cluster
 
+from pocketmq import Admin, Message, Producer, Server
 from pocketmq.client.admin import AsyncAdmin
 from pocketmq.client.administration.reach import AdminSettings, Reach
 from pocketmq.client.administration.reading import first_at, read_queue
@@ -13,6 +15,7 @@ from pocketmq.client.instance import Instance
 from pocketmq.errors import UsageError
 from pocketmq.model.names import parse_topic
 from pocketmq.model.queue import MessageQueue
+from pocketmq.store.consume_queue import ENTRY_BYTES
 from pocketmq.testing import run
 
 FIRST = MessageQueue("T", "broker-a", 0)
@@ -37,6 +40,26 @@ def test_a_queue_is_read_over_as_many_pulls_as_it_takes() -> None:
             await reach.instance.leave()
 
     run(main())
+
+
+def test_a_hole_in_a_queue_is_not_taken_for_its_end(tmp_path: Path) -> None:
+    files_of_ten = {"mappedFileSizeConsumeQueue": 10 * ENTRY_BYTES}
+    with (
+        Server(data=tmp_path, settings=files_of_ten) as server,
+        Admin(server.name_server) as admin,
+        Producer(server.name_server, group="G") as producer,
+    ):
+        admin.topics.create("T", queues=1)
+        producer.send_many([Message("T", b"%d" % number) for number in range(50)])
+    with Server(data=tmp_path, settings=files_of_ten) as server, Admin(server.name_server) as admin:
+        _, _, third, *_ = sorted(next(tmp_path.glob("*/consumequeue/T/0")).iterdir())
+        third.unlink()
+        (queue,) = (one.queue for one in admin.topics.describe("T").queues)
+
+        offsets = [message.queue_offset for message in admin.messages.in_queue(queue, 0, limit=50)]
+
+        assert offsets == [*range(20), *range(30, 50)]
+        assert [message.queue_offset for message in admin.messages.in_queue(queue, 24, limit=8)] == [30, 31]
 
 
 LIMITED: dict[str, Callable[[AsyncAdmin, int], Awaitable[object]]] = {

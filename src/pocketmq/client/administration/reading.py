@@ -2,12 +2,13 @@
 
 offset ── pull ── messages ──► handed out ──► pull again from where the broker says
              ├─ nothing there, or nothing more ──► the end
-             └─ the queue begins later ──► go on there
+             └─ the queue begins later, or has a hole ──► go on there
 """
 
 from collections.abc import AsyncIterator
 
 from pocketmq.client.administration.reach import Reach
+from pocketmq.client.calls.messages import is_hole
 from pocketmq.client.received import readable
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ProtocolError, UsageError
@@ -45,7 +46,10 @@ async def read_queue(reach: Reach, queue: MessageQueue, begin: int, end: int) ->
 
 async def first_at(reach: Reach, queue: MessageQueue, offset: int) -> StoredMessage | None:
     """The message at this offset, or the next one that is there."""
-    messages, _ = await _pull(reach, queue, offset, 1)
+    messages, following = await _pull(reach, queue, offset, 1)
+    while not messages and following > offset:
+        offset = following
+        messages, following = await _pull(reach, queue, offset, 1)
     return messages[0] if messages else None
 
 
@@ -77,6 +81,7 @@ async def _pull(reach: Reach, queue: MessageQueue, offset: int, limit: int) -> t
     pulled = await reach.brokers.messages.pull(address, queue.broker_name, header, timeout_s=timeout_s)
     if pulled.code == ResponseCode.SUCCESS:
         return decode_records(pulled.records), pulled.header.next_begin_offset
-    if pulled.code == ResponseCode.PULL_NOT_FOUND:
+    following = pulled.header.next_begin_offset
+    if pulled.code == ResponseCode.PULL_NOT_FOUND and not is_hole(pulled.code, following, offset):
         return [], offset
-    return [], pulled.header.next_begin_offset
+    return [], following

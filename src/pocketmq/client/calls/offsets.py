@@ -1,5 +1,7 @@
 """Offsets: where a queue begins and ends, where a group stands in it, and moving it elsewhere."""
 
+from collections.abc import Iterable
+
 from pocketmq.client.calls.asking import Calls, Target, named
 from pocketmq.codes import BoundaryType, RequestCode
 from pocketmq.errors import NotFound
@@ -24,6 +26,13 @@ from pocketmq.protocol.bodies.stats import ConsumeTimeSpans
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields
 from pocketmq.protocol.java_json import read_optional_body
+
+
+def first_of_topics(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    """One queue of each topic on each broker. Its offset is committed before those of the others where a group may be new to a topic:
+    of two first offsets that come at once Apache's brokers lose one.
+    """
+    return list({(queue.broker_name, queue.topic): queue for queue in queues}.values())
 
 
 class OffsetCalls(Calls):
