@@ -33,7 +33,7 @@ from bench.method import machine as cores
 from bench.spark.cases import KAFKA, OURS, Case, Ways
 from bench.spark.costs import Shot, middle, taken
 from bench.spark.own_process import heard, in_own_process, own_process
-from bench.spark.report import sheet
+from bench.spark.report import Measured, Results, sheet
 from bench.spark.stage import CORES, LARGE_ANSWERS, Kafka, Rows, java_pid, kafka, laid_out, session
 from bench.spark.starts import starts
 from bench.spark.triggers import triggers
@@ -134,8 +134,7 @@ def measured(scene: Scene, total: int, notes: Sequence[str], console: Console) -
             shots: dict[tuple[str, str], Sequence[Shot]] = {}
             for comparison in dict.fromkeys(case.comparison for case in cases):
                 shots |= compared(scene, rows, [case for case in cases if case.comparison == comparison], console)
-            results = {(case.who, case.what): (case, middle(shots[case.who, case.what])) for case in cases}
-            yield sheet(results, body_bytes, [*notes, *_said(rows, shots, scene.warm_s)])
+            yield sheet(_results(cases, shots), body_bytes, [*notes, *_said(rows, shots, scene.warm_s)])
         if body_bytes == BODIES[0] and scene.wants(TRIGGERS):
             yield in_own_process(measure_triggers, scene, rows)
         if body_bytes == BODIES[0] and scene.wants(STARTS):
@@ -163,6 +162,14 @@ def compared(scene: Scene, rows: Rows, cases: Sequence[Case], console: Console) 
         for case, shot in _rounds(turns, rounds=scene.rounds, seconds=0 if scene.is_quick else STEADY_S):
             shots[case.who, case.what].append(shot)
     return shots
+
+
+def _results(cases: Sequence[Case], shots: Shots) -> Results:
+    measured = {}
+    for case in cases:
+        own = shots[case.who, case.what]
+        measured[case.who, case.what] = Measured(case, middle(own), min(shot.seconds for shot in own))
+    return measured
 
 
 def _rounds(turns: Callable[[], Iterator[tuple[Case, Shot]]], rounds: int, seconds: float) -> list[tuple[Case, Shot]]:

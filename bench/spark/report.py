@@ -2,17 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import mode
+from typing import NamedTuple
 
 from bench.broker.sheets import Sheet, verdict
 from bench.spark.cases import KAFKA, OURS, PARQUET, PARQUET_SHARE_AIM, Case
 from bench.spark.costs import Shot
 
-Results = Mapping[tuple[str, str], tuple[Case, Shot]]
+
+class Measured(NamedTuple):
+    """A case, the median of each number of its shots, and the seconds of the quickest of them."""
+
+    case: Case
+    shot: Shot
+    least_s: float
+
+
+Results = Mapping[tuple[str, str], Measured]
 """By who and what."""
 
 HEADINGS = (
     "case",
     "krow/s",
+    "quickest",
     "MB/s",
     "of Parquet",
     "of Kafka",
@@ -25,6 +36,7 @@ HEADINGS = (
 )
 NOTES = (
     "server, Python, Java: microseconds of CPU for a row, all threads, user and system; us/row is their sum",
+    "quickest: krow/s of one round; how far it is from the median tells how much the machine itself was slowed down",
     "of Parquet, of Kafka: rate by rate; per core: rows for a second of CPU beside Kafka's",
     "streams: rows by the time of the triggers that brought them; CPU with the start of the query",
 )
@@ -32,15 +44,16 @@ NOTES = (
 
 def sheet(results: Results, body_bytes: int, notes: Sequence[str] = ()) -> Sheet:
     """All cases with rows of one size."""
-    count = mode(case.rows for case, _ in results.values())
+    count = mode(one.case.rows for one in results.values())
     title = f"{'1 KB' if body_bytes == 1024 else f'{body_bytes} B'}, {count:,} rows"
     return Sheet(title, HEADINGS, [_line(one, results, body_bytes) for one in results.values()], [*NOTES, *notes])
 
 
-def _line(measured: tuple[Case, Shot], results: Results, body_bytes: int) -> list[str]:
-    case, shot = measured
+def _line(measured: Measured, results: Results, body_bytes: int) -> list[str]:
+    case, shot, least_s = measured
     rate = case.rows / shot.seconds
-    cells = [f"{case.who}: {case.what}", f"{rate / 1e3:,.0f}", f"{rate * body_bytes / 1e6:,.0f}"]
+    cells = [f"{case.who}: {case.what}", f"{rate / 1e3:,.0f}", f"{case.rows / least_s / 1e3:,.0f}"]
+    cells.append(f"{rate * body_bytes / 1e6:,.0f}")
     cells += [_times(rate, results.get((who, case.what))) if case.who == OURS else "" for who in (PARQUET, KAFKA)]
     parts = (shot.server_s, shot.python_s, shot.java_s, shot.cpu_s)
     cells += [f"{part * 1e6 / case.rows:z.2f}" for part in parts]
@@ -48,9 +61,9 @@ def _line(measured: tuple[Case, Shot], results: Results, body_bytes: int) -> lis
     return cells
 
 
-def aims(measured: tuple[Case, Shot], results: Results) -> str:
+def aims(measured: Measured, results: Results) -> str:
     """Each aim, and whether it is met."""
-    case, shot = measured
+    case, shot, _ = measured
     said = []
     rate = case.rows / shot.seconds
     if case.rate_aim is not None:
@@ -64,20 +77,20 @@ def aims(measured: tuple[Case, Shot], results: Results) -> str:
     return ", ".join(said)
 
 
-def _per_core(measured: tuple[Case, Shot], results: Results) -> str:
-    kafka = results.get((KAFKA, measured[0].what))
-    if measured[0].who != OURS or kafka is None:
+def _per_core(measured: Measured, results: Results) -> str:
+    kafka = results.get((KAFKA, measured.case.what))
+    if measured.case.who != OURS or kafka is None:
         return ""
     return f"{_cost(kafka) / max(_cost(measured), 1e-9):.2f}"
 
 
-def _times(rate: float, other: tuple[Case, Shot] | None) -> str:
+def _times(rate: float, other: Measured | None) -> str:
     return "" if other is None else f"{rate / _rate(other):.2f}"
 
 
-def _rate(measured: tuple[Case, Shot]) -> float:
-    return measured[0].rows / measured[1].seconds
+def _rate(measured: Measured) -> float:
+    return measured.case.rows / measured.shot.seconds
 
 
-def _cost(measured: tuple[Case, Shot]) -> float:
-    return measured[1].cpu_s / measured[0].rows
+def _cost(measured: Measured) -> float:
+    return measured.shot.cpu_s / measured.case.rows
