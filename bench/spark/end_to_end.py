@@ -1,6 +1,6 @@
 """The connector on a real Spark: rows a second from a local broker and to it, beside Parquet and Spark's Kafka connector.
 
-python -m bench.spark.end_to_end                    about twenty-five minutes; needs Java 17 or newer
+python -m bench.spark.end_to_end                    about half an hour; needs Java 17 or newer
 python -m bench.spark.end_to_end --quick            few rows, one round: does it run? The fixed cost of a job decides
 python -m bench.spark.end_to_end --alone            without Kafka
 python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
