@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -186,12 +185,15 @@ def test_ctrl_c_ends_a_send_that_waits() -> None:
     silent = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{silent.getsockname()[1]}"
     command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), address]
+    silent.settimeout(20)
     with silent, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "sending\n"
-        threading.Event().wait(0.3)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        asked, _ = silent.accept()
+        with asked:
+            assert asked.recv(1), "it asks, and waits for an answer from now on"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=20)
 
     assert (out, err, process.returncode) == ("interrupted\n", "", 0)
 
