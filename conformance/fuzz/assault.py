@@ -85,5 +85,6 @@ async def _ended(dice: random.Random, writer: asyncio.StreamWriter) -> None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif dice.random() < 0.3 and writer.can_write_eof():
             writer.write_eof()
-        writer.close()
+    writer.close()
+    with suppress(OSError):
         await writer.wait_closed()
