@@ -15,11 +15,12 @@ from pocketmq.client.jobs import Job
 from pocketmq.client.listener import Listener
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
-from pocketmq.client.workers import LoopWorkers, ProcessWorkers, ThreadWorkers
+from pocketmq.client.workers import THREAD_RETRY_S, LoopWorkers, ProcessWorkers, ThreadWorkers
 from pocketmq.clock import SystemClock
 from pocketmq.errors import UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
+from pocketmq.testing import run
 
 DEADLINE_S = 30
 
@@ -130,6 +131,26 @@ def test_a_machine_that_gives_no_thread_costs_no_job(
     monkeypatch.setattr("pocketmq.client.workers.THREAD_RETRY_S", 0.01)
     asyncio.run(main())
     assert ("wait for a thread" in caplog.text) == (0 in refused)
+
+
+def test_workers_that_are_closed_while_they_wait_for_a_thread_start_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+
+    def refuse(thread: threading.Thread) -> None:
+        tries.append(thread.name)
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        workers = ThreadWorkers(3, lambda _: None, SystemClock())
+        workers.submit(job(lambda _: None))
+        await asyncio.sleep(2.5 * THREAD_RETRY_S)
+        assert len(tries) == 3
+        await workers.close()
+        await asyncio.sleep(2.5 * THREAD_RETRY_S)
+        assert len(tries) == 3
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    run(main())
 
 
 def test_jobs_of_the_turn_in_which_threads_are_told_to_end_are_done() -> None:

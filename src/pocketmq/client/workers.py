@@ -91,6 +91,7 @@ class ThreadWorkers(_Counting):
 
     async def close(self) -> None:
         self._hand_out()
+        self._count = 0
         for _ in self._threads:
             self._parcels.put(None)
         self._threads.clear()
@@ -116,7 +117,7 @@ class ThreadWorkers(_Counting):
             self._threads.append(thread)
 
     def _grow_if_none(self) -> None:
-        if self._busy and not self._threads:
+        if self._busy and not self._threads and self._count:
             self._grow()
 
     def _work(self) -> None:
