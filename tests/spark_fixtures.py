@@ -24,6 +24,15 @@ def use_java() -> None:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def kept_connections_end() -> Iterator[None]:
+    """Those of the connector: kept for minutes, they look for servers of tests that are over, and say so in the midst of others."""
+    yield
+    for module, name in (("worker_connections", "READING"), ("sink_connections", "SENDING")):
+        if (loaded := sys.modules.get(f"pocketmq.spark.{module}")) is not None:
+            getattr(loaded, name).close_idle()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     sql = pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")

@@ -84,6 +84,21 @@ def test_an_idle_client_is_closed_and_a_borrowed_one_is_not() -> None:
         assert held.core() is not core
 
 
+def test_idle_clients_can_be_closed_before_their_time() -> None:
+    connections = Connections(FakeCore)
+    with connections.borrow(Cluster("a"), LONG_MS) as first:
+        idle = first.core()
+
+    with connections.borrow(Cluster("b"), LONG_MS) as second:
+        connections.close_idle()
+        assert idle.stopped.is_set()
+        assert (len(connections), second.core().stopped.is_set()) == (1, False)
+        used = second.core()
+
+    connections.close_idle()
+    assert used.stopped.is_set()
+
+
 def test_the_child_of_a_fork_begins_anew() -> None:
     connections = Connections(FakeCore)
     with connections.borrow(Cluster("a"), LONG_MS) as held:

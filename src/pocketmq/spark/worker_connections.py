@@ -161,6 +161,13 @@ class Connections(Generic[C]):
     def __len__(self) -> int:
         return len(self._held)
 
+    def close_idle(self) -> None:
+        """Those that nobody uses, instead of later."""
+        with self._lock:
+            idle = [(key, held) for key, held in self._held.items() if not held.users]
+        for key, held in idle:
+            self._close(key, held)
+
     def _take(self, key: msgspec.Struct) -> Held[C]:
         with self._lock:
             held = self._held.get(key)
@@ -188,6 +195,8 @@ class Connections(Generic[C]):
             if held.users or self._held.get(key) is not held:
                 return  # borrowed again in the meantime
             del self._held[key]
+            if held.closing is not None:
+                held.closing.cancel()
         try:
             held.stop()
         except PocketMQError as error:
