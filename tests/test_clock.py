@@ -2,7 +2,10 @@
 
 import time
 
-from pocketmq.clock import Clock, SystemClock
+import pytest
+
+from pocketmq.clock import Clock, SteadyClock, SystemClock
+from pocketmq.testing import FakeClock
 
 
 def test_wall_time_counts_milliseconds_since_1970() -> None:
@@ -29,3 +32,93 @@ def test_the_system_clock_is_a_clock() -> None:
     clock: Clock = SystemClock()
 
     assert clock.now_ms() > 1_700_000_000_000
+
+
+# the steady clock
+
+
+def test_uptime_counts_milliseconds_and_never_falls() -> None:
+    readings = [SystemClock().uptime_ms() for _ in range(100)]
+
+    assert readings == sorted(readings)
+
+
+def test_a_steady_clock_follows_an_even_wall_clock() -> None:
+    wall = FakeClock()
+    clock = SteadyClock(wall)
+
+    for _ in range(100):
+        wall.advance_ms(1000)
+        wall.step_ms(2)  # a crystal that is a little fast
+
+        assert clock.now_ms() == wall.now_ms()
+
+
+@pytest.mark.parametrize("step_ms", [101, 3_600_000, 80 * 3_600_000])
+def test_a_step_ahead_is_followed_when_it_has_lasted(step_ms: int) -> None:
+    wall = FakeClock()
+    clock = SteadyClock(wall, 300_000)
+    wall.step_ms(step_ms)
+
+    for _ in range(299):
+        assert clock.now_ms() == wall.now_ms() - step_ms
+        wall.advance_ms(1000)
+    wall.advance_ms(1000)
+
+    assert clock.now_ms() == wall.now_ms()
+
+
+def test_a_step_back_is_followed_at_once_and_so_is_the_return() -> None:
+    wall = FakeClock()
+    clock = SteadyClock(wall)
+    wall.step_ms(-3_600_000)
+    behind = clock.now_ms() - wall.now_ms()
+    wall.advance_ms(10_000)
+    wall.step_ms(3_600_000)
+
+    assert (behind, clock.now_ms() - wall.now_ms()) == (0, 0)
+
+
+def test_a_clock_that_runs_too_fast_is_not_followed() -> None:
+    wall = FakeClock()
+    clock = SteadyClock(wall)
+    began = wall.now_ms()
+
+    for _ in range(1000):
+        wall.advance_ms(10)
+        wall.step_ms(90)
+        clock.now_ms()
+
+    assert clock.now_ms() - began <= 11_500
+
+
+def test_a_clock_that_keeps_stepping_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+    wall = FakeClock()
+    clock = SteadyClock(wall)
+    began = wall.now_ms()
+
+    for number in range(1000):
+        wall.advance_ms(1000)
+        wall.step_ms((-1) ** number * 1_000_000 + 1000)
+        clock.now_ms()
+
+    assert clock.now_ms() - began <= 1_000_000
+    assert len(caplog.records) < 10
+
+
+def test_time_that_the_machine_slept_is_no_step() -> None:
+    wall = FakeClock()
+    clock = SteadyClock(wall)
+
+    wall.sleep_ms(8 * 3_600_000)
+
+    assert clock.now_ms() == wall.now_ms()
+
+
+def test_the_time_is_certain_when_the_clock_has_run_for_a_while() -> None:
+    wall = FakeClock()
+    clock = SteadyClock(wall, 300_000)
+    at_first = clock.settled_ms()
+    wall.advance_ms(300_000)
+
+    assert (at_first, clock.settled_ms()) == (0, wall.now_ms())

@@ -19,6 +19,7 @@ from pocketmq.files import (
     DiskUsage,
     File,
     Files,
+    FileStatus,
     diverted_errors,
     heard_errors,
     make_executable,
@@ -282,11 +283,13 @@ def test_a_lock_excludes_a_second_opening_in_the_same_process(files: DiskFiles, 
         assert not second.lock()
 
 
-def test_status_tells_size_age_and_kind(files: DiskFiles, path: Path) -> None:
+def test_status_tells_size_age_kind_and_mode(files: DiskFiles, path: Path) -> None:
     path.write_bytes(b"hello")
+    path.chmod(0o640)
     os.utime(path, ns=(0, 1_700_000_000_123_456_789))
+    path.chmod(0o640)
 
-    assert files.status(path) == (5, 1_700_000_000_123, False)
+    assert files.status(path) == FileStatus(5, 1_700_000_000_123, is_dir=False, mode=0o640)
     folder = files.status(path.parent)
     assert folder is not None
     assert folder.is_dir
@@ -505,3 +508,46 @@ def test_a_file_becomes_a_program_for_whoever_may_read_it(tmp_path: Path) -> Non
     make_executable(program)
 
     assert program.stat().st_mode & 0o777 == 0o750
+
+
+# who may read
+
+
+def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        DiskFiles().make_dir(tmp_path / "a" / "b")
+        DiskFiles().open(tmp_path / "a" / "b" / "file", create=True).close()
+        write_atomically(DiskFiles(), tmp_path / "table", b"{}")
+        DiskFiles(shared=True).make_dir(tmp_path / "shared")
+        DiskFiles(shared=True).open(tmp_path / "shared" / "file", create=True).close()
+    finally:
+        os.umask(before)
+
+    found = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert found == {
+        "a": 0o700,
+        "a/b": 0o700,
+        "a/b/file": 0o600,
+        "table": 0o600,
+        "shared": 0o777,
+        "shared/file": 0o666,
+    }
+
+
+def test_a_temporary_folder_is_removed_with_the_process_that_made_it_and_no_other() -> None:
+    program = """
+import os, sys
+from pocketmq.files import temporary_folder
+kept = temporary_folder("pocketmq-test-")
+folder = kept.__enter__()
+if (child := os.fork()) == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+print(folder, folder.exists())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+    folder, was_there = done.stdout.split()
+    assert was_there == "True"
+    assert not Path(folder).exists()

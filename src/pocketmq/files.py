@@ -10,8 +10,12 @@ What survives a crash, and what the callers therefore have to do:
 
 Writes and syncs release the interpreter lock; a read-only map does not copy. A map keeps its bytes alive after `unlink`
 and after `close`, so retention may unlink a file while a reader still looks at it.
+
+What is made here can be read by its owner alone: folders get mode 0700 and files 0600, unless they are made to be shared.
+Locks and temporary folders belong to the process that took them: the child of a fork holds no lock, and removes nothing.
 """
 
+import atexit
 import errno
 import fcntl
 import mmap
@@ -22,11 +26,14 @@ import struct
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TextIO
 
+PRIVATE_FOLDER = 0o700
+PRIVATE_FILE = 0o600
 STDERR = 2
 """The number of the error stream."""
 HEARING_S = 2.0
@@ -50,6 +57,8 @@ class FileStatus(NamedTuple):
     size: int
     modified_ms: int
     is_dir: bool
+    mode: int = PRIVATE_FOLDER
+    """Who may do what: the permission bits."""
 
 
 class File(Protocol):
@@ -87,12 +96,25 @@ class File(Protocol):
     def is_locked(self) -> bool:
         """Whether another opening of the file has it. Takes nothing, and may be asked of a file opened for reading."""
 
+    def lock_holder(self) -> int | None:
+        """The id of the process that has the file, if that can be found out."""
+
     def close(self) -> None:
         """Closing twice is harmless. Maps live on."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc: object) -> None: ...
+
+
+class FolderNotOpened(OSError):
+    """A folder could not be opened to sync it: nothing is lost, and another attempt may help. A sync that failed is another error."""
+
+
+class FolderLock(Protocol):
+    """A folder that is taken until `close`, or the end of the process."""
+
+    def close(self) -> None: ...
 
 
 class Files(Protocol):
@@ -115,12 +137,15 @@ class Files(Protocol):
     def remove_dir(self, folder: Path) -> None:
         """Remove an empty folder."""
 
+    def lock_dir(self, folder: Path) -> "FolderLock | None":
+        """Take a folder for this process, by another lock than `File.lock`; None when another one has it."""
+
     def replace(self, source: Path, target: Path) -> None: ...
 
     def unlink(self, path: Path) -> None: ...
 
     def sync_dir(self, folder: Path) -> None:
-        """Wait until the names in `folder` are on the disk."""
+        """Wait until the names in `folder` are on the disk. FolderNotOpened when that could not even begin."""
 
     def usage(self, path: Path) -> DiskUsage: ...
 
@@ -128,9 +153,9 @@ class Files(Protocol):
 class DiskFile:
     """A `File` of the operating system."""
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, flags: int, mode: int = PRIVATE_FILE) -> None:
         self._path = path
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
 
     @property
     def path(self) -> Path:
@@ -191,7 +216,26 @@ class DiskFile:
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, wanted)
         except (BlockingIOError, PermissionError):
             return False
+        _held.add(self)
         return True
+
+    def lock_dir(self) -> bool:
+        """Take a folder that was opened. A file system without such locks is taken for granted."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        _held.add(self)
+        return True
+
+    def lock_holder(self) -> int | None:
+        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        pid: int = struct.unpack("hhqqi4x", fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, wanted))[4]
+        return (
+            pid if pid > 0 else _process_with_lock(os.fstat(self._fd))
+        )  # ours are of an open file, and have no process
 
     def is_locked(self) -> bool:
         wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
@@ -210,12 +254,42 @@ class DiskFile:
         self.close()
 
 
+def _process_with_lock(lock: os.stat_result) -> int | None:
+    """The process that holds a lock on this file, as far as this user may see."""
+    for process in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH208, PTH112
+        try:
+            for fd in os.listdir(f"/proc/{process}/fd") if process.isdigit() else ():  # noqa: PTH208
+                found = os.stat(f"/proc/{process}/fd/{fd}")  # noqa: PTH116
+                is_same = (found.st_dev, found.st_ino) == (lock.st_dev, lock.st_ino)
+                if is_same and "lock:" in Path(f"/proc/{process}/fdinfo/{fd}").read_text():
+                    return int(process)
+        except OSError:
+            continue  # it has ended, or belongs to another user
+    return None
+
+
+_held: "weakref.WeakSet[DiskFile]" = weakref.WeakSet()
+"""Files and folders that are locked by this process."""
+
+
+def _drop_locks() -> None:
+    """In the child of a fork: it shares the locks of its parent, and would keep them when the parent ends."""
+    for file in list(_held):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_drop_locks)
+
+
 class DiskFiles:
-    """The `Files` of the operating system."""
+    """The `Files` of the operating system. Files and folders that are `shared` get the usual modes: others may read them."""
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._file_mode, self._folder_mode = (0o666, 0o777) if shared else (PRIVATE_FILE, PRIVATE_FOLDER)
 
     def open(self, path: Path, *, create: bool = False, write: bool = True) -> DiskFile:
         flags = os.O_RDWR if write else os.O_RDONLY
-        return DiskFile(path, flags | os.O_CREAT if create else flags)
+        return DiskFile(path, flags | os.O_CREAT if create else flags, self._file_mode)
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -225,7 +299,8 @@ class DiskFiles:
             found = os.stat(path)  # noqa: PTH116 asked of every file that is synced; a Path's own takes longer
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileStatus(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
+        mode = found.st_mode
+        return FileStatus(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(mode), stat.S_IMODE(mode))
 
     def list(self, folder: Path) -> list[str]:
         try:
@@ -234,7 +309,18 @@ class DiskFiles:
             return []
 
     def make_dir(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(self._folder_mode, exist_ok=True)
+        if not missing:
+            folder.mkdir(exist_ok=True)  # raises when it is something else
+
+    def lock_dir(self, folder: Path) -> DiskFile | None:
+        opened = DiskFile(folder, os.O_RDONLY | os.O_DIRECTORY)
+        if opened.lock_dir():
+            return opened
+        opened.close()
+        return None
 
     def remove_dir(self, folder: Path) -> None:
         folder.rmdir()
@@ -246,7 +332,10 @@ class DiskFiles:
         path.unlink()
 
     def sync_dir(self, folder: Path) -> None:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise FolderNotOpened(*error.args[:2], str(folder)) from error
         try:
             os.fsync(fd)
         finally:
@@ -269,9 +358,21 @@ def write_atomically(files: Files, path: Path, data: bytes) -> None:
     files.sync_dir(path.parent)
 
 
-def keep_private(path: Path) -> None:
-    """Let nobody but its owner read a file, or write it."""
-    path.chmod(0o600)
+def is_open_to_others(files: Files, path: Path) -> bool:
+    """Whether other users of this machine may read a file that holds secrets."""
+    status = files.status(path)
+    return status is not None and bool(status.mode & 0o007)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process with this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def make_executable(path: Path) -> None:
@@ -287,7 +388,13 @@ def home_folder() -> Path:
 
 def is_program(name: str) -> bool:
     """Whether a shell would find a program of this name."""
-    return shutil.which(name) is not None
+    return find_program(name) is not None
+
+
+def find_program(name: str, path: str | None = None) -> Path | None:
+    """Where a shell finds a program of this name, by the PATH unless another one is given; None when it does not."""
+    found = shutil.which(name, path=path)
+    return None if found is None else Path(found)
 
 
 def memory_bytes() -> int:
@@ -335,11 +442,32 @@ def remove_whole(path: Path) -> None:
         path.unlink()
 
 
+_temporary: dict[Path, int] = {}
+"""Temporary folders that are there, and the process that made each of them."""
+
+
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that nobody else can read; at the end it is removed with everything in it."""
-    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
-        yield Path(folder)
+    """A new folder that only this user can read. At the end, or with the process that made it, it is removed with everything in it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    _temporary[folder] = os.getpid()
+    try:
+        yield folder
+    finally:
+        _remove_temporary(folder)
+
+
+def _remove_temporary(folder: Path) -> None:
+    if (
+        _temporary.pop(folder, None) == os.getpid()
+    ):  # the child of a fork has a copy of the table, and no folder of its own in it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@atexit.register
+def _remove_all_temporary() -> None:
+    for folder in list(_temporary):
+        _remove_temporary(folder)
 
 
 @contextmanager
@@ -350,7 +478,7 @@ def diverted_errors(path: Path) -> Iterator[TextIO]:
     """
     sys.stderr.flush()
     with os.fdopen(os.dup(STDERR), "w", encoding="utf-8", errors="replace") as before:
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
         os.dup2(log, STDERR)
         os.close(log)
         try:

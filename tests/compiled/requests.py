@@ -89,7 +89,7 @@ def send_fields(draw: st.DrawFn) -> dict[str, object]:
         "c": "TBW102",
         "d": "4",
         "e": draw(st.sampled_from(["0", "1", "2", "3", "3", "4", "-1", "00"])),
-        "f": draw(st.sampled_from(["0", "0", "0", "1", "4", "8", "12", "48", "768"])),
+        "f": draw(st.sampled_from(["0", "0", "0", "1", "4", "8", "12", "48", "192", "768", "-1"])),
         "g": "1700000000123",
         "h": draw(st.sampled_from(["0", "7", "-1"])),
         "i": draw(properties),

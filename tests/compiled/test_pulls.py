@@ -47,7 +47,7 @@ def filled_queue(count: int = 20) -> ConsumeQueue:
 
 def place_of(queue: Any, **other: Any) -> compiled.PullPlace:
     parts = {"reset_key": "T@G", "tags": None, "near": NEAR.parts, "far": FAR.parts, "ahead": [0, b""]} | other
-    return ("who", queue, *parts.values())
+    return ("who", queue, *parts.values(), lambda offset, needed, ahead: queue.read(offset, ahead))
 
 
 def map_at(offset: int) -> tuple[memoryview | None, int]:

@@ -27,6 +27,7 @@ from pocketmq.store.reading import ReadLimits, read_queue
 from pocketmq.store.record_keys import RecordKeys
 from pocketmq.store.record_run import lay_out
 from pocketmq.store.settings import StoreSettings
+from pocketmq.store.sound_entries import SoundEntries
 from pocketmq.testing import FakeClock, FaultyFiles
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
@@ -241,9 +242,10 @@ def test_a_read_finds_the_same(
     queue.pending += entries
     queue.max_offset = len(entries) // ENTRY_BYTES
     log: Any = AnyLog(*bounds)
+    sound = SoundEntries(log, StoreSettings(folder=Path("/store")).delay_levels, 0, None)
 
     python, compiled_result = (
-        read_queue(queue, log, limits, offset, most, tag_codes, None, twin) for twin in (None, turn)
+        read_queue(queue, sound, limits, offset, most, tag_codes, None, twin) for twin in (None, turn)
     )
 
     assert compiled_result.body() == python.body()
@@ -279,6 +281,17 @@ def test_a_read_finds_the_same(
         ("pick_entries", (ENTRY.pack(0, 5, 0), (0, 9, *(9,) * 5), 5, None)),
         ("pick_entries", (ENTRY.pack(0, 2, 0) + ENTRY.pack(5, 2, 0), (0, 9, *(9,) * 5), None, None)),
         ("pick_entries", (ENTRY.pack(0, 2, 0) + ENTRY.pack(5, 2, 0), (0, 9, *(9,) * 5), None, str)),
+        ("count_sound", ()),
+        ("count_sound", ("", 0, (0, b"T"), (0, 9), None, None, None)),
+        ("count_sound", (b"", -1, (0, b"T"), (0, 9), None, None, None)),
+        ("count_sound", (b"", 0, (0, "T"), (0, 9), None, None, None)),
+        ("count_sound", (b"", 0, (0,), (0, 9), None, None, None)),
+        ("count_sound", (b"", 0, None, (0, 9), None, None, None)),
+        ("count_sound", (b"", 0, (0, b"T"), (-1, 9), None, None, None)),
+        ("count_sound", (ENTRY.pack(0, 100, 0), 0, (0, b"T"), (0, 900), 5, None, None)),
+        ("count_sound", (ENTRY.pack(0, 100, 0), 0, (0, b"T"), (0, 900), {1}, 5, None)),
+        ("count_sound", (ENTRY.pack(0, 100, 0), 0, (0, b"T"), (0, 900), None, None, None)),
+        ("count_sound", (ENTRY.pack(0, 100, 0), 0, (0, b"T"), (0, 900), None, None, str)),
         ("read_keys", ()),
         ("read_keys", (b"", 1, 0, 1)),
         ("read_keys", (b"", -1, 0, 1)),

@@ -26,6 +26,7 @@ SMALL = StoreSettings(
     index_entries=50,
     pool_buffers=4,
     pool_buffer_bytes=1024,
+    slow_write_ms=60_000,  # a clock that ticks must not make the disk look slow
 )
 
 

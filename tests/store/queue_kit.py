@@ -5,10 +5,13 @@ from pathlib import Path
 import msgspec
 from tests.store.kit import HOST, ROOT, LogOnDisk
 
+from pocketmq import compiled
+from pocketmq.model.java_hash import java_hash
 from pocketmq.protocol.record import encode_record
 from pocketmq.store.consume_queue import ENTRY, ConsumeQueue, Entry
 from pocketmq.store.queues import QueueKey, Queues
-from pocketmq.store.settings import StoreSettings
+from pocketmq.store.settings import GIB, StoreSettings
+from pocketmq.store.sound_entries import SoundEntries
 from pocketmq.testing import FaultyFiles
 
 FILE_ENTRIES = 10
@@ -41,6 +44,11 @@ def entries_of(files: FaultyFiles, queue: ConsumeQueue, number: int = 0) -> list
     return list(ENTRY.iter_unpack(files.read(path)))
 
 
+def code_of(tag: int) -> int:
+    """The tags code of messages that were put with this tag."""
+    return java_hash(str(tag)) if tag else 0
+
+
 class Store:
     """A log with queues: `put` stores a message, `end_turn` makes what was put readable."""
 
@@ -48,22 +56,24 @@ class Store:
         self.disk = LogOnDisk(None, queue_file_entries=FILE_ENTRIES, prepared_files=8).begin()
         self.files, self.clock, self.log = self.disk.files, self.disk.clock, self.disk.log
         self.queues = Queues(self.disk.settings, self.files)
+        self.sound = SoundEntries(self.log, self.disk.settings.delay_levels, GIB, compiled.twin())
         self._staged: list[tuple[ConsumeQueue, int, int, int]] = []
 
     def put(
-        self, queue: ConsumeQueue, size: int = 200, tags_code: int = 0, store_ms: int | None = None, body: bytes = b""
+        self, queue: ConsumeQueue, size: int = 200, tag: int = 0, store_ms: int | None = None, body: bytes = b""
     ) -> int:
-        """Store a message of `size` bytes, or with `body`; its log offset."""
-        body = body or bytes(size - queue.record_overhead)
-        size = queue.record_overhead + len(body)
+        """Store a message of `size` bytes, or with `body`; its log offset. Tag 0 is none."""
+        properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
+        body = body or bytes(size - queue.record_overhead - len(properties))
+        size = queue.record_overhead + len(body) + len(properties)
         at = self.log.reserve(size)
         now_ms = self.clock.now_ms() if store_ms is None else store_ms
         record = encode_record(
-            queue.topic_bytes, queue.queue_id, queue.next_offset, at, body, b"", 0, 0, now_ms, HOST, now_ms, HOST
+            queue.topic_bytes, queue.queue_id, queue.next_offset, at, body, properties, 0, 0, now_ms, HOST, now_ms, HOST
         )
         self.log.put((record,))
         queue.next_offset += 1
-        self._staged.append((queue, at, size, tags_code))
+        self._staged.append((queue, at, size, code_of(tag)))
         return at
 
     def end_turn(self) -> None:

@@ -139,8 +139,7 @@ def test_a_roll_that_was_given_back_is_done_again_into_the_same_file() -> None:
 def test_a_reservation_for_which_no_record_could_be_made_is_given_back(disk: LogOnDisk) -> None:
     disk.append(100)
 
-    disk.log.reserve(200)
-    disk.log.unreserve(200)
+    disk.log.unreserve(disk.log.reserve(200))
 
     assert disk.turn(300) == [100]
     assert [len(raw) for _, raw in walk(disk.log)] == [100, 300]
@@ -149,8 +148,7 @@ def test_a_reservation_for_which_no_record_could_be_made_is_given_back(disk: Log
 def test_a_roll_stays_when_its_reservation_is_given_back(disk: LogOnDisk) -> None:
     disk.append(100)
 
-    disk.log.reserve(MOST)
-    disk.log.unreserve(MOST)
+    disk.log.unreserve(disk.log.reserve(MOST))
     disk.log.write()
 
     assert disk.log.written == LOG_FILE_BYTES

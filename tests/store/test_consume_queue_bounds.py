@@ -228,7 +228,3 @@ def test_entries_of_a_deleted_topic_go_nowhere(box: Fixture) -> None:
 
     assert box.files() == []
     assert not box.queue.pending
-
-
-def test_the_next_file_begins_behind_the_present_one(box: Fixture) -> None:
-    assert [box.queue.next_file(offset) for offset in (0, 9, 10, 19)] == [10, 10, 20, 20]

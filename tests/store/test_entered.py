@@ -5,6 +5,8 @@ from pathlib import Path
 from pocketmq.store.consume_queue import ENTRY, ConsumeQueue
 from pocketmq.store.entered import arrivals_of, enter_all, give_back, newest_log_offset
 from pocketmq.store.open_files import OpenFiles
+from pocketmq.store.queues import Queues
+from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FaultyFiles
 
 
@@ -19,12 +21,14 @@ def entries(*log_offsets: int) -> bytes:
 def test_pieces_go_to_the_ends_of_their_queues_in_their_order() -> None:
     one, other = new_queue(1), new_queue(2)
 
-    touched, count = enter_all([(one, entries(0)), (other, entries(100, 200)), (one, entries(300))])
+    queues = Queues(StoreSettings(folder=Path("/store")), FaultyFiles())
+    touched, count = enter_all([(one, entries(0)), (other, entries(100, 200)), (one, entries(300))], queues)
 
     assert (list(touched), count) == ([one, other], 4)
     assert (one.max_offset, other.max_offset) == (2, 2)
     assert bytes(one.pending) == entries(0, 300)
     assert bytes(other.pending) == entries(100, 200)
+    assert queues.dirty() == [one, other]
 
 
 def test_offsets_that_were_given_out_are_free_again() -> None:

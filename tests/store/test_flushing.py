@@ -300,6 +300,30 @@ def test_a_file_that_cannot_be_opened_is_tried_again_at_the_next_tick(disk: LogO
     assert done == [None]
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EINTR])
+def test_a_folder_that_cannot_be_opened_is_no_failed_sync(disk: LogOnDisk, code: int) -> None:
+    done: list[None] = []
+    disk.flusher.sync_files([*derived(disk, "a"), disk.settings.folder], lambda: done.append(None))
+    disk.files.fail("open_dir", code, path=str(disk.settings.folder), times=3)
+
+    for _ in range(3):
+        disk.tick()
+        assert (done, disk.flusher.failed) == ([], None)
+        disk.turn(100)
+    disk.tick()
+
+    assert done == [None]
+
+
+def test_a_folder_that_cannot_be_synced_ends_writing(disk: LogOnDisk) -> None:
+    disk.flusher.sync_files([disk.settings.folder], lambda: None)
+    disk.files.fail("sync_dir", path=str(disk.settings.folder))
+
+    disk.syncing.run()
+
+    assert isinstance(disk.flusher.failed, SyncFailed)
+
+
 def test_a_derived_file_that_cannot_be_synced_ends_writing_too(disk: LogOnDisk) -> None:
     done: list[None] = []
     disk.flusher.sync_files(derived(disk, "a"), lambda: done.append(None))

@@ -447,3 +447,12 @@ def test_a_resume_point_or_checkpoint_that_cannot_be_written_refuses_nothing() -
 
     opened.send(b"two")
     assert opened.bodies() == [b"one", b"two"]
+
+
+def test_a_turn_with_records_for_no_queue_is_synced_like_any_other() -> None:
+    opened = OpenStore.small()
+    opened.send(b"half", sys_flag=SysFlag.TRANSACTION_PREPARED)
+
+    opened.settle(20)
+
+    assert opened.store.synced == opened.store.end > 0

@@ -224,6 +224,29 @@ def test_a_deleted_topic_stays_deleted_after_a_crash() -> None:
         assert again.stage(b"new")[0] == 0
 
 
+@pytest.mark.parametrize("refused", [0, 2], ids=["at once", "later"])
+def test_messages_that_take_the_place_of_a_failed_write_are_not_taken_for_deleted(refused: int) -> None:
+    opened = OpenStore.small(slow_write_ms=0)
+    opened.send(b"old")
+    opened.run_workers()
+    failed: list[StoreError | None] = []
+    opened.stage(b"x" * 600, topic="OTHER")
+    opened.store.end_turn(failed.append)
+    opened.store.delete_topic("T")  # a thread has the turn, whose write fails now
+    opened.disk.fail("write", path="*/commitlog/*", times=1)
+    if refused:
+        opened.disk.fail("replace", times=refused)
+    opened.run_workers("log")
+    assert [type(error) for error in failed] == [StoreError]
+    opened.settle(3)
+
+    opened.send(b"new")
+    opened.run_workers()
+    assert opened.bodies() == [b"new"]
+    assert not opened.store.was_deleted("T", opened.store.end - 1)
+    assert opened.crash().bodies() == [b"new"]
+
+
 def test_a_topic_is_not_deleted_in_the_middle_of_a_turn() -> None:
     opened = OpenStore.small()
     opened.stage(b"one")

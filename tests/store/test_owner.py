@@ -184,3 +184,81 @@ def test_captured_stores_tell_how_they_were_left(version: str, kind: str, tmp_pa
     restore(version, kind, tmp_path)
 
     assert Owner(DiskFiles(), tmp_path).take() == (kind == "clean")
+
+
+def test_a_second_owner_is_kept_out_though_the_file_of_the_lock_was_removed(files: Files, tmp_path: Path) -> None:
+    owner = Owner(files, tmp_path)
+    owner.take()
+    files.unlink(tmp_path / "lock")
+
+    with pytest.raises(StoreLocked, match=f"is in use by process {os.getpid()}"):
+        Owner(files, tmp_path).take()
+    owner.release(clean=True)
+    assert Owner(files, tmp_path).take()
+
+
+def test_another_process_is_kept_out_though_the_file_of_the_lock_was_removed(tmp_path: Path) -> None:
+    with other_process(tmp_path) as process:
+        (tmp_path / "lock").unlink()
+
+        with pytest.raises(StoreLocked, match=f"is in use by process {process.pid}"):
+            Owner(DiskFiles(), tmp_path).take()
+
+
+FORKING = """
+import os, sys, time
+from pathlib import Path
+from pocketmq.files import DiskFiles
+from pocketmq.store.owner import Owner
+
+owner = Owner(DiskFiles(), Path(sys.argv[1]))
+owner.take()
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
+print("taken", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_child_of_a_fork_does_not_keep_the_folder_when_its_parent_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKING, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "taken\n"
+        process.kill()
+        process.wait()
+
+        assert not Owner(DiskFiles(), tmp_path).take()
+        assert process.stdin is not None
+        process.stdin.close()  # which ends the child
+
+
+def test_the_process_that_holds_the_lock_is_named_and_not_one_that_has_ended(tmp_path: Path) -> None:
+    with other_process(tmp_path) as process:
+        (tmp_path / "abort").write_text("999999999")
+
+        with pytest.raises(StoreLocked, match=f"is in use by process {process.pid}"):
+            Owner(DiskFiles(), tmp_path).take()
+
+
+def test_a_new_folder_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "store"
+
+    Owner(DiskFiles(), folder).take()
+
+    modes = [path.stat().st_mode & 0o777 for path in (folder.parent, folder, folder / "lock", folder / "abort")]
+    assert modes == [0o700, 0o700, 0o600, 0o600]
+
+
+def test_a_folder_that_others_may_read_is_reported_with_the_command_that_closes_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "my store"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+
+    Owner(DiskFiles(), folder).take()
+
+    assert "has mode 0755" in caplog.text
+    assert f"chmod -R go= '{folder}'" in caplog.text

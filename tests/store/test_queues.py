@@ -16,7 +16,7 @@ from tests.store.queue_kit import FILE_BYTES, bounds, fill, filled, loaded, queu
 
 from pocketmq.files import DiskFiles
 from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.store.consume_queue import ENTRY_BYTES, Entry
+from pocketmq.store.consume_queue import ENTRY_BYTES, ConsumeQueue, Entry
 from pocketmq.store.dispatch import enters_queue, tags_code_of
 from pocketmq.store.log_walk import LogWalk
 from pocketmq.store.queues import QueueKey, Queues
@@ -34,6 +34,13 @@ def disk() -> FaultyFiles:
 @pytest.fixture
 def queues(disk: FaultyFiles) -> Queues:
     return queues_on(disk)
+
+
+def entered(queues: Queues, touched: set[ConsumeQueue]) -> list[Path]:
+    """Entries came to these queues, as a turn brings them."""
+    for queue in touched:
+        queues.note_dirty(queue)
+    return queues.entered(touched)
 
 
 def open_descriptors() -> int:
@@ -127,7 +134,7 @@ def test_entries_are_written_when_two_pages_of_them_are_pending(disk: FaultyFile
     queue = queues.get("T", 0)
     fill(queue, count)
 
-    paths = queues.entered({queue})
+    paths = entered(queues, {queue})
 
     assert paths == ([queue.file_of(0)] if written else [])
     assert len(queue.pending) == (0 if written else count * 20)
@@ -138,7 +145,7 @@ def test_a_flush_writes_everything_pending_in_the_order_of_the_names(disk: Fault
     touched = {queues.get("B", 1), queues.get("A", 2), queues.get("A", 0)}
     for queue in touched:
         fill(queue, 12)
-    assert queues.entered(touched) == []
+    assert entered(queues, touched) == []
 
     paths = queues.flush()
 
@@ -173,10 +180,10 @@ def test_a_full_disk_while_entering_forgets_nothing(disk: FaultyFiles) -> None:
     disk.fail("write", errno.ENOSPC, nth=2)
 
     with pytest.raises(OSError, match="No space"):
-        queues.entered({queue})
+        entered(queues, {queue})
 
     entries += fill(queue, 1)
-    assert queues.entered({queue}) == [queue.file_of(0), queue.file_of(10)]
+    assert entered(queues, {queue}) == [queue.file_of(0), queue.file_of(10)]
     assert list(queue.entries(0, 100)) == entries
 
 
@@ -262,14 +269,14 @@ def test_a_queue_that_was_busy_gives_its_memory_back_when_flushed(tmp_path: Path
     table = [queues.get("T", queue_id) for queue_id in range(50)]
     for queue in table:
         fill(queue, 1)
-    queues.entered(set(table))
+    entered(queues, set(table))
     queues.flush()
 
     with traced() as taken:
         for queue in table:
             fill(queue, 400)
         held = taken() / len(table)
-        queues.entered(set(table))
+        entered(queues, set(table))
         queues.flush()
         each = taken() / len(table)
 

@@ -115,7 +115,7 @@ def test_loading_tells_the_queues_of_which_a_file_is_missing(disk: FaultyFiles, 
 
     again = queues_on(disk)
 
-    assert again.load() == {("T", 1): 30, ("T", 2): 30}
+    assert again.load() == {("T", 1): 35, ("T", 2): 35}
     assert bounds(again) == {("T", 0): (10, 35), ("T", 1): (0, 10), ("T", 2): (0, 20), ("T", 3): (0, 30)}
 
 

@@ -16,12 +16,10 @@ from tests.store.queue_kit import (
     queues_on,
 )
 
-from pocketmq.protocol.record import encode_record
-from pocketmq.store.queues import Queues, entry_points_to
+from pocketmq.store.queues import Queues
 from pocketmq.testing import FaultyFiles
 
 FOLDER = ROOT / "consumequeue"
-HOST = bytes(8)
 
 
 @pytest.fixture
@@ -187,6 +185,7 @@ def test_a_deleted_topic_begins_again_at_zero_whatever_was_under_way(disk: Fault
     queues.delete_topic("T")
     fill(old, 500)
 
+    queues.note_dirty(old)
     queues.entered({old})
     queues.flush()
     assert disk.list(FOLDER) == []
@@ -236,31 +235,3 @@ def test_whether_the_files_of_two_entries_are_there(queues: Queues) -> None:
     places = [(0, 14), (0, 0), (14, 19), (0, 20), (20, 14)]
 
     assert [queues.has_entry_files(queue, first, last) for first, last in places] == [True, True, True, False, False]
-
-
-# what an entry points to
-
-
-def record(topic: str = "T", queue_id: int = 2, queue_offset: int = 5, log_offset: int = 700) -> bytes:
-    return encode_record(topic.encode(), queue_id, queue_offset, log_offset, b"T", b"", 0, 0, 1, HOST, 1, HOST)
-
-
-def test_an_entry_must_point_to_its_own_message(queues: Queues) -> None:
-    queue = queues.get("T", 2)
-    raw = record()
-    entry = (700, len(raw), 0)
-
-    assert entry_points_to(raw, queue, 5, entry)
-    assert not entry_points_to(None, queue, 5, entry)
-    assert not entry_points_to(raw, queue, 4, entry)
-    assert not entry_points_to(raw, queue, 5, (701, len(raw), 0))
-    assert not entry_points_to(raw, queue, 5, (700, len(raw) + 1, 0))
-    assert not entry_points_to(raw[:-1], queue, 5, (700, len(raw) - 1, 0))
-    assert not entry_points_to(bytes(len(raw)), queue, 5, entry)
-
-
-@pytest.mark.parametrize("changes", [{"topic": "S"}, {"queue_id": 3}, {"queue_offset": 6}, {"log_offset": 1}])
-def test_another_message_of_the_same_size_is_not_meant(queues: Queues, changes: dict[str, object]) -> None:
-    raw = record(**changes)  # type: ignore[arg-type]
-
-    assert not entry_points_to(raw, queues.get("T", 2), 5, (700, len(raw), 0))

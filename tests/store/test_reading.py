@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.kit import LOG_FILE_BYTES, HandWorker
-from tests.store.queue_kit import FILE_ENTRIES, Store
+from tests.store.queue_kit import FILE_ENTRIES, Store, code_of
 
 from pocketmq.clock import SystemClock
+from pocketmq.errors import QueueDamaged
 from pocketmq.files import DiskFiles
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 from pocketmq.protocol.record import decode_records, encode_record
@@ -20,6 +21,7 @@ from pocketmq.store.preparing import FilePreparer
 from pocketmq.store.queues import Queues
 from pocketmq.store.reading import HasTime, Matches, ReadLimits, ReadResult, ReadStatus, read_queue
 from pocketmq.store.settings import GIB, KIB, MAX_ANSWER_BYTES, StoreSettings
+from pocketmq.store.sound_entries import SoundEntries
 
 pytestmark = pytest.mark.usefixtures("twin")
 
@@ -46,12 +48,13 @@ def read(
     queue: ConsumeQueue | None,
     offset: int,
     max_count: int = 32,
-    tag_codes: set[int] | None = None,
+    tags: set[int] | None = None,
     matches: Matches | None = None,
     bounds: ReadLimits = LIMITS,
     has_time: HasTime | None = None,
 ) -> ReadResult:
-    result = read_queue(queue, store.log, bounds, offset, max_count, tag_codes, matches, has_time=has_time)
+    codes = None if tags is None else {code_of(tag) for tag in tags}
+    result = read_queue(queue, store.sound, bounds, offset, max_count, codes, matches, has_time=has_time)
     assert result.size == sum(len(piece) for piece in result.pieces) == len(result.body())
     assert len(decode_records(result.body())) == result.count
     return result
@@ -64,7 +67,7 @@ def offsets(result: ReadResult) -> list[int]:
 
 def fill(store: Store, queue: ConsumeQueue, count: int, size: int = 200) -> None:
     for number in range(count):
-        store.put(queue, size, tags_code=number % 3)
+        store.put(queue, size, tag=number % 3)
     store.end_turn()
 
 
@@ -197,7 +200,7 @@ def test_the_first_message_that_matches_comes_whatever_its_size(store: Store, qu
         store.put(queue, size, code)
     store.end_turn()
 
-    result = read(store, queue, 0, tag_codes={2}, bounds=limits(hot_bytes=10))
+    result = read(store, queue, 0, tags={2}, bounds=limits(hot_bytes=10))
 
     assert (offsets(result), result.next_offset) == ([1], 2)
 
@@ -246,7 +249,7 @@ def test_what_is_far_behind_is_told_by_the_last_message_looked_at(store: Store, 
 def test_only_messages_with_one_of_the_tags_come(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10)
 
-    result = read(store, queue, 0, tag_codes={1, 2})
+    result = read(store, queue, 0, tags={1, 2})
 
     assert offsets(result) == [1, 2, 4, 5, 7, 8]
     assert (result.status, result.next_offset) == (ReadStatus.FOUND, 10)
@@ -255,16 +258,16 @@ def test_only_messages_with_one_of_the_tags_come(store: Store, queue: ConsumeQue
 def test_the_next_offset_lies_behind_what_was_filtered_out(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10)
 
-    assert read(store, queue, 0, 1, tag_codes={1}).next_offset == 2
-    assert read(store, queue, 2, 1, tag_codes={1}).next_offset == 5
-    nothing = read(store, queue, 0, tag_codes={99})
+    assert read(store, queue, 0, 1, tags={1}).next_offset == 2
+    assert read(store, queue, 2, 1, tags={1}).next_offset == 5
+    nothing = read(store, queue, 0, tags={99})
     assert (nothing.status, nothing.next_offset, nothing.pieces) == (ReadStatus.NO_MATCH, 10, [])
 
 
 def test_a_full_answer_does_not_move_past_messages_that_were_not_looked_at(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10)
 
-    result = read(store, queue, 0, 2, tag_codes={0})
+    result = read(store, queue, 0, 2, tags={0})
 
     assert (offsets(result), result.next_offset) == ([0, 3], 4)
 
@@ -275,7 +278,7 @@ def test_one_read_looks_at_a_limited_number_of_entries(
 ) -> None:
     fill(store, queue, 40)
 
-    result = read(store, queue, 0, asked, tag_codes={99}, bounds=limits(entries=entries))
+    result = read(store, queue, 0, asked, tags={99}, bounds=limits(entries=entries))
 
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCH, looked_at)
 
@@ -289,14 +292,14 @@ def test_the_tag_is_looked_at_before_the_log(
     def never(_: bytes) -> bool:
         raise AssertionError("the record was asked for")
 
-    result = read_queue(queue, store.log, LIMITS, 0, 32, {99}, never)
+    result = read_queue(queue, store.sound, LIMITS, 0, 32, {99}, never)
 
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCH, 10)
 
 
 def test_a_predicate_sees_whole_records_that_passed_the_tags(store: Store, queue: ConsumeQueue) -> None:
     for number in range(10):
-        store.put(queue, body=b"%d" % number, tags_code=number % 2)
+        store.put(queue, body=b"%d" % number, tag=number % 2)
     store.end_turn()
     seen: list[bytes] = []
 
@@ -305,7 +308,7 @@ def test_a_predicate_sees_whole_records_that_passed_the_tags(store: Store, queue
         seen.append(message.body)
         return message.body > b"4"
 
-    result = read(store, queue, 0, tag_codes={1}, matches=is_large)
+    result = read(store, queue, 0, tags={1}, matches=is_large)
 
     assert seen == [b"1", b"3", b"5", b"7", b"9"]
     assert (offsets(result), result.next_offset) == ([5, 7, 9], 10)
@@ -323,7 +326,7 @@ def test_a_predicate_that_takes_too_long_is_not_asked_about_all_that_is_there(
     result = read(store, queue, 0, matches=lambda _: False, has_time=lambda: next(looks))
 
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCH, 3)
-    found = read(store, queue, 3, tag_codes={0, 1}, matches=lambda record: record[27] == 3, has_time=lambda: False)
+    found = read(store, queue, 3, tags={0, 1}, matches=lambda record: record[27] == 3, has_time=lambda: False)
     assert (found.status, offsets(found), found.next_offset) == (ReadStatus.FOUND, [3], 5)
 
 
@@ -332,7 +335,6 @@ def test_a_predicate_that_takes_too_long_is_not_asked_about_all_that_is_there(
 
 def test_messages_whose_log_file_is_gone_are_passed_over(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 30, size=1000)
-    store.queues.flush()
     store.drop_first_log_file()
     assert (store.log.start, queue.min_offset) == (LOG_FILE_BYTES, 0)
 
@@ -374,42 +376,18 @@ def test_an_entry_that_cannot_be_is_passed_over(store: Store, queue: ConsumeQueu
     assert read(store, queue, 3, 1, bounds=limits(entries=1)).status is ReadStatus.REMOVED
 
 
-@pytest.mark.parametrize(("offset", "following"), [(FILE_ENTRIES, 20), (15, 20), (19, 20)])
-def test_a_missing_queue_file_is_a_hole_that_is_passed_over(
-    store: Store, queue: ConsumeQueue, offset: int, following: int
-) -> None:
+@pytest.mark.parametrize("offset", [FILE_ENTRIES, 15, 19])
+def test_a_missing_queue_file_is_damage_that_is_not_passed_over(store: Store, queue: ConsumeQueue, offset: int) -> None:
     fill(store, queue, 30)
     store.queues.flush()
     store.queues.close()
     store.files.unlink(queue.file_of(10))
 
-    result = read(store, queue, offset)
-    assert (result.status, result.next_offset, result.pieces) == (ReadStatus.HOLE, following, [])
-    assert offsets(read(store, queue, following)) == list(range(20, 30))
+    with pytest.raises(QueueDamaged, match=f"T:0 is damaged at offset {offset}"):
+        read(store, queue, offset)
+    assert offsets(read(store, queue, 20)) == list(range(20, 30))
     before = read(store, queue, 8)
     assert (offsets(before), before.next_offset) == ([8, 9], 10)
-
-
-def test_entries_far_behind_a_hole_are_not_taken_for_those_in_it(store: Store, queue: ConsumeQueue) -> None:
-    fill(store, queue, 90)
-    store.queues.flush()
-    store.queues.close()
-    store.files.unlink(queue.file_of(10))
-
-    result = read(store, queue, 15, 4)
-
-    assert (result.status, result.next_offset, offsets(result)) == (ReadStatus.HOLE, 20, [])
-
-
-def test_a_hole_at_the_end_leads_to_the_end(store: Store, queue: ConsumeQueue) -> None:
-    fill(store, queue, 15)
-    store.queues.flush()
-    store.queues.close()
-    store.files.unlink(queue.file_of(10))
-
-    result = read(store, queue, 12)
-
-    assert (result.status, result.next_offset) == (ReadStatus.HOLE, 15)
 
 
 # pieces
@@ -437,7 +415,7 @@ def test_messages_of_other_queues_part_the_pieces(store: Store, queue: ConsumeQu
 def test_filtered_messages_part_the_pieces(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 6, size=100)
 
-    assert [len(piece) for piece in read(store, queue, 0, tag_codes={0, 1}).pieces] == [200, 200]
+    assert [len(piece) for piece in read(store, queue, 0, tags={0, 1}).pieces] == [200, 200]
 
 
 def test_a_piece_never_crosses_files(store: Store, queue: ConsumeQueue) -> None:
@@ -468,7 +446,7 @@ def test_what_was_read_stays_when_the_log_file_goes(tmp_path: Path) -> None:
         log.put((encode_record(b"T", 0, number, at, body, b"", 0, 0, 1, HOST, 1, HOST),))
         queue.append(at, size, 0)
     log.write()
-    result = read_queue(queue, log, LIMITS, 0, 32)
+    result = read_queue(queue, SoundEntries(log, settings.delay_levels, GIB, None), LIMITS, 0, 32)
 
     log.synced = log.written
     log.drop_first()

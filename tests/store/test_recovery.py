@@ -20,6 +20,7 @@ from pocketmq.store.recovery_report import RecoveryReport
 from pocketmq.store.resume import ResumeFile, ResumePoint
 from pocketmq.testing import FaultyFiles
 from pocketmq.testing.disk.faults import Call
+from pocketmq.testing.disk.faulty_file import FaultyFile
 from pocketmq.testing.disk.power_loss import Survives
 
 LOG = ROOT / "commitlog"
@@ -567,3 +568,32 @@ def test_without_space_to_put_files_right_the_error_says_what_to_do() -> None:
 
     with pytest.raises(StoreFull, match="free it, then open the store again"):
         OpenStore(opened.settings, opened.clock, broken)
+
+
+# a full file system in memory
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_no_part_of_the_log_is_mapped_before_its_end_is_known(monkeypatch: pytest.MonkeyPatch, clean: bool) -> None:
+    """To read a hole through a map takes memory on tmpfs; without any, the process is killed."""
+    opened = OpenStore.small()
+    opened.send(*numbered(60))
+    opened.settle()
+    if clean:
+        opened.store.close()
+        opened.disk.unlink(ROOT / "config/resume.json")
+    disk = opened.disk if clean else opened.disk.crash(Random(0), survives="everything")
+    mapped: list[Path] = []
+    map_file = FaultyFile.map
+
+    def noted_map(file: FaultyFile, size: int) -> memoryview:
+        mapped.append(file.path)
+        return map_file(file, size)
+
+    monkeypatch.setattr(FaultyFile, "map", noted_map)
+
+    again = OpenStore.small(disk)
+
+    assert mapped == []
+    assert again.bodies() == numbered(60)
+    assert mapped

@@ -202,7 +202,7 @@ class Disk:
     def drop_first(self) -> None:
         self.done.append(f"drop {self.files.pop(0).first_offset}")
 
-    def follow(self) -> None:
+    def follow(self, first_offset: int, end_offset: int, why: str) -> None:
         self.done.append("follow")
 
 
@@ -249,7 +249,9 @@ def test_files_go_oldest_first_and_then_the_derived_ones_follow(caplog: pytest.L
 
     assert disk.done == ["drop 0", "drop 1000", "follow"]
     assert retention.dropped_files == 2
-    assert [record.getMessage() for record in caplog.records] == ["dropped 2 log files: disk 90% full"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "dropped 2 log files, log offsets 0 to 2000, 2000 bytes: disk 90% full"
+    ]
     retention.run(DAY_MS)
     assert (disk.done[3:], retention.dropped_files) == ([], 2)
 

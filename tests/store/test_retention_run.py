@@ -63,6 +63,25 @@ def test_aged_files_go_a_few_at_a_time_and_everything_follows() -> None:
     assert opened.crash("nothing").bodies() == opened.bodies()
 
 
+def test_retention_frees_the_disk_though_the_brokers_own_messages_cannot_be_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opened = filled(slow_write_ms=0)
+    fault = opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*", times=None)
+    opened.send(b"delayed before")  # as good as stored: it is tried again until the disk takes it
+    opened.run_workers()
+
+    opened.tick(2 * HOUR_MS)  # tries again
+    for _ in range(5):
+        opened.tick(10)
+
+    assert opened.store.min_offset("T", 0) == 10
+    fault.heal()
+    opened.settle(2)
+    assert opened.bodies()[-1] == b"delayed before"
+    assert caplog.text.count("the broker's own messages are tried again") == 1
+
+
 def test_the_newest_file_stays_whatever_its_age() -> None:
     opened = filled(messages=5)
 

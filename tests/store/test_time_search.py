@@ -31,7 +31,7 @@ def fill(store: Store, queue: ConsumeQueue, *times_ms: int, size: int = 100) -> 
 
 def both(store: Store, queue: ConsumeQueue, when_ms: int) -> tuple[int, int]:
     """The lower and the upper bound."""
-    return (offset_at_time(queue, store.log, when_ms, LOWER), offset_at_time(queue, store.log, when_ms, UPPER))
+    return (offset_at_time(queue, store.sound, when_ms, LOWER), offset_at_time(queue, store.sound, when_ms, UPPER))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_lower_is_the_first_at_or_after_and_upper_the_last_at_or_before(
 def test_lower_is_what_is_meant_when_nothing_is_said(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 100, 200)
 
-    assert offset_at_time(queue, store.log, 150) == 1
+    assert offset_at_time(queue, store.sound, 150) == 1
 
 
 @pytest.mark.parametrize("when_ms", [0, 99, 100, 101])
@@ -101,11 +101,11 @@ def test_a_queue_that_begins_later_begins_there(store: Store, queue: ConsumeQueu
 def test_messages_whose_log_file_is_gone_do_not_count(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, *range(100, 110), size=1000)
     store.drop_first_log_file()
-    (first, *_) = [offset for offset in range(10) if store_ms_of(queue, store.log, offset) is not None]
+    (first, *_) = [offset for offset in range(10) if store_ms_of(queue, store.sound, offset) is not None]
     assert (first, queue.min_offset) == (4, 0)
 
-    assert offset_at_time(queue, store.log, 0) == offset_at_time(queue, store.log, 101) == 4
-    assert offset_at_time(queue, store.log, 105) == 5
+    assert offset_at_time(queue, store.sound, 0) == offset_at_time(queue, store.sound, 101) == 4
+    assert offset_at_time(queue, store.sound, 105) == 5
     queue.raise_min(store.log.start)
     assert [both(store, queue, when_ms) for when_ms in (0, 101, 104, 105, 999)] == [
         (4, 4),
@@ -130,7 +130,7 @@ def test_an_entry_that_points_behind_the_log_has_no_time(store: Store, queue: Co
     fill(store, queue, 100, 200)
     queue.append(store.log.written, 100, 0)
 
-    assert store_ms_of(queue, store.log, 2) is None
+    assert store_ms_of(queue, store.sound, 2) is None
     assert both(store, queue, 150) == (1, 0)
 
 
@@ -139,8 +139,8 @@ def test_a_hole_does_not_lead_the_search_astray(store: Store, queue: ConsumeQueu
     assert queue.skip_to(12, store.log.end)
     fill(store, queue, 300, 400)
 
-    assert [offset_at_time(queue, store.log, when_ms) for when_ms in (100, 200, 400, 401)] == [0, 1, 13, 14]
-    assert 2 <= offset_at_time(queue, store.log, 300) <= 12
+    assert [offset_at_time(queue, store.sound, when_ms) for when_ms in (100, 200, 400, 401)] == [0, 1, 13, 14]
+    assert 2 <= offset_at_time(queue, store.sound, 300) <= 12
 
 
 def test_when_a_message_was_stored(store: Store, queue: ConsumeQueue) -> None:
@@ -149,7 +149,7 @@ def test_when_a_message_was_stored(store: Store, queue: ConsumeQueue) -> None:
     assert queue.skip_to(3, store.log.end)
     fill(store, queue, 200)
 
-    assert [store_ms_of(queue, store.log, offset) for offset in range(-1, 5)] == [None, None, 100, None, 200, None]
+    assert [store_ms_of(queue, store.sound, offset) for offset in range(-1, 5)] == [None, None, 100, None, 200, None]
 
 
 @given(

@@ -76,6 +76,23 @@ def test_nothing_happens_on_the_owners_side_before_it_settles(worker: Worker) ->
     assert done == [None]
 
 
+def test_the_thread_goes_on_though_the_owner_could_not_be_woken() -> None:
+    done: list[int] = []
+    posted: list[Callable[[], None]] = []
+
+    def post(callback: Callable[[], None]) -> None:
+        posted.append(callback)
+        raise MemoryError
+
+    worker = Worker("test", post)
+    worker.submit(lambda: 1, done.append, fail)
+    worker.submit(lambda: 2, done.append, fail)
+
+    assert worker.drain(10)
+    assert (done, len(posted)) == ([1, 2], 2)
+    assert worker.close(10)
+
+
 def test_draining_gives_up_on_a_job_that_hangs(worker: Worker) -> None:
     hanging, release = threading.Event(), threading.Event()
     done: list[bool] = []
@@ -143,3 +160,75 @@ def test_a_closed_worker_takes_nothing(worker: Worker) -> None:
 
     with pytest.raises(WrongState, match="test is closed"):
         worker.submit(lambda: None, lambda _: None, fail)
+
+
+def test_jobs_have_one_thread_though_the_next_is_submitted_before_the_first_start_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done, seen = threading.Event(), list[threading.Thread]()
+
+    class Slow(threading.Thread):
+        """Its jobs are done when `start` returns."""
+
+        def start(self) -> None:
+            super().start()
+            assert done.wait(10)
+
+    monkeypatch.setattr(threading, "Thread", Slow)
+    worker = Worker("test", lambda settle: settle())
+
+    def again(there: threading.Thread) -> None:
+        seen.append(there)
+        if len(seen) < 3:
+            worker.submit(threading.current_thread, again, fail)
+        else:
+            done.set()
+
+    worker.submit(threading.current_thread, again, fail)
+
+    assert len(set(seen)) == 1
+    assert worker.close(10)
+
+
+# a system without threads
+
+
+class Refusing(threading.Thread):
+    """Cannot be started, as when the system has no more threads to give."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_thread_that_could_not_be_started_is_tried_again(
+    owner: OwnerThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, done = Worker("test", owner.post), list[int]()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", Refusing)
+        worker.submit(lambda: 1, done.append, fail)
+        worker.submit(lambda: 2, done.append, fail)
+        worker.settle()
+        assert (worker.busy, done, worker.failed_starts) == (True, [], 3)
+
+    worker.settle()
+    owner.run_until(lambda: len(done) == 2)
+
+    assert done == [1, 2]
+    assert "the thread test cannot be started, trying again: can't start new thread" in caplog.text
+    assert "started after 3 failed attempts" in caplog.text
+    assert worker.close(10)
+
+
+def test_an_owner_that_has_to_wait_does_the_work_itself_when_there_is_no_thread(
+    owner: OwnerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, done = Worker("test", owner.post), list[int]()
+    monkeypatch.setattr(threading, "Thread", Refusing)
+    worker.submit(lambda: 1, done.append, fail)
+
+    assert worker.drain(10)
+    assert done == [1]
+    worker.submit(lambda: 2, done.append, fail)
+    assert worker.close(10)
+    assert done == [1, 2]

@@ -46,9 +46,10 @@ Picked = tuple[bool, bool, int, int, int, int, bytes | list[tuple[int, int]]]
 """Whether there was more than may be had, whether messages were missing, entries looked at, log offset of the last, messages, their
 bytes, and these, or where they lie."""
 
-PullPlace = tuple[Any, Any, str, Collection[int] | None, tuple[bytes, ...], tuple[bytes, ...], list[Any]]
+PullPlace = tuple[Any, Any, str, Collection[int] | None, tuple[bytes, ...], tuple[bytes, ...], list[Any], Any]
 """A pull whose checks were made: who it is, its queue, its group and topic as resets know them, the tags it wants, parts of an answer
-for who is near and for who is far behind, and offset and bytes of queue entries that were read ahead."""
+for who is near and for who is far behind, offset and bytes of queue entries that were read ahead, and a function that reads entries:
+it takes an offset, how many are needed, and how many with those ahead."""
 
 PullLimits = tuple[int, int, int, int, int, int, int, int, int]
 """Log start and end, from where on it is hot, count of hot and cold, bytes of hot and cold, entries looked at, count that may be asked."""
@@ -169,6 +170,22 @@ class Twin(Protocol):
         """
         ...
 
+    def count_sound(
+        self,
+        entries: bytes,
+        queue_offset: int,
+        queue: tuple[int, bytes],
+        bounds: tuple[int, int],
+        tag_codes: Collection[int] | None,
+        known_codes: Collection[int] | None,
+        map_at: Callable[[int], tuple[memoryview | None, int]],
+        /,
+    ) -> int:
+        """Twin of the loop of `store.sound_entries`: how many entries from the first on match the log. `queue` is its id and its topic,
+        `bounds` are the log's start and end. `known_codes` are tags codes that need no look at the record of a message that is not wanted.
+        """
+        ...
+
     def read_keys(self, chunk: bytes | memoryview, at: int, base: int, most: int, /) -> tuple[bytes, int, int]:
         """Twin of `store.record_keys.RecordKeys.read`, up to the first record that is not a usual one. Keys are packed."""
         ...
@@ -249,7 +266,7 @@ class Twin(Protocol):
         ...
 
 
-REVISION: Final = 10
+REVISION: Final = 11
 """Of what the compiled functions take and give: see `module.c`."""
 
 

@@ -77,7 +77,7 @@ static bool read_arguments(Batch *batch, PyObject *const *arguments, Span *body,
     if (!plan_records(&batch->plan, suffix, arguments[4], store_host) || !span_of_bytes(id_prefix, &batch->id_prefix)) return false;
     *most = PyLong_AsSsize_t(arguments[1]);
     batch->plan.max_body_bytes = max_body_bytes;
-    batch->record.sys_flag = PyLong_AsLongLong(arguments[5]) & ~HOST_FLAGS;
+    batch->record.sys_flag = PyLong_AsLongLong(arguments[5]) & CLIENT_FLAGS;
     batch->record.born_ms = PyLong_AsLongLong(arguments[6]);
     batch->plan.store_ms = PyLong_AsLongLong(arguments[7]);
     batch->record.log_offset = PyLong_AsLongLong(arguments[8]);

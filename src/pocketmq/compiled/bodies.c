@@ -7,10 +7,9 @@
 
 #include "turn.h"
 
-#define MAGIC_V1 0xDAA320A7u
 #define PACK_MAGIC 0x504D5142u
 
-enum { SMALLEST_RECORD = 91, FLAGS_AT = 36, BODY_SIZE_AT = 84, PACK_HEAD = 16, START_BYTES = 4, ALIGNED = 8 };
+enum { FLAGS_AT = 36, BODY_SIZE_AT = 84, PACK_HEAD = 16, START_BYTES = 4, ALIGNED = 8 };
 /* Compressed bodies, messages that nobody decided, batches that are kept whole, and heads that are longer. */
 enum { ODD_FLAGS = 0x1 | 0x4 | 0xC0 | HOST_FLAGS };
 

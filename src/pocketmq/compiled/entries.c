@@ -9,15 +9,18 @@
 
 enum { NOTHING_HERE = 0x7FFFFFFF };
 
-static int is_wanted(Pick *pick, int64_t code) {
-    if (!pick->tag_codes) return 1;
-    if (pick->last_wanted >= 0 && pick->last_code == code) return pick->last_wanted;
+int holds_code(Codes *codes, int64_t code) {
+    if (!codes->set) return 1;
+    const size_t slot = (size_t)(code ^ code >> 4 ^ code >> 9) % RECENT_CODES;
+    if (codes->answers[slot] && codes->recent[slot] == code) return codes->answers[slot] == 1;
     PyObject *number = PyLong_FromLongLong(code);
     if (!number) return -1;
-    pick->last_wanted = PySequence_Contains(pick->tag_codes, number);
-    pick->last_code = code;
+    const int found = PySequence_Contains(codes->set, number);
     Py_DECREF(number);
-    return pick->last_wanted;
+    if (found < 0) return -1;
+    codes->recent[slot] = code;
+    codes->answers[slot] = found ? 1 : 2;
+    return found;
 }
 
 static bool is_enough(const Pick *pick, int64_t offset, int64_t size) {
@@ -49,7 +52,7 @@ static bool look_at(Pick *pick, const byte *entry) {
         pick->stopped = true;
         return false;
     }
-    const int wanted = is_wanted(pick, code);
+    const int wanted = holds_code(&pick->wanted, code);
     if (wanted < 0) return false;
     pick->looked++;
     pick->looked_at = offset;
@@ -129,8 +132,8 @@ PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     if (!PyArg_ParseTuple(arguments[1], "LLLLLLL", &start, &end, &cold_below, &hot_most, &cold_most, &hot_bytes, &cold_bytes)) return NULL;
     if (start < 0 || end < start) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
     Pick pick = {.log_start = start, .log_end = end, .cold_below = cold_below, .hot_most = hot_most, .cold_most = cold_most,
-                 .hot_bytes = hot_bytes, .cold_bytes = cold_bytes, .looked_at = -1, .last_wanted = -1,
-                 .tag_codes = arguments[2] == Py_None ? NULL : arguments[2]};
+                 .hot_bytes = hot_bytes, .cold_bytes = cold_bytes, .looked_at = -1,
+                 .wanted = {.set = arguments[2] == Py_None ? NULL : arguments[2]}};
     PyObject *found = NULL, *bytes = pick_from(&pick, entries) ? found_bytes(&pick, arguments[3]) : NULL;
     if (bytes)
         found = Py_BuildValue("(OOnLnLN)", pick.stopped ? Py_True : Py_False, pick.removed ? Py_True : Py_False, pick.looked,

@@ -8,8 +8,6 @@
 #include "turn.h"
 
 enum { SMALLEST = 91, INDEX_ENTRY = 20, PAGE_SHIFT = 10, PAGE_SLOTS = 1 << PAGE_SHIFT, MAX_SECONDS = 0x7FFFFFFF };
-#define MAGIC_V1 0xDAA320A7u
-#define MAGIC_V2 0xDAA320ABu
 
 /* What the index needs of a record. */
 typedef struct {

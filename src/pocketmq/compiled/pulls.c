@@ -10,13 +10,14 @@
  * Several pulls of one read are mostly one reader's, whose next header differs only in offset and opaque. Such a one is not
  * taken apart again, its place is that of the one before, and Python counts them together.
  *
- * A place remembers some entries of its queue beyond what was asked for, since the next pull asks for those. An entry that was
- * entered never changes, and both ends of queue and log are looked at each time.
+ * A place remembers some entries of its queue beyond what was asked for, since the next pull asks for those. Its last part reads
+ * them: reader(offset, needed, with those ahead) gives entries that were compared with the log. They are true for as long as they are
+ * remembered; both ends of queue and log are looked at each time.
  */
 
 #include "turn.h"
 
-enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 7, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
+enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 8, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
 enum { ONLY_BODIES = 1 << 20 }; /* of `PullFlag` */
 enum { LARGE_ANSWER = 128 * 1024, LARGE_STRETCH = 32 * 1024 };
 
@@ -111,7 +112,7 @@ static bool find_entries(PyObject *place, int64_t offset, int64_t count, Span *e
     if (remembered(kept, offset, count, entries, &goes_on)) return true;
     if (PyErr_Occurred()) return false;
     const int64_t ahead = goes_on ? READ_ON : READ_AHEAD;
-    PyObject *read = PyObject_CallMethod(PyTuple_GetItem(place, 1), "read", "LL", (long long)offset, (long long)(count > ahead ? count : ahead));
+    PyObject *read = PyObject_CallFunction(PyTuple_GetItem(place, 7), "LLL", (long long)offset, (long long)count, (long long)(count > ahead ? count : ahead));
     PyObject *first = PyLong_FromLongLong(offset);
     if (!read || !first || !PyBytes_Check(read)) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "entries are bytes");
@@ -185,7 +186,7 @@ static bool pick_messages(const Run *run, Pick *pick, PyObject *place, const Pul
     const int64_t at_most = most > run->entries ? most : run->entries;
     pick->hot_most = least(most, run->hot_count);
     pick->cold_most = least(most, run->cold_count);
-    const int64_t wanted = least(pick->tag_codes ? at_most : pick->hot_most + 1, at_most);
+    const int64_t wanted = least(pick->wanted.set ? at_most : pick->hot_most + 1, at_most);
     Span entries;
     if (!find_entries(place, head->queue_offset, least(wanted, run->high - head->queue_offset), &entries)) return false;
     if (!pick_from(pick, entries) || !pick->count || pick->removed) return false; /* the queue may not have followed the log yet */
@@ -244,7 +245,7 @@ static bool answer(Run *run, PyObject *place, const PullHead *head) {
     if (place != run->last_place && (!read_offset(queue, "min_offset", &run->low) || !read_offset(queue, "max_offset", &run->high))) return false;
     if (head->queue_offset < run->low || head->queue_offset >= run->high) return false;
     Pick picked = {.log_start = run->log_start, .log_end = run->log_end, .cold_below = run->cold_below, .hot_bytes = run->hot_bytes,
-                   .cold_bytes = run->cold_bytes, .looked_at = -1, .last_wanted = -1, .tag_codes = tag_codes == Py_None ? NULL : tag_codes,
+                   .cold_bytes = run->cold_bytes, .looked_at = -1, .wanted = {.set = tag_codes == Py_None ? NULL : tag_codes},
                    .stretches = run->picked};
     picked.stretches.used = 0;
     const bool answered = pick_messages(run, &picked, place, head) && note_answer(run, place, head, &picked);

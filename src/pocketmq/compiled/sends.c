@@ -114,7 +114,7 @@ static void put_answer(Run *run, const SendHead *head, Span ids, int64_t queue_o
 /* Lays out one message; false when it is not usual, when the log has no room for it here, or with an error set. */
 static bool put_single(Run *run, const SendHead *head, Span body, Touched *touched, Record *record) {
     Span unique_key;
-    if (!body.size || head->sys_flag & TRANSACTION_FLAGS || !find_unique_key(head->properties, &unique_key)) return false;
+    if (!body.size || !find_unique_key(head->properties, &unique_key)) return false;
     record->body = body;
     record->properties = head->properties;
     record->flag = head->flag;
@@ -152,7 +152,6 @@ static bool put_whole_batch(Run *run, const SendHead *head, Span body, Touched *
     PyObject *made = NULL;
     if (body.size > run->plan.max_body_bytes) return false;
     run->ids.used = 0;
-    record->sys_flag &= ~TRANSACTION_FLAGS;
     const Py_ssize_t items = put_batch(&plan, body, record);
     const bool done = items && key_of_batch(run, head->properties, &made, &unique_key);
     if (done && !head->oneway) put_answer(run, head, (Span){run->ids.data, run->ids.used}, first, unique_key);
@@ -182,7 +181,7 @@ static bool take_send(Run *run, PyObject *frame) {
     Touched *touched = touch(run, &head);
     if (!touched) return false;
     Record record = touched->record;
-    record.sys_flag = head.sys_flag & ~HOST_FLAGS;
+    record.sys_flag = head.sys_flag & CLIENT_FLAGS;
     record.born_ms = head.born_ms;
     record.log_offset = run->log_offset;
     if (!(head.batch ? put_whole_batch : put_single)(run, &head, body, touched, &record)) return false;

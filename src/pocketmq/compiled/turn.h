@@ -140,9 +140,12 @@ typedef struct {
     int64_t size, tags_code;
 } Record;
 
-enum { RECORD_HEAD = 88, ENTRY_BYTES = 20, MAX_PROPERTIES = 32767 };
+enum { RECORD_HEAD = 88, SMALLEST_RECORD = 91, ENTRY_BYTES = 20, MAX_PROPERTIES = 32767 };
+#define MAGIC_V1 0xDAA320A7u
+#define MAGIC_V2 0xDAA320ABu
 #define HOST_FLAGS ((1 << 4) | (1 << 5))
 #define TRANSACTION_FLAGS (3 << 2)
+#define CLIENT_FLAGS (1 | (1 << 1) | (7 << 8)) /* SysFlag.OF_CLIENTS */
 
 /* False when Python has to look: something is too large, there are zeros in the properties, or the tag is not UTF-8. */
 bool measure_record(Record *record, const RecordPlan *plan);
@@ -167,17 +170,26 @@ typedef struct {
     int64_t offset, size;
 } Stretch;
 
+/* A set of tags codes, and what was found in it lately: most queues have few tags. */
+enum { RECENT_CODES = 16 };
+typedef struct {
+    PyObject *set; /* NULL when it holds all codes */
+    int64_t recent[RECENT_CODES];
+    byte answers[RECENT_CODES]; /* 0 before the first question */
+} Codes;
+
+/* Whether a code is in the set; -1 with an error set. */
+int holds_code(Codes *codes, int64_t code);
+
 /* Which messages of a queue one pull gets: what it may have, what was looked at, and where that lies. */
 typedef struct {
     int64_t log_start, log_end, cold_below;
     int64_t hot_most, cold_most, hot_bytes, cold_bytes;
-    PyObject *tag_codes; /* NULL when all are wanted */
+    Codes wanted;
     Py_ssize_t looked, count;
     int64_t looked_at, total;
     bool stopped, removed;
     Out stretches;
-    int64_t last_code;
-    int last_wanted; /* whether messages with `last_code` are; -1 before the first */
 } Pick;
 
 /* Looks at entries until the pull has enough; false with an error set. */
@@ -206,6 +218,7 @@ PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t
 PyObject *lay_out_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *serve_pulls(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *count_sound(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *record_starts(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

@@ -12,16 +12,28 @@
 A turn is `reserve` and `put` for each record, or `put_run` for many at once, then one `write`. A record never spans files: one
 that would leave less than the eight bytes of a filler's head begins the next file, and the filler says so.
 
-A write that fails gives back the whole turn. Part of it may be on the disk, though, whole records among it, and once the log
-has grown up to them nothing would tell them from real ones. So the stretch is `stale`, and no offset is given out until the
-flusher has overwritten it with zeros and synced them; a power loss cannot bring them back then.
+A write that fails gives back the whole turn, whatever the exception is. Part of it may be on the disk, though, whole records among
+it, and once the log has grown up to them nothing would tell them from real ones. So the stretch is `stale`, and no offset is given
+out until the flusher has overwritten it with zeros and synced them; a power loss cannot bring them back then.
+
+On a slow disk a thread writes the turn (`writing`): `begin_write` takes it out, `end_write` or `fail_write` ends it. The log takes
+nothing in between, so `end` may lie behind `written` by one turn, as it does with the transient pool.
 """
 
+import logging
 import struct
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, NoReturn
 
-from pocketmq.errors import InvalidMessage, PocketMQError, PoolEmpty, StoreError, SyncFailed, WrongState
+from pocketmq.errors import (
+    InvalidMessage,
+    PocketMQError,
+    PoolEmpty,
+    StoreBusy,
+    StoreError,
+    SyncFailed,
+    WrongState,
+)
 from pocketmq.files import File, Files, FileStatus, zero_from
 from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, SYS_FLAG_AT, encode_blank
@@ -29,6 +41,8 @@ from pocketmq.store.preparing import FilePreparer
 from pocketmq.store.segments import Segment, Segments, disk_error
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.transient_pool import TransientPool
+
+log = logging.getLogger("pocketmq.store")
 
 LOG_FOLDER: Final = "commitlog"
 STORE_MS_AT: Final = 56
@@ -48,12 +62,16 @@ class Stretch(NamedTuple):
     end: int
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """Bytes that go to one file, from log offset `at` on."""
 
     segment: Segment
     at: int
     data: bytes
+
+    def write(self) -> None:
+        """May be called by a thread: the file of the segment is open."""
+        self.segment.file.write_at(self.at - self.segment.first, self.data)
 
 
 class CommitLog:
@@ -76,10 +94,12 @@ class CommitLog:
         self.start = self.synced = self.written = self.end = 0
         self.stale: list[Stretch] = []
         self._stale_cause: StoreError | None = None
+        self._writing: StoreError | None = None
+        self._write_start = 0
         self._segment: Segment | None = None
         self._turn_start = self._staged_from = 0
         self._staged: list[bytes] = []
-        self._rolled: list[_Piece] = []
+        self._rolled: list[Piece] = []
         self.limit = _CLOSED_LIMIT
         """Up to which offset records are taken without a second look."""
         self.put = self._staged.extend
@@ -174,7 +194,7 @@ class CommitLog:
             self.end_writing()
         finally:
             # A thread that hangs in a write still uses its file; closed, the number could become another file's.
-            if self._pool is None or not self._pool.busy:
+            if self._writing is None and (self._pool is None or not self._pool.busy):
                 self.segments.close()
 
     # appending
@@ -188,16 +208,16 @@ class CommitLog:
         self.end = end
         return at
 
-    def unreserve(self, size: int) -> None:
-        """Give back the last reservation, for which nothing was `put`."""
-        self.end -= size
+    def unreserve(self, at: int) -> None:
+        """Give back the last reservation, which was at this offset, and for which nothing was `put`."""
+        self.end = at
 
-    def put_run(self, parts: Iterable[bytes], upto: int) -> bool:
+    def put_run(self, parts: Sequence[bytes], upto: int) -> bool:
         """Take the parts of records that were laid out from `end` up to `upto`; False when that is not possible here and now."""
         if upto > self.limit:
             return False
+        self._staged.extend(parts)  # all of them, or MemoryError and none
         self.end = upto
-        self._staged.extend(parts)
         return True
 
     def write(self) -> None:
@@ -206,29 +226,80 @@ class CommitLog:
         if end == self._turn_start:
             return
         assert segment is not None
-        data = b"".join(self._staged)
-        assert start + len(data) == end, "every reservation was put"
-        if self._rolled or self._pool is not None:
-            self._write_pieces([*self._rolled, _Piece(segment, start, data)])
+        try:
+            data = b"".join(self._staged)
+            assert start + len(data) == end, "every reservation was put"
+            pieces = [*self._rolled, Piece(segment, start, data)] if self._rolled or self._pool is not None else None
+        except BaseException:
+            self.discard()
+            raise
+        if pieces is not None:
+            self._write_pieces(pieces)
             return
         try:
             segment.file.write_at(start - segment.first, data)
-        except OSError as error:
-            raise self._fail([_Piece(segment, start, data)], error) from error
-        self._staged.clear()
+            self._staged.clear()
+        except BaseException as error:
+            self._fail([Piece(segment, start, data)], self._turn_start, error)
         self._turn_start = self._staged_from = self.written = end
 
-    def _write_pieces(self, pieces: list[_Piece]) -> None:
+    def _write_pieces(self, pieces: list[Piece]) -> None:
         if self._pool is not None:
             self._put_into(self._pool, pieces)
             return
-        for number, piece in enumerate(pieces):
-            try:
-                piece.segment.file.write_at(piece.at - piece.segment.first, piece.data)
-            except OSError as error:
-                raise self._fail(pieces[: number + 1], error) from error
-        self._turn_ended()
+        start = self._turn_start
+        try:
+            for piece in pieces:
+                piece.write()
+            self._turn_ended()
+        except BaseException as error:
+            self._fail(pieces, start, error)
         self.written = self.end
+
+    # by a thread
+
+    @property
+    def writing(self) -> bool:
+        """Whether a thread has a turn, and has not written it yet."""
+        return self._writing is not None
+
+    def begin_write(self) -> tuple[Piece, ...]:
+        """End the turn without writing it: what to write, before anything else is taken. Not with a transient pool."""
+        assert self._segment is not None
+        assert self._pool is None, "the pool has a thread of its own"
+        try:
+            data = b"".join(self._staged)
+            pieces = (*self._rolled, Piece(self._segment, self._staged_from, data))
+            busy = StoreBusy("the disk has not taken the last write to the log yet")
+            for piece in pieces:
+                piece.segment.file  # noqa: B018 opened here, as a segment belongs to the owner's thread
+            self._staged.clear()
+            self._rolled.clear()
+        except BaseException:
+            self.discard()
+            raise
+        self._writing, self._write_start = busy, self._turn_start
+        self._turn_start = self._staged_from = self.end
+        self.limit = _CLOSED_LIMIT
+        return pieces
+
+    def refuse_meanwhile(self, refusal: StoreError) -> None:
+        """The turn is not written yet because of this, and is tried again."""
+        self._writing = refusal
+
+    def end_write(self) -> None:
+        """The turn is written."""
+        self._writing = None
+        self.written = self.end
+        self._set_limit()
+
+    def fail_write(self, pieces: Sequence[Piece], error: Exception) -> StoreError:
+        """The turn is not written: it is given back, and this is why."""
+        self._writing = None
+        try:
+            self._fail(pieces, self._write_start, error)
+        except StoreError as failure:
+            return failure
 
     def discard(self) -> None:
         """Give back what was reserved in this turn."""
@@ -271,7 +342,8 @@ class CommitLog:
 
     def _why_not(self) -> PocketMQError | None:
         """Why no offset is given out now."""
-        return self._refusal or self._stale_cause or (self._pool.failure if self._pool is not None else None)
+        pool_failure = self._pool.failure if self._pool is not None else None
+        return self._refusal or self._stale_cause or self._writing or pool_failure
 
     def _roll(self, size: int) -> None:
         """Go on in the next file, after filler in the present one. Nothing has changed when there is no next file."""
@@ -284,7 +356,7 @@ class CommitLog:
             following = self._preparer.take()
         if self._segment is not None:
             self._staged.append(encode_blank(self._segment.end - self.end))
-            self._rolled.append(_Piece(self._segment, self._staged_from, b"".join(self._staged)))
+            self._rolled.append(Piece(self._segment, self._staged_from, b"".join(self._staged)))
             self._staged.clear()
         self._segment = following
         self.end = self._staged_from = following.first
@@ -307,25 +379,41 @@ class CommitLog:
         self._rolled.clear()
         self._turn_start = self._staged_from = self.end
 
-    def _fail(self, touched: list[_Piece], error: OSError) -> StoreError:
-        failure = disk_error(f"writing to the log at offset {self._turn_start} failed", error)
+    def _fail(self, touched: Sequence[Piece], start: int, error: BaseException) -> NoReturn:
+        """Give back the turn from `start` on, of which a part may be on the disk, and raise why."""
         self.stale = [
             Stretch(segment.file, at - segment.first, at - segment.first + len(data)) for segment, at, data in touched
         ]
+        what = f"writing to the log at offset {start} failed"
+        why = f"{what}: {type(error).__name__}: {error}"
+        failure = disk_error(what, error) if isinstance(error, OSError) else StoreError(why)
         self._stale_cause = failure
+        self._turn_start = start
         self.discard()
-        return failure
+        if isinstance(error, Exception):
+            raise failure from error
+        raise error
 
     # the transient pool
 
-    def _put_into(self, pool: TransientPool, pieces: list[_Piece]) -> None:
-        self._turn_ended()
-        for piece in pieces:
-            segment = piece.segment
-            upto = self.end if segment is self._segment else segment.end
-            pool.put(segment.file, piece.at - segment.first, piece.data, upto)
-        pool.write_behind()
-        self._set_limit()
+    def _put_into(self, pool: TransientPool, pieces: list[Piece]) -> None:
+        mark = pool.mark()
+        try:
+            for piece in pieces:
+                segment = piece.segment
+                upto = self.end if segment is self._segment else segment.end
+                pool.put(segment.file, piece.at - segment.first, piece.data, upto)
+            self._turn_ended()
+        except BaseException:
+            pool.take_back(mark)
+            self.discard()
+            raise
+        self.limit = _CLOSED_LIMIT
+        try:  # the turn is in the pool: whatever fails now, the next tick does again
+            pool.write_behind()
+            self._set_limit()
+        except Exception:
+            log.exception("what the transient pool holds could not be handed to its thread; it is tried again")
 
     def _written_behind(self, upto: int) -> None:
         advanced = upto > self.written
@@ -346,12 +434,21 @@ class CommitLog:
         """Bytes of one file, not copied; they stay as they are even when the file is removed."""
         if not self.start <= offset <= self.written - size:
             raise self._not_here(offset, size)
-        segment = self.segments.files[(offset - self.start) // self._file_bytes]
-        at = offset - segment.first
-        found = segment.map[at : at + size]
-        if len(found) != size:
+        found = self.peek(offset, size)
+        if found is None:
             raise self._not_here(offset, size)
         return found
+
+    def peek(self, offset: int, size: int) -> memoryview | None:
+        """The same; None when one file does not hold them all. The first of them must be in the log."""
+        segment = self.segments.files[(offset - self.start) // self._file_bytes]
+        at = offset - segment.first
+        # Until recovery has found the end, there may be holes anywhere. On tmpfs, to read a hole through a map takes memory, and a
+        # full file system ends the process with SIGBUS.
+        found = (
+            segment.map[at : at + size] if self._preparer is not None else memoryview(segment.file.read_at(at, size))
+        )
+        return found if len(found) == size else None
 
     def map_at(self, offset: int) -> tuple[memoryview | None, int]:
         """All bytes of the file that holds `offset`, and where it begins; None when it is not in the log."""
@@ -368,11 +465,15 @@ class CommitLog:
         at = offset - segment.first
         if at > self._file_bytes - SMALLEST_RECORD:
             return None
-        size, magic = _SIZE_AND_MAGIC.unpack_from(segment.map, at)
+        # Not through the map: the offset may lie in the filler, which is a hole.
+        try:
+            size, magic = _SIZE_AND_MAGIC.unpack(segment.file.read_at(at, _SIZE_AND_MAGIC.size))
+        except OSError as error:
+            raise disk_error(f"cannot read {segment.path}", error) from error
         end = min(self.written - segment.first, self._file_bytes)
         if magic not in (MAGIC_V1, MAGIC_V2) or not SMALLEST_RECORD <= size <= end - at:
             return None
-        return bytes(segment.map[at : at + size])
+        return bytes(self.view(offset, size))
 
     def store_ms_at(self, offset: int) -> int:
         """When the record that begins at `offset` was stored."""

@@ -69,6 +69,7 @@ class ConsumeQueue:
         "max_offset",
         "min_offset",
         "next_offset",
+        "odd_offsets",
         "pending",
         "queue_id",
         "record_magic",
@@ -92,6 +93,8 @@ class ConsumeQueue:
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
+        self.odd_offsets: frozenset[int] = frozenset()
+        """Messages whose records say another queue offset; the records beside them show that theirs is wrong."""
         self.pending = bytearray()
         self._folder = str(folder)
         self._open_files = open_files
@@ -205,6 +208,23 @@ class ConsumeQueue:
             file.write_at(index * ENTRY_BYTES, self.pending[:room])
             del self.pending[:room]
 
+    def rewrite(self, offset: int, entries: bytes) -> int:
+        """Overwrite entries in files, which are made or get their size back where that is needed; how many of them differed."""
+        changed = 0
+        while entries:
+            name, index = self._place(offset)
+            part, entries = (
+                entries[: (self._file_entries - index) * ENTRY_BYTES],
+                entries[(self._file_entries - index) * ENTRY_BYTES :],
+            )
+            file = self._open_files.make(name, self._file_entries * ENTRY_BYTES)
+            before = file.read_at(index * ENTRY_BYTES, len(part)).ljust(len(part), b"\0")
+            pairs = zip(ENTRY.iter_unpack(before), ENTRY.iter_unpack(part), strict=True)
+            changed += sum(was != is_now for was, is_now in pairs)
+            file.write_at(index * ENTRY_BYTES, part)
+            offset += len(part) // ENTRY_BYTES
+        return changed
+
     def abandon(self) -> None:
         """The topic was deleted. What a turn under way still enters goes nowhere, and above all into no file."""
         self._gone = True
@@ -245,19 +265,30 @@ class ConsumeQueue:
         return entry is not None and is_entry(entry) and log_offset_of(entry) < log_offset
 
     def raise_min(self, log_start: int) -> None:
-        """Follow the log after its oldest files went: entries that point below `log_start` are no messages any more."""
-        self.min_offset = self.first_at_or_beyond(log_start)
+        """Follow the log after its oldest files went: entries that point below `log_start` are no messages any more.
+
+        A damaged entry may lead the search astray. Then the queue stays as it is; a reader meets the damage, and its repair
+        finds out from the log where the queue begins.
+        """
+        found = self.first_at_or_beyond(log_start)
+        if self._is_edge(found, log_start):
+            self.min_offset = found
         self.log_start = log_start
+
+    def _is_edge(self, offset: int, log_start: int) -> bool:
+        """Whether the entries around `offset` show that the first one beyond `log_start` is there."""
+        first = max(self.min_offset, offset - 2)
+        around = [self.entry(number) for number in range(first, min(offset + 2, self.max_offset))]
+        places = [log_offset_of(entry) for entry in around if entry is not None and is_entry(entry)]
+        if len(places) != len(around) or places != sorted(places):
+            return False
+        return all((place >= log_start) is (first + number >= offset) for number, place in enumerate(places))
 
     # files
 
     def file_of(self, offset: int) -> Path:
         """The file that holds the entry at `offset`, whether it is there or not."""
         return Path(self._place(offset)[0])
-
-    def next_file(self, offset: int) -> int:
-        """The first offset behind the file that holds the entry at `offset`."""
-        return (offset // self._file_entries + 1) * self._file_entries
 
     def _place(self, offset: int) -> tuple[str, int]:
         """The file that holds the entry at `offset`, and the entry's index in it."""

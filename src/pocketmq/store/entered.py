@@ -6,9 +6,10 @@
 Entries travel as a queue keeps them: a batch, or what one turn brings to a queue, is one piece.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from pocketmq.store.queues import Queues
 
 _BEHIND_LOG_OFFSET = ENTRY_BYTES - 8
 """Bytes of an entry that follow its log offset."""
@@ -20,18 +21,32 @@ Arrival = tuple[ConsumeQueue, int, int, int]
 """A message that became readable: its queue, log offset, size and tags code."""
 
 
-def enter_all(staged: Iterable[Entered]) -> tuple[Collection[ConsumeQueue], int]:
-    """Put entries to the ends of their queues; which queues these are, and how many entries."""
+def enter_all(staged: Sequence[Entered], queues: Queues) -> tuple[Collection[ConsumeQueue], int]:
+    """Put entries to the ends of their queues, all or none; which of the `queues` these are, and how many entries."""
     touched: dict[ConsumeQueue, None] = {}  # in the order of the turn, which a set would not keep
-    count = 0
-    for queue, entries in staged:
-        # What `ConsumeQueue.append` does, without its call.
-        added = len(entries) // ENTRY_BYTES
-        queue.pending += entries
-        queue.max_offset += added
-        count += added
-        touched[queue] = None
+    count = number = 0
+    try:
+        for number, (queue, entries) in enumerate(staged):  # noqa: B007 how far it came, if it fails
+            if queue not in touched:
+                queues.note_dirty(queue)
+                touched[queue] = None
+            # What `ConsumeQueue.append` does, without its call. Whatever can fail comes before the first change.
+            added = len(entries) // ENTRY_BYTES
+            max_offset = queue.max_offset + added
+            count += added
+            queue.pending += entries
+            queue.max_offset = max_offset
+    except BaseException:
+        take_out(staged[:number])
+        raise
     return touched, count
+
+
+def take_out(entered: Sequence[Entered]) -> None:
+    """Undo `enter_all`, before anything else happens to the queues."""
+    for queue, entries in reversed(entered):
+        del queue.pending[len(queue.pending) - len(entries) :]
+        queue.max_offset -= len(entries) // ENTRY_BYTES
 
 
 def give_back(staged: Iterable[Entered]) -> None:

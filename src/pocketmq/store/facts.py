@@ -99,6 +99,16 @@ class StoreFacts:
         return len(self._parts.queues)
 
     @property
+    def damaged_ranges(self) -> int:
+        """How often entries of a consume queue were found that do not match the log."""
+        return self._parts.damaged_ranges
+
+    @property
+    def repaired_entries(self) -> int:
+        """Entries of consume queues that were made again from the log."""
+        return self._parts.repaired_entries
+
+    @property
     def unsaved_queues(self) -> int:
         """Queues with entries that are in memory only; they can be made from the log again."""
         return self._parts.queues.dirty_count

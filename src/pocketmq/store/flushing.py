@@ -8,6 +8,7 @@
 The async policy: sync every `flush_interval_ms` when at least `flush_least_pages` are new, and every `flush_thorough_ms` in any
 case. Sends that wait are told False when `sync_timeout_ms` is over: stored, not yet safe.
 
+A file that cannot be opened is not a failed sync, whatever the reason (too many open files, for instance): it is tried again.
 A failed sync is the end of writing: the system may have dropped the bytes and will not say so twice, so trying again would
 promise what nobody knows. The log is halted with SyncFailed until a restart has read what is really there.
 A sync that hangs blocks its thread and nothing else; `close` waits for it `close_timeout_ms`, then gives up with SyncFailed.
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from pocketmq.clock import Clock
 from pocketmq.errors import SyncFailed
-from pocketmq.files import File, Files, zero_from
+from pocketmq.files import File, Files, FolderNotOpened, zero_from
 from pocketmq.model.durations import Durations
 from pocketmq.store.commit_log import CommitLog, Stretch
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
@@ -67,17 +68,14 @@ class Flusher:
         self._files = files
         self._log = commit_log
         self._worker = worker or Worker("pocketmq-sync", post)
-        self._interval_s = settings.flush_interval_ms / 1000
-        self._thorough_s = settings.flush_thorough_ms / 1000
-        self._least_pages = settings.flush_least_pages
-        self._timeout_s = settings.sync_timeout_ms / 1000
+        self.apply(settings)
         self._close_timeout_s = settings.close_timeout_ms / 1000
         self._waiters: deque[_Waiter] = deque()
         self._derived: deque[_Batch] = deque()
         self._written = 0
         self._written_ms = 0
         self._clean_at = 0.0
-        self._at_work = self._urgent = self._closing = False
+        self._at_work = self._syncing = self._urgent = self._closing = False
         self._repair_due = self._derived_due = True
         self._complaint = ""
         self.synced_ms = 0
@@ -87,6 +85,13 @@ class Flusher:
         """Log syncs that were done."""
         self.sync_times = Durations()
         """How long each of them took, with the way to the thread and back."""
+
+    def apply(self, settings: StoreSettings) -> None:
+        """Go by these settings from now on."""
+        self._interval_s = settings.flush_interval_ms / 1000
+        self._thorough_s = settings.flush_thorough_ms / 1000
+        self._least_pages = settings.flush_least_pages
+        self._timeout_s = settings.sync_timeout_ms / 1000
 
     @property
     def synced(self) -> int:
@@ -102,6 +107,10 @@ class Flusher:
     def busy(self) -> bool:
         """Whether the thread is at work."""
         return self._worker.busy
+
+    def sync_seconds(self, now: float) -> float:
+        """For how long a sync of the log has been under way; 0 when there is none."""
+        return now - self._clean_at if self._syncing else 0.0
 
     def begin(self, store_ms: int) -> None:
         """Start where recovery ended: the log is safe up to its end, and `store_ms` is its last record's time."""
@@ -140,6 +149,7 @@ class Flusher:
 
     def tick(self, now: float) -> None:
         """Owner, every 10 to 100 ms: time-outs, the async policy, and what failed harmlessly is tried again."""
+        self._worker.settle()
         while self._waiters and self._waiters[0].deadline <= now:
             self._waiters.popleft().callback(False)
         self._repair_due = self._derived_due = True
@@ -205,15 +215,15 @@ class Flusher:
         self._go_on()
 
     def _sync_log(self) -> None:
-        self._at_work = True
-        self._urgent = False
-        self._clean_at = self._clock.monotonic()
         covered = self._log.files_between(self._log.synced, self._written)
         done = partial(self._log_synced, self._written, self._written_ms)
+        self._clean_at = self._clock.monotonic()
+        self._at_work = self._syncing = True
+        self._urgent = False
         self._worker.submit(partial(_sync_all, covered), done, self._fail)
 
     def _log_synced(self, upto: int, store_ms: int, _: None) -> None:
-        self._at_work = self._urgent = False
+        self._at_work = self._urgent = self._syncing = False
         self._log.synced = upto
         self.synced_ms = store_ms
         self.syncs += 1
@@ -237,19 +247,26 @@ class Flusher:
         for count, path in enumerate(paths):
             if count and (self._urgent or self._log.stale):
                 return count, None
-            status = self._files.status(path)
-            if status is not None and status.is_dir:
-                self._files.sync_dir(path)
-                continue
             try:
-                file = self._files.open(path)
+                file = self._open_to_sync(path)
             except FileNotFoundError:
                 continue
             except OSError as error:
                 return count, error
-            with file:
-                file.sync()
+            if file is not None:
+                with file:
+                    file.sync()
+                continue
+            try:
+                self._files.sync_dir(path)
+            except FolderNotOpened as error:
+                return count, error
         return len(paths), None
+
+    def _open_to_sync(self, path: Path) -> File | None:
+        """On the thread: the file, None for a folder. An OSError is no failed sync: nothing was given to the disk, or asked of it."""
+        status = self._files.status(path)
+        return None if status is not None and status.is_dir else self._files.open(path)
 
     def _derived_synced(self, outcome: tuple[int, OSError | None]) -> None:
         count, error = outcome
@@ -267,7 +284,7 @@ class Flusher:
         self._go_on()
 
     def _fail(self, error: Exception) -> None:
-        self._at_work = False
+        self._at_work = self._syncing = False
         self.failed = SyncFailed(
             f"syncing to the disk failed: {error}. What was written behind log offset {self._log.synced} is in doubt; "
             "nothing more is taken until a restart has recovered what is really there"

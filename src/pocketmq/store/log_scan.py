@@ -73,14 +73,16 @@ def is_offset_name(name: str) -> bool:
 class LogScan:
     """Iterate over it for messages and `Unreadable` ranges, in order; afterwards `end`, `ending` and `tails` tell how it ends.
 
-    Reads only, and may be used on a log that is being written: then it ends where the log ended when it came there.
+    Reads only, and may be used on a log that is being written: then it ends where the log ended when it came there. `begin` is
+    where a record begins, or lies before the log.
     """
 
-    def __init__(self, files: Files, log_files: list[LogFile], file_bytes: int) -> None:
+    def __init__(self, files: Files, log_files: list[LogFile], file_bytes: int, begin: int = 0) -> None:
         self._files = files
-        self._log_files = [log_file for log_file in log_files if log_file.size]
+        self._log_files = [log_file for log_file in log_files if log_file.size and begin < log_file.first + file_bytes]
         self._file_bytes = file_bytes
-        self.end = log_files[0].first if log_files else 0
+        self._begin = begin
+        self.end = max(log_files[0].first, begin) if log_files else 0
         """Where the last sound record or filler ends."""
         self.ending = ""
         """Why the bytes at `end` are not a record."""
@@ -112,7 +114,7 @@ class LogScan:
 
     def _scan_file(self, log_file: LogFile) -> Iterator[StoredMessage | Unreadable]:
         """What is in a file. Nothing is yielded before a sound record is found in it."""
-        at, stop = log_file.first, log_file.first + min(log_file.size, self._file_bytes)
+        at, stop = max(log_file.first, self._begin), log_file.first + min(log_file.size, self._file_bytes)
         try:
             opened = self._files.open(log_file.path, write=False)
         except FileNotFoundError:  # a broker that uses the store has removed it meanwhile: its messages expired

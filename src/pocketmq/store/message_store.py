@@ -8,18 +8,19 @@ One thread owns a store: all methods are called on it, and threads inside hand t
 Within a turn nothing is visible to readers; a turn whose write fails leaves no trace but its error.
 """
 
+import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import Enum
-from typing import Self
+from typing import Self, TypeVarTuple
 from zlib import crc32
 
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import (
     InvalidMessage,
-    PocketMQError,
     StoreBusy,
+    StoreError,
     StoreFull,
     TurnUnderWay,
     WrongState,
@@ -39,21 +40,32 @@ from pocketmq.protocol.record import (
 )
 from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.dispatch import tags_code_of
-from pocketmq.store.entered import Arrival, Entered, arrivals_of, enter_all, give_back, newest_log_offset
+from pocketmq.store.entered import Arrival, Entered, arrivals_of, enter_all, give_back, newest_log_offset, take_out
 from pocketmq.store.facts import StoreFacts
 from pocketmq.store.lost_sectors import looks_cut, moved_on
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue_folders import MAX_QUEUE_ID
 from pocketmq.store.readable_store import ReadableStore
+from pocketmq.store.reading import ReadLimits
 from pocketmq.store.record_run import lay_out, with_suffix
 from pocketmq.store.recovery import RecoveryReport, recover
+from pocketmq.store.retention import Dropped
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.tables import Tables
 from pocketmq.store.worker import Post, Worker
 
+log = logging.getLogger("pocketmq.store")
+
+_UNFINISHED = "%d messages are stored, but what follows from that failed"
 _WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PREPARED = SysFlag.TRANSACTION_PREPARED
 _pack_entry = ENTRY.pack
+
+
+Ts = TypeVarTuple("Ts")
+
+Later = Callable[[StoreError | None], None]
+"""Called when a turn is readable, or with the reason why it is not stored."""
 
 
 class _State(Enum):
@@ -74,6 +86,7 @@ class MessageStore(ReadableStore):
         files: Files | None = None,
         clock: Clock | None = None,
         on_arrivals: Callable[[Iterator[Arrival]], None] | None = None,
+        on_dropped: Callable[[Dropped], None] | None = None,
         make_worker: Callable[[str, Post], Worker] = Worker,
     ) -> None:
         self.settings = settings
@@ -81,16 +94,18 @@ class MessageStore(ReadableStore):
         """Packed address of this broker, as records keep it. Clients come back to it with offset ids."""
         self._clock = clock or SystemClock()
         super().__init__(
-            StoreParts(settings, files or DiskFiles(), self._clock, post, self._written_behind, make_worker)
+            StoreParts(settings, files or DiskFiles(), self._clock, post, self._written_behind, make_worker),
+            on_dropped or _nobody_counts,
         )
-        self._flusher = self._parts.flusher
+        self._flusher, self._writer = self._parts.flusher, self._parts.writer
         self.facts = StoreFacts(self._parts)
         self._on_arrivals = on_arrivals or _nobody_waits
         self._max_body_bytes, self._levels = settings.max_body_bytes, settings.delay_levels
         self._file_bytes = settings.log_file_bytes
         self._reserve, self._put = self._log.reserve, self._log.put
         self._staged: list[Entered] = []
-        self._last_staged = -1
+        self.last_staged = -1
+        """The log offset of the last record that is staged in this turn; -1 when there is none."""
         self._behind: deque[tuple[int, int, list[Entered]]] = deque()
         self._turn_ms = 0
         self._state = _State.NEW
@@ -123,6 +138,7 @@ class MessageStore(ReadableStore):
         self.abandon_turn()
         try:
             try:
+                self._writer.close()
                 self._log.end_writing()
             finally:
                 self._flusher.close()  # also when the last write failed: what was written before it is synced
@@ -211,7 +227,7 @@ class MessageStore(ReadableStore):
         in_queue = not sys_flag & _PREPARED
         queue_offset = queue.next_offset if in_queue else 0
         log_offset = self._reserve(size)
-        try:
+        try:  # whatever fails from here on leaves the turn as it was before
             head = pack_head(
                 size,
                 queue.record_magic,
@@ -229,20 +245,33 @@ class MessageStore(ReadableStore):
                 prepared_offset,
                 len(body),
             )
+            if 0 in properties and looks_cut(
+                properties, at := (log_offset + size - len(properties)) % self._file_bytes
+            ):
+                self._log.unreserve(log_offset)
+                message = body, _moved_on(properties, at), flag, sys_flag, born_ms, born_host
+                return self.stage(queue, *message, reconsume_times, prepared_offset, stored_before)
+            # What `encode_record` does, without its call and without a join for each record.
+            parts = head, body, queue.topic_field, pack_short(len(properties)), properties
+            if not in_queue:
+                self._put(parts)
+            else:
+                next_offset = queue_offset + 1
+                code = tags_code_of(properties, queue.is_delay, store_ms, self._levels)
+                self._staged.append((queue, _pack_entry(log_offset, size, code)))
+                try:
+                    self._put(parts)
+                except BaseException:
+                    self._staged.pop()
+                    raise
+                queue.next_offset = next_offset
         except struct.error as error:
-            self._log.unreserve(size)
+            self._log.unreserve(log_offset)
             raise InvalidMessage(f"a number of the message does not fit into its record: {error}") from None
-        if 0 in properties and looks_cut(properties, at := (log_offset + size - len(properties)) % self._file_bytes):
-            self._log.unreserve(size)
-            message = body, _moved_on(properties, at), flag, sys_flag, born_ms, born_host
-            return self.stage(queue, *message, reconsume_times, prepared_offset, stored_before)
-        # What `encode_record` does, without its call and without a join for each record.
-        self._put((head, body, queue.topic_field, pack_short(len(properties)), properties))
-        self._last_staged = log_offset
-        if in_queue:
-            queue.next_offset = queue_offset + 1
-            code = tags_code_of(properties, queue.is_delay, store_ms, self._levels)
-            self._staged.append((queue, _pack_entry(log_offset, size, code)))
+        except BaseException:
+            self._log.unreserve(log_offset)
+            raise
+        self.last_staged = log_offset
         return queue_offset, log_offset
 
     def stage_many(
@@ -268,8 +297,9 @@ class MessageStore(ReadableStore):
         if len(born_host) == len(store_host) == 8 and not queue.is_delay and not sys_flag & _PREPARED:
             common = sys_flag, born_ms, born_host, store_ms, store_host
             run = lay_out(queue, items, suffix, common, self._log.end, self._max_body_bytes)
-        if run is None or not self._log.put_run(run.parts, run.end):
-            if self._last_staged >= 0:
+        first = queue.next_offset
+        if run is None or not self._put_run(run.parts, run.end, ((queue, run.entries),), run.log_offsets[-1]):
+            if self.last_staged >= 0:
                 raise TurnUnderWay("this batch needs a turn of its own: end the one that is under way")
             stage = self.stage
             places = [
@@ -277,10 +307,6 @@ class MessageStore(ReadableStore):
                 for flag, body, properties in items
             ]
             return places[0][0], [log_offset for _, log_offset in places]
-        first = queue.next_offset
-        queue.next_offset += len(items)
-        self._staged.append((queue, run.entries))
-        self._last_staged = run.log_offsets[-1]
         return first, run.log_offsets
 
     def room(self) -> tuple[int, int, int]:
@@ -289,12 +315,29 @@ class MessageStore(ReadableStore):
 
     def stage_laid_out(self, records: bytes, end: int, entered: Sequence[Entered]) -> None:
         """Put records into this turn that were laid out from the beginning of its `room` up to `end`, with their queue entries."""
-        taken = self._log.put_run((records,), end)
+        taken = self._put_run((records,), end, entered, newest_log_offset(entered))
         assert taken, "laid out within the room"
-        for queue, entries in entered:
-            queue.next_offset += len(entries) // ENTRY_BYTES
-        self._staged += entered
-        self._last_staged = newest_log_offset(entered)
+
+    def _put_run(self, parts: Sequence[bytes], end: int, entered: Sequence[Entered], last_staged: int) -> bool:
+        """Put records with their entries, each of another queue, into this turn: all or none."""
+        moves = [
+            (queue, queue.next_offset, queue.next_offset + len(entries) // ENTRY_BYTES) for queue, entries in entered
+        ]
+        count = len(self._staged)
+        taken = False
+        try:
+            self._staged += entered
+            for queue, _, next_offset in moves:
+                queue.next_offset = next_offset
+            taken = self._log.put_run(parts, end)
+        finally:
+            if not taken:
+                del self._staged[count:]
+                for queue, next_offset, _ in moves:
+                    queue.next_offset = next_offset
+        if taken:
+            self.last_staged = last_staged
+        return taken
 
     def _begin_turn(self) -> int:
         """The store time of this turn, which never goes back; refuses when the store cannot take more."""
@@ -309,30 +352,91 @@ class MessageStore(ReadableStore):
         parts.last_store_ms = self._turn_ms = max(self._clock.now_ms(), parts.last_store_ms)
         return self._turn_ms
 
-    def end_turn(self) -> None:
-        """Write what was staged and make it readable. On an error nothing of the turn is stored."""
+    def end_turn(self, later: Callable[[*Ts, StoreError | None], None] | None = None, *arguments: *Ts) -> bool:
+        """Write what was staged and make it readable. On an error, of whatever kind, nothing of the turn is stored.
+
+        False while the disk is slow: a thread writes the turn, nothing is staged meanwhile, and `later` is called, with the
+        arguments, and None or the error. Without `later` the turn counts as stored at once, and is tried again until it is.
+        """
+        if self.last_staged < 0:
+            self._turn_ms = 0
+            return True
         staged, self._staged = self._staged, []
         store_ms, self._turn_ms = self._turn_ms, 0
-        last_staged, self._last_staged = self._last_staged, -1
-        if last_staged < 0:
-            return
+        last_staged, self.last_staged = self.last_staged, -1
+        touched: Collection[ConsumeQueue] | None = None
+        count = 0
         try:
-            self._log.write()
-        except PocketMQError:
+            if self._parts.pool is not None:
+                self._write_to_pool(staged, store_ms)
+            elif self._writer.is_calm:
+                touched, count = enter_all(staged, self._queues)
+                try:
+                    self._log.write()
+                except BaseException:
+                    take_out(staged)
+                    raise
+            else:
+                ended = None if later is None else lambda error: later(*arguments, error)
+                self._hand_over(staged, store_ms, last_staged, ended)
+                return False
+        except BaseException:
             give_back(staged)
+            self._log.discard()
             raise
         self._parts.last_record = last_staged
-        if self._log.written < self._log.end:
-            self._behind.append((self._log.end, store_ms, staged))
-            return
-        self._flusher.note_written(self._log.written, store_ms)
-        self._enter(staged, store_ms)
+        if touched is not None:
+            try:
+                self._entered(staged, touched, count, self._log.written, store_ms)
+            except Exception:
+                log.exception(_UNFINISHED, count)
+        return True
+
+    def note_slow_write(self, took_s: float) -> None:
+        """The turn that has just ended took `slow_write_ms` or longer. The store itself reads no clock for it."""
+        self._writer.note(took_s)
+
+    def _write_to_pool(self, staged: list[Entered], store_ms: int) -> None:
+        self._behind.append((self._log.end, store_ms, staged))
+        try:
+            self._log.write()
+        except BaseException:
+            self._behind.pop()
+            raise
+
+    def _hand_over(self, staged: list[Entered], store_ms: int, last_staged: int, later: Later | None) -> None:
+        touched: Collection[ConsumeQueue] = ()
+        count = 0
+
+        def enter() -> None:
+            nonlocal touched, count
+            touched, count = enter_all(staged, self._queues)
+
+        def written() -> None:
+            self._parts.last_record = last_staged
+            try:
+                self._entered(staged, touched, count, self._log.written, store_ms)
+            except Exception:
+                log.exception(_UNFINISHED, count)
+            if later is not None:
+                later(None)
+
+        def failed(error: StoreError) -> None:
+            give_back(staged)
+            staged.clear()
+            assert later is not None
+            try:
+                self._upkeep.write_failed()
+            finally:
+                later(error)
+
+        self._writer.hand_over(enter, written, None if later is None else failed)
 
     def abandon_turn(self) -> None:
-        """Forget what was staged in this turn."""
+        """Forget what was staged in this turn. One that a thread writes is not meant."""
         give_back(self._staged)
         self._staged.clear()
-        self._turn_ms, self._last_staged = 0, -1
+        self._turn_ms, self.last_staged = 0, -1
         self._log.discard()
 
     def check_room(self, size: int = SMALLEST_RECORD) -> None:
@@ -348,13 +452,20 @@ class MessageStore(ReadableStore):
     def _written_behind(self, upto: int) -> None:
         """The transient pool has written the log up to here: those turns become readable."""
         while self._behind and self._behind[0][0] <= upto:
-            end, store_ms, staged = self._behind.popleft()
-            self._flusher.note_written(end, store_ms)
-            self._enter(staged, store_ms)
+            end, store_ms, staged = self._behind[0]
+            touched, count = enter_all(staged, self._queues)
+            self._behind.popleft()
+            try:
+                self._entered(staged, touched, count, end, store_ms)
+            except Exception:
+                log.exception(_UNFINISHED, count)
 
-    def _enter(self, staged: list[Entered], store_ms: int) -> None:
-        touched, count = enter_all(staged)
+    def _entered(
+        self, staged: list[Entered], touched: Collection[ConsumeQueue], count: int, end: int, store_ms: int
+    ) -> None:
+        """A turn that goes up to `end` is stored, and stays so whatever fails now."""
         self._parts.messages_taken += count
+        self._flusher.note_written(end, store_ms)
         self._upkeep.entered(touched, count, store_ms)
         self._on_arrivals(arrivals_of(staged))
 
@@ -373,7 +484,16 @@ class MessageStore(ReadableStore):
     @property
     def end(self) -> int:
         """The log offset after everything acknowledged so far."""
-        return self._log.end
+        return self._writer.end
+
+    @property
+    def busy_since(self) -> float | None:
+        """Monotonic time since which a slow disk has had a turn to write, and nothing can be staged; None when it has none."""
+        return self._writer.busy_since
+
+    def when_free(self, callback: Callable[[], None]) -> None:
+        """Call back when the turn that a slow disk has is written, or given back; at once, when there is none."""
+        self._writer.when_free(callback)
 
     @property
     def synced(self) -> int:
@@ -385,6 +505,14 @@ class MessageStore(ReadableStore):
         self._flusher.when_synced(upto, callback)
 
     # by hand
+
+    def apply(self, settings: StoreSettings) -> None:
+        """Go by other limits, intervals and retention from now on. How files are laid out cannot change."""
+        self.settings = self._parts.settings = settings
+        self._max_body_bytes = settings.max_body_bytes
+        self._limits = ReadLimits.of(settings, self._parts.memory_bytes)
+        self._flusher.apply(settings)
+        self._upkeep.retention.apply(settings)
 
     def drop_expired(self) -> int:
         """Drop log files that are older than the retention time, whatever the hour; how many. A few hundred at most."""
@@ -410,6 +538,10 @@ class MessageStore(ReadableStore):
 
 def _nobody_waits(_arrivals: Iterator[Arrival]) -> None:
     """The default listener to arrivals."""
+
+
+def _nobody_counts(_dropped: Dropped) -> None:
+    """The default listener to what retention deleted."""
 
 
 def _moved_on(properties: bytes, at: int) -> bytes:

@@ -40,9 +40,14 @@ class OpenFiles:
         self._written.add(name)
         if self.doubts_names:
             self._renamed.add(name)
+        path = Path(name)
         if name in self._open:
-            return self.get(name)
-        file = self._create(Path(name))
+            status = self._files.status(path)
+            if status is not None and status.size >= size:
+                return self.get(name)
+            # It was removed or cut by another program: what is written to a removed file would vanish with this process.
+            self._open.pop(name).close()
+        file = self._create(path)
         try:
             if file.size() < size:
                 self._renamed.add(name)

@@ -1,17 +1,23 @@
 """One owner per store folder, and the mark by which the next one knows how this one ended.
 
-lock     taken for as long as the process lives; the operating system frees it with the process
+lock     taken for as long as the process lives; the operating system frees it with the process. Apache's broker takes it, too
+folder   taken in the same way, by a lock of its own: the file `lock` may be removed, and the next one would make another
 abort    there while a store is open, with the process id in it: found at the start, the last stop was a crash
 
-take ──► lock, look for abort, write abort ──► … ──► release(clean=True) ──► abort removed, lock freed
+take ──► lock, folder, look for abort, write abort ──► … ──► release(clean=True) ──► abort removed, lock freed
 """
 
+import errno
+import logging
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
-from pocketmq.errors import StoreError, StoreLocked, WrongState
-from pocketmq.files import File, Files
+from pocketmq.errors import StoreError, StoreFull, StoreLocked, WrongState
+from pocketmq.files import File, Files, FolderLock, is_running
+
+log = logging.getLogger("pocketmq.store")
 
 
 class Owner:
@@ -23,6 +29,7 @@ class Owner:
         self._lock_path = folder / "lock"
         self._abort_path = folder / "abort"
         self._lock: File | None = None
+        self._folder_lock: FolderLock | None = None
 
     def take(self) -> bool:
         """Become the owner of the folder, which is made when it is missing; whether the last stop was clean.
@@ -36,6 +43,10 @@ class Owner:
         except OSError as error:
             self._let_go()
             reason = error.strerror or str(error)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(
+                    f"the store folder {self._folder} cannot be used: {reason}. Free some space on its disk, then start again"
+                ) from error
             raise StoreError(
                 f"the store folder {self._folder} cannot be used: {reason}. "
                 "It must be a folder that this user may write to"
@@ -44,12 +55,16 @@ class Owner:
     def _take(self) -> bool:
         self._make_folder()
         self._lock = self._files.open(self._lock_path, create=True)
-        if not self._lock.lock():
+        if self._lock.lock():
+            self._folder_lock = self._files.lock_dir(self._folder)
+        if self._folder_lock is None:
+            owner = self._present_owner(self._lock.lock_holder())
             self._let_go()
             raise StoreLocked(
-                f"the store in {self._folder} is in use by {self._present_owner()}. "
+                f"the store in {self._folder} is in use by {owner}. "
                 "Stop it first, or choose another folder: two writers would destroy it"
             )
+        self._warn_if_open()
         self._lock.write_at(0, b"lock")
         clean = self._files.status(self._abort_path) is None
         with self._files.open(self._abort_path, create=True) as abort:
@@ -68,12 +83,26 @@ class Owner:
             with suppress(PermissionError):  # a folder above that may not be read is not ours to sync
                 self._files.sync_dir(path.parent)
 
-    def _present_owner(self) -> str:
+    def _warn_if_open(self) -> None:
+        status = self._files.status(self._folder)
+        if status is not None and status.mode & 0o077:
+            log.warning(
+                "the data folder %s has mode %04o, so other users of this machine may read its messages; to prevent that: "
+                "chmod -R go= %s",
+                self._folder,
+                status.mode,
+                shlex.quote(str(self._folder)),
+            )
+
+    def _present_owner(self, holder: int | None) -> str:
+        """The process that holds the lock; if that cannot be seen, the one that the abort file names, if it still runs."""
+        if holder is not None and holder != os.getpid():
+            return f"process {holder}"
         try:
             pid = self._files.read(self._abort_path)
         except OSError:
             pid = b""
-        return f"process {int(pid)}" if pid.isdigit() else "another process"
+        return f"process {int(pid)}" if pid.isdigit() and is_running(int(pid)) else "another process"
 
     def release(self, *, clean: bool) -> None:
         """Give the folder back. `clean` says that everything is on the disk: the next start need not look for damage."""
@@ -89,6 +118,8 @@ class Owner:
             self._let_go()
 
     def _let_go(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.close()
+        held = self._folder_lock, self._lock
+        self._folder_lock = self._lock = None
+        for lock in held:
+            if lock is not None:
+                lock.close()

@@ -9,6 +9,7 @@ from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.flushing import Flusher
 from pocketmq.store.index_builder import IndexBuilder
 from pocketmq.store.key_index import KeyIndex
+from pocketmq.store.log_writer import LogWriter
 from pocketmq.store.owner import Owner
 from pocketmq.store.preparing import FilePreparer
 from pocketmq.store.queues import Queues
@@ -40,6 +41,7 @@ class StoreParts:
         self.pool = None
         if settings.transient_pool:
             self.pool = TransientPool(settings, clock, post, make_worker("pocketmq-pool", post))
+        self.writer = LogWriter(settings, clock, self.log, post, make_worker("pocketmq-log", post))
         self.flusher = Flusher(settings, clock, post, files, self.log, make_worker("pocketmq-sync", post))
         self.queues = Queues(settings, files)
         self.index = KeyIndex(settings, files, clock)
@@ -53,6 +55,10 @@ class StoreParts:
         """Log offset of the newest record; -1 when there is none."""
         self.messages_taken = 0
         """Messages that became readable since the store was opened."""
+        self.damaged_ranges = 0
+        """How often entries of a consume queue were found that do not match the log."""
+        self.repaired_entries = 0
+        """Entries of consume queues that were made again from the log."""
         self.deleted_topics: dict[str, int] = {}
         """Topics that were deleted while messages of theirs are in the log, and where the log ended then."""
         self.opened_at = 0

@@ -87,11 +87,14 @@ class FilePreparer:
     def take(self) -> Segment:
         """The next file, which from now on belongs to the run. StoreBusy or StoreFull when none is ready."""
         self._worker.settle()
+        while self._ready and self._ready[0][0] < self._segments.end_of_files:
+            self._ready.popleft()  # it belongs to the run already: a call failed when it was taken
         if self._ready and self._is_gone(self._ready[0][0]):
             self._begin_again(self._ready[0][0])
         if not self._ready:
             raise self._starved()
-        segment = self._segments.add(*self._ready.popleft())
+        segment = self._segments.add(*self._ready[0])
+        self._ready.popleft()
         self._make_next()
         return segment
 
@@ -161,8 +164,8 @@ class FilePreparer:
             return
         if self.failure is not None and self._clock.monotonic() < self._make_at:
             return
-        self._making = True
         self._worker.submit(partial(self._make, self._next), self._made, self._not_made)
+        self._making = True
 
     def _make(self, first: int) -> File:
         """On the thread: a file of zeros, safe with its name."""
@@ -208,8 +211,8 @@ class FilePreparer:
             return
         if self.removal_failure is not None and self._clock.monotonic() < self._remove_at:
             return
-        self._removing = True
         self._worker.submit(self._old[0].remove, self._removed, self._not_removed)
+        self._removing = True
 
     def _removed(self, _: None) -> None:
         self._removing = False

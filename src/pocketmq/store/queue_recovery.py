@@ -23,10 +23,11 @@ from pocketmq.store.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue_folders import MAX_QUEUE_ID
 from pocketmq.store.queue_series import Placing, QueueSeries
-from pocketmq.store.queues import QueueKey, entry_points_to
+from pocketmq.store.queues import QueueKey
 from pocketmq.store.recovery_report import RecoveryReport
 from pocketmq.store.resume import Bounds, ResumePoint
 from pocketmq.store.segments import MAX_OFFSET
+from pocketmq.store.sound_entries import points_to_message
 
 FLUSH_BYTES = 256 * 1024
 """Entries that a queue collects during a walk before they are written."""
@@ -98,8 +99,15 @@ class QueueRecovery:
             if queue.topic in self._known.deleted:
                 self._queues.remove_files(queue)
                 queue.begin_anew()
-        if not self._is_sound(queue, queue.min_offset):
+        if not self._is_sound(queue, queue.min_offset) or self._goes_on(queue, log_offset):
             self._note_gap(queue.key, queue.max_offset)
+
+    def _goes_on(self, queue: ConsumeQueue, log_offset: int) -> bool:
+        """Whether sound entries that point below `log_offset` lie behind the end that was found: entries between are damaged."""
+        return any(
+            is_message(entry) and entry[0] < log_offset and points_to_message(self._log, queue, offset, entry)
+            for offset, entry in self._queues.entries_behind(queue)
+        )
 
     def _points_behind_deletion(self, queue: ConsumeQueue, offset: int) -> bool:
         """Whether there is an entry at `offset`, and it was made since the topic was deleted, if it ever was."""
@@ -129,7 +137,7 @@ class QueueRecovery:
             return self._follows(queue, offset, entry)
         if offset == queue.min_offset and not self._points_behind_deletion(queue, offset):
             return False
-        return not is_message(entry) or entry_points_to(self._log.record(entry[0]), queue, offset, entry)
+        return not is_message(entry) or points_to_message(self._log, queue, offset, entry)
 
     def _follows(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
         """Of a message that expired nothing is left to compare with but the entry before it: torn entries have none
@@ -209,7 +217,8 @@ class QueueRecovery:
         """Make anew what is missing, and, with `trim`, remove what lies behind the ends of the queues."""
         if trim:
             for queue in self._queues:
-                queue.cut(queue.first_at_or_beyond(self._log.end))
+                if not self._ends_in_log(queue):
+                    queue.cut(queue.first_at_or_beyond(self._log.end))
         for key, (low, high) in self._known.queues.items():
             known = self._queues.find(*key)
             # After a clean stop nothing has expired since, so the first file is missing where a queue begins later.
@@ -220,6 +229,11 @@ class QueueRecovery:
         if trim:
             for queue in self._queues:
                 self._trim(queue)
+
+    def _ends_in_log(self, queue: ConsumeQueue) -> bool:
+        """Whether the last entry is true, and so all are below the end of the log. A search among damaged ones could lead astray."""
+        entry = queue.entry(queue.max_offset - 1)
+        return entry is not None and points_to_message(self._log, queue, queue.max_offset - 1, entry)
 
     def _note_gap(self, key: QueueKey, offset: int) -> None:
         _, high = self._known.queues.get(key, (0, 0))

@@ -9,10 +9,11 @@
 A record out of step waits for the next one of its queue, which decides what it was.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.queues import QueueKey, Queues
+from pocketmq.store.queues import QueueKey
 
 
 class Placing(NamedTuple):
@@ -24,12 +25,25 @@ class Placing(NamedTuple):
     tags_code: int
 
 
-class QueueSeries:
-    """Queues that are made anew. Give it every record that enters a queue, in the order of the log."""
+class SeriesQueues(Protocol):
+    """The queues that are made anew."""
 
-    def __init__(self, queues: Queues) -> None:
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue: ...
+
+    def note_dirty(self, queue: ConsumeQueue) -> None: ...
+
+    def remove_files(self, queue: ConsumeQueue) -> None: ...
+
+
+class QueueSeries:
+    """Queues that are made anew. Give it every record that enters a queue, in the order of the log.
+
+    Those that have `begun` go on with the offset they have; the others begin with their first record's.
+    """
+
+    def __init__(self, queues: SeriesQueues, begun: Iterable[QueueKey] = ()) -> None:
         self._queues = queues
-        self._begun: set[QueueKey] = set()
+        self._begun = set(begun)
         self._waiting: dict[QueueKey, Placing] = {}
         self.entries = 0
         self.gaps = 0

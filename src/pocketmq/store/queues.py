@@ -8,15 +8,15 @@ the checkpoint speaks of entries only after both.
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from pocketmq.errors import ProtocolError
 from pocketmq.files import Files, zero_from
-from pocketmq.protocol.record import decode_record
-from pocketmq.store.consume_queue import ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head
+from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head
 from pocketmq.store.open_files import OpenFiles
 from pocketmq.store.queue_folders import QueueFolders, file_name
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 
 QueueKey = tuple[str, int]
+_BEHIND_BYTES = 4096 * ENTRY_BYTES
+_NO_ENTRY = (0, 0, 0)
 
 
 class Queues:
@@ -31,6 +31,8 @@ class Queues:
         self._folders = QueueFolders(files, self._folder, self.file_bytes)
         self._table: dict[QueueKey, ConsumeQueue] = {}
         self._dirty: set[ConsumeQueue] = set()
+        self.note_dirty = self._dirty.add
+        """Note that something is pending in a queue, or will be, without writing it."""
 
     @property
     def folder(self) -> Path:
@@ -66,8 +68,7 @@ class Queues:
     # writing
 
     def entered(self, queues: Collection[ConsumeQueue]) -> list[Path]:
-        """Note that entries were appended to `queues`; those with enough pending are written. Paths to sync later."""
-        self._dirty.update(queues)
+        """Entries were appended to `queues`, which were noted as dirty before; those with enough pending are written. Paths to sync later."""
         for queue in queues:
             if len(queue.pending) >= self._least_bytes:
                 queue.flush()
@@ -108,10 +109,6 @@ class Queues:
         """While in doubt, files that are written count as new, though they are there: see `take_new_folders`."""
         self._open_files.doubts_names = doubt
 
-    def note_dirty(self, queue: ConsumeQueue) -> None:
-        """Note that something is pending, without writing it."""
-        self._dirty.add(queue)
-
     # loading
 
     def scan(self, *, mend: bool = True) -> Iterator[tuple[ConsumeQueue, list[int]]]:
@@ -125,8 +122,8 @@ class Queues:
     def load(self) -> dict[QueueKey, int]:
         """Read the bounds of every queue from its files: the entries from the first file on, up to the first empty one.
 
-        Returns the queues of which a file in between is missing, with an offset that they had reached: what lies
-        behind the hole cannot be used, and they have to be made anew.
+        Returns the queues of which a file in between is missing, or that have entries behind an empty one, with an offset that
+        they had reached: what lies behind the hole cannot be used, and they have to be made anew.
         """
         holes = {}
         for queue, starts in self.scan(mend=False):
@@ -134,7 +131,27 @@ class Queues:
                 self._load_bounds(queue, starts)
                 if starts[-1] - starts[0] != (len(starts) - 1) * self.file_bytes:
                     holes[queue.key] = starts[-1] // ENTRY_BYTES
+                for offset, _ in self.entries_behind(queue):
+                    holes[queue.key] = max(offset + 1, holes.get(queue.key, 0))
         return holes
+
+    def entries_behind(self, queue: ConsumeQueue) -> Iterator[tuple[int, Entry]]:
+        """What lies in the queue's files behind its end and is not zeros, by offset. Holes cost nothing."""
+        end = queue.flushed_offset * ENTRY_BYTES
+        for start in self._folders.starts(queue.folder):
+            if start + self.file_bytes <= end:
+                continue
+            with self._files.open(queue.folder / file_name(start), write=False) as file:
+                at = file.next_data(max(0, end - start))
+                while at is not None and at < self.file_bytes:
+                    at -= at % ENTRY_BYTES
+                    chunk = file.read_at(at, _BEHIND_BYTES)
+                    whole = chunk[: len(chunk) // ENTRY_BYTES * ENTRY_BYTES]
+                    if any(whole):
+                        for offset, entry in enumerate(ENTRY.iter_unpack(whole), (start + at) // ENTRY_BYTES):
+                            if entry != _NO_ENTRY:
+                                yield offset, entry
+                    at = file.next_data(at + len(whole)) if whole else None
 
     def span_files(self, queue: ConsumeQueue, starts: list[int]) -> list[int]:
         """Let `queue` span its files, full or not, up to the first that is missing; the byte offsets of those."""
@@ -260,14 +277,3 @@ class Queues:
 
     def close(self) -> None:
         self._open_files.close()
-
-
-def entry_points_to(raw_record: bytes | None, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
-    """Whether the record that a queue entry points to is the message at `offset` of that queue."""
-    if raw_record is None or len(raw_record) != entry[1]:
-        return False
-    try:
-        message = decode_record(raw_record, check_crc=False)
-    except ProtocolError:
-        return False
-    return (message.topic, message.queue_id, message.queue_offset, message.log_offset) == (*queue.key, offset, entry[0])

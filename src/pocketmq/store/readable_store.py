@@ -8,18 +8,21 @@ Nothing here changes what is stored; `MessageStore` adds life and writing to it.
 """
 
 import logging
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Final, TypeVar
 
 from pocketmq import compiled
 from pocketmq.codes import BoundaryType
-from pocketmq.errors import ProtocolError, StoreDamaged
+from pocketmq.errors import ProtocolError, QueueDamaged, StoreDamaged
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.record import decode_record
-from pocketmq.store.consume_queue import ConsumeQueue, is_message
+from pocketmq.store.consume_queue import ConsumeQueue, Entry, is_message
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.reading import HasTime, Matches, ReadLimits, ReadResult, read_queue
+from pocketmq.store.retention import Dropped
 from pocketmq.store.settings import MIB
+from pocketmq.store.sound_entries import SoundEntries
 from pocketmq.store.time_search import offset_at_time, store_ms_of
 from pocketmq.store.upkeep import Upkeep
 
@@ -27,18 +30,25 @@ MAX_KEY_RESULTS: Final = 64
 MAX_KEY_BYTES: Final = 4 * MIB
 """Messages of one look-up by key; the first is given whatever its size."""
 
+T = TypeVar("T")
+
 log = logging.getLogger("pocketmq.store")
 
 
 class ReadableStore:
-    """The reading half of a store. Owned by the store's thread."""
+    """The reading half of a store. Owned by the store's thread.
 
-    def __init__(self, parts: StoreParts) -> None:
+    Entries of queues that do not match the log are made again from it; QueueDamaged when that takes longer.
+    """
+
+    def __init__(self, parts: StoreParts, on_dropped: Callable[[Dropped], None]) -> None:
         self._parts = parts
         self._log, self._queues, self._index = parts.log, parts.queues, parts.index
-        self._upkeep = Upkeep(parts)
+        self._upkeep = Upkeep(parts, on_dropped)
         self._limits = ReadLimits.of(parts.settings, parts.memory_bytes)
         self._twin = compiled.twin()
+        settings = parts.settings
+        self._sound = SoundEntries(parts.log, settings.delay_levels, self._limits.memory_bytes, self._twin)
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """One that is asked for begins where its messages do, though the others follow the log a few at a time: a reader must not be led past
@@ -60,8 +70,61 @@ class ReadableStore:
         has_time: HasTime | None = None,
     ) -> ReadResult:
         """Messages of a queue from `offset` on; see `reading`."""
+        args = self._limits, offset, max_count, tag_codes, matches, self._twin, has_time
         queue = self.find_queue(topic, queue_id)
-        return read_queue(queue, self._log, self._limits, offset, max_count, tag_codes, matches, self._twin, has_time)
+        try:
+            return read_queue(queue, self._sound, *args)
+        except QueueDamaged as damage:
+            self._repair(damage)
+        return read_queue(self.find_queue(topic, queue_id), self._sound, *args)
+
+    def _repair(self, damage: QueueDamaged, *, waits: bool = False) -> None:
+        """Make the damaged entries again; raises the damage when that is not done in a moment, or, for a caller that `waits`, at all."""
+        if not self._upkeep.repair.repair_now(damage, waits=waits):
+            raise damage
+
+    def _repaired(self, look: Callable[[], T]) -> T:
+        """What `look` gives, after the repair of a queue if need be."""
+        try:
+            return look()
+        except QueueDamaged as damage:
+            self._repair(damage)
+        return look()
+
+    def entries(self, queue: ConsumeQueue, offset: int, count: int, *, waits: bool = False) -> Iterator[Entry]:
+        """Up to `count` entries from `offset` on, each compared with the log when it is asked for; none before the first message."""
+        end, repaired_at = min(offset + count, queue.max_offset), -1
+        while queue.min_offset <= offset < end:
+            try:
+                for entry in self._sound.entries(queue, offset, end - offset):
+                    yield entry
+                    offset += 1
+            except QueueDamaged as damage:
+                if damage.offset == repaired_at:
+                    raise
+                self._repair(damage, waits=waits)
+                repaired_at = damage.offset
+
+    def entry(self, queue: ConsumeQueue, offset: int) -> Entry | None:
+        """The entry at `offset`; None where there is none."""
+        return self._repaired(lambda: self._sound.entry(queue, offset))
+
+    def first_at_or_beyond(self, queue: ConsumeQueue, log_offset: int) -> int:
+        """Offset of the first entry that points at or beyond `log_offset`; the end of the queue when none does. Waits for a repair."""
+        while True:
+            found = queue.first_at_or_beyond(log_offset)
+            try:
+                # The search was not led astray if both entries where it ended are true.
+                self._sound.entry(queue, found - 1)
+                self._sound.entry(queue, found)
+            except QueueDamaged as damage:
+                self._repair(damage, waits=True)
+            else:
+                return found
+
+    def entry_reader(self, queue: ConsumeQueue, tag_codes: Collection[int] | None) -> Callable[[int, int, int], bytes]:
+        """For who reads a queue again and again: gives entries from an offset on, so many, and with those ahead so many."""
+        return partial(self._sound.read_ahead, queue, tag_codes)
 
     def read_limits(self, max_count: int) -> compiled.PullLimits:
         """For who reads queues by `find_queue` and `map_at`: what `read` goes by at this moment."""
@@ -131,18 +194,25 @@ class ReadableStore:
         self, topic: str, queue_id: int, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
     ) -> int:
         queue = self.find_queue(topic, queue_id)
-        return 0 if queue is None else offset_at_time(queue, self._log, when_ms, boundary)
+        if queue is None:
+            return 0
+        return self._repaired(lambda: offset_at_time(queue, self._sound, when_ms, boundary))
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the message at `offset` is there and so young that it need not be read from the disk."""
         queue = self.find_queue(topic, queue_id)
-        entry = None if queue is None else next(queue.entries(offset, 1), None)
+        entry = None if queue is None else self.entry(queue, offset)
         return entry is not None and is_message(entry) and entry[0] >= self._log.written - self._limits.memory_bytes
 
     def store_ms(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When the message at `offset` was stored; None when it is not there."""
         queue = self.find_queue(topic, queue_id)
-        return None if queue is None else store_ms_of(queue, self._log, offset)
+        if queue is None:
+            return None
+        try:
+            return self._repaired(lambda: store_ms_of(queue, self._sound, offset))
+        except QueueDamaged:
+            return None  # statistics ask for it, which cannot wait for the repair
 
     def topics(self) -> list[str]:
         """Topics that have queues, whether or not anybody still knows them."""

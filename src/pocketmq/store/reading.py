@@ -1,15 +1,17 @@
 """Reading a queue: which messages one pull gets, and where the next pull should begin.
 
-    offset:   … < min            min … max - 1                      max            > max
-    status:   OFFSET_TOO_SMALL   FOUND | NO_MATCH | REMOVED | HOLE   OVERFLOW_ONE   OVERFLOW_BADLY
+    offset:   … < min            min … max - 1              max            > max
+    status:   OFFSET_TOO_SMALL   FOUND | NO_MATCH | REMOVED   OVERFLOW_ONE   OVERFLOW_BADLY
 
 Filtering happens on the queue entry (tag hash) before the log is touched. The next offset always moves past what was looked at,
-found or not, so that no reader stands still at something that is not there. The answer is views into the log, neighbours
-joined to one; nothing is copied here.
+found or not, so that no reader stands still at something that is not there. It never moves past an entry that does not match the
+log: `sound_entries` compares them, and raises QueueDamaged. The answer is views into the log, neighbours joined to one; nothing is
+copied here.
 """
 
 import struct
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from enum import Enum, auto
 from functools import cache
 from itertools import accumulate, chain
@@ -17,9 +19,11 @@ from itertools import accumulate, chain
 import msgspec
 
 from pocketmq import compiled
+from pocketmq.errors import QueueDamaged
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, Entry
 from pocketmq.store.settings import MAX_ANSWER_BYTES, StoreSettings
+from pocketmq.store.sound_entries import SoundEntries, points_to_message
 
 
 class ReadStatus(Enum):
@@ -30,8 +34,6 @@ class ReadStatus(Enum):
     """Messages are there, none passes the filter."""
     REMOVED = auto()
     """The queue has entries, but their messages are not in the log any more."""
-    HOLE = auto()
-    """A file of the queue is missing; the next offset is the first of the file behind it."""
     NO_QUEUE = auto()
     NO_MESSAGE = auto()
     """The queue never had a message."""
@@ -89,7 +91,7 @@ class ReadLimits(msgspec.Struct, frozen=True):
 
 def read_queue(
     queue: ConsumeQueue | None,
-    log: CommitLog,
+    sound: SoundEntries,
     limits: ReadLimits,
     offset: int,
     max_count: int,
@@ -98,7 +100,8 @@ def read_queue(
     twin: compiled.Twin | None = None,
     has_time: HasTime | None = None,
 ) -> ReadResult:
-    """Up to `max_count` messages of `queue` from `offset` on; a `max_count` below one means one.
+    """Up to `max_count` messages of `queue` from `offset` on; a `max_count` below one means one. QueueDamaged when the entry at
+    `offset` does not match the log.
 
     `has_time` is asked whenever `matches` did not want a message; when it has none, the reader comes again for the rest.
     """
@@ -113,11 +116,11 @@ def read_queue(
         status = ReadStatus.OVERFLOW_ONE if offset == high else ReadStatus.OVERFLOW_BADLY
         return ReadResult(status, high, low, high)
     result = ReadResult(ReadStatus.NO_MATCH, offset, low, high, pieces=[])
-    if twin is not None and matches is None and _pick(twin, result, queue, log, limits, max(1, max_count), tag_codes):
+    if twin is not None and matches is None and _pick(twin, result, queue, sound, limits, max(1, max_count), tag_codes):
         return result
-    if tag_codes is None and matches is None and _take_run(result, queue, log, limits, offset, max_count):
+    if tag_codes is None and matches is None and _take_run(result, queue, sound.log, limits, offset, max_count):
         return result
-    _collect(result, queue, log, limits, offset, max(1, max_count), tag_codes, matches, has_time)
+    _collect(result, queue, sound, limits, offset, max(1, max_count), tag_codes, matches, has_time)
     return result
 
 
@@ -142,6 +145,12 @@ def _take_run(
     # one before it ended.
     if list(accumulate(sizes, initial=start))[:-1] != list(offsets):
         return False
+    # If both ends are messages of this queue, those between them lie in this part of the log, whatever their entries say.
+    if offset < queue.flushed_offset and not (
+        points_to_message(log, queue, offset, numbers[:3])
+        and points_to_message(log, queue, offset + count - 1, numbers[-3:])
+    ):
+        return False
     result.status, result.count, result.size, result.next_offset = ReadStatus.FOUND, count, total, offset + count
     result.pieces.append(log.view(start, total))
     return True
@@ -151,16 +160,16 @@ def _pick(
     twin: compiled.Twin,
     result: ReadResult,
     queue: ConsumeQueue,
-    log: CommitLog,
+    sound: SoundEntries,
     limits: ReadLimits,
     max_count: int,
     tag_codes: Collection[int] | None,
 ) -> bool:
     """What `_collect` does, by the compiled twin. False: the entries at hand do not tell all, look at them one by one."""
-    offset = result.next_offset
+    offset, log = result.next_offset, sound.log
     hot_most, most = min(max_count, limits.hot_count), max(limits.entries, max_count)
     first = min(most if tag_codes is not None else hot_most + 1, most)
-    entries = queue.read(offset, first)
+    entries = sound.read(queue, offset, first, tag_codes)
     if len(entries) < min(first, result.max_offset - offset) * ENTRY_BYTES:
         return False
     cold_below = log.written - limits.memory_bytes
@@ -179,10 +188,11 @@ def _pick(
     return True
 
 
-def _rest(queue: ConsumeQueue, offset: int, count: int) -> Iterator[Entry]:
-    """Entries that are read when they are asked for."""
-    if count:
-        yield from queue.entries(offset, count)
+def _rest(queue: ConsumeQueue, sound: SoundEntries, offset: int, count: int) -> Iterator[Entry]:
+    """Entries that are read when they are asked for; none behind damage, which the next read meets first."""
+    if count and offset < queue.max_offset:
+        with suppress(QueueDamaged):
+            yield from ENTRY.iter_unpack(sound.read(queue, offset, count))
 
 
 @cache
@@ -194,7 +204,7 @@ def _entries_of(count: int) -> struct.Struct:
 def _collect(
     result: ReadResult,
     queue: ConsumeQueue,
-    log: CommitLog,
+    sound: SoundEntries,
     limits: ReadLimits,
     offset: int,
     max_count: int,
@@ -202,19 +212,20 @@ def _collect(
     matches: Matches | None,
     has_time: HasTime | None,
 ) -> None:
+    log = sound.log
     log_start, log_end = log.start, log.written
     cold_below = log_end - limits.memory_bytes
     hot_most, cold_most = min(max_count, limits.hot_count), min(max_count, limits.cold_count)
     hot_bytes, cold_bytes = limits.hot_bytes, limits.cold_bytes
-    start, count, total = offset, 0, 0
+    count = total = 0
     run_start = run_end = looked_at = -1
     most = max(limits.entries, max_count)
     # Unfiltered, one more than it may have is enough to see where to stop; the rest is read if those are all gone.
     first = most if tag_codes is not None or matches is not None else min(hot_most + 1, most)
-    raw = queue.read(offset, first)
-    # Where a file is missing the entries end early, and those behind the hole have other offsets.
+    raw = sound.read(queue, offset, first, tag_codes)
+    # Before damage the entries end early.
     more = most - first if len(raw) == first * ENTRY_BYTES else 0
-    for log_offset, size, tags_code in chain(ENTRY.iter_unpack(raw), _rest(queue, offset + first, more)):
+    for log_offset, size, tags_code in chain(ENTRY.iter_unpack(raw), _rest(queue, sound, offset + first, more)):
         end = log_offset + size
         if log_offset < log_start or end > log_end or not 0 < size < NOTHING_HERE_SIZE:
             result.status = ReadStatus.REMOVED
@@ -244,8 +255,5 @@ def _collect(
     if count:
         result.status = ReadStatus.FOUND
         result.pieces.append(log.view(run_start, run_end - run_start))
-    elif offset == start:
-        result.status = ReadStatus.HOLE
-        offset = min(queue.next_file(offset), result.max_offset)
     result.count, result.size, result.next_offset = count, total, offset
     result.far_behind = looked_at < cold_below

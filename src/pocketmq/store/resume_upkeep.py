@@ -98,6 +98,17 @@ class ResumeUpkeep:
         parts.resume.save(msgspec.structs.replace(point, clean=False, queues=queues, deleted=deleted))
         parts.deleted_topics = deleted
 
+    def lower_deletions(self) -> None:
+        """A write failed, so the log ends earlier than when a topic was deleted: what comes in its place is not meant by that."""
+        parts = self._parts
+        end = parts.log.end
+        if any(mark > end for mark in parts.deleted_topics.values()):
+            deleted = {topic: min(mark, end) for topic, mark in parts.deleted_topics.items()}
+            point = parts.resume.load() or ResumePoint(clean=False)
+            self._deletions += 1
+            parts.resume.save(msgspec.structs.replace(point, clean=False, deleted=deleted))
+            parts.deleted_topics = deleted
+
     def save_clean(self) -> None:
         """At a clean stop, when everything is safe: the exact bounds, by which the next start opens no queue."""
         parts = self._parts

@@ -32,6 +32,19 @@ class AgedFile(NamedTuple):
     modified_ms: int
 
 
+QueueRanges = dict[tuple[str, int], tuple[int, int]]
+"""Topic and queue id to the first queue offset of a range, and the one behind it."""
+
+
+class Dropped(NamedTuple):
+    """Log files that retention deleted: their log offsets, the messages that were in them, and why."""
+
+    first_offset: int
+    end_offset: int
+    why: str
+    ranges: QueueRanges
+
+
 class Verdict(NamedTuple):
     """How many of the oldest files go now, and whether writes are refused."""
 
@@ -59,7 +72,7 @@ def decide(
     `held_from`: the log offset of the first message that is still needed; None when there is none.
     """
     refuse = used_ratio > settings.disk_full_ratio
-    any_age = used_ratio > settings.disk_force_ratio and not by_hand
+    any_age = used_ratio > settings.disk_force_ratio and settings.force_clean and not by_hand
     in_hour = by_hand or datetime.fromtimestamp(now_ms / 1000).hour == settings.delete_hour
     if not any_age and not in_hour and used_ratio <= settings.disk_clean_ratio:
         return Verdict(0, refuse, "")
@@ -80,6 +93,7 @@ def decide(
 class Retention:
     """Applies verdicts: `drop_first` removes the oldest log file, `follow` lets the derived files follow it.
 
+    `follow(first_offset, end_offset, why)` is called with what was dropped.
     `aged_files` gives the files that may be dropped, oldest first, and then one that may not: the newest, or one that is not safe.
     Each of `holders` gives the log offset of the first message that it still needs, None when it needs none.
     """
@@ -90,7 +104,7 @@ class Retention:
         aged_files: Callable[[], list[AgedFile]],
         used_ratio: Callable[[], float],
         drop_first: Callable[[], None],
-        follow: Callable[[], None],
+        follow: Callable[[int, int, str], None],
     ) -> None:
         self._settings = settings
         self._aged_files = aged_files
@@ -104,6 +118,10 @@ class Retention:
         self.holds_files = False
         """Whether files stay that would have gone."""
         self.refuses_writes = False
+
+    def apply(self, settings: StoreSettings) -> None:
+        """Go by these settings from now on."""
+        self._settings = settings
 
     def run(self, now_ms: int) -> None:
         """Look once, and act."""
@@ -125,8 +143,16 @@ class Retention:
         if verdict.drop:
             self.dropped_files += verdict.drop
             self.dropped_held_files += verdict.overruled
-            log.info("dropped %d log files: %s", verdict.drop, verdict.why)
-            self._follow()
+            first, end = files[0].first_offset, files[verdict.drop].first_offset
+            log.info(
+                "dropped %d log files, log offsets %d to %d, %d bytes: %s",
+                verdict.drop,
+                first,
+                end,
+                end - first,
+                verdict.why,
+            )
+            self._follow(first, end, verdict.why)
         self._tell(verdict, used)
         return verdict.drop
 

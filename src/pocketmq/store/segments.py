@@ -12,17 +12,21 @@ file was made leaves it empty. Anything with another name is not ours, and left 
 import errno
 from pathlib import Path
 
-from pocketmq.errors import StoreDamaged, StoreError, StoreFull
+from pocketmq.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from pocketmq.files import File, Files, FileStatus
 
 NAME_DIGITS = 20
 MAX_OFFSET = 2**63 - 1
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+"""Of descriptors or memory, not of the disk: they pass."""
 
 
 def disk_error(what: str, error: OSError) -> StoreError:
     """The store's error for a call to the disk that failed: `what` is a sentence's beginning."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(f"{what}: {error}. Writing resumes by itself when there is space")
+    if error.errno in _SHORTAGES:
+        return StoreBusy(f"{what}: {error}. It is tried again until this process has what it needs")
     return StoreError(f"{what}: {error}")
 
 
@@ -52,7 +56,10 @@ class Segment:
     def map(self) -> memoryview:
         """All bytes, read only. Lives on after the segment is closed or removed."""
         if self._map is None:
-            self._map = self.file.map(self.end - self.first)
+            try:
+                self._map = self.file.map(self.end - self.first)
+            except OSError as error:
+                raise disk_error(f"cannot read {self.path}", error) from error
         return self._map
 
     def status(self) -> FileStatus | None:

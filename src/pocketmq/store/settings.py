@@ -52,6 +52,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a send waits for its sync before it is answered as stored but not yet safe."""
     max_unsynced_bytes: int = 512 * MIB
     """Written but not synced beyond this: the store is busy."""
+    slow_write_ms: int = 20
+    """A write to the log that takes so long is slow: until the disk is calm again a thread writes the log. 0: it always does."""
     retry_ms: int = 500
     """Pause before a log file that could not be made, or a write behind that failed, is tried again."""
     close_timeout_ms: int = 30_000
@@ -92,6 +94,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     disk_clean_ratio: float = 0.75
     disk_force_ratio: float = 0.85
     disk_full_ratio: float = 0.90
+    force_clean: bool = True
+    """Above `disk_force_ratio` log files go whatever their age; else only those that are old enough."""
     max_deletes_per_run: int = 10
 
     checkpoint_interval_ms: int = 1_000

@@ -7,24 +7,25 @@ UPPER   the last message stored at or before the time; the start of the queue wh
 from pocketmq.codes import BoundaryType
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue, is_message, log_offset_of
+from pocketmq.store.sound_entries import SoundEntries
 
 
 def offset_at_time(
-    queue: ConsumeQueue, log: CommitLog, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
+    queue: ConsumeQueue, sound: SoundEntries, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
 ) -> int:
-    """The offset that `boundary` asks for, between the queue's min and max."""
+    """The offset that `boundary` asks for, between the queue's min and max. QueueDamaged where an entry does not match the log."""
     if boundary is BoundaryType.LOWER:
-        return _first_from(queue, log, when_ms)
-    return max(queue.min_offset, _first_from(queue, log, when_ms + 1) - 1)
+        return _first_from(queue, sound, when_ms)
+    return max(queue.min_offset, _first_from(queue, sound, when_ms + 1) - 1)
 
 
-def _first_from(queue: ConsumeQueue, log: CommitLog, when_ms: int) -> int:
+def _first_from(queue: ConsumeQueue, sound: SoundEntries, when_ms: int) -> int:
     """The first message stored at `when_ms` or later."""
     low, high = queue.min_offset, queue.max_offset
     while low < high:
         middle = (low + high) // 2
-        entry = queue.entry(middle)
-        stored = None if entry is None else _store_ms_at(log, log_offset_of(entry))
+        entry = sound.entry(queue, middle)
+        stored = None if entry is None else _store_ms_at(sound.log, log_offset_of(entry))
         if stored is None or stored < when_ms:
             low = middle + 1
         else:
@@ -32,10 +33,10 @@ def _first_from(queue: ConsumeQueue, log: CommitLog, when_ms: int) -> int:
     return low
 
 
-def store_ms_of(queue: ConsumeQueue, log: CommitLog, offset: int) -> int | None:
+def store_ms_of(queue: ConsumeQueue, sound: SoundEntries, offset: int) -> int | None:
     """When the message at `offset` was stored; None when there is no such message any more."""
-    entry = queue.entry(offset) if offset >= queue.min_offset else None
-    return _store_ms_at(log, entry[0]) if entry is not None and is_message(entry) else None
+    entry = sound.entry(queue, offset)
+    return _store_ms_at(sound.log, entry[0]) if entry is not None and is_message(entry) else None
 
 
 def _store_ms_at(log: CommitLog, log_offset: int) -> int | None:

@@ -39,6 +39,10 @@ class Portion:
         """How far the log is written once this is."""
 
 
+Mark = tuple[int, int, Portion | None, int, int]
+"""Bytes ever taken, portions, and the last of those that may still grow, with its size and end."""
+
+
 class TransientPool:
     """A ring of buffers and the thread that empties it. Owned by the store's thread."""
 
@@ -91,12 +95,26 @@ class TransientPool:
         assert size <= self.room, "whoever puts has looked at the room before"
         self._copy(data, size)
         last = self._portions[-1] if len(self._portions) > self._handed else None
+        filled_bytes = self.filled_bytes + size
         if last is not None and last.file is file and last.at + last.size == at:
             last.size += size
             last.upto = upto
         else:
             self._portions.append(Portion(file, at, self.filled_bytes, size, upto))
-        self.filled_bytes += size
+        self.filled_bytes = filled_bytes
+
+    def mark(self) -> "Mark":
+        """What the pool holds now, for `take_back`."""
+        last = self._portions[-1] if len(self._portions) > self._handed else None
+        return self.filled_bytes, len(self._portions), last, last.size if last else 0, last.upto if last else 0
+
+    def take_back(self, mark: "Mark") -> None:
+        """Forget what was put since; the thread has had nothing of it."""
+        self.filled_bytes, count, last, size, upto = mark
+        while len(self._portions) > count:
+            self._portions.pop()
+        if last is not None:
+            last.size, last.upto = size, upto
 
     def write_behind(self) -> None:
         """Let the thread write what was put, unless it waits for a failed disk."""
@@ -108,9 +126,9 @@ class TransientPool:
         self._worker.settle()
 
     def tick(self) -> None:
-        """Try a failed write again, when its pause is over."""
+        """Try a failed write again, when its pause is over; go on with what could not be handed to the thread."""
         self._worker.settle()
-        if self.failure is not None and self._clock.monotonic() >= self._write_at:
+        if self.failure is None or self._clock.monotonic() >= self._write_at:
             self._write_on()
 
     def close(self) -> None:
@@ -149,8 +167,13 @@ class TransientPool:
     def _write_on(self) -> None:
         if self._handed or not self._portions:
             return
-        self._handed = len(self._portions)
-        self._worker.submit(partial(self._write, tuple(self._portions)), self._wrote, self._broke)
+        portions = tuple(self._portions)
+        self._handed = len(portions)
+        try:
+            self._worker.submit(partial(self._write, portions), self._wrote, self._broke)
+        except BaseException:  # there is no thread to be had now: `tick` tries again
+            self._handed = 0
+            raise
 
     def _write(self, portions: tuple[Portion, ...]) -> tuple[int, OSError | None]:
         """On the thread: how many portions were written, and what stopped the next one."""

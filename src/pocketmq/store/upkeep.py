@@ -1,7 +1,7 @@
 """What a store does besides appending and reading, a little at every tick, so that no turn has to wait for it.
 
     every tick        time-outs and syncs of the log, a slice of the key index, smaller while messages come, its next step
-                      to the disk, a slice of retention's follow-up
+                      to the disk, a slice of retention's follow-up, a slice of the repair of a damaged consume queue
     every second      checkpoint, when it changed
     every 10 s        all pending queue entries to their files, a slice at a time, then synced; less often when these are many
     every 10 s        retention looks at the disk
@@ -15,15 +15,17 @@ ticks speaks only of what was entered before it began.
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
+from itertools import zip_longest
 from math import inf
 from pathlib import Path
 
 from pocketmq.errors import StoreError
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.parts import StoreParts
+from pocketmq.store.queue_repair import QueueRepair
 from pocketmq.store.queue_times import QueueTimes
 from pocketmq.store.resume_upkeep import ResumeUpkeep
-from pocketmq.store.retention import AgedFile, Retention
+from pocketmq.store.retention import AgedFile, Dropped, Retention
 from pocketmq.store.segments import disk_error
 
 log = logging.getLogger("pocketmq.store")
@@ -38,6 +40,8 @@ LOOKUP_SLICE_S = 0.01
 """How long a look-up by key may keep its caller with the index; who can wait for more, waits for the ticks."""
 LOOKUP_HURRY_S = 1.0
 """How long after a look-up each tick spends as much on the index as the look-up itself."""
+STALLED_S = 0.1
+"""How long the disk may take for a write to the log before nothing else is written to it."""
 QUEUE_SLICE_S = 0.003
 """How long one tick may spend on writing queue entries: a file that has to be made for a new queue takes its time."""
 FLUSHED_QUEUES_PER_S = 400
@@ -48,15 +52,16 @@ MAX_DROPS_BY_HAND = 200
 """Log files that one request of an administrator drops."""
 FOLLOW_STEP = 100
 """Queues that follow the log's start in one tick."""
-_NEEDED = ("queues", "index", "index files")
-"""What must be written before more is taken: it would gather in memory."""
+_NEEDED = ("queues", "index", "index files", "marks of deleted topics")
+"""What must be written before more is taken: it would gather in memory, or count as deleted."""
 
 
 class Upkeep:
     """Keeps the derived files, the checkpoint and the disk in order. Owned by the store's thread."""
 
-    def __init__(self, parts: StoreParts) -> None:
+    def __init__(self, parts: StoreParts, on_dropped: Callable[[Dropped], None]) -> None:
         self._parts = parts
+        self._on_dropped = on_dropped
         settings = parts.settings
         self._thorough_s = settings.queue_thorough_ms / 1000
         self._checkpoint_s = settings.checkpoint_interval_ms / 1000
@@ -71,13 +76,15 @@ class Upkeep:
         self._max_backlog_bytes = settings.index_backlog_bytes if settings.index_enabled else inf
         self._written_seen = -1
         self._hurried_until = 0.0
-        self._followers: list[ConsumeQueue] = []
+        self._followers: dict[ConsumeQueue, int] = {}
+        self._dropped: Dropped | None = None
         self._failures: dict[str, StoreError] = {}
         self.derived_failure: StoreError | None = None
         """Why queue or index files cannot be written; nothing is lost by it, but no message is taken meanwhile."""
         self._resume = ResumeUpkeep(parts)
+        self.repair = QueueRepair(parts)
         self.retention = Retention(
-            settings, self._aged_files, self._used_ratio, parts.log.drop_first, self.follow_log_start
+            settings, self._aged_files, self._used_ratio, parts.log.drop_first, self._log_dropped
         )
 
     def start(self) -> None:
@@ -92,6 +99,11 @@ class Upkeep:
         now = self._parts.clock.monotonic()
         self._parts.log.tick()
         self._parts.flusher.tick(now)
+        self._parts.writer.tick(now, self._parts.flusher.sync_seconds(now))
+        if self._parts.writer.is_stalled(now, STALLED_S):
+            return  # the disk does not answer: whatever is written here would wait for it, and everybody with it
+        if "marks of deleted topics" in self._failures:
+            self.write_failed()
         if "queues" in self._failures or (now >= self._thorough_at and not self._flushing):
             self._begin_flush(now)
         if self._unwritten is not None:
@@ -100,9 +112,11 @@ class Upkeep:
             self._checkpoint_at = now + self._checkpoint_s
             self._guarded("checkpoint", self._save_checkpoint)
         self._resume.tick()
+        if self.repair.is_busy:
+            self._guarded("repair of consume queues", self.repair.work)
         if now >= self._retention_at:
             self._retention_at = now + RETENTION_S
-            self._guarded("retention", lambda: self.retention.run(self._parts.clock.now_ms()))
+            self._guarded("retention", lambda: self.retention.run(self._parts.clock.settled_ms()))
             self._note_retention()
         self._guarded("index", lambda: self.index_for(self._index_slice_s(now)))
         if "index files" in self._failures or self._parts.index.is_flushing:
@@ -190,6 +204,10 @@ class Upkeep:
         except OSError as error:
             raise disk_error(f"the queues of topic {topic} cannot be removed", error) from error
 
+    def write_failed(self) -> None:
+        """A turn was given back that had moved the end of the log."""
+        self._guarded("marks of deleted topics", self._resume.lower_deletions)
+
     # index
 
     @property
@@ -271,7 +289,23 @@ class Upkeep:
         """The oldest log files that may go, as many as one run drops, and one more, which stays."""
         most = min(self._parts.log.droppable, self._parts.settings.max_deletes_per_run)
         statuses = self._parts.log.file_statuses(most + 1)
-        return [AgedFile(first, status.modified_ms) for first, status in statuses]
+        ends = [first for first, _ in statuses[1:]]
+        return [
+            AgedFile(first, self._written_ms(status.modified_ms, end))
+            for (first, status), end in zip_longest(statuses, ends)
+        ]
+
+    def _written_ms(self, modified_ms: int, end: int | None) -> int:
+        """When a log file that ends at `end` was last written.
+
+        Its own date is by the wall clock, which may have been wrong just then. The store time of the next record never goes back.
+        """
+        record = None if end is None else self._parts.log.record(end)
+        if record is None:
+            return modified_ms
+        assert end is not None
+        stored_ms = self._parts.log.store_ms_at(end)
+        return max(modified_ms, stored_ms) if modified_ms <= self._parts.clock.now_ms() else stored_ms
 
     def _used_ratio(self) -> float:
         return self._parts.files.usage(self._parts.settings.folder).used_ratio
@@ -286,24 +320,41 @@ class Upkeep:
         self._parts.disk_full = self.retention.refuses_writes
         self._parts.dropped_held_files = self.retention.dropped_held_files
 
+    def _log_dropped(self, first_offset: int, end_offset: int, why: str) -> None:
+        before = self._dropped
+        if before is None:
+            self._dropped = Dropped(first_offset, end_offset, why, {})
+        else:  # the queues have not all followed it yet: both are reported together
+            self._dropped = before._replace(end_offset=end_offset, why=why)
+        self.follow_log_start()
+
     def follow_log_start(self) -> None:
         """The oldest log files went: queues and index follow, the queues a few at a time."""
-        self._followers = list(self._parts.queues)
+        # Where each begins is noted now: a reader makes its queue follow before its turn.
+        known = self._followers
+        self._followers = {queue: known.get(queue, queue.min_offset) for queue in self._parts.queues}
         self._parts.index.drop_before(self._parts.log.start)
 
     def _follow_some(self) -> None:
-        queues = self._parts.queues
+        queues, dropped = self._parts.queues, self._dropped
         for _ in range(min(FOLLOW_STEP, len(self._followers))):
-            queue = self._followers.pop()
+            queue, first = self._followers.popitem()
             # One that was deleted meanwhile must not take the files of its successor with it.
             if queues.find(*queue.key) is queue:
                 queues.follow(queue, self._parts.log.start)
+                if dropped is not None and queue.min_offset > first:
+                    first = dropped.ranges.get(queue.key, (first,))[0]
+                    dropped.ranges[queue.key] = first, queue.min_offset
+        if not self._followers and dropped is not None:
+            self._dropped = None
+            self._on_dropped(dropped)
 
     # stopping
 
     def stop(self) -> None:
         """After the log took its last record and is synced: bring everything derived to the disk, for a quick start."""
         parts = self._parts
+        self.repair.close()
         try:
             while self._followers:
                 self._follow_some()

@@ -9,6 +9,7 @@ So every state of the store has one owner, and no lock: the two queues are all t
 called unasked, when the owner cannot wait for its loop to come round: on closing, or when it needs the result now.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,8 @@ Post = Callable[[Callable[[], None]], object]
 
 T = TypeVar("T")
 
+log = logging.getLogger("pocketmq.store")
+
 
 class Worker:
     """One thread, one job after the other. It starts with the first job; `close` ends it."""
@@ -34,6 +37,8 @@ class Worker:
         self._unsettled = 0
         self._thread: threading.Thread | None = None
         self._closed = False
+        self.failed_starts = 0
+        """How often the thread could not be started."""
 
     @property
     def busy(self) -> bool:
@@ -46,13 +51,32 @@ class Worker:
             raise WrongState(f"{self._name} is closed")
         self._unsettled += 1
         self._jobs.put(partial(self._carry_out, work, done, failed))
-        if self._thread is None:
-            # A daemon: a program that ends without closing its store must be able to end. That is a crash to the store.
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._start()
+
+    def _start(self) -> None:
+        """Start the thread, unless it runs. When the system has none to give, jobs wait, and the next `settle` tries again."""
+        if self._thread is not None:
+            return
+        # A daemon: a program that ends without closing its store must be able to end. That is a crash to the store.
+        # Known before it runs: an outcome may come, and submit the next job, before `start` returns.
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
             self._thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self._thread = None
+            self.failed_starts += 1
+            if self.failed_starts == 1:
+                log.error(
+                    "the thread %s cannot be started, trying again: %s", self._name, error or type(error).__name__
+                )
+            return
+        if self.failed_starts:
+            log.warning("the thread %s was started after %d failed attempts", self._name, self.failed_starts)
 
     def settle(self) -> None:
-        """Owner: take the outcomes that have come."""
+        """Owner: take the outcomes that have come. To be called at every tick, too: a thread that could not be started is tried again."""
+        if self._unsettled and self._thread is None and not self._closed:
+            self._start()
         while True:
             try:
                 outcome = self._outcomes.get_nowait()
@@ -63,13 +87,24 @@ class Worker:
 
     def drain(self, timeout_s: float) -> bool:
         """Owner: wait until all jobs submitted so far are done, and settle; False when the time is up first."""
+        if self._unsettled:
+            self._start()
         if self._thread is not None:
             idle = threading.Event()
             self._jobs.put(idle.set)
             if not idle.wait(timeout_s):
                 return False
+        else:
+            self._run_here()
         self.settle()
         return True
+
+    def _run_here(self) -> None:
+        """Without a thread, the owner does the jobs itself: only when it would wait for them anyway."""
+        while not self._jobs.empty():
+            job = self._jobs.get()
+            if job is not None:
+                job()
 
     def close(self, timeout_s: float) -> bool:
         """Owner: end the thread after the jobs submitted so far. Closing twice is harmless.
@@ -78,6 +113,8 @@ class Worker:
         """
         self._closed = True
         if self._thread is None:
+            self._run_here()
+            self.settle()
             return True
         self._jobs.put(None)
         self._thread.join(timeout_s)
@@ -97,4 +134,7 @@ class Worker:
             self._outcomes.put(partial(done, result))
         # An owner that closes settles by itself, and its loop may be gone.
         if self._post is not None and not self._closed:
-            self._post(self.settle)
+            try:
+                self._post(self.settle)
+            except Exception:  # no memory, perhaps: the owner's next tick takes the outcome, and the thread goes on
+                log.exception("%s could not wake the event loop; its next tick takes the outcome", self._name)

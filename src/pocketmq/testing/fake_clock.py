@@ -2,6 +2,7 @@
 
 monotonic   the virtual loop's own time, or what `advance_ms` added by hand
 now_ms      start + monotonic + every `step_ms`: the wall may be set back, and nobody's timeouts notice
+uptime_ms   monotonic + every `sleep_ms`: the machine slept, and so the wall went on as well
 
 Waiting is not its business: coroutines wait on the loop's own timer.
 """
@@ -21,6 +22,7 @@ class FakeClock:
         self._loop = loop
         self._by_hand_ms = 0
         self._wall_ms = start_ms
+        self._slept_ms = 0
 
     def now_ms(self) -> int:
         # Sums of floats end a hair below the millisecond they mean: round to microseconds before cutting.
@@ -28,6 +30,12 @@ class FakeClock:
 
     def monotonic(self) -> float:
         return self._by_hand_ms / 1000 if self._loop is None else self._loop.time()
+
+    def uptime_ms(self) -> int:
+        return self._slept_ms + round(self.monotonic() * 1_000_000) // 1000
+
+    def settled_ms(self) -> int:
+        return self.now_ms()
 
     def advance_ms(self, ms: int) -> None:
         """Let `ms` pass, on both readings. Only for a clock without a loop."""
@@ -40,3 +48,10 @@ class FakeClock:
     def step_ms(self, ms: int) -> None:
         """Set the wall clock forward, or back when negative, as an administrator or NTP would; `monotonic` is untouched."""
         self._wall_ms += ms
+
+    def sleep_ms(self, ms: int) -> None:
+        """The machine sleeps for so long: the wall clock goes on, timeouts do not. Unlike a step, a broker follows it at once."""
+        if ms < 0:
+            raise UsageError(f"a machine cannot sleep for {ms} ms; `step_ms` sets the wall clock back")
+        self._wall_ms += ms
+        self._slept_ms += ms

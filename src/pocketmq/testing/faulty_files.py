@@ -31,12 +31,12 @@ from random import Random
 from typing import NamedTuple
 
 from pocketmq.clock import Clock
-from pocketmq.files import DiskFiles, DiskUsage, FileStatus
+from pocketmq.files import DiskFiles, DiskUsage, FileStatus, FolderNotOpened
 from pocketmq.testing.disk import real_folder
 from pocketmq.testing.disk.contents import Contents
 from pocketmq.testing.disk.drive import Drive
 from pocketmq.testing.disk.faults import LONGEST_STALL_S, Call, Fault, Stall
-from pocketmq.testing.disk.faulty_file import FaultyFile
+from pocketmq.testing.disk.faulty_file import FaultyFile, FaultyFolderLock
 from pocketmq.testing.disk.model import Disk, Operation
 from pocketmq.testing.disk.names import os_error
 from pocketmq.testing.disk.power_loss import Survives
@@ -129,6 +129,11 @@ class FaultyFiles:
         with self._drive.lock:
             self._drive.do(Operation("remove_dir", str(folder)))
 
+    def lock_dir(self, folder: Path) -> FaultyFolderLock | None:
+        with self._drive.lock:
+            lock = FaultyFolderLock(self._drive, self._drive.disk.names.existing(str(folder)))
+            return lock if lock.take() else None
+
     def replace(self, source: Path, target: Path) -> None:
         self._drive.strike("replace", str(source), str(target))
         with self._drive.lock:
@@ -141,6 +146,10 @@ class FaultyFiles:
 
     def sync_dir(self, folder: Path) -> None:
         name = str(folder)
+        try:
+            self._drive.strike("open_dir", name)
+        except OSError as refusal:
+            raise FolderNotOpened(*refusal.args[:2], name) from refusal
         with self._drive.lock:
             names = self._drive.disk.names
             names.folder(name)

@@ -25,9 +25,11 @@ Call = Literal[
     "remove_dir",
     "replace",
     "unlink",
+    "open_dir",
     "sync_dir",
 ]
-"""What can fail or stall. `open` counts every opening, `create` only one that makes a new file."""
+"""What can fail or stall. `open` counts every opening of a file, `create` only one that makes a new file, `open_dir` those of folders, which are
+opened to be synced."""
 
 LONGEST_STALL_S = 60.0
 """Real time after which a stalled call raises `Stuck`: a test forgot to release it."""

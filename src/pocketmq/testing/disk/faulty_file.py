@@ -102,6 +102,9 @@ class FaultyFile:
             self._check()
             return self._drive.owners.get(self._number, self) is not self
 
+    def lock_holder(self) -> int | None:
+        return None
+
     def close(self) -> None:
         with self._drive.lock:
             if self._closed:
@@ -126,3 +129,19 @@ class FaultyFile:
     def _check_writable(self, code: int) -> None:
         if not self._writable:
             raise os_error(code, self._name)
+
+
+class FaultyFolderLock:
+    """A folder that is taken. `take` is called with the drive's lock held."""
+
+    def __init__(self, drive: Drive, number: int) -> None:
+        self._drive = drive
+        self._number = number
+
+    def take(self) -> bool:
+        return self._drive.owners.setdefault(self._number, self) is self
+
+    def close(self) -> None:
+        with self._drive.lock:
+            if self._drive.owners.get(self._number) is self:
+                del self._drive.owners[self._number]

@@ -1,0 +1,160 @@
+/* Whether entries that were read from the files of a queue are what the log says: the loop of `store.sound_entries`.
+ *
+ *   entries:   | a | b | c |   | d |   | e | f |        neighbours in the log are a chain: a b c, d, e f
+ *   compared:    ^       ^       ^       ^   ^
+ *
+ * A record carries its size, its place and its queue offset. If the first and the last record of a chain are what their entries say,
+ * all messages between them lie in that part of the log, and a reader that gets this part gets all of them.
+ *
+ * An entry that a tag filter leaves out is not compared with its record, which a filter is there not to read. Its tags code must be
+ * known, which is to say that a record of the topic had it.
+ */
+
+#include "turn.h"
+
+enum { NOTHING_HERE = 0x7FFFFFFF, QUEUE_ID_AT = 12, QUEUE_OFFSET_AT = 20, LOG_OFFSET_AT = 28, FLAGS_AT = 36, LONGER_HOST = 12 };
+enum { FAR_AHEAD = 12, NEAR_AHEAD = 5 };
+enum { BORN_HOST_V6 = 1 << 4, STORE_HOST_V6 = 1 << 5 };
+
+/* The queue, and the file of the log that was looked at last. */
+typedef struct {
+    PyObject *map_at;
+    Py_buffer bytes;
+    int64_t first; /* -1 before the first file */
+    int64_t log_start, log_end, queue_id;
+    Span topic;
+} Queue;
+
+typedef struct {
+    int64_t offset, size, code;
+} Entry;
+
+/* Entries whose records lie one behind the other: which are the first and the last of them. */
+typedef struct {
+    Py_ssize_t first, last;
+    Entry entry; /* the last */
+} Chain;
+
+static Entry entry_at(const byte *at) { return (Entry){(int64_t)get64(at), (int32_t)get32(at + 8), (int64_t)get64(at + 12)}; }
+
+static void release_map(Queue *queue) {
+    if (queue->first >= 0) PyBuffer_Release(&queue->bytes);
+    queue->first = -1;
+}
+
+static bool lies_in_map(const Queue *queue, const Entry *entry) {
+    return queue->first >= 0 && entry->offset >= queue->first && entry->size <= queue->bytes.len - (entry->offset - queue->first);
+}
+
+/* The bytes of the record, if one file of the log holds them; NULL if not, or with an error set. */
+static const byte *find_record(Queue *queue, const Entry *entry) {
+    if (!lies_in_map(queue, entry)) {
+        PyObject *found = PyObject_CallFunction(queue->map_at, "L", (long long)entry->offset), *bytes;
+        long long first;
+        if (!found) return NULL;
+        release_map(queue);
+        if (!PyTuple_Check(found)) {
+            PyErr_SetString(PyExc_TypeError, "a map comes as a tuple with its offset");
+        } else if (PyArg_ParseTuple(found, "OL", &bytes, &first) && bytes != Py_None && first >= 0) {
+            if (PyObject_GetBuffer(bytes, &queue->bytes, PyBUF_SIMPLE) == 0) queue->first = first;
+        }
+        Py_DECREF(found);
+        if (PyErr_Occurred() || !lies_in_map(queue, entry)) return NULL;
+    }
+    return (const byte *)queue->bytes.buf + (entry->offset - queue->first);
+}
+
+static bool has_topic(const byte *record, int64_t size, Span topic) {
+    const uint32_t flags = get32(record + FLAGS_AT), magic = get32(record + 4);
+    const int64_t head = RECORD_HEAD + (flags & BORN_HOST_V6 ? LONGER_HOST : 0) + (flags & STORE_HOST_V6 ? LONGER_HOST : 0);
+    const int64_t width = magic == MAGIC_V2 ? 2 : 1;
+    if (magic != MAGIC_V1 && magic != MAGIC_V2) return false;
+    if (head > size || get32(record + head - 4) > size - head) return false;
+    const int64_t at = head + get32(record + head - 4);
+    if (size - at < width + topic.size) return false;
+    const uint32_t length = width == 2 ? get16(record + at) : record[at];
+    return length == (uint64_t)topic.size && !memcmp(record + at + width, topic.at, (size_t)topic.size);
+}
+
+/* Whether the entry points to the message with this offset of the queue; false with or without an error set. */
+static bool is_message(Queue *queue, const Entry *entry, int64_t queue_offset) {
+    const byte *record = entry->size < SMALLEST_RECORD ? NULL : find_record(queue, entry);
+    return record && get32(record) == (uint64_t)entry->size && (int64_t)get64(record + QUEUE_OFFSET_AT) == queue_offset &&
+           (int64_t)get64(record + LOG_OFFSET_AT) == entry->offset && get32(record + QUEUE_ID_AT) == (uint32_t)queue->queue_id &&
+           has_topic(record, entry->size, queue->topic);
+}
+
+/* Ends a chain: all of it counts if its last record is right. */
+static bool close_chain(Queue *queue, Chain *chain, int64_t queue_offset, Py_ssize_t *sound) {
+    if (chain->last > chain->first) {
+        if (!is_message(queue, &chain->entry, queue_offset + chain->last)) return false;
+        *sound = chain->last + 1;
+    }
+    chain->first = chain->last = -1;
+    return true;
+}
+
+/* Asks for the lines of records that are compared soon: of one its head, and of one before it, whose head is there by now, its topic. */
+static void fetch_ahead(const Queue *queue, Span entries, Py_ssize_t number) {
+    const Py_ssize_t count = entries.size / ENTRY_BYTES;
+    if (queue->first < 0) return;
+    if (number + FAR_AHEAD < count) {
+        const Entry entry = entry_at(entries.at + (number + FAR_AHEAD) * ENTRY_BYTES);
+        if (entry.size >= SMALLEST_RECORD && lies_in_map(queue, &entry)) PREFETCH((const byte *)queue->bytes.buf + (entry.offset - queue->first));
+    }
+    if (number + NEAR_AHEAD < count) {
+        const Entry entry = entry_at(entries.at + (number + NEAR_AHEAD) * ENTRY_BYTES);
+        if (entry.size < SMALLEST_RECORD || !lies_in_map(queue, &entry)) return;
+        const byte *record = (const byte *)queue->bytes.buf + (entry.offset - queue->first);
+        const int64_t body_bytes = get32(record + RECORD_HEAD - 4);
+        if (body_bytes < entry.size - RECORD_HEAD) PREFETCH(record + RECORD_HEAD + body_bytes);
+    }
+}
+
+/* How many entries from the first on are sound; what follows is for Python to look at. -1 with an error set. */
+static Py_ssize_t count_entries(Queue *queue, Span entries, int64_t queue_offset, Codes *wanted, Codes *known) {
+    Chain chain = {-1, -1, {0, 0, 0}};
+    Py_ssize_t sound = 0;
+    int64_t end = 0;
+    const Py_ssize_t count = entries.size / ENTRY_BYTES;
+    for (Py_ssize_t number = 0; number < count; number++) {
+        const Entry entry = entry_at(entries.at + number * ENTRY_BYTES);
+        if (entry.offset != end) fetch_ahead(queue, entries, number);
+        if (entry.size <= 0 || entry.size >= NOTHING_HERE || entry.offset < queue->log_start || entry.offset > queue->log_end - entry.size) break;
+        if (entry.offset < end) break; /* records lie in the order of their offsets */
+        const int is_wanted = holds_code(wanted, entry.code);
+        if (is_wanted < 0) return -1;
+        if (is_wanted && chain.first >= 0 && entry.offset == end) {
+            chain.last = number;
+        } else {
+            if (!close_chain(queue, &chain, queue_offset, &sound)) break;
+            if (is_wanted ? !is_message(queue, &entry, queue_offset + number) : holds_code(known, entry.code) < 1) break;
+            sound = number + 1;
+            if (is_wanted) chain.first = chain.last = number;
+        }
+        chain.entry = entry;
+        end = entry.offset + entry.size;
+    }
+    if (!PyErr_Occurred()) close_chain(queue, &chain, queue_offset, &sound);
+    return PyErr_Occurred() ? -1 : sound;
+}
+
+/* count_sound(entries, queue offset of the first, (queue id, topic), (log_start, log_end), tag_codes, known codes, map_at) -> how many */
+PyObject *count_sound(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    if (count != 7) return PyErr_Format(PyExc_TypeError, "count_sound takes 7 arguments, got %zd", count);
+    Span entries;
+    long long queue_id, start, end;
+    PyObject *topic;
+    const int64_t queue_offset = PyLong_AsLongLong(arguments[1]);
+    if (PyErr_Occurred() || !span_of_bytes(arguments[0], &entries)) return NULL;
+    if (!PyTuple_Check(arguments[2]) || !PyTuple_Check(arguments[3])) return PyErr_Format(PyExc_TypeError, "a queue and the ends of the log are tuples");
+    if (!PyArg_ParseTuple(arguments[2], "LO", &queue_id, &topic) || !PyArg_ParseTuple(arguments[3], "LL", &start, &end)) return NULL;
+    Queue queue = {.map_at = arguments[6], .first = -1, .log_start = start, .log_end = end, .queue_id = queue_id};
+    if (!span_of_bytes(topic, &queue.topic)) return NULL;
+    if (queue_offset < 0 || start < 0 || end < start) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
+    Codes wanted = {.set = arguments[4] == Py_None ? NULL : arguments[4]}, known = {.set = arguments[5]};
+    const Py_ssize_t sound = count_entries(&queue, entries, queue_offset, &wanted, &known);
+    release_map(&queue);
+    return sound < 0 ? NULL : PyLong_FromSsize_t(sound);
+}
