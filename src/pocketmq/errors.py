@@ -43,6 +43,13 @@ class ProtocolError(PocketMQError):
     fault = Fault.PEER
 
 
+class UnreadableMessage(ProtocolError):
+    """A message whose body cannot be read: damaged, not compressed as it claims to be, or an inner batch that is none.
+
+    Another attempt reads the same bytes. Other messages are not affected.
+    """
+
+
 class HeaderError(ProtocolError):
     """A request's header lacks a field or holds a value of the wrong kind; the frame itself was sound."""
 
@@ -196,6 +203,23 @@ class StoreBusy(StoreError):
 
     code = ResponseCode.SYSTEM_BUSY
     retriable = True
+
+
+class QueueDamaged(StoreError):
+    """The entry of a consume queue does not match the log. The broker makes it again from the log; try again."""
+
+    code = ResponseCode.SYSTEM_BUSY
+    retriable = True
+
+    def __init__(self, topic: str, queue_id: int, offset: int) -> None:
+        super().__init__(topic, queue_id, offset)  # as given, so that a pickled error is rebuilt the same
+        self.topic, self.queue_id, self.offset = topic, queue_id, offset
+
+    def __str__(self) -> str:
+        return (
+            f"consume queue {self.topic}:{self.queue_id} is damaged at offset {self.offset}: "
+            "its entries are rebuilt from the log. Try again in a moment"
+        )
 
 
 class PoolEmpty(StoreBusy):

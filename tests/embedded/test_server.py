@@ -19,7 +19,7 @@ from tests.net.certificates import make_authority, make_certificate
 import pocketmq
 from pocketmq.client import Credentials, Producer, PushConsumer, client_context
 from pocketmq.codes import RequestCode
-from pocketmq.errors import InvalidSetting, ListenFailed, WrongState
+from pocketmq.errors import InvalidSetting, ListenFailed, UsageError, WrongState
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles
 from pocketmq.protocol.bodies.properties_text import read_properties
@@ -174,7 +174,6 @@ def test_settings_are_named_as_in_broker_conf() -> None:
     ("settings", "why"),
     [
         ({"listnPort": 1}, "listnPort is not known; did you mean listenPort"),
-        ({"haListenPort": 1}, "haListenPort has no effect here"),
         ({"storePathRootDir": "x"}, "storePathRootDir follows from the data folder"),
         ({"flushDiskType": "SYNC_FLUSH"}, "flushDiskType follows from the flush mode"),
         ({"traceOn": "perhaps"}, "traceOn=perhaps is not true or false"),
@@ -183,6 +182,13 @@ def test_settings_are_named_as_in_broker_conf() -> None:
 def test_a_setting_that_cannot_be_is_told_before_anything_starts(settings: dict[str, str | int], why: str) -> None:
     with pytest.raises(InvalidSetting, match=why):
         pocketmq.Server(settings=settings)
+
+
+def test_a_setting_without_effect_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    pocketmq.Server(settings={"haListenPort": 1, "brokerFastFailureEnable": False})
+
+    assert "haListenPort has no effect here" in caplog.text
+    assert "brokerFastFailureEnable has no effect here" in caplog.text
 
 
 def test_a_flush_mode_that_is_none_is_told() -> None:
@@ -345,3 +351,29 @@ def test_with_accounts_it_may_listen_where_others_reach_it(accounts: Path) -> No
 def test_accounts_and_tls_are_no_settings_of_the_broker_alone(name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} follows from the"):
         pocketmq.Server(settings={name: "file"})
+
+
+FORKING = """
+import os, sys
+from pocketmq import Server
+
+with Server() as server:
+    folder = server.data
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    os.waitpid(child, 0)
+    print(folder.exists(), (folder / "broker-a" / "commitlog").exists(), flush=True)
+print(folder.exists(), flush=True)
+"""
+
+
+def test_a_child_of_a_fork_that_exits_leaves_the_data_of_its_parent_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.stdout, done.returncode) == ("True True\nFalse\n", 0), done.stderr
+
+
+def test_an_argument_that_does_not_exist_is_refused_with_the_one_that_is_meant() -> None:
+    with pytest.raises(UsageError, match=r"Server has no argument 'broker_prot'; did you mean 'broker_port'"):
+        pocketmq.Server(broker_prot=0)  # type: ignore[arg-type]

@@ -215,3 +215,11 @@ def test_a_printed_message_is_short() -> None:
 def test_a_message_can_be_sent_to_another_process() -> None:
     message = stored("TAGS\x01TagA\x02")
     assert pickle.loads(pickle.dumps(message)) == message
+
+
+@pytest.mark.parametrize(("level", "near"), [(19, 18), (-1, 0), ("3", 1), (2.0, 1), (True, 1)])
+def test_a_delay_level_that_no_broker_has_is_refused_with_one_that_it_has(level: Any, near: int) -> None:
+    with pytest.raises(
+        InvalidMessage, match=rf"delay_level = {level!r} must be .* 0 to 18 .*delay_level={near}; delay_ms"
+    ):
+        Message("T", b"", delay_level=level)

@@ -11,6 +11,7 @@ from pocketmq.model.names import (
     dlq_topic,
     group_of,
     is_dlq,
+    is_internal_group,
     is_retry,
     is_system_group,
     is_system_topic,
@@ -174,3 +175,23 @@ def test_a_name_of_another_namespace_stays_wrapped() -> None:
     assert unwrap("ns", "other%T") == "other%T"
     assert unwrap("ns", "%RETRY%other%g") == "%RETRY%other%g"
     assert unwrap("ns", "ns2%T") == "ns2%T"
+
+
+@pytest.mark.parametrize(
+    ("group", "is_internal"),
+    [
+        ("CID_RMQ_SYS_TRANS", True),
+        ("TOOLS_CONSUMER", True),
+        ("CLIENT_INNER_PRODUCER", True),
+        ("_INNER_TRACE_PRODUCER-shop-PUBLISH-1", True),
+        ("spark-rocketmq-sink-0123456789ab-odd", True),
+        ("etl-0123456789ab-even", True),
+        ("shop%etl-0123456789ab-even", True),
+        ("spark-rocketmq-source-0123456789ab", True),
+        ("spark-orders", False),
+        ("billing-odd", False),
+        ("etl-0123456789ab", False),
+    ],
+)
+def test_groups_that_programs_keep_for_themselves_are_known(group: str, is_internal: bool) -> None:
+    assert is_internal_group(group) is is_internal

@@ -66,15 +66,20 @@ def test_a_value_that_is_not_there_is_not_told() -> None:
     ("name", "warning"),
     [
         ("lampColour", "lampColour has no effect here: it is always white"),
-        ("lampSise", "lampSise is not known; did you mean lampSize?"),
         ("lampKinds", "lampKinds is not known; did you mean lampKind?"),
         ("xyz", "xyz is not known"),
         ("x" * 5_000_000, "x" * 80 + " is not known"),
     ],
-    ids=["without effect", "near a key", "near a constant", "unknown", "very long"],
+    ids=["without effect", "near a constant", "unknown", "very long"],
 )
 def test_a_key_without_effect_is_told_in_a_sentence(name: str, warning: str) -> None:
     assert KEYS.read({name: "1"}, Lamp()) == (Lamp(), [warning])
+
+
+@pytest.mark.parametrize("name", ["lampSise", "lampsize", "lampSizes"])
+def test_a_key_that_is_almost_a_setting_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"{name} is not known; did you mean lampSize"):
+        KEYS.read({name: "1"}, Lamp())
 
 
 def test_a_constant_may_say_what_is_so_and_nothing_else() -> None:
@@ -113,7 +118,7 @@ def test_what_may_change_while_running_changes() -> None:
     [
         ("lampName", "lampName can only be set when the lamp starts"),
         ("lampFolder", "lampFolder can only be set when the lamp starts"),
-        ("lampKind", "lampKind can only be set when the lamp starts"),
+        ("lampKind", "lampKind can only be set when the lamp starts: there is no other kind"),
         ("lampColour", "lampColour has no effect here: it is always white"),
         ("unheardOf", "unheardOf is not known"),
     ],

@@ -1,9 +1,11 @@
-"""Bounds of what brokers may tell: at the bound it is taken, beyond it refused as a whole."""
+"""Bounds of what brokers may tell: a broker beyond one is refused as a whole, of its topics those are taken that fit."""
 
 import pytest
 from msgspec.structs import replace
 from tests.nameserver.talk import registration
 
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.embedded.server import limits_for
 from pocketmq.errors import ServerFailed
 from pocketmq.nameserver.brokers import Registration
 from pocketmq.nameserver.limits import RouteLimits
@@ -33,12 +35,8 @@ def refused(table: RouteTable, told: Registration, why: str) -> None:
 @pytest.mark.parametrize(
     ("first", "fits", "too_much", "why"),
     [
-        ([registration("A", "B")], other("A", "B"), other("A", "C", "D"), "maxTopics"),
-        ([registration("A", "B", "C")], other(), other("A", "B"), "maxPlaces"),
         ([registration("A", "B"), other()], other("A", "B"), other(name="broker-c"), "maxBrokers"),
         ([registration("A", "B"), other()], registration("A", "B", counter=2), other(number=1), "maxBrokers"),
-        ([], other("T" * 20, "A"), other("T" * 21, "A"), "20 characters"),
-        ([], other("A", "B"), other("", "A"), "is empty"),
         ([], other(name="b" * 18), other(name="b" * 19), "21 characters"),
         ([], filtered(1), filtered(2), "1 filter servers"),
         ([], other(), other()._replace(cluster=""), "names no cluster"),
@@ -49,12 +47,8 @@ def refused(table: RouteTable, told: Registration, why: str) -> None:
         ([], other(), other()._replace(broker_name="b\nfalse log line"), "control character"),
     ],
     ids=[
-        "topics",
-        "places",
         "brokers",
         "brokers, one again",
-        "topic name",
-        "empty topic name",
         "broker name",
         "filter servers",
         "no cluster",
@@ -93,3 +87,44 @@ def test_a_slave_that_may_not_tell_topics_is_not_refused_for_them() -> None:
     table.register(registration("C", "D", "E", "F", number=1, address="s:1"), 0)
 
     assert table.topics.names() == ("A", "B")
+
+
+@pytest.mark.parametrize(
+    ("first", "told", "taken", "rejected", "why"),
+    [
+        (registration("A", "B"), other("A", "C", "D"), {"A", "B", "C"}, 1, "maxTopics"),
+        (registration("A", "B"), other("A", "%RETRY%G", "D"), {"A", "B", "D"}, 1, "maxTopics"),
+        (registration("A", "B"), other("%DLQ%G", "%RETRY%G", "D"), {"A", "B", "D"}, 2, "maxTopics"),
+        (registration("A", "B", "C"), other("A", "B"), {"A", "B", "C"}, 1, "maxPlaces"),
+        (registration(), other("T" * 20, "T" * 21), {"T" * 20}, 1, "20 characters"),
+        (registration(), other("", "A"), {"A"}, 1, "is empty"),
+    ],
+)
+def test_of_too_many_topics_those_are_taken_that_fit_and_those_of_groups_last(
+    first: Registration, told: Registration, taken: set[str], rejected: int, why: str
+) -> None:
+    table = RouteTable(SMALL)
+    table.register(first, 0)
+
+    done = table.register(told, 0)
+
+    assert set(table.topics.names()) == taken
+    assert (done.rejected, table.rejected_topics) == (rejected, rejected)
+    assert why in done.why
+    assert table.route("A") is not None or "A" not in taken
+
+
+def test_topics_that_are_known_stay_known_when_there_are_too_many() -> None:
+    table = RouteTable(SMALL)
+    table.register(registration("A", "B", "C"), 0)
+
+    done = table.register(registration("A", "B", "C", "D", "E", counter=2), 0)
+
+    assert (set(table.topics.names()), done.rejected) == ({"A", "B", "C"}, 2)
+
+
+def test_a_name_server_has_space_for_all_that_a_broker_may_make() -> None:
+    broker = BrokerSettings()
+
+    assert RouteLimits().max_topics >= broker.max_topics + broker.max_retry_topics
+    assert limits_for(replace(broker, max_topics=1_000_000)).max_topics >= 1_000_000 + broker.max_retry_topics

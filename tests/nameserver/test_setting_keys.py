@@ -42,8 +42,6 @@ def test_what_is_not_named_stays_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("name", "warning"),
     [
-        ("listenport", "listenport is not known; did you mean listenPort?"),
-        ("orderMessageEnabled", "orderMessageEnabled is not known; did you mean orderMessageEnable?"),
         ("serverWorkerThread", "serverWorkerThread is not known; did you mean serverWorkerThreads?"),
         ("xyz", "xyz is not known"),
         ("rocketmqHome", "rocketmqHome has no effect here: no installation folder is needed"),

@@ -10,6 +10,7 @@ from tests.net.talk import LOOPBACK, NewLoop, Recorder, ask, echo, every_loop, f
 
 from pocketmq.errors import InvalidSetting, NetworkError
 from pocketmq.net.accepting import AcceptSettings
+from pocketmq.net.address import Address
 from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server
@@ -71,42 +72,68 @@ def test_a_peer_that_connects_and_leaves_is_turned_away(new_loop: NewLoop, certi
 
 
 @every_loop
-def test_newcomers_push_out_those_who_stand_in_the_doorway_longest(new_loop: NewLoop, certificate: Certificate) -> None:
+def test_a_pending_handshake_is_not_given_up_for_newcomers(new_loop: NewLoop, certificate: Certificate) -> None:
     network = TcpNetwork(AcceptSettings(max_hellos=4, hello_s=60))
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
-            silent = [socket.create_connection(server.address) for _ in range(4)]
-            for sock in silent:
-                sock.setblocking(False)
-            client = Peer()
-            await network.connect(lambda: client.line, server.address)
+            first = socket.create_connection(server.address)
+            await until(lambda: server._listener._doorway)  # type: ignore[union-attr]
+            crowd = [socket.create_connection(server.address) for _ in range(60)]
+            await until(lambda: len(server._listener._doorway) == 4)  # type: ignore[union-attr]
 
-            assert (await client.call(ask(b"let in"))).body == b"let in"
-            assert await asyncio.get_running_loop().sock_recv(silent[0], 1) == b""
-            assert server.counters.turned_away == 1
-            for sock in silent:
+            first.sendall(frame_of(body=b"slow to speak"))
+            first.setblocking(False)
+            assert b"slow to speak" in await asyncio.get_running_loop().sock_recv(first, 1000)
+            assert server.counters.turned_away == 0
+            for sock in (first, *crowd):
                 sock.close()
-            client.close()
-            await client.wait_lost()
 
     run_on(new_loop, main())
 
 
 @every_loop
-def test_a_crowd_of_silent_peers_leaves_no_more_in_the_doorway_than_its_bound(
-    new_loop: NewLoop, certificate: Certificate
-) -> None:
-    network = TcpNetwork(AcceptSettings(max_hellos=4, hello_s=60))
+def test_newcomers_wait_until_an_earlier_connection_is_done(new_loop: NewLoop, certificate: Certificate) -> None:
+    network = TcpNetwork(AcceptSettings(max_hellos=4, hello_s=0.3))
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
-            crowd = [socket.create_connection(server.address) for _ in range(60)]
-            await until(lambda: server.counters.turned_away == 56)
+            silent = [socket.create_connection(server.address) for _ in range(4)]
+            await until(lambda: len(server._listener._doorway) == 4)  # type: ignore[union-attr]
+            client = Peer()
+            await network.connect(lambda: client.line, server.address)
 
-            assert len(server._listener._doorway) == 4  # type: ignore[union-attr]
+            assert (await client.call(ask(b"let in"), timeout=20)).body == b"let in"
+            assert server.counters.turned_away == 4
+            client.close()
+            await client.wait_lost()
+            for sock in silent:
+                sock.close()
+
+    run_on(new_loop, main())
+
+
+@every_loop
+@pytest.mark.parametrize(("is_loopback", "turned_away"), [(False, 3), (True, 0)])
+def test_one_host_takes_a_part_of_the_first_steps_unless_it_is_this_machine(
+    new_loop: NewLoop,
+    certificate: Certificate,
+    monkeypatch: pytest.MonkeyPatch,
+    is_loopback: bool,
+    turned_away: int,
+) -> None:
+    network = TcpNetwork(AcceptSettings(max_hellos=50, max_hellos_per_host=2, hello_s=60))
+    tls = ServerTls(server_context(certificate.cert, certificate.key))
+    monkeypatch.setattr(Address, "is_loopback", is_loopback)
+
+    async def main() -> None:
+        async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
+            crowd = [socket.create_connection(server.address) for _ in range(5)]
+
+            await until(lambda: len(server._listener._doorway) + server.counters.turned_away == 5)  # type: ignore[union-attr]
+            assert server.counters.turned_away == turned_away
             for sock in crowd:
                 sock.close()
 
@@ -207,6 +234,12 @@ def test_the_first_byte_is_looked_at_and_not_taken(new_loop: NewLoop, certificat
 
 
 def test_bounds_of_the_doorway_must_be_above_zero() -> None:
-    for settings in ({"backlog": 0}, {"hello_s": 0}, {"max_hellos": 0}, {"exhausted_pause_s": 0}):
+    for settings in (
+        {"backlog": 0},
+        {"hello_s": 0},
+        {"max_hellos": 0},
+        {"max_hellos_per_host": 0},
+        {"exhausted_pause_s": 0},
+    ):
         with pytest.raises(InvalidSetting):
             AcceptSettings(**settings)

@@ -67,3 +67,10 @@ def test_ipv6_without_brackets_is_refused_because_its_port_cannot_be_told() -> N
 )
 def test_only_what_cannot_be_reached_from_outside_is_loopback(host: str, is_loopback: bool) -> None:
     assert Address(host, 1).is_loopback == is_loopback
+
+
+def test_a_url_is_refused_with_the_address_in_it() -> None:
+    with pytest.raises(
+        InvalidSetting, match=r"'http://localhost:9876/x' is a URL.*without http://: write 'localhost:9876'"
+    ):
+        Address.parse("http://localhost:9876/x", default_port=9876)

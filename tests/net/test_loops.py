@@ -1,11 +1,14 @@
 """The loop that programs run on."""
 
 import asyncio
+import contextlib
 
 import pytest
 import uvloop
 
 from pocketmq.net import loops
+from pocketmq.net.loops import LoopFailures
+from pocketmq.testing import FakeClock
 
 
 def test_uvloop_is_used_when_it_is_installed() -> None:
@@ -22,3 +25,68 @@ def test_without_uvloop_asyncio_does_the_work(monkeypatch: pytest.MonkeyPatch) -
     loop.close()
 
     assert isinstance(loop, asyncio.SelectorEventLoop)
+
+
+# without memory
+
+
+class Ending:
+    """What a program without memory comes to."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.happened: list[str] = []
+        self.failures = LoopFailures(
+            self.clock,
+            lambda: self.happened.append("stopped"),
+            lambda code: self.happened.append(f"ended {code}"),
+            self.rest,
+        )
+
+    def rest(self, seconds: float) -> None:
+        self.clock.advance_ms(int(seconds * 1000))
+
+    def fail(self, seconds: float) -> None:
+        """Callbacks fail at once, again and again, for so long."""
+        stop_at = self.clock.monotonic() + seconds
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            while self.clock.monotonic() < stop_at:
+                self.failures(loop, {"exception": MemoryError()})
+
+
+def test_callbacks_without_memory_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    ending = Ending()
+
+    ending.fail(5)
+
+    assert ending.failures.count == 500
+    assert 4 <= caplog.text.count("out of memory") <= 6
+    assert ending.happened == []
+
+
+def test_a_program_that_has_no_memory_for_long_stops_and_then_ends() -> None:
+    ending = Ending()
+
+    ending.fail(10.1)
+    assert ending.happened == ["stopped"]
+    ending.fail(10.1)
+
+    assert ending.happened[:2] == ["stopped", "ended 70"]
+
+
+def test_a_shortage_that_passes_has_no_consequences(caplog: pytest.LogCaptureFixture) -> None:
+    ending = Ending()
+    for _ in range(3):
+        ending.fail(6)
+        ending.rest(2)
+        ending.failures.tick()
+
+    assert ending.happened == []
+    assert caplog.text.count("there is memory again") == 3
+
+
+def test_other_failures_are_for_the_loop_itself(caplog: pytest.LogCaptureFixture) -> None:
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        Ending().failures(loop, {"message": "oh", "exception": ValueError("no")})
+
+    assert "oh" in caplog.text

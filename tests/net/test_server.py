@@ -227,7 +227,9 @@ def test_one_host_cannot_take_the_places_of_others() -> None:
         network = MemoryNetwork(weather=BRISK)
         settings = ServerSettings(max_connections=10, max_connections_per_host=2)
         async with Server(SERVER, serve=echo, network=network, settings=settings) as server:
-            greedy = [await connect(network, SERVER) for _ in range(5)]
+            greedy = [Peer() for _ in range(5)]
+            for peer in greedy:
+                await network.at("10.0.0.6").connect(lambda peer=peer: peer.line, SERVER)  # type: ignore[misc]
             modest = Peer()
             await network.at("10.0.0.7").connect(lambda: modest.line, SERVER)
             await asyncio.sleep(1)
@@ -238,8 +240,12 @@ def test_one_host_cannot_take_the_places_of_others() -> None:
 
             greedy[0].close()
             await asyncio.sleep(1)
-            again = await connect(network, SERVER)
+            again = Peer()
+            await network.at("10.0.0.6").connect(lambda: again.line, SERVER)
             assert (await again.call(ask())).code == ResponseCode.SUCCESS
+            again.close()
+            local = [await connect(network, SERVER) for _ in range(5)]
+            assert [(await peer.call(ask())).code for peer in local] == [ResponseCode.SUCCESS] * 5
         assert server._by_host == {}
 
     run(main())
@@ -432,6 +438,6 @@ def test_the_limits_of_frames_are_a_setting() -> None:
 
 
 def test_bounds_of_a_server_must_make_sense() -> None:
-    for settings in ({"max_connections": 0}, {"max_connections_per_host": -1}, {"drain_s": -1.0}):
+    for settings in ({"max_connections": 0}, {"max_connections_per_host": 0}, {"drain_s": -1.0}):
         with pytest.raises(InvalidSetting):
             ServerSettings(**settings)

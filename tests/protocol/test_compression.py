@@ -18,7 +18,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidSetting, MissingLibrary, ProtocolError
 from pocketmq.model.flags import Compression, SysFlag, compression_of, with_compression
 from pocketmq.protocol import compression
-from pocketmq.protocol.compression import MIN_BODY_BYTES, compress, decompress
+from pocketmq.protocol.compression import MIN_BODY_BYTES, compress, decompress, decompress_start
 
 KINDS = list(Compression)
 MIB = 1024 * 1024
@@ -313,3 +313,17 @@ def test_a_missing_library_is_told_with_the_command_that_installs_it(
 
 def test_the_defaults_are_those_of_the_java_client() -> None:
     assert (compression.MIN_BODY_BYTES, compression.LEVEL) == (4096, 5)
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_the_start_of_a_body_needs_no_more_than_it_shows(kind: Compression) -> None:
+    body = bytes(range(256)) * 4096
+    packed, flag = compress(body, kind), with_compression(0, kind)
+
+    assert decompress_start(packed, flag, 1_000) == (body[:1_000], False)
+    assert decompress_start(packed, flag, len(body)) == (body, True)
+    assert decompress_start(packed, flag, len(body) - 1) == (body[:-1], False)
+    assert decompress_start(b"plain", 0, 3) == (b"pla", False)
+    assert decompress_start(b"plain", 0, 5) == (b"plain", True)
+    with pytest.raises(ProtocolError):
+        decompress_start(b"damaged", flag, 10)

@@ -174,3 +174,19 @@ def test_a_large_frame_that_comes_in_pieces_is_whole_and_what_follows_it_too(pie
     assert len(frames) == 5
     assert splitter.pending == 0
     assert all(type(part) is bytes for _, *parts in frames for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request", "an HTTP answer"),
+        (b"GET / HTTP/1.1", "an HTTP request"),
+        (b"\x16\x03\x01\x02\x00", "begin a TLS connection"),
+        (b"\x15\x03\x03\x00\x02", "a TLS alert"),
+    ],
+)
+def test_the_first_bytes_of_another_protocol_are_recognised(start: bytes, words: str) -> None:
+    splitter = FrameSplitter()
+
+    assert splitter.feed(start) == []
+    assert words in str(splitter.failure)

@@ -41,6 +41,13 @@ class Rights:
             if pattern.endswith(ANYTHING)
         ]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rights):
+            return NotImplemented
+        return (self._by_name, self._by_beginning) == (other._by_name, other._by_beginning)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def allow(self, actions: Actions, name: str | None) -> bool:
         """Whether one of `actions` is allowed on the resource of this name; on all of them, when it has none."""
         named = self._by_name.get(name) if name else None

@@ -1,4 +1,4 @@
-"""The file of accounts: TOML, read once, when a server starts.
+"""The file of accounts: TOML, read when a server starts, and again when it changes (`followed_accounts`).
 
     [[account]]
     access_key = "orders-service"
@@ -21,11 +21,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pocketmq.access.accounts import ANYTHING, Account, Accounts, Network, Rights
 from pocketmq.errors import InvalidSetting
-from pocketmq.files import Files
 from pocketmq.model.access import Action
 from pocketmq.model.names import group_of
 from pocketmq.protocol.signing import Credentials
@@ -42,7 +41,13 @@ _PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]*\*?")
 _ACTIONS: Final = {action.value.lower(): action for action in Action}
 
 
-def read_accounts(files: Files, path: Path, environment: Mapping[str, str]) -> Accounts:
+class Reads(Protocol):
+    """What files are read by."""
+
+    def read(self, path: Path) -> bytes: ...
+
+
+def read_accounts(files: Reads, path: Path, environment: Mapping[str, str]) -> Accounts:
     """The accounts in the file at `path`; InvalidSetting says what is wrong, and in which account."""
     try:
         tables = _tables(_text(files, path))
@@ -52,7 +57,7 @@ def read_accounts(files: Files, path: Path, environment: Mapping[str, str]) -> A
         raise InvalidSetting(f"accounts in {path}: {error}") from None
 
 
-def _text(files: Files, path: Path) -> str:
+def _text(files: Reads, path: Path) -> str:
     try:
         data = files.read(path)
     except OSError as error:
@@ -85,7 +90,7 @@ class _Row:
     """One account of the file."""
 
     def __init__(
-        self, table: dict[str, Any], number: int, path: Path, files: Files, environment: Mapping[str, str]
+        self, table: dict[str, Any], number: int, path: Path, files: Reads, environment: Mapping[str, str]
     ) -> None:
         self._table = table
         self._number = number

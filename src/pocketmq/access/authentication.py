@@ -8,6 +8,7 @@ The words of refusals are those of Apache RocketMQ 5.3, which its clients show. 
 body: not the code, nor the time. So whoever can read the line can send a request again; TLS keeps them from reading it.
 """
 
+import hmac
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pocketmq.access.accounts import Account, Accounts, Actions
-from pocketmq.access.accounts_file import read_accounts
+from pocketmq.access.followed_accounts import FollowedAccounts
 from pocketmq.access.refusals import AuthenticationSettings, Cause, Refusals
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
@@ -27,7 +28,7 @@ from pocketmq.net.peer import Peer
 from pocketmq.protocol.api import API
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.connection import failure_reply
-from pocketmq.protocol.signing import ACCESS_KEY, SIGNATURE, verify
+from pocketmq.protocol.signing import ACCESS_KEY, SIGNATURE, Credentials, verify
 
 log = logging.getLogger("pocketmq.access")
 
@@ -61,19 +62,38 @@ class Authentication:
         access: Mapping[RequestCode, Accesses],
         clock: Clock,
         settings: AuthenticationSettings | None = None,
+        followed: FollowedAccounts | None = None,
     ) -> None:
+        """`followed`: the file that `accounts` are from, if it is to be read again when it changes."""
         self._accounts = accounts
         self._wanted = {int(code): [_wanted(code, one) for one in row] for code, row in access.items()}
         self._clock = clock
         self._settings = settings or AuthenticationSettings()
         self._clients: WeakKeyDictionary[Peer, Account] = WeakKeyDictionary()
+        self._followed = followed
         self.refusals = Refusals(self._settings)
+
+    def follow(self) -> None:
+        """Use the accounts that the file has now. Connections of clients whose account has changed are closed: pulls may wait on them."""
+        if self._followed is None:
+            return
+        gone = {account.access_key for account in self._followed.look()}
+        self._accounts = self._followed.now
+        for peer, account in list(self._clients.items()) if gone else ():
+            if account.access_key in gone:
+                peer.close(ConnectionLost(f"the account {account.access_key} was changed or removed"))
+
+    def credentials_of(self, access_key: str) -> Credentials | None:
+        """Of an account that the file has now."""
+        account = self._accounts.get(access_key)
+        return None if account is None else account.credentials
 
     def check(self, peer: Peer, command: Command) -> None:
         """NoPermission, unless the request is signed by somebody who may ask for it."""
         if peer.line.ending is not None:
             raise ConnectionLost("this line is being closed")
         account = self._account(peer, command)
+        peer.line.authenticated = True
         if command.code == RequestCode.HEART_BEAT:
             self._clients[peer] = account
         if account.is_admin:
@@ -88,6 +108,27 @@ class Authentication:
         """Whether the client at this line, known by its last heartbeat, may send to a topic."""
         account = self._clients.get(peer)
         return account is not None and account.may(Resource.TOPIC, (Action.PUB,), topic)
+
+    def may_read_metrics(self, host: str, access_key: str, secret: str) -> bool:
+        """Whether this is an account, with its secret, that may look at the cluster from there. What fails counts as of a request."""
+        shown, cause = access_key[:SHOWN_CHARS], None
+        account = self._accounts.get(access_key)
+        known = "" if account is None else account.credentials.secret
+        is_right = hmac.compare_digest(known.encode(), secret.encode())
+        if not access_key:
+            cause = Cause.UNSIGNED
+        elif account is None:
+            cause = Cause.UNKNOWN
+        elif not is_right:
+            cause = Cause.SIGNATURE
+        elif not account.may_come_from(host):
+            cause = Cause.SOURCE
+        elif not account.may(Resource.CLUSTER, (Action.GET,), None):
+            cause = Cause.RIGHT
+        if cause is not None:
+            by = f" by {shown.encode('unicode_escape').decode()!r}" if shown else ""
+            self.refusals.note(host, cause, shown, f"a request for metrics{by}: {cause}", self._clock.monotonic())
+        return cause is None
 
     def _account(self, peer: Peer, command: Command) -> Account:
         ext, host = command.ext or {}, peer.address.host
@@ -126,9 +167,9 @@ def authentication_by(
     """The check by the file of accounts at `path`, which is read now; None when there is none."""
     if path is None:
         return None
-    accounts = read_accounts(files, path, os.environ)
-    log.info("requests must be signed by one of %d accounts in %s", len(accounts), path)
-    return Authentication(accounts, access, clock, settings)
+    followed = FollowedAccounts(files, path, os.environ)
+    log.info("requests must be signed by one of %d accounts in %s", len(followed.now), path)
+    return Authentication(followed.now, access, clock, settings, followed)
 
 
 def _wanted(code: RequestCode, access: Access) -> _Wanted:

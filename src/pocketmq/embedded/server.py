@@ -9,11 +9,12 @@
 Without a folder of its own it uses a temporary one, which is removed at the end.
 """
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import Never, Self
 
 from msgspec.structs import replace
 
@@ -24,6 +25,8 @@ from pocketmq.broker.settings import BrokerSettings
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.files import DiskFiles, temporary_folder
 from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.model.suggesting import refuse_unknown
+from pocketmq.nameserver.limits import RouteLimits
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.own_host import reachable
@@ -32,6 +35,8 @@ from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles, TlsMode
 from pocketmq.protocol.signing import Credentials
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode, StoreSettings
+
+log = logging.getLogger("pocketmq.server")
 
 KV_CONFIG_PATH = Path("nameserver", "kvConfig.json")
 """Below the data folder."""
@@ -50,12 +55,27 @@ GIVEN_OTHERWISE = {
 """Keys that would contradict what a server is told otherwise."""
 
 
+SERVER_ARGUMENTS = (
+    "data",
+    "host",
+    "name_server_port",
+    "broker_port",
+    "flush",
+    "settings",
+    "accounts",
+    "tls",
+    "metrics_port",
+    "open_to_the_network_without_authentication",
+)
+
+
 class Server:
     """A name server and a broker. `settings` are RocketMQ's, as in broker.conf: `{"transactionTimeOut": 2000}`.
 
     Port 0 is any free one. Topics are created by sending to them. Any number of servers may run at once; each is used once.
 
-    With `metrics_port`, the numbers of both are at `http://HOST:PORT/metrics` for Prometheus; `metrics_address` is where.
+    With `metrics_port`, the numbers of both are at `http://127.0.0.1:PORT/metrics` for Prometheus; `metrics_address` is where.
+    With a `metrics_host` that other machines reach, they need an account if there are accounts, and TLS if there is TLS.
 
     `accounts` is a file: both take signed requests only, and the broker registers as the first account in it that may. With
     `tls`, both listen with this certificate.
@@ -73,8 +93,11 @@ class Server:
         accounts: str | os.PathLike[str] | None = None,
         tls: ServerTlsFiles | None = None,
         metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
         open_to_the_network_without_authentication: bool = False,
+        **unknown: Never,
     ) -> None:
+        refuse_unknown("Server", unknown, SERVER_ARGUMENTS)
         self._data = None if data is None else Path(data)
         accounts = None if accounts is None else Path(accounts)
         tls = tls or ServerTlsFiles()
@@ -96,10 +119,11 @@ class Server:
             name_server_tls=name_server_tls(tls),
             metrics=MetricsSettings()
             if metrics_port is None
-            else MetricsSettings(enabled=True, host=host, port=metrics_port),
+            else MetricsSettings(enabled=True, host=metrics_host, port=metrics_port),
             open_to_the_network_without_authentication=open_to_the_network_without_authentication,
         )
         self._broker_settings = _with_keys(base, settings or {})
+        self._name_server_settings = replace(self._name_server_settings, limits=limits_for(self._broker_settings))
         self._name_server: NameServer | None = None
         self._broker: Broker | None = None
         self._running: AsyncExitStack | None = None
@@ -136,6 +160,7 @@ class Server:
     async def __aenter__(self) -> Self:
         if self._running is not None:
             raise WrongState("a server runs once; to start again on the same data, make another one")
+        self._process = os.getpid()
         async with AsyncExitStack() as parts:
             folder = self._data or parts.enter_context(temporary_folder("pocketmq-"))
             name_server = await parts.enter_async_context(NameServer(self._name_server_settings))
@@ -146,7 +171,7 @@ class Server:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._running is not None:
+        if self._running is not None and self._is_own:
             await self._running.aclose()
 
     def __enter__(self) -> Self:
@@ -161,12 +186,17 @@ class Server:
 
     def __exit__(self, *exc: object) -> None:
         assert self._portal is not None
-        if os.getpid() != self._process:
-            return  # the child of a fork: server and data are its parent's
+        if not self._is_own:
+            return
         try:
             self._portal.submit(self.__aexit__()).result()
         finally:
             self._portal.close()
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether this process started it. In the child of a fork, server and data are its parent's."""
+        return os.getpid() == self._process
 
     def _settings_in(self, folder: Path, name_server: NameServer) -> BrokerSettings:
         settings = self._broker_settings
@@ -184,6 +214,12 @@ class Server:
         if self._broker is None:
             raise WrongState("the server does not run: use it inside `with Server() as server:`")
         return self._broker
+
+
+def limits_for(broker: BrokerSettings, brokers: int = 1) -> RouteLimits:
+    """Bounds of a name server that has space for all topics that such brokers may make."""
+    limits, most = RouteLimits(), brokers * (broker.max_topics + broker.max_retry_topics)
+    return replace(limits, max_topics=max(limits.max_topics, most), max_places=max(limits.max_places, most))
 
 
 def _flush_mode(text: str) -> FlushMode:
@@ -223,6 +259,6 @@ def _with_keys(base: BrokerSettings, settings: Mapping[str, str | int | bool]) -
     check_keys(settings)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
     read = read_keys(texts, base)
-    if read.warnings:
-        raise InvalidSetting("; ".join(read.warnings))
+    for warning in read.warnings:
+        log.warning("%s", warning)
     return read.settings

@@ -1,6 +1,7 @@
 """Delay levels: a delayed message waits in the queue of its level, so each level is ordered by due time by itself."""
 
 import re
+from typing import Final
 
 from pocketmq.errors import InvalidSetting
 
@@ -41,6 +42,19 @@ def _parse_level(word: str) -> int:
 
 DELAY_LEVELS = DelayLevels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 """RocketMQ's table."""
+
+MAX_DELAY_LEVEL: Final = len(DELAY_LEVELS)
+
+
+def delay_level_fault(level: object, *, least: int = 0) -> str | None:
+    """What is wrong with a delay level that a user gave, and which one to give; None when RocketMQ's table has it."""
+    if type(level) is int and least <= level <= MAX_DELAY_LEVEL:
+        return None
+    nearest = min(max(level, least), MAX_DELAY_LEVEL) if type(level) is int else 1
+    return (
+        f"delay_level = {level!r} must be a whole number from {least} to {MAX_DELAY_LEVEL} (1 is 1 s, {MAX_DELAY_LEVEL} is 2 h), "
+        f"for example delay_level={nearest}"
+    )
 
 
 def queue_of_level(level: int) -> int:

@@ -23,6 +23,10 @@ class SysFlag:
     INNER_BATCH = 0x80
     COMPRESSION_MASK = 0x700
     COMPRESSION_SHIFT = 8
+    OF_CLIENTS = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
+    """The bits that a broker keeps of a send. All others it sets itself: those of transactions by properties and decisions, those of
+    hosts by addresses, those of inner batches by the type of the topic. A client that could set them would hide messages from
+    consumers."""
 
 
 class Compression(IntEnum):

@@ -7,25 +7,40 @@ hot path, so both are slotted, and a stored message is taken apart only as far a
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from typing import Final, Self
+from typing import Final, Never, Self
 
 import msgspec
 
 from pocketmq.errors import InvalidMessage
 from pocketmq.model import properties as names
+from pocketmq.model.delay import delay_level_fault
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import Host, offset_id
 from pocketmq.model.names import TopicName, parse_topic
 from pocketmq.model.properties import check_user_property, parse_properties
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.suggesting import refuse_unknown
 
 SHOWN_BYTES: Final = 100
 """Of a body, where a message is printed."""
+MESSAGE_ARGUMENTS: Final = (
+    "tags",
+    "keys",
+    "properties",
+    "flag",
+    "delay_level",
+    "deliver_at_ms",
+    "delay_ms",
+    "sharding_key",
+    "wait_stored",
+)
+"""The keyword arguments of `Message`."""
 _unpack_int: Callable[[bytes, int], tuple[int]] = struct.Struct(">i").unpack_from
 _unpack_long: Callable[[bytes, int], tuple[int]] = struct.Struct(">q").unpack_from
 
 
 class Message:
-    """A message to send.
+    """A message to send. A body that is no bytes is written: text as UTF-8, anything else as JSON, see `encoded_body`.
 
     `keys` are indexed by the broker and can be searched; `tags` is the one tag that consumers filter by; `properties`
     are the user's own. `delay_level`, `deliver_at_ms` and `delay_ms` postpone delivery and exclude one another.
@@ -41,7 +56,7 @@ class Message:
     def __init__(
         self,
         topic: str,
-        body: bytes,
+        body: object,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -52,26 +67,34 @@ class Message:
         delay_ms: int | None = None,
         sharding_key: str | None = None,
         wait_stored: bool = True,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            refuse_unknown("Message", unknown, MESSAGE_ARGUMENTS)
         self.topic = parse_topic(topic)
-        self.body = body
+        self.body = body if type(body) is bytes else encoded_body(body)
         self.flag = flag
         self.properties = all_properties = {}
         if properties:
-            for name, value in properties.items():
+            for name, value in _checked_mapping(properties).items():
                 check_user_property(name, value)
                 all_properties[name] = value
         if tags is not None:
             all_properties[names.TAGS] = _checked_tag(tags)
-        if keys != () and (joined := keys if isinstance(keys, str) else names.KEY_SEPARATOR.join(keys)):
+        if keys != () and (joined := keys if isinstance(keys, str) else _joined(keys)):
             all_properties[names.KEYS] = joined
         if sharding_key is not None:
-            all_properties[names.SHARDING_KEY] = sharding_key
+            all_properties[names.SHARDING_KEY] = _checked_text("sharding_key", sharding_key)
         if not wait_stored:
             all_properties[names.WAIT] = "false"
         if (delay_level != 0) + (deliver_at_ms is not None) + (delay_ms is not None) > 1:
             raise InvalidMessage("give only one of delay_level, deliver_at_ms and delay_ms")
         if delay_level:
+            if fault := delay_level_fault(delay_level):
+                raise InvalidMessage(
+                    f"{fault}; delay_ms gives any other time. For a broker whose messageDelayLevel has more levels, set "
+                    f"message.properties[{names.DELAY!r}]"
+                )
             all_properties[names.DELAY] = str(delay_level)
         if deliver_at_ms is not None:
             all_properties[names.TIMER_DELIVER_MS] = str(deliver_at_ms)
@@ -102,7 +125,62 @@ class Message:
         return f"Message(topic={self.topic!r}, {len(self.body)} bytes, {self.properties!r})"
 
 
+def encoded_body(body: object) -> bytes:
+    """A body as bytes: bytes as they are, text as UTF-8, and as JSON what listeners can read from it.
+
+    That is what msgspec writes (dict, list, numbers, dataclass, Struct, datetime, UUID …) and models of pydantic.
+    """
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    if body is None:
+        raise InvalidMessage("the body is None: give bytes, text, or a value that can be written as JSON")
+    try:
+        if isinstance(body, str):
+            return body.encode()
+        as_json = getattr(body, "model_dump_json", None)  # pydantic
+        if as_json is not None and not isinstance(body, type):
+            return str(as_json()).encode()
+        return msgspec.json.encode(body, enc_hook=_encodable)
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(f"the body cannot be written as UTF-8: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidMessage(
+            f"a body of type {type(body).__name__} cannot be written as JSON: {error}; give bytes, text, a dict, a list, a "
+            "dataclass, a msgspec Struct or a pydantic model"
+        ) from error
+
+
+def _encodable(inside: object) -> object:
+    """A part of a body that msgspec does not know."""
+    dump = getattr(inside, "model_dump", None)
+    if dump is None or isinstance(inside, type):
+        raise TypeError(f"it holds a {type(inside).__name__}")
+    return dump(mode="json")
+
+
+def _checked_mapping(properties: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(properties, Mapping):
+        raise InvalidMessage(f"properties are a dict of texts, not {type(properties).__name__}")
+    return properties
+
+
+def _checked_text(name: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidMessage(f"{name} = {value!r} is {type(value).__name__}, not text: give {str(value)!r}")
+    return value
+
+
+def _joined(keys: Iterable[str]) -> str:
+    if not isinstance(keys, Iterable):
+        raise InvalidMessage(
+            f"keys = {keys!r} is {type(keys).__name__}, not text: give {str(keys)!r}, or a list of texts"
+        )
+    return names.KEY_SEPARATOR.join(_checked_text("a key", key) for key in keys)
+
+
 def _checked_tag(tag: str) -> str:
+    if not isinstance(tag, str):
+        raise InvalidMessage(f"tags = {tag!r} is {type(tag).__name__}, not text: a message has one tag")
     if not tag.strip() or "||" in tag or tag == "*":
         raise InvalidMessage(f"tag {tag!r} could never be subscribed to: it is empty, '*' or holds '||'")
     return tag
@@ -133,13 +211,15 @@ class StoredMessage(msgspec.Struct, gc=False):
     """What stands before the body in its record, at least 88 bytes."""
     size: int
     """Of its record."""
+    _queue: MessageQueue | None = None
+    """Where it was read from, if its reader knows."""
     _properties: dict[str, str] | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same message, no matter whose properties somebody has looked at already."""
+        """Whether both are the same message, no matter where they were read and whose properties were looked at already."""
         if not isinstance(other, StoredMessage):
             return NotImplemented
-        return msgspec.structs.astuple(self)[:-1] == msgspec.structs.astuple(other)[:-1]
+        return msgspec.structs.astuple(self)[:-2] == msgspec.structs.astuple(other)[:-2]
 
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= SHOWN_BYTES else self.body[:SHOWN_BYTES] + b"..."
@@ -147,6 +227,15 @@ class StoredMessage(msgspec.Struct, gc=False):
             f"StoredMessage(topic={self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, "
             f"message_id={self.message_id!r}, tags={self.tags!r}, keys={self.keys!r}, body={body!r})"
         )
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue that a consumer read it from: topic, broker name and id. Of a message that comes again, one of the retry topic.
+
+        The broker name is empty for a message that was found by its id or key.
+        """
+        queue = self._queue
+        return MessageQueue(self.topic, "", self.queue_id) if queue is None else queue
 
     @property
     def body_crc(self) -> int:

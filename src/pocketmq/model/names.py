@@ -75,6 +75,8 @@ SYSTEM_GROUPS = frozenset(
     }
 )
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+TRACE_GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
+SPARK_SOURCE_GROUP = "spark-rocketmq-source"
 
 MAX_TOPIC_CHARS = 127
 MAX_LONG_TOPIC_CHARS = 255
@@ -84,6 +86,8 @@ ROOM_MARK = "@"
 """Between a machine room and a broker's name."""
 REMEMBERED_TOPICS = 4096
 """Names that were found to be right and are not looked at again: every message names its topic, and there are few."""
+_OF_SPARK = re.compile(rf".+-[0-9a-f]{{12}}-(odd|even)|{SPARK_SOURCE_GROUP}-[0-9a-f]{{12}}")
+"""Where a sink's batches begin; what a source without `groupId` pulls as."""
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -149,12 +153,26 @@ def group_of(topic: str) -> GroupName | None:
     return None
 
 
+def is_group_topic(topic: str) -> bool:
+    """Whether the topic belongs to a group: for retries, or for dead letters."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
 def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_internal_group(group: str) -> bool:
+    """Whether a program keeps the group for itself, and has no consumer: of RocketMQ, of traces, of Spark.
+
+    The offsets of Spark's sinks say where a batch begins, and not what was consumed: they would look like a lag that only grows.
+    """
+    bare = group.rpartition("%")[2]  # without a namespace
+    return is_system_group(bare) or bare.startswith(TRACE_GROUP_PREFIX) or _OF_SPARK.fullmatch(bare) is not None
 
 
 def wrap(namespace: str | None, name: str) -> str:

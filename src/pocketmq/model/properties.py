@@ -134,6 +134,11 @@ def _culprit(properties: Mapping[str, str]) -> str:
 
 def check_user_property(name: str, value: str) -> None:
     """Refuse what a user may not set: reserved names, and names or values that would vanish or corrupt others."""
+    for text, what in ((name, "the name of property"), (value, "the value of property")):
+        if not isinstance(text, str):
+            raise InvalidMessage(
+                f"{what} {name!r} is {type(text).__name__}, not text; RocketMQ's properties are texts: give {str(text)!r}"
+            )
     if name in RESERVED:
         raise InvalidMessage(f"property name {name!r} is used by RocketMQ itself; choose another")
     if not name or not value:

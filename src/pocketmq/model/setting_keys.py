@@ -1,6 +1,7 @@
 """Settings by RocketMQ's names: in the properties file of a program, and in the requests that tell and change them.
 
-    read     a file at the start: any key. What is unknown, and what has no meaning here, is told and goes no further
+    read     a file or options at the start: any key. One that has no meaning here, or that is unknown, is a warning. One that is
+             almost the name of a setting is an error: what it was to set, a promise perhaps, would not be so
     change   a request: only keys that are on the list as `at_run_time`; one that is not refuses all of them
     write    all of them, as they are now
 
@@ -25,6 +26,9 @@ REFUSED: Final = "Can not update config in black list."
 
 LARGEST_NUMBER: Final = 2**63 - 1
 """Java's largest. Nothing is meant by more, and what is counted by such a number, as a time to wait, would fail when it is used."""
+
+_SURELY_MEANT: Final = 0.85
+"""How alike (see `difflib`) an unknown key and a setting are when the one is a slip of the pen for the other."""
 
 SHOWN_CHARS: Final = 80
 """How much of a name or value that cannot be is repeated in the sentence about it."""
@@ -69,6 +73,8 @@ class Key(NamedTuple):
     field: str
     form: Form
     at_run_time: bool = False
+    why_not: str = ""
+    """Why it cannot change while running."""
 
 
 class Constant(NamedTuple):
@@ -121,6 +127,9 @@ class SettingKeys(Generic[S]):
         settings = self._replaced(base, honoured)
         for name in sorted(self._constants.keys() & others.keys()):
             self._check_constant(name, others.pop(name), settings)
+        for name in others.keys() - self._without_effect.keys():
+            if near := get_close_matches(name[:SHOWN_CHARS], self._keys, n=1, cutoff=_SURELY_MEANT):
+                raise InvalidSetting(f"{name} is not known; did you mean {near[0]}?")
         return ReadKeys(settings, [self._warning(name) for name in others])
 
     def change(self, settings: S, properties: Mapping[str, str]) -> S:
@@ -129,11 +138,17 @@ class SettingKeys(Generic[S]):
             if name not in self._keys and name not in self._constants:
                 raise NoPermission(f"{REFUSED} {self._warning(name)}")
             if name in self._constants or not self._keys[name].at_run_time:
-                raise NoPermission(f"{REFUSED} {name} can only be set when the {self._program} starts")
+                raise NoPermission(
+                    f"{REFUSED} {name} can only be set when the {self._program} starts{self._why_not(name)}"
+                )
         try:
             return self._replaced(settings, properties)
         except UsageError as error:
             raise InvalidParameter(str(error)) from None
+
+    def _why_not(self, name: str) -> str:
+        why = self._constants[name].why if name in self._constants else self._keys[name].why_not
+        return f": {why}" if why else ""
 
     def write(self, settings: S) -> dict[str, str]:
         """Every key that is honoured, with its value now; those without a value are left out."""

@@ -21,6 +21,7 @@ from pocketmq.errors import (
     BodyError,
     InvalidParameter,
     ServerFailed,
+    StoreBusy,
     StoreDamaged,
     StoreError,
     StoreFull,
@@ -130,7 +131,10 @@ class KvConfig:
             if changed is None:
                 return
             if self._path is not None:
-                await asyncio.to_thread(self._save, self._path, changed)
+                try:
+                    await asyncio.to_thread(self._save, self._path, changed)
+                except RuntimeError as error:
+                    raise StoreBusy(f"{self._path} cannot be saved now: {error}") from error
             self._tables = changed
 
     def _changed(self, namespace: str, key: str, value: str | None) -> Tables | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pocketmq.files import Files
 from pocketmq.metrics.door import door_families
-from pocketmq.metrics.families import Family, gauge, labels_of, with_labels
+from pocketmq.metrics.families import Family, counter, gauge, labels_of, with_labels
 from pocketmq.metrics.process import process_families
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.net.address import Address
@@ -36,6 +36,11 @@ class NameServerMetrics:
         families = [
             gauge("rocketmq_nameserver_brokers", "Brokers that are registered, by cluster", brokers),
             gauge("rocketmq_nameserver_topics", "Topics that have a route", self._routes.topic_count),
+            counter(
+                "rocketmq_nameserver_rejected_topics",
+                "Topics that brokers told and that got no route, because there were too many",
+                self._routes.rejected_topics,
+            ),
             *door_families(self._counters(), "rocketmq_nameserver"),
         ]
         own = labels_of(node_type="nameserver", node_id=str(self._address()))

@@ -4,7 +4,7 @@
                                            ├─ unregister, line lost, `expire` ─────► gone at once
                                            └─ last of its name ────────────────────► the name leaves its clusters and all topics
 
-What a refused registration says leaves no trace. Times are seconds of a clock that only grows.
+A registration that is refused leaves no trace; of one that brings too many topics those are taken that fit. Times are seconds of a clock that only grows.
 """
 
 from collections.abc import Hashable
@@ -15,7 +15,7 @@ import msgspec
 from pocketmq.errors import ServerFailed
 from pocketmq.model.flags import Perm
 from pocketmq.nameserver.brokers import MASTER_ID, Broker, BrokerTable, Member, Registration
-from pocketmq.nameserver.limits import RouteLimits
+from pocketmq.nameserver.limits import Admitted, RouteLimits
 from pocketmq.nameserver.topics import TopicTable
 from pocketmq.protocol.bodies.data_version import DataVersion
 from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterInfo, QueueData, TopicRouteData
@@ -36,6 +36,9 @@ class Registered(NamedTuple):
     master: Member | None = None
     """Told to slaves."""
     rival: Member | None = None
+    rejected: int = 0
+    """Topics that were not taken, because of `why`."""
+    why: str = ""
 
 
 class RouteTable:
@@ -45,9 +48,11 @@ class RouteTable:
         self._limits = limits or RouteLimits()
         self._brokers = BrokerTable(timeout_s)
         self.topics = TopicTable()
+        self.rejected_topics = 0
+        """Topics in registrations that were not taken, each time that they were told."""
 
     def register(self, told: Registration, now: float, *, drop_absent: bool = False) -> Registered:
-        """Take a registration, whole or of a single topic. ServerFailed when it comes too early, or passes a bound.
+        """Take a registration, whole or of a single topic. ServerFailed when it comes too early, or passes a bound of brokers.
 
         With `drop_absent`, topics that a whole registration does not name are taken from the broker.
         """
@@ -61,14 +66,17 @@ class RouteTable:
             raise ServerFailed("register broker failed")
         known = self._brokers.at(told.cluster, told.address)
         tells_topics = _tells_topics(told, broker)
-        self._check(told, is_new=known is None, tells_topics=tells_topics)
+        self._limits.check_broker(told, int(known is None), len(self._brokers))
         changed = held is None or known is None or known.version != told.version
         if known and known.broker_name != told.broker_name:
             self._withdraw(known)
         member = self._brokers.enter(told, now)
+        registered = Registered(member, known is None, self._master_of(member))
         if tells_topics:
-            self._take_topics(told, changed=changed, drop_absent=drop_absent)
-        return Registered(member, known is None, self._master_of(member))
+            admitted = self._take_topics(told, changed=changed, drop_absent=drop_absent)
+            self.rejected_topics += admitted.rejected
+            registered = registered._replace(rejected=admitted.rejected, why=admitted.why)
+        return registered
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> Member | None:
         """A broker says good-bye; None when it was not known."""
@@ -165,12 +173,6 @@ class RouteTable:
         names = dict.fromkeys(name for cluster, brokers in clusters.items() for name in (cluster, *brokers))
         return TopicList(tuple(names), self._brokers.first_address())
 
-    def _check(self, told: Registration, *, is_new: bool, tells_topics: bool) -> None:
-        self._limits.check_broker(told, int(is_new), len(self._brokers))
-        if tells_topics:
-            topics = {config.topic_name for config in told.body.topics.topic_config_table.values()}
-            self._limits.check_topics(self.topics, topics, (told.broker_name,))
-
     def _withdraw(self, member: Member) -> None:
         broker = self._brokers.remove(member)
         if broker is None:
@@ -178,7 +180,7 @@ class RouteTable:
         elif broker.acting_master and MASTER_ID not in broker.members:
             self.topics.change_perm(broker.name, _without_write)
 
-    def _take_topics(self, told: Registration, *, changed: bool, drop_absent: bool) -> None:
+    def _take_topics(self, told: Registration, *, changed: bool, drop_absent: bool) -> Admitted:
         name, table = told.broker_name, told.body.topics
         configs = table.topic_config_table.values()
         # A single topic is never the whole table. How static topics are taken away, RocketMQ leaves open.
@@ -188,12 +190,16 @@ class RouteTable:
                 if topic not in named:
                     self.topics.remove(topic, (name,))
         is_acting = bool(told.acting_master) and told.broker_id != MASTER_ID
+        admitted = self._limits.admitted(self.topics, {config.topic_name: None for config in configs}, name)
         for config in configs:
+            if config.topic_name not in admitted.topics:
+                continue
             if changed or name not in self.topics.queues(config.topic_name):
                 self.topics.put(config.topic_name, _queue_data(name, config, writable=not is_acting))
         if changed:
             for topic, mapping in table.topic_queue_mapping_info_map.items():
                 self.topics.put_mapping(topic, mapping.bname or name, mapping)
+        return admitted
 
     def _master_of(self, member: Member) -> Member | None:
         broker = self._brokers.named(member.broker_name)

@@ -11,6 +11,7 @@ from typing import Self
 import msgspec
 
 from pocketmq.access.authentication import Authentication, authentication_by
+from pocketmq.access.followed_accounts import FOLLOW_S
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.files import DiskFiles, Files
@@ -30,6 +31,7 @@ from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network, TcpNetwork
 from pocketmq.net.peer import Peer, PeerSettings
+from pocketmq.net.repeating import Repeating
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
 
 log = logging.getLogger("pocketmq.nameserver")
@@ -59,18 +61,22 @@ class NameServer:
         self._routes = RouteTable(settings.limits, timeout_s=settings.broker_timeout_ms / 1000)
         self._kv_config = KvConfig(files, settings.kv_config_path, _kv_limits(settings))
         self._scan: asyncio.TimerHandle | None = None
+        self._following = Repeating("looking at the accounts", FOLLOW_S, self._follow_accounts, log)
+        tls = settings.tls.load()
         self._server = Server(
             settings.address,
             serve=self._dispatcher().serve,
             on_lost=self._forget,
-            tls=settings.tls.load(),
+            tls=tls,
+            must_sign=self.authentication is not None,
             network=network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
             settings=_server_settings(settings),
         )
         self.metrics = NameServerMetrics(
             self._routes, lambda: self.counters, lambda: self.address, files, is_alone=settings.metrics.enabled
         )
-        self._metrics_page = MetricsPage(settings.metrics, self.metrics.look, network=network)
+        admits = self.authentication.may_read_metrics if self.authentication else None
+        self._metrics_page = MetricsPage(settings.metrics, self.metrics.look, network=network, tls=tls, admits=admits)
 
     @property
     def metrics_address(self) -> Address | None:
@@ -100,11 +106,14 @@ class NameServer:
         # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
         self._settings.now = msgspec.structs.replace(self._settings.now, port=self.address.port)
         self._scan_later()
+        if self.authentication is not None:
+            self._following.start()
 
     async def stop(self) -> None:
         """Harmless when done twice."""
         if self._scan is not None:
             self._scan.cancel()
+        await self._following.stop()
         await self._metrics_page.stop()
         await self._server.stop()
         await self._kv_config.close()
@@ -128,6 +137,10 @@ class NameServer:
             ACCESS,
             check=self.authentication.check if self.authentication else None,
         )
+
+    def _follow_accounts(self) -> None:
+        if self.authentication is not None:
+            self.authentication.follow()
 
     def _scan_later(self) -> None:
         loop = asyncio.get_running_loop()
@@ -160,5 +173,6 @@ def _server_settings(settings: NameServerSettings) -> ServerSettings:
         peer=PeerSettings(line=LineSettings(idle_s=settings.idle_s, linger_s=settings.linger_s)),
         max_connections=settings.max_connections,
         max_connections_per_host=settings.max_connections_per_host,
+        unfinished=settings.unfinished,
         drain_s=settings.drain_s,
     )

@@ -12,6 +12,7 @@ from pocketmq.nameserver.limits import RouteLimits
 from pocketmq.nameserver.routes import BROKER_TIMEOUT_S
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles
+from pocketmq.net.unfinished import UnfinishedLimits
 
 DEFAULT_PORT = 9876
 
@@ -30,7 +31,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # who may talk to it
     accounts: Path | None = None
-    """The file of accounts, read at the start: every request must be signed by one of them. None: nobody is asked."""
+    """The file of accounts, read at the start and when it changes: every request must be signed by one of them. None: nobody is asked."""
     authentication: AuthenticationSettings = AuthenticationSettings()
     tls: ServerTlsFiles = ServerTlsFiles()
 
@@ -61,8 +62,9 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # bounds
     limits: RouteLimits = RouteLimits()
     max_connections: int = 10_000
-    max_connections_per_host: int | None = None
-    """None: a host may take all of them."""
+    max_connections_per_host: int = 1_000
+    """Loopback addresses are exempt."""
+    unfinished: UnfinishedLimits = UnfinishedLimits()
     backlog: int = 1024
     """Connections that the system holds before they are accepted."""
     idle_s: int = 120
@@ -95,7 +97,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             check_door(
                 self.metrics.address,
                 has_accounts=bool(self.accounts),
-                is_open=self.open_to_the_network_without_authentication,
+                is_open=self.open_to_the_network_without_authentication or self.metrics.without_authentication,
                 danger="name server's metrics may read the names of all topics and groups",
             )
 

@@ -3,7 +3,10 @@
     accept ── TLS possible? ── no ───────────────────────────────► a line
                   └─ yes ── wait for the first byte ── 0x16 ── handshake ──► a line
                                    │                └─ other ──────────────► a line (permissive)
-                                   └─ silent for `hello_s`, or pushed out by newcomers ──► turned away
+                                   └─ silent for `hello_s` ───────────────► turned away
+
+While `max_hellos` connections are at this step, newcomers wait in the backlog of the system: a pending handshake is never given up
+for them. One host takes a part of these at most, so that it cannot keep the others out.
 
 The first byte is looked at, not read, so whoever gets the socket finds the stream whole.
 """
@@ -12,6 +15,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -35,13 +39,16 @@ class AcceptSettings(msgspec.Struct, frozen=True):
     """Connections that the system holds before they are accepted."""
     hello_s: float = 5.0
     """Time for the first byte and the TLS handshake together."""
-    max_hellos: int = 256
-    """Connections in the doorway; one more pushes out the one that stands there longest."""
+    max_hellos: int = 1024
+    """Connections at this step; one more is accepted when one of them is done."""
+    max_hellos_per_host: int = 128
+    """Of these from one host; one more is closed at once. Loopback addresses are exempt."""
     exhausted_pause_s: float = 1.0
     """How long nobody is accepted after the system ran out of descriptors or memory."""
 
     def __post_init__(self) -> None:
-        if min(self.backlog, self.hello_s, self.max_hellos, self.exhausted_pause_s) <= 0:
+        counts = self.backlog, self.max_hellos, self.max_hellos_per_host
+        if min(*counts, self.hello_s, self.exhausted_pause_s) <= 0:
             raise InvalidSetting(f"every bound of the doorway must be above 0: {self}")
 
 
@@ -62,7 +69,9 @@ class Acceptor:
         self._settings = settings
         self._turned_away = turned_away
         self._loop = asyncio.get_running_loop()
-        self._doorway: dict[asyncio.Task[None], None] = {}
+        self._doorway: set[asyncio.Task[None]] = set()
+        self._hellos_by_host: Counter[str] = Counter()
+        self._is_full = False
         self._pause: asyncio.TimerHandle | None = None
         self.address = _address(door.getsockname())
         self._loop.add_reader(door, self._accept)
@@ -79,6 +88,10 @@ class Acceptor:
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
+            if len(self._doorway) >= self._settings.max_hellos:
+                self._is_full = True
+                self._loop.remove_reader(self._door)
+                return
             try:
                 connection, place = self._door.accept()
             except (BlockingIOError, InterruptedError):
@@ -100,19 +113,26 @@ class Acceptor:
         )
 
     def _greet(self, connection: socket.socket, peer: Address) -> None:
-        if len(self._doorway) >= self._settings.max_hellos:
-            oldest = next(iter(self._doorway))
-            del self._doorway[oldest]
-            oldest.cancel()
+        if self._hellos_by_host[peer.host] >= self._settings.max_hellos_per_host and not peer.is_loopback:
+            connection.close()
+            self._turn_away(peer, f"has {self._hellos_by_host[peer.host]} connections without a first request already")
+            return
+        self._hellos_by_host[peer.host] += 1
         hello = self._loop.create_task(self._hello(connection, peer))
-        self._doorway[hello] = None
+        self._doorway.add(hello)
         hello.add_done_callback(lambda hello: self._leave_doorway(hello, connection, peer))
 
     def _leave_doorway(self, hello: asyncio.Task[None], connection: socket.socket, peer: Address) -> None:
-        self._doorway.pop(hello, None)
-        if hello.cancelled():  # perhaps before it began, when nobody else had the socket in hand
+        self._doorway.discard(hello)
+        self._hellos_by_host[peer.host] -= 1
+        if not self._hellos_by_host[peer.host]:
+            del self._hellos_by_host[peer.host]
+        if hello.cancelled():  # perhaps before it began, when the task did not own the socket yet
             connection.close()
-            self._turn_away(peer, "was pushed out of the doorway by newcomers, or the listener closed")
+            self._turn_away(peer, "lost its connection before its first request: the listener closed")
+        elif self._is_full and self._door.fileno() >= 0:
+            self._is_full = False
+            self._loop.add_reader(self._door, self._accept)
 
     async def _hello(self, connection: socket.socket, peer: Address) -> None:
         """Make a line of `connection`, or tell why not."""

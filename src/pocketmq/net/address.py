@@ -17,6 +17,13 @@ class Address(NamedTuple):
     @classmethod
     def parse(cls, text: str, *, default_port: int | None = None) -> Self:
         """`broker:10911`, `10.0.0.1:10911`, `[::1]:10911`; without a port only where a default is given."""
+        scheme, is_url, rest = text.strip().partition("://")
+        if is_url:
+            plain = rest.partition("/")[0] or "host:port"
+            raise InvalidSetting(
+                f"address {text!r} is a URL; RocketMQ's servers speak a protocol of their own, without {scheme}://: "
+                f"write {plain!r}"
+            )
         host, port = _split(text.strip(), default_port)
         if not host:
             raise InvalidSetting(f"address {text!r} names no host; write it as host:port")

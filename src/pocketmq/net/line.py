@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -27,6 +27,9 @@ import msgspec
 from pocketmq.errors import ConnectionLost, InvalidSetting, PocketMQError, ProtocolError, WrongState
 from pocketmq.net.address import Address
 from pocketmq.protocol.frames import DEFAULT_LIMITS, Frame, FrameLimits, FrameSplitter
+
+if TYPE_CHECKING:
+    from pocketmq.net.unfinished import UnfinishedFrames
 
 log = logging.getLogger("pocketmq.net")
 
@@ -73,6 +76,7 @@ class Ending(Enum):
     SLOW = "the peer reads too slowly"
     PROTOCOL = "the peer broke the protocol"
     FAILED = "a turn failed here"
+    UNFINISHED = "the peer does not finish its frame"
 
 
 class Line(asyncio.BufferedProtocol):
@@ -90,6 +94,7 @@ class Line(asyncio.BufferedProtocol):
         "_idle_timer",
         "_in_turn",
         "_input_ended",
+        "_keeps_bytes",
         "_linger_timer",
         "_on_lost",
         "_on_made",
@@ -103,9 +108,11 @@ class Line(asyncio.BufferedProtocol):
         "_slow_timer",
         "_splitter",
         "_transport",
+        "_unfinished",
         "_view",
         "_waiters",
         "address",
+        "authenticated",
         "ending",
         "heard_at",
         "loop",
@@ -120,12 +127,14 @@ class Line(asyncio.BufferedProtocol):
         on_lost: "Callable[[Line, PocketMQError], None]",
         on_made: "Callable[[Line], None] | None" = None,
         settings: LineSettings | None = None,
+        unfinished: "UnfinishedFrames | None" = None,
     ) -> None:
         self._on_turn = on_turn
         self._on_lost = on_lost
         self._on_made = on_made
         self._settings = settings = settings or LineSettings()
         self._splitter = FrameSplitter(settings.limits)
+        self._unfinished = unfinished
         self.loop: asyncio.AbstractEventLoop
         """Known once it is connected."""
         self._transport: asyncio.Transport
@@ -136,6 +145,7 @@ class Line(asyncio.BufferedProtocol):
         self._room = settings.unsent_max_bytes
         self._in_turn = False
         self._input_ended = False
+        self._keeps_bytes = False
         self._held: list[Frame] = []
         self._put_off: list[Frame] = []
         self._reading = True
@@ -144,6 +154,8 @@ class Line(asyncio.BufferedProtocol):
         self._slow_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
         self.address = Address("", 0)
+        self.authenticated = False
+        """Whether the peer has sent a request with a valid signature."""
         self.writable = False
         self.heard_at = 0.0
         self.spoke_at = 0.0
@@ -256,6 +268,10 @@ class Line(asyncio.BufferedProtocol):
         """End at once; what was not sent is dropped."""
         self._end(Ending.CLOSED, reason or ConnectionLost("closed here"), at_once=True)
 
+    def drop(self, ending: Ending, reason: PocketMQError) -> None:
+        """End at once, for a cause that the peer gave."""
+        self._end(ending, reason, at_once=True)
+
     def give_up(self, reason: PocketMQError) -> None:
         """The connect that made this line was given up. uvloop drops such a connection and tells nobody, so the line ends here."""
         if self._gone is not None and not self._gone.done():
@@ -295,6 +311,14 @@ class Line(asyncio.BufferedProtocol):
             self._turn(frames)
         elif self._splitter.failure is not None:
             self._end(Ending.PROTOCOL, self._splitter.failure)
+        if self._unfinished is not None and (self._splitter.pending or self._keeps_bytes):
+            self._note_unfinished(completed=bool(frames))
+
+    def _note_unfinished(self, *, completed: bool) -> None:
+        assert self._unfinished is not None
+        kept = self._splitter.pending if self.ending is None else 0
+        self._keeps_bytes = kept > 0
+        self._unfinished.note(self, kept, completed=completed)
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -330,6 +354,9 @@ class Line(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._held = []
         self._put_off = []
+        self._splitter.clear()
+        if self._unfinished is not None:
+            self._unfinished.forget(self)
         for timer in (self._idle_timer, self._slow_timer, self._linger_timer):
             if timer is not None:
                 timer.cancel()
@@ -434,7 +461,7 @@ class Line(asyncio.BufferedProtocol):
             if not at_once:
                 self._flush()
             self.ending, self.reason, self.writable = ending, reason, False
-            unusual = ending in (Ending.PROTOCOL, Ending.SLOW)
+            unusual = ending in (Ending.PROTOCOL, Ending.SLOW, Ending.UNFINISHED)
             log.log(logging.WARNING if unusual else logging.DEBUG, "%s: %s: %s", self.address, ending.value, reason)
             self._wake_waiters()
             self._transport.close()

@@ -38,6 +38,7 @@ from pocketmq.errors import (
 )
 from pocketmq.net.address import Address
 from pocketmq.net.line import Line, LineSettings
+from pocketmq.net.unfinished import UnfinishedFrames
 from pocketmq.protocol.command import RESPONSE, Command, decode_command
 from pocketmq.protocol.connection import MAX_IN_FLIGHT, Connection, failure_reply
 from pocketmq.protocol.frames import Frame
@@ -141,6 +142,7 @@ class Peer:
         on_made: "Callable[[Peer], None] | None" = None,
         on_lost: "Callable[[Peer, PocketMQError], None] | None" = None,
         settings: PeerSettings | None = None,
+        unfinished: UnfinishedFrames | None = None,
     ) -> None:
         self._settings = settings = settings or PeerSettings()
         self._serve = serve or _not_supported
@@ -156,7 +158,7 @@ class Peer:
         self._timer_at = 0.0
         self._asked_at = 0.0
         self._asked_many = False
-        self.line = Line(self._turn, self._lost, self._made, settings.line)
+        self.line = Line(self._turn, self._lost, self._made, settings.line, unfinished)
 
     def __repr__(self) -> str:
         return f"<Peer {self.address}>"

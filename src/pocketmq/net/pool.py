@@ -4,6 +4,7 @@
                   ├─ connecting ── all wait for the same try ──► that peer, or ConnectFailed for all
                   ├─ backing off ─────────────────────────────► ConnectFailed at once, saying when the next try may be
                   └─ unknown ── connect within `connect_s` ────► …
+    the same, when the last try failed and the caller has another address: ConnectFailed at once, the next try is made beside
 
     wait after the n-th failure in a row:  backoff_s · 2ⁿ⁻¹, at most backoff_max_s, times a random half to whole
 
@@ -87,8 +88,12 @@ class Pool:
         """Those connected now."""
         return [peer for peer in self._alive if peer.is_open]
 
-    async def peer(self, address: Address) -> Peer:
-        """The live peer at `address`, connected if need be; ConnectFailed says why not and when to try again."""
+    async def peer(self, address: Address, *, waits_for_retry: bool = True) -> Peer:
+        """The live peer at `address`, connected if need be; ConnectFailed says why not and when to try again.
+
+        A caller that can use another address does not wait for an address whose last try failed: a host that answers
+        nothing would cost every caller the whole time for connecting. The try is made all the same.
+        """
         place = self._places.get(address)
         if place is not None and place.peer is not None and place.peer.is_open:
             return place.peer
@@ -99,6 +104,8 @@ class Pool:
         if attempt is None:
             self._refuse_while_backing_off(place)
             attempt = place.attempt = asyncio.get_running_loop().create_task(self._connect(address, place))
+        if place.failures and not waits_for_retry:
+            raise ConnectFailed(f"{place.failure}; it is being tried again")
         # Not awaited itself: a waiter that is cancelled must not take the connection away from the others.
         await asyncio.wait((attempt,))
         if attempt.cancelled():

@@ -11,13 +11,15 @@ from collections.abc import Awaitable, Callable
 class Repeating:
     """`work` is a plain function or a coroutine function; its next run begins `interval_s` after the last one ended.
 
+    An interval that may change is given as a function.
+
     The first one begins `first_s` after the start, `interval_s` unless told otherwise. Failures are told to `log`.
     """
 
     def __init__(
         self,
         what: str,
-        interval_s: float,
+        interval_s: float | Callable[[], float],
         work: Callable[[], Awaitable[None] | None],
         log: logging.Logger,
         *,
@@ -26,10 +28,14 @@ class Repeating:
         self._what = what
         self._work = work
         self._log = log
-        self._first_s = interval_s if first_s is None else first_s
+        self._interval = interval_s if callable(interval_s) else lambda: interval_s
+        self._first_s = self.interval_s if first_s is None else first_s
         self._complaint = ""
         self._task: asyncio.Task[None] | None = None
-        self.interval_s = interval_s
+
+    @property
+    def interval_s(self) -> float:
+        return self._interval()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._repeat(), name=f"pocketmq {self._what}")

@@ -19,6 +19,7 @@ from pocketmq.net.line import Ending, Line
 from pocketmq.net.network import Listener, Network, TcpNetwork
 from pocketmq.net.peer import OnTurn, Peer, PeerSettings, Serve
 from pocketmq.net.tls import ServerTls
+from pocketmq.net.unfinished import UnfinishedFrames, UnfinishedLimits
 
 log = logging.getLogger("pocketmq.net")
 
@@ -28,13 +29,14 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
     peer: PeerSettings = PeerSettings()
     max_connections: int = 10_000
-    max_connections_per_host: int | None = None
-    """None: a host may take all of them."""
+    max_connections_per_host: int = 1_000
+    """Loopback addresses are exempt: programs of this machine share one."""
+    unfinished: UnfinishedLimits = UnfinishedLimits()
     drain_s: float = 10.0
     """How long stopping waits for requests that are being served."""
 
     def __post_init__(self) -> None:
-        if self.max_connections <= 0 or (self.max_connections_per_host or 1) <= 0:
+        if self.max_connections <= 0 or self.max_connections_per_host <= 0:
             raise InvalidSetting("max_connections and max_connections_per_host must be above 0")
         if self.drain_s < 0:
             raise InvalidSetting("drain_s must not be below 0")
@@ -52,11 +54,14 @@ class ServerCounters(msgspec.Struct):
     idle: int = 0
     slow: int = 0
     protocol_errors: int = 0
+    unfinished: int = 0
+    """Closed because frames did not arrive completely in time, or took too much memory together."""
 
 
 class Server:
     """Serves requests by `serve`, or by `on_turn`, which gets whole turns; see `net.peer` for both.
 
+    `must_sign`: connections without a valid signature so far share less memory (`net.unfinished`).
     `on_lost(peer, reason)` is called once for every connection, refused ones included, when it is gone.
     Use it as `async with Server(...) as server:`; `server.address` has the port that was given for 0.
     """
@@ -69,6 +74,7 @@ class Server:
         on_turn: OnTurn | None = None,
         on_lost: Callable[[Peer, PocketMQError], None] | None = None,
         tls: ServerTls | None = None,
+        must_sign: bool = False,
         network: Network | None = None,
         settings: ServerSettings | None = None,
     ) -> None:
@@ -78,7 +84,8 @@ class Server:
         self._on_lost = on_lost
         self._tls = tls
         self._network = network or TcpNetwork()
-        self._settings = settings or ServerSettings()
+        self._settings = settings = settings or ServerSettings()
+        self._unfinished = UnfinishedFrames(settings.unfinished, must_sign=must_sign)
         self._listener: Listener | None = None
         self._by_host: Counter[str] = Counter()
         self._refusal_told = False
@@ -124,6 +131,7 @@ class Server:
             for peer in self.peers:
                 peer.close(ConnectionLost("the server stopped"))
         await asyncio.gather(*(peer.wait_lost() for peer in self.peers))
+        self._unfinished.close()
         # What was not done in time has been cancelled with its line; let it unwind before we say that all is over.
         await _wait(serving, self._settings.drain_s)
         self._listener = None
@@ -142,6 +150,7 @@ class Server:
             on_made=self._welcome,
             on_lost=self._farewell,
             settings=self._settings.peer,
+            unfinished=self._unfinished,
         )
         return peer.line
 
@@ -150,7 +159,7 @@ class Server:
         self.counters.open += 1
         self.peers[peer] = None
         self._by_host[peer.address.host] += 1
-        refusal = self._refusal(peer.address.host)
+        refusal = self._refusal(peer.address)
         if refusal is None:
             self._refusal_told = False
             return
@@ -160,15 +169,17 @@ class Server:
             log.warning("refusing %s and maybe more: %s", peer.address, refusal)
         peer.line.abort(ConnectionLost(refusal))
 
-    def _refusal(self, host: str) -> str | None:
+    def _refusal(self, address: Address) -> str | None:
         settings = self._settings
         if self._stopping:
             return "this server is stopping"
         if len(self.peers) > settings.max_connections:
             return f"{settings.max_connections} connections are open, the limit of this server"
         per_host = settings.max_connections_per_host
-        if per_host is not None and self._by_host[host] > per_host:
-            return f"{per_host} connections from {host} are open, the limit for one host"
+        if self._by_host[address.host] > per_host and not address.is_loopback:
+            return (
+                f"{per_host} connections from {address.host} are open, the limit for one host (maxConnectionsPerHost)"
+            )
         return None
 
     def _farewell(self, peer: Peer, reason: PocketMQError) -> None:
@@ -181,6 +192,7 @@ class Server:
         counters.idle += peer.line.ending is Ending.IDLE
         counters.slow += peer.line.ending is Ending.SLOW
         counters.protocol_errors += peer.line.ending is Ending.PROTOCOL
+        counters.unfinished += peer.line.ending is Ending.UNFINISHED
         if self._on_lost is not None:
             self._on_lost(peer, reason)
 

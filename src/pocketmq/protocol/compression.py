@@ -66,6 +66,24 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_INFLATED_BYTES) 
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
+def decompress_start(body: bytes, sys_flag: int, wanted_bytes: int) -> tuple[bytes, bool]:
+    """The first bytes of a body, `wanted_bytes` at most, and whether they are all of it. No more is decompressed than that needs.
+
+    ProtocolError when it is damaged before that.
+    """
+    kind = compression_of(sys_flag)
+    if kind is None:
+        return body[:wanted_bytes], len(body) <= wanted_bytes
+    chunks: list[bytes] = []
+    total = 0
+    for chunk in _CHUNKS[kind](body, MAX_INFLATED_BYTES):
+        chunks.append(chunk)
+        total += len(chunk)
+        if total > wanted_bytes:
+            return b"".join(chunks)[:wanted_bytes], False
+    return b"".join(chunks), True
+
+
 def _zlib_chunks(body: bytes, _max_bytes: int) -> Iterator[bytes]:
     stream = zlib.decompressobj()
     try:

@@ -26,6 +26,16 @@ _LARGEST_ENCODING: Final = int(max(HeaderEncoding))
 _LARGE_PIECE: Final = 16 * 1024
 
 
+_OTHER_PROTOCOLS: Final = (
+    (b"HTTP", "these bytes are an HTTP answer: this is the port of a web server, such as the console"),
+    (b"\x15\x03", "these bytes are a TLS alert: the peer wants TLS"),
+    (b"\x16\x03", "these bytes begin a TLS connection: the peer talks TLS, and this side does not"),
+    (b"GET ", "these bytes are an HTTP request: the peer is a web client"),
+    (b"POST", "these bytes are an HTTP request: the peer is a web client"),
+)
+"""What the first bytes of a stream mean that is none of RocketMQ's; as a length they are always too large."""
+
+
 class FrameLimits(msgspec.Struct, frozen=True):
     """Largest frame (prefix included) and header that are accepted, in bytes."""
 
@@ -70,10 +80,10 @@ class FrameSplitter:
                 return []
             if self._more and (frame := self._completed(data)) is not None:
                 rest = data[self._needed - self._held :]
-                self._forget()
+                self.clear()
                 return [frame, *self.feed(rest)] if rest else [frame]
             data = b"".join((self._tail, *self._more, data))
-            self._forget()
+            self.clear()
         frames, at = self._split(data, self._limits.frame_bytes - 4, self._limits.header_bytes, _LARGEST_ENCODING)
         if at < len(data):
             self._keep(data[at:])
@@ -89,9 +99,10 @@ class FrameSplitter:
         self._needed = PREFIX_SIZE if len(tail) < PREFIX_SIZE else 4 + int.from_bytes(tail[:4], "big")
         self.failure = prefix_failure(tail, self._limits)
         if self.failure is not None:
-            self._forget()
+            self.clear()
 
-    def _forget(self) -> None:
+    def clear(self) -> None:
+        """Drop what is held of an incomplete frame."""
         self._tail = b""
         self._more = []
         self._held = 0
@@ -125,7 +136,9 @@ def prefix_failure(prefix: bytes, limits: FrameLimits) -> ProtocolError | None:
     if total < 4:
         return ProtocolError(f"frame of {total} bytes: shorter than its own header length")
     if total + 4 > limits.frame_bytes:
-        return ProtocolError(f"frame of {total + 4} bytes exceeds the limit of {limits.frame_bytes}")
+        return ProtocolError(
+            f"frame of {total + 4} bytes exceeds the limit of {limits.frame_bytes}{_other_protocol(total)}"
+        )
     if len(prefix) < PREFIX_SIZE:
         return None
     encoding, header = prefix[4], int.from_bytes(prefix[5:8], "big")
@@ -174,3 +187,8 @@ def split_frames(data: bytes, limits: FrameLimits = DEFAULT_LIMITS) -> list[Fram
 def join_frame(encoding: int, header: bytes, body: bytes = b"") -> bytes:
     """One whole frame."""
     return b"".join((_PREFIX.pack(4 + len(header) + len(body), encoding << 24 | len(header)), header, body))
+
+
+def _other_protocol(total: int) -> str:
+    first = total.to_bytes(4, "big")
+    return next((f"; {words}" for start, words in _OTHER_PROTOCOLS if first.startswith(start)), "")

@@ -18,6 +18,7 @@ from pocketmq.errors import ProtocolError
 from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
+from pocketmq.model.queue import MessageQueue
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -164,7 +165,9 @@ def encode_blank(size: int) -> bytes:
     return _BLANK.pack(size, MAGIC_BLANK)
 
 
-def decode_record(buffer: bytes, at: int = 0, check_crc: bool = True) -> StoredMessage:
+def decode_record(
+    buffer: bytes, at: int = 0, check_crc: bool = True, queue: MessageQueue | None = None
+) -> StoredMessage:
     """The message whose record begins at `at`; ProtocolError when it is not whole, or its body's checksum is wrong.
 
     Takes bytes only, not views: slicing bytes is half the price, and this runs once per message.
@@ -189,7 +192,7 @@ def decode_record(buffer: bytes, at: int = 0, check_crc: bool = True) -> StoredM
             raise _damage(at, "a body whose checksum is wrong")
         topic = buffer[topic_at:topic_end].decode()
         return StoredMessage(
-            topic, queue_id, queue_offset, sys_flag, body, buffer[properties_at:end], buffer[at:body_at], size
+            topic, queue_id, queue_offset, sys_flag, body, buffer[properties_at:end], buffer[at:body_at], size, queue
         )
     except (struct.error, IndexError):
         raise _damage(at, f"only {len(buffer) - at} bytes") from None
@@ -221,8 +224,8 @@ def properties_start(record: bytes) -> int:
     return start
 
 
-def decode_records(buffer: bytes, *, check_crc: bool = True) -> list[StoredMessage]:
-    """The messages of a pull answer: records back to back.
+def decode_records(buffer: bytes, *, check_crc: bool = True, queue: MessageQueue | None = None) -> list[StoredMessage]:
+    """The messages of a pull answer: records back to back. `queue` is where they were pulled.
 
     Usual records, which have IPv4 hosts and a topic of one length byte, are read here, without a call for each; what is unusual
     or damaged about a record `decode_record` knows. Topic and length of the properties are mostly those of the record before: one
@@ -245,12 +248,12 @@ def decode_records(buffer: bytes, *, check_crc: bool = True) -> list[StoredMessa
                 body = buffer[body_at:body_end]
                 if record_end == at + size <= end and (not check_crc or crc32(body) & CRC_MASK == crc):
                     properties, head = buffer[properties_at:record_end], buffer[at:body_at]
-                    append(StoredMessage(topic, queue_id, queue_offset, sys_flag, body, properties, head, size))
+                    append(StoredMessage(topic, queue_id, queue_offset, sys_flag, body, properties, head, size, queue))
                     at = record_end
                     continue
         except (struct.error, IndexError, UnicodeDecodeError):
             pass  # which of them it was, `decode_record` says
-        message = decode_record(buffer, at, check_crc)
+        message = decode_record(buffer, at, check_crc, queue)
         append(message)
         at += message.size
     return messages

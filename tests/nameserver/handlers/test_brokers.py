@@ -129,17 +129,21 @@ def test_a_body_that_is_none_is_answered_with_what_is_wrong(body: bytes) -> None
     run(main())
 
 
-def test_a_registration_beyond_a_bound_is_told_which_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_registration_with_too_many_topics_is_told_what_is_missing_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         async with started(NameServerSettings(limits=RouteLimits(max_topics=2))) as (_, peer):
             answers = [await peer.call(register_command("A", "B", "C")) for _ in range(3)]
 
-            assert {answer.code for answer in answers} == {ResponseCode.SYSTEM_ERROR}
-            assert "more than 2 topics, the limit of this name server (maxTopics)" in (answers[0].remark or "")
+            assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+            assert {(answer.ext or {})["topicsRejected"] for answer in answers} == {"1"}
+            assert "there are 2 topics, the limit of this name server (maxTopics)" in (answers[0].remark or "")
+            assert await broker_names(peer) == {"broker-a"}
 
     run(main())
     (told,) = [record.message for record in caplog.records]
-    assert told.startswith(f"'broker-a' at '{MASTER}': registration refused: there would be more than 2 topics")
+    assert told.startswith(f"'broker-a' at '{MASTER}': 1 topics have no route, because there are 2 topics")
 
 
 def test_a_slave_is_told_its_master_and_its_replication_address() -> None:

@@ -3,6 +3,8 @@
 import logging
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ServerFailed
@@ -73,11 +75,15 @@ class BrokerHandlers:
             log.info("%s registered by %s", done.member, request.peer.address)
         if done.rival is not None:
             self._tell_refusal(f"{told.broker_name!r} at {told.address!r} is ignored: {done.rival} has a newer state")
+        remark = None
+        if done.rejected:
+            remark = f"{done.rejected} topics have no route, because {done.why}"
+            self._tell_refusal(f"{told.broker_name!r} at {told.address!r}: {remark}")
         orders = self._kv_config.table(ORDER_NAMESPACE) if settings.return_order_topic_config_to_broker else None
-        return Reply(
-            RegisterBrokerReply(done.master.ha_address, done.master.address) if done.master else RegisterBrokerReply(),
-            b"" if orders is None else write_body(KVTable(orders)),
-        )
+        header = RegisterBrokerReply(topics_rejected=done.rejected or None)
+        if done.master:
+            header = replace(header, ha_server_addr=done.master.ha_address, master_addr=done.master.address)
+        return Reply(header, b"" if orders is None else write_body(KVTable(orders)), remark=remark)
 
     def unregister(self, request: Request[UnregisterBroker]) -> Reply:
         header = request.header

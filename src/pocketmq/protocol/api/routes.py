@@ -21,10 +21,12 @@ class RegisterBroker(Fields):
 
 
 class RegisterBrokerReply(Fields):
-    """Filled for slaves only."""
+    """Addresses are filled for slaves only."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    topics_rejected: Int32 | None = None
+    """PocketMQ's: how many of the topics have no route, because the name server has too many; the remark says why."""
 
 
 class UnregisterBroker(Fields):

@@ -14,9 +14,13 @@ class ConsumerOffsets(Body, frozen=True):
 
 
 class SavedOffsets(ConsumerOffsets, frozen=True):
-    """The file consumerOffset.json; also resets that no pull has taken yet, which RocketMQ does not keep, and passes over."""
+    """The file consumerOffset.json; also resets that no pull has taken yet, which RocketMQ does not keep, and passes over.
+
+    So it does with groups that had offsets in a topic when it was deleted, and the queues that they have pulled since.
+    """
 
     reset_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
+    recreated_table: dict[str, tuple[Int32, ...]] = EMPTY_MAP
 
 
 class DelayOffsets(Body, frozen=True):

@@ -1,0 +1,273 @@
+"""From tree to functions: each asks for the properties it needs and answers True, False or None, which is unknown.
+
+    a         b         a AND b    a OR b    NOT a
+    true      unknown   unknown    true      false
+    false     unknown   false      unknown   true
+    unknown   unknown   unknown    unknown   unknown
+
+A comparison with a missing property is unknown, mostly; the table of `_equal` has the exceptions. A property that is compared with a
+number and holds none is an error: ValueError, and the whole expression has no answer, also where an OR has another way to
+be true. Terms are asked from left to right, and only until the answer is certain.
+
+A comparison knows the types of its sides before any message comes: a property is a text, a number is always a constant, all else
+is a condition. So what to convert is decided here, once, and what runs per message is short.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from pocketmq.model.sql92.java_numbers import java_double, java_double_or_infinite, java_int, java_long, java_order
+from pocketmq.model.sql92.tree import (
+    AllOf,
+    AnyOf,
+    Condition,
+    Equal,
+    Filled,
+    Minus,
+    Node,
+    Not,
+    Number,
+    NumberType,
+    OneOf,
+    Ordered,
+    Property,
+    Search,
+    Text,
+    Truth,
+)
+
+Lookup: TypeAlias = Callable[[str], str | None]
+"""The text of a property, None when the message has none of that name."""
+Value: TypeAlias = str | int | float | bool | None
+Question: TypeAlias = Callable[[Lookup], bool | None]
+
+_SIGNS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_MIRRORED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
+_READERS: dict[NumberType, Callable[[str], float]] = {
+    NumberType.INT: java_int,
+    NumberType.LONG: java_long,
+    NumberType.DOUBLE: java_double_or_infinite,
+}
+_SEARCHES: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+def question_of(node: Condition) -> Question:
+    """The function that decides on a message. It raises ValueError when there is no answer."""
+    match node:
+        case Truth(value):
+            return lambda get: value
+        case Filled(name):
+            return lambda get: None if get(name) is None else False
+        case Not(term):
+            return _not(question_of(term))
+        case AllOf(terms):
+            return _all([question_of(term) for term in terms])
+        case AnyOf(terms):
+            return _any([question_of(term) for term in terms])
+        case Equal(left, right):
+            return _equal(left, right)
+        case Ordered(sign, left, right):
+            return _ordered(sign, left, right)
+        case OneOf(name, texts, wanted):
+            return _one_of(name, texts, wanted)
+        case Search(verb, operand, text, wanted):
+            return _search(_SEARCHES[verb], operand, text, wanted)
+
+
+def _not(term: Question) -> Question:
+    def negated(get: Lookup) -> bool | None:
+        answer = term(get)
+        return None if answer is None else not answer
+
+    return negated
+
+
+def _all(terms: list[Question]) -> Question:
+    def every(get: Lookup) -> bool | None:
+        verdict: bool | None = True
+        for term in terms:
+            answer = term(get)
+            if answer is False:
+                return False
+            if answer is None:
+                verdict = None
+        return verdict
+
+    return every
+
+
+def _any(terms: list[Question]) -> Question:
+    def some(get: Lookup) -> bool | None:
+        verdict: bool | None = False
+        for term in terms:
+            answer = term(get)
+            if answer:
+                return True
+            if answer is None:
+                verdict = None
+        return verdict
+
+    return some
+
+
+def _one_of(name: str, texts: frozenset[str], wanted: bool) -> Question:
+    def listed(get: Lookup) -> bool | None:
+        text = get(name)
+        return None if text is None else (text in texts) is wanted
+
+    return listed
+
+
+def _search(test: Callable[[str, str], bool], operand: Node, text: str, wanted: bool) -> Question:
+    """Never unknown: a missing property, a number, and any search for the empty text are false, with NOT as well."""
+    if not text:
+        return lambda get: False
+    value = _value(operand)
+
+    def searched(get: Lookup) -> bool:
+        inside = value(get)
+        return isinstance(inside, str) and test(inside, text) is wanted
+
+    return searched
+
+
+def _ordered(sign: str, left: Node, right: Node) -> Question:
+    test = _SIGNS[sign]
+    match left, right:
+        case Property(name), Number():
+            return _against_number(name, test, right, missing=None)
+        case Number(), Property(name):
+            return _against_number(name, _SIGNS[_MIRRORED[sign]], left, missing=None)
+        case Property(name), Property(other):
+            return _two_properties(name, test, other)
+        case Number(), Number():
+            verdict = test(*_common_type(left, right))
+            return lambda get: verdict
+    first, second = _value(left), _value(right)
+
+    def unknown(get: Lookup) -> None:
+        """One side is a Minus; asked all the same, as there may be an error in it."""
+        if first(get) is not None:
+            second(get)
+
+    return unknown
+
+
+def _against_number(name: str, test: Callable[[float, float], bool], number: Number, missing: bool | None) -> Question:
+    read, value = _READERS[number.type], number.value
+
+    def compared(get: Lookup) -> bool | None:
+        text = get(name)
+        return missing if text is None else test(read(text), value)
+
+    return compared
+
+
+def _against_text(name: str, value: str, missing: bool | None) -> Question:
+    def compared(get: Lookup) -> bool | None:
+        text = get(name)
+        return missing if text is None else text == value
+
+    return compared
+
+
+def _two_properties(name: str, test: Callable[[float, float], bool], other: str) -> Question:
+    def compared(get: Lookup) -> bool | None:
+        left = get(name)
+        right = None if left is None else get(other)
+        if left is None or right is None:
+            return None
+        return test(java_order(java_double(left), java_double(right)), 0)
+
+    return compared
+
+
+def _common_type(left: Number, right: Number) -> tuple[float, float]:
+    if NumberType.DOUBLE in (left.type, right.type):
+        return float(left.value), float(right.value)
+    return left.value, right.value
+
+
+def _equal(left: Node, right: Node) -> Question:
+    """Equality looks at both sides, and minds on which one nothing is.
+
+    left      right     answer
+    nothing   nothing   true
+    nothing   x         unknown
+    x         nothing   false
+    """
+    match left, right:
+        case Property(name), Truth(None):
+            return lambda get: get(name) is None
+        case Property(name), Text(text):
+            return _against_text(name, text, missing=None)
+        case Text(text), Property(name):
+            return _against_text(name, text, missing=False)
+        case Property(name), Number():
+            return _against_number(name, operator.eq, right, missing=None)
+        case Number(), Property(name):
+            return _against_number(name, operator.eq, left, missing=False)
+    first, second, same = _value(left), _value(right), _equality(left, right)
+
+    def equal(get: Lookup) -> bool | None:
+        one, other = first(get), second(get)
+        if one is None:
+            return True if other is None else None
+        return False if other is None else same(one, other)
+
+    return equal
+
+
+def _equality(left: Node, right: Node) -> Callable[[Any, Any], bool]:
+    """How two values that are there are compared; types that cannot be equal are different, one way round is an error."""
+    match left, right:
+        case Number(), Number():
+            return lambda one, other: operator.eq(*_common_type(left, right))
+        case Property() | Text(), Number(type=kind):
+            return lambda text, number: _READERS[kind](text) == number
+        case Number(type=kind), Property() | Text():
+            return lambda number, text: _READERS[kind](text) == number
+        case (Number(), _) | (_, Number()):
+            return lambda one, other: False
+        case Property() | Text(), Property() | Text():
+            return operator.eq
+        case Property() | Text(), _:
+            return lambda text, truth: (text.lower() == "true") is truth
+        case _, Property() | Text():
+            return _no_answer
+    return operator.is_
+
+
+def _no_answer(truth: bool, text: str) -> bool:
+    """RocketMQ converts a text to a truth value only when the text is on the left."""
+    raise ValueError(f"a condition on the left cannot be compared with the text {text[:40]!r} on the right")
+
+
+def _value(node: Node) -> Callable[[Lookup], Value]:
+    """What an operand is for a message; a condition can be an operand too."""
+    match node:
+        case Property(name):
+            return lambda get: get(name)
+        case Text() | Number():
+            constant = node.value
+            return lambda get: constant
+        case Minus(operand):
+            return _nothing(_value(operand))
+    return question_of(node)
+
+
+def _nothing(operand: Callable[[Lookup], Value]) -> Callable[[Lookup], None]:
+    def nothing(get: Lookup) -> None:
+        operand(get)
+
+    return nothing

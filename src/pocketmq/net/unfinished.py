@@ -1,0 +1,122 @@
+"""Memory for unfinished frames: bytes of requests that have not arrived completely, over all connections of a server.
+
+    read ── frame complete ──► served                     counted: nothing
+      └──── frame incomplete ─► its bytes are kept, and counted here
+                                  all connections    > max_bytes           ─┐ the connection with the largest
+                                  unsigned ones      > max_unsigned_bytes  ─┤ bytes x seconds is closed
+                                  one frame          > timeout_s           ─┘ that connection is closed
+
+A frame may announce 16 MiB, so 64 connections that never finish theirs could hold a gigabyte. Bytes multiplied by seconds tell such
+connections from honest ones: an upload that proceeds ends soon, and a small frame costs little however long it takes.
+Where requests must be signed, a connection counts as unsigned until its first request with a valid signature.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from pocketmq.errors import ConnectionLost, InvalidSetting
+from pocketmq.net.line import Ending, Line
+from pocketmq.protocol.frames import DEFAULT_LIMITS
+
+
+class UnfinishedLimits(msgspec.Struct, frozen=True):
+    """Bounds for frames that are being received."""
+
+    max_bytes: int = 256 * 1024 * 1024
+    """Of all connections of a server together."""
+    max_unsigned_bytes: int = 32 * 1024 * 1024
+    """Of all connections together that have not sent a request with a valid signature, where requests must be signed."""
+    timeout_s: float = 60
+    """From the first byte of a frame to its last."""
+
+    def __post_init__(self) -> None:
+        smallest = DEFAULT_LIMITS.frame_bytes
+        if min(self.max_bytes, self.max_unsigned_bytes) < smallest:
+            raise InvalidSetting(
+                f"max_bytes={self.max_bytes} and max_unsigned_bytes={self.max_unsigned_bytes} of unfinished frames "
+                f"must be at least {smallest}, the size of the largest frame"
+            )
+        if self.timeout_s <= 0:
+            raise InvalidSetting(f"timeout_s={self.timeout_s} of unfinished frames must be above 0")
+
+
+class _Kept(msgspec.Struct):
+    """What a connection keeps of a frame, and the loop time of its first byte."""
+
+    size: int
+    since: float
+
+
+class UnfinishedFrames:
+    """The count for one server. A `Line` notes what it keeps after each read, and `forget`s it when it is gone."""
+
+    def __init__(self, limits: UnfinishedLimits, *, must_sign: bool) -> None:
+        self._limits = limits
+        self._must_sign = must_sign
+        self._kept: dict[Line, _Kept] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.size = 0
+        """Bytes kept now."""
+
+    def note(self, line: Line, size: int, *, completed: bool) -> None:
+        """`line` keeps `size` bytes of a frame. `completed`: its last read ended an earlier frame, so this one began there."""
+        kept = self._kept.get(line)
+        if kept is not None and (completed or not size):
+            self.forget(line)
+            kept = None
+        if not size:
+            return
+        if kept is None:
+            kept = self._kept[line] = _Kept(0, line.loop.time())
+            if self._timer is None:
+                self._timer = line.loop.call_later(self._limits.timeout_s, self._close_overdue, line.loop)
+        self.size += size - kept.size
+        kept.size = size
+        if self.size > self._limits.max_bytes:
+            self._close_largest(self._kept, line.loop.time(), self._limits.max_bytes)
+        elif self._must_sign and not line.authenticated and self.size > self._limits.max_unsigned_bytes:
+            self._bound_unsigned(line.loop.time())
+
+    def forget(self, line: Line) -> None:
+        """`line` keeps nothing any more."""
+        kept = self._kept.pop(line, None)
+        if kept is not None:
+            self.size -= kept.size
+
+    def close(self) -> None:
+        """The server stops: no deadline is watched any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _bound_unsigned(self, now: float) -> None:
+        unsigned = [line for line in self._kept if not line.authenticated]
+        if sum(self._kept[line].size for line in unsigned) > self._limits.max_unsigned_bytes:
+            self._close_largest(unsigned, now, self._limits.max_unsigned_bytes)
+
+    def _close_largest(self, lines: Iterable[Line], now: float, limit: int) -> None:
+        """Close the connection that has kept most bytes for longest. A frame that has just begun counts with a second."""
+        line = max(lines, key=lambda line: self._kept[line].size * (1 + now - self._kept[line].since))
+        kept = self._kept[line]
+        text = (
+            f"unfinished frames exceed {limit} bytes, and this connection has kept {kept.size} of them "
+            f"for {now - kept.since:.1f} s"
+        )
+        self._close(line, text)
+
+    def _close_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close connections whose frame takes too long. The dict is in the order of first bytes."""
+        self._timer = None
+        now, timeout_s = loop.time(), self._limits.timeout_s
+        while self._kept:
+            line, kept = next(iter(self._kept.items()))
+            if kept.since + timeout_s > now:
+                self._timer = loop.call_at(kept.since + timeout_s, self._close_overdue, loop)
+                return
+            self._close(line, f"a frame did not arrive within {timeout_s} s; {kept.size} bytes of it did")
+
+    def _close(self, line: Line, text: str) -> None:
+        self.forget(line)
+        line.drop(Ending.UNFINISHED, ConnectionLost(text))

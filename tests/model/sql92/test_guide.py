@@ -1,0 +1,57 @@
+"""The tables of docs/sql92.md say what is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pocketmq.errors import InvalidExpression
+from pocketmq.model.sql92.evaluation import question_of
+from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_WORDS, parse
+
+GUIDE = (Path(__file__).parents[3] / "docs" / "sql92.md").read_text("utf-8")
+ANSWERS = {True: "true", False: "false", None: "unknown"}
+SHARED, DIFFERENT = GUIDE.split("## Where PocketMQ is stricter, or kinder")
+ROWS = re.findall(r"^\| `([^`]+)` \| ([^|`]*)\| (true|false|unknown|no answer|refused) \|", SHARED, re.MULTILINE)
+DIFFERENCES = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| (refused|any positive number)", DIFFERENT, re.MULTILINE)
+
+
+def answer(expression: str, properties: dict[str, str]) -> str:
+    try:
+        return ANSWERS[question_of(parse(expression))(properties.get)]
+    except InvalidExpression:
+        return "refused"
+    except ValueError:
+        return "no answer"
+
+
+def test_the_guide_has_tables() -> None:
+    assert len(ROWS) >= 40
+    assert len(DIFFERENCES) == 5
+
+
+@pytest.mark.parametrize(("expression", "message", "expected"), ROWS)
+def test_the_answer(expression: str, message: str, expected: str) -> None:
+    pairs = (pair.partition("=")[::2] for pair in message.strip().split(", ") if pair)
+
+    assert answer(expression, dict(pairs)) == expected
+
+
+@pytest.mark.parametrize(("expression", "apache", "expected"), DIFFERENCES)
+def test_where_we_differ_from_apache(expression: str, apache: str, expected: str) -> None:
+    assert (apache == "refused") is not (expected == "refused")
+    assert (answer(expression, {"a": "0.1"}) == "refused") is (expected == "refused")
+
+
+@pytest.mark.parametrize("example", re.findall(r"^\|.*\| `([^`]+)` \|$", GUIDE, re.MULTILINE))
+def test_the_example_of_an_operator_is_taken(example: str) -> None:
+    parse(example)
+
+
+def test_the_error_and_the_limits_are_as_printed() -> None:
+    with pytest.raises(InvalidExpression) as caught:
+        parse("a == 1")
+
+    assert f"    {caught.value}\n" in GUIDE
+    for limit in (MAX_CHARACTERS, MAX_WORDS, MAX_DEPTH):
+        assert f"| {limit:,}" in GUIDE

@@ -1,0 +1,172 @@
+"""Frames that never end: how much memory they may take, who has to leave, and when."""
+
+import asyncio
+import logging
+import struct
+
+import pytest
+from tests.net.talk import BRISK, LOOPBACK, SERVER, NewLoop, Recorder, ask, echo, every_loop, frame_of, run_on, until
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.net.network import TcpNetwork
+from pocketmq.net.peer import Peer
+from pocketmq.net.server import Server, ServerSettings
+from pocketmq.net.unfinished import UnfinishedLimits
+from pocketmq.protocol.command import Command
+from pocketmq.testing import run
+from pocketmq.testing.memory_net import MemoryNetwork
+
+MIB = 1024 * 1024
+LIMITS = UnfinishedLimits(max_bytes=20 * MIB, max_unsigned_bytes=16 * MIB, timeout_s=60)
+BEGINNING = struct.pack(">II", 15 * MIB, 100)
+"""The prefix of a frame that will never be complete."""
+
+
+def sign(peer: Peer, request: Command) -> Command:
+    """A `serve` for which each request has a valid signature."""
+    peer.line.authenticated = True
+    return echo(peer, request)
+
+
+def new_server(
+    network: MemoryNetwork | TcpNetwork, limits: UnfinishedLimits = LIMITS, must_sign: bool = False
+) -> Server:
+    address = SERVER if isinstance(network, MemoryNetwork) else LOOPBACK
+    settings = ServerSettings(unfinished=limits)
+    return Server(address, serve=sign, network=network, settings=settings, must_sign=must_sign)
+
+
+async def hoarder(network: MemoryNetwork, mib: int) -> Recorder:
+    """A connection that has sent `mib` of a frame."""
+    client = Recorder()
+    await network.connect(lambda: client.line, SERVER)
+    client.line.write(BEGINNING + bytes(mib * MIB - len(BEGINNING)))
+    await asyncio.sleep(1)
+    return client
+
+
+def test_a_frame_that_does_not_end_in_time_costs_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with new_server(network) as server:
+            client = await hoarder(network, 1)
+            for _ in range(58):  # a byte now and then does not help
+                client.line.write(b"x")
+                await asyncio.sleep(1)
+            assert server.counters.open == 1
+
+            await asyncio.sleep(2)
+            assert (server.counters.open, server.counters.unfinished) == (0, 1)
+
+    with caplog.at_level(logging.WARNING, "pocketmq.net"):
+        run(main())
+    assert "a frame did not arrive within 60 s" in caplog.text
+
+
+def test_the_deadline_is_that_of_one_frame_and_not_of_a_stream_of_them() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with new_server(network) as server:
+            client = Recorder()
+            await network.connect(lambda: client.line, SERVER)
+            frame = frame_of(body=b"in two halves")
+            client.line.write(frame[:10])
+            for _ in range(100):  # each read ends one frame and begins the next
+                await asyncio.sleep(5)
+                client.line.write(frame[10:] + frame[:10])
+            await asyncio.sleep(1)
+
+            assert len(client.heard) == 100
+            assert server.counters.unfinished == 0
+
+    run(main())
+
+
+def test_beyond_the_limit_the_connection_that_kept_most_for_longest_is_closed() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with new_server(network) as server:
+            early_and_small = await hoarder(network, 1)
+            early_and_large = await hoarder(network, 10)
+            await asyncio.sleep(20)
+            late_and_large = await hoarder(network, 12)
+
+            assert [bool(client.lost) for client in (early_and_small, early_and_large, late_and_large)] == [
+                False,
+                True,
+                False,
+            ]
+            assert server.counters.unfinished == 1
+            assert server._unfinished.size == 13 * MIB
+        assert server._unfinished.size == 0
+
+    run(main())
+
+
+def test_small_requests_are_served_while_the_memory_for_unfinished_frames_is_used_up() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with new_server(network):
+            for _ in range(10):
+                await hoarder(network, 12)
+            modest = Peer()
+            await network.connect(lambda: modest.line, SERVER)
+
+            assert (await modest.call(ask(bytes(4 * MIB)), timeout=5)).body == bytes(4 * MIB)
+            modest.close()
+
+    run(main())
+
+
+def test_before_its_first_valid_signature_a_connection_shares_less_memory() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with new_server(network, must_sign=True) as server:
+            signed = Recorder()
+            await network.connect(lambda: signed.line, SERVER)
+            signed.line.write(frame_of())
+            signed.line.write(BEGINNING + bytes(3 * MIB))
+            await asyncio.sleep(5)
+            unsigned = [await hoarder(network, 9) for _ in range(4)]
+
+            assert [bool(client.lost) for client in unsigned] == [True, True, True, False]
+            assert not signed.lost
+            assert server.counters.unfinished == 3
+
+    run(main())
+
+
+def test_without_accounts_connections_share_one_limit() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        async with new_server(network) as server:
+            clients = [await hoarder(network, 9) for _ in range(2)]
+
+            assert not any(client.lost for client in clients)
+            assert server._unfinished.size == 18 * MIB
+
+    run(main())
+
+
+@every_loop
+def test_memory_is_given_back_with_the_connection_over_real_sockets(new_loop: NewLoop) -> None:
+    async def main() -> None:
+        network = TcpNetwork()
+        async with new_server(network, UnfinishedLimits(timeout_s=0.5)) as server:
+            client = Recorder()
+            await network.connect(lambda: client.line, server.address)
+            client.line.write(BEGINNING + bytes(5 * MIB))
+            await until(lambda: server._unfinished.size > 5 * MIB)
+            (peer,) = server.peers
+
+            await until(lambda: client.lost)
+            assert server._unfinished.size == 0
+            assert peer.line._splitter.pending == 0
+
+    run_on(new_loop, main())
+
+
+@pytest.mark.parametrize("bad", [{"max_bytes": MIB}, {"max_unsigned_bytes": MIB}, {"timeout_s": 0}])
+def test_limits_that_no_large_frame_could_meet_are_rejected(bad: dict[str, int]) -> None:
+    with pytest.raises(InvalidSetting, match="unfinished frames"):
+        UnfinishedLimits(**bad)
