@@ -38,6 +38,8 @@ class Flood:
         self._bodies: list[bytes] = []
         self.acknowledged: list[Stored] = []
         self.refused = 0
+        self.words: set[str] = set()
+        """By which clients know why they were refused."""
         self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._receive)]
         for thread in self._threads:
             thread.start()
@@ -69,6 +71,7 @@ class Flood:
     def _take(self, answer: Command) -> None:
         if answer.code != ResponseCode.SUCCESS:
             self.refused += 1
+            self.words.add((answer.remark or "").partition("]")[0].lstrip("["))
             return
         reply = read_fields(SendReply, answer.ext)
         self.acknowledged.append(Stored(reply.queue_id, reply.queue_offset, self._bodies[answer.opaque]))

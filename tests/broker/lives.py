@@ -86,7 +86,7 @@ class Busy(Protocol):
 def workers_of(broker: Broker) -> list[Busy]:
     """The owners of its store's threads."""
     parts = broker.parts.store._parts
-    return [worker for worker in (parts.flusher, parts.preparer, parts.pool) if worker is not None]
+    return [worker for worker in (parts.flusher, parts.preparer, parts.pool, parts.writer) if worker is not None]
 
 
 async def lose_what_was_consumed(lives: Lives) -> None:

@@ -32,7 +32,10 @@ from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.frames import Frame, split_frames
 from pocketmq.protocol.java_json import write_body
 from pocketmq.protocol.record import decode_records
+from pocketmq.store.checks.findings import Finding, Severity
+from pocketmq.store.layout import KnownSizes, find_layout
 from pocketmq.store.settings import StoreSettings
+from pocketmq.store.verify import Verification
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, run
 from pocketmq.testing.disk.faults import Stall
 
@@ -53,6 +56,7 @@ SMALL_STORE = StoreSettings(
     pool_buffers=4,
     pool_buffer_bytes=8 * 1024,
     memory_bytes=1 << 30,
+    slow_write_ms=60_000,  # a clock that ticks must not make the disk look slow
 )
 
 
@@ -193,6 +197,13 @@ class RunningBroker:
 
     def serve_now(self, client: Client, *commands: Command) -> "list[asyncio.Future[Command]]":
         """Let the broker take these requests as one turn now; what it leaves for later has not begun when this returns."""
+        frames, answers = self.frames_of(client, *commands)
+        self.peer_of(client).line._turn(frames)
+        self.turns._round.take()
+        return answers
+
+    def frames_of(self, client: Client, *commands: Command) -> "tuple[list[Frame], list[asyncio.Future[Command]]]":
+        """These requests as the broker would read them, and the answers that the client waits for."""
         frames: list[Frame] = []
 
         def taken(command: Command) -> Callable[[int], bytes]:
@@ -203,13 +214,15 @@ class RunningBroker:
             return encode
 
         answers = [client.peer.ask_encoded(command.code, taken(command), CALL_S) for command in commands]
-        self.peer_of(client).line._turn(frames)
-        self.turns._round.take()
-        return answers
+        return frames, answers
 
     def stall_syncs(self) -> Stall:
         """From now on the log is not synced, until this is released."""
         return self.disk.stall("sync", "*commitlog*", times=None)
+
+    def stall_writes(self) -> Stall:
+        """From now on the log takes no write, until this is released."""
+        return self.disk.stall("write", "*commitlog*", times=None)
 
     def make_topic(self, name: str = "T", queues: int = 4, perm: int = 6, *, order: bool = False) -> None:
         self.parts.topics.put([TopicConfig(name, queues, queues, perm, order=order)], 0)
@@ -256,8 +269,20 @@ async def running(
 
 def _threads(broker: Broker) -> Iterable[Callable[[], bool]]:
     parts = broker.parts.store._parts
-    workers = (parts.flusher, parts.preparer, parts.pool)
+    workers = (parts.flusher, parts.preparer, parts.pool, parts.writer)
     return [lambda worker=worker: worker.busy for worker in workers if worker is not None]  # type: ignore[misc]
+
+
+def damage(disk: FaultyFiles, log_file_bytes: int = SMALL_STORE.log_file_bytes) -> list[Finding]:
+    """What `store verify` finds wrong with the store of a stopped broker."""
+    known = KnownSizes(
+        log_file_bytes=log_file_bytes,
+        queue_file_entries=SMALL_STORE.queue_file_entries,
+        index_slots=SMALL_STORE.index_slots,
+        index_entries=SMALL_STORE.index_entries,
+    )
+    events = Verification(disk, find_layout(disk, SMALL_STORE.folder, known)).run()
+    return [event for event in events if isinstance(event, Finding) and event.severity is not Severity.NOTE]
 
 
 def offsets_of(answer: Command) -> tuple[int, int, int]:

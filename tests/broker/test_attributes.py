@@ -55,7 +55,11 @@ def test_changes_are_made_to_what_is_there(
         (None, {"+colour": "red"}, "not supported"),
         (None, {"+reserve.time": "1"}, "not supported"),
         (None, {"+message.type": "MIXED"}, "cannot be 'MIXED'"),
-        (None, {"+queue.type": "BatchCQ"}, "cannot be 'BatchCQ'"),
+        (
+            None,
+            {"+queue.type": "BatchCQ"},
+            "cannot be 'BatchCQ'; this broker supports: SimpleCQ, because each message of a batch",
+        ),
         (None, {"+cleanup.policy": "COMPACTION"}, "cannot be 'COMPACTION'"),
         (None, {"-message.type": ""}, "not set"),
         ({}, {"-message.type": ""}, "not set"),

@@ -445,7 +445,7 @@ def test_what_retention_took_is_passed_over() -> None:
     assert life.bodies() == [b"%d" % number * 50 for number in range(30, 40)]
 
 
-def test_a_queue_file_that_is_missing_is_passed_over() -> None:
+def test_no_message_is_lost_to_a_queue_file_that_is_missing() -> None:
     life = Life()
     for number in range(25):
         life.send(b"%d" % number, DELAY=1)
@@ -454,7 +454,7 @@ def test_a_queue_file_that_is_missing_is_passed_over() -> None:
 
     life.pass_ms(1000)
 
-    assert life.bodies() == [b"%d" % number for number in (*range(10), *range(20, 25))]
+    assert life.bodies() == [b"%d" % number for number in range(25)]
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,21 @@ PEER = Peer()
 class Place:
     """Destinations over a table with topic T."""
 
-    def __init__(self, *, auto_create: bool = True, max_topics: int = 100, permission: int = Perm.READ_WRITE) -> None:
-        self.topics = TopicTable("DefaultCluster", "broker-a", auto_create=auto_create, max_topics=max_topics)
+    def __init__(
+        self,
+        *,
+        auto_create: bool = True,
+        max_topics: int = 100,
+        max_retry_topics: int = 100,
+        permission: int = Perm.READ_WRITE,
+    ) -> None:
+        self.topics = TopicTable(
+            "DefaultCluster",
+            "broker-a",
+            auto_create=auto_create,
+            max_topics=max_topics,
+            max_retry_topics=max_retry_topics,
+        )
         self.topics.put([TopicConfig("T", 4, 4), TopicConfig("InOrder", 4, 4, order=True)], 0)
         self.settings = SettingsInUse(BrokerSettings(permission=permission))
         self.announced = 0
@@ -140,7 +153,7 @@ def test_a_topic_of_a_unit_is_marked_as_one(topic: str, flag: int, unit_mode: bo
         (lambda: Place(auto_create=False), sending("New"), TopicNotFound),
         (lambda: Place(auto_create=False), sending("New", template="DefaultCluster"), TopicNotFound),
         (lambda: Place(max_topics=1), sending("New"), TopicNotFound),
-        (lambda: Place(max_topics=1), sending("%RETRY%G"), TopicNotFound),
+        (lambda: Place(max_retry_topics=0), sending("%RETRY%G"), TopicNotFound),
         (Place, sending("New", queues=0), InvalidParameter),
         (Place, sending("New", queues=-1), InvalidParameter),
     ],

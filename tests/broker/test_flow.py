@@ -36,6 +36,18 @@ def test_requests_of_a_class_are_taken_in_the_order_they_came() -> None:
     assert [queue.take(Kind.SEND), queue.take(Kind.SEND), queue.take(Kind.SEND)] == [first, second, None]
 
 
+def test_a_send_that_waited_elsewhere_before_is_taken_before_those_that_came_later() -> None:
+    queue = waiting()
+    later = request(3.0)
+    queue.put(Kind.SEND, later, "busy")
+    first, second = request(1.0), request(1.0)
+
+    queue.put(Kind.SEND, first, "the name servers know its topic by now, but the log is busy")
+    queue.put(Kind.SEND, second, "the same")
+
+    assert [queue.take(Kind.SEND), queue.take(Kind.SEND), queue.take(Kind.SEND)] == [first, second, later]
+
+
 def test_what_is_given_back_is_taken_next() -> None:
     queue = waiting()
     first, second = request(1.0), request(2.0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.golden import GOLDEN, Captured, captured, needs_golden
 
 from pocketmq.broker.offsets import (
+    MAX_RECREATED,
     NOTHING_TO_CORRECT,
     OffsetTable,
     QueueFacts,
@@ -21,7 +22,7 @@ from pocketmq.errors import ImpossibleRequest, InvalidName, NoPermission
 from pocketmq.model.names import parse_group, parse_topic
 from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from pocketmq.protocol.bodies.data_version import DataVersion
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets, CorrectionOffsets
+from pocketmq.protocol.bodies.offsets import ConsumerOffsets, CorrectionOffsets, SavedOffsets
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json
 
@@ -328,9 +329,84 @@ def test_a_row_that_was_deleted_and_made_again_is_saved_as_it_is_now(offsets: Of
     offsets.commit("g", "T", 0, 1)
     offsets.commit("g", "T", 1, 1)
     offsets.delete_topic("T")
+    assert offsets.take_older("g", "T", 0, 0, 0) is None
     offsets.commit("g", "T", 0, 2)
 
     assert saved(offsets) == {"T@g": {0: 2}}
+
+
+# an older log
+
+
+def test_after_a_crash_what_is_beyond_the_end_of_then_is_of_an_older_log_until_the_group_pulls(
+    offsets: OffsetTable,
+) -> None:
+    offsets.commit("g", "T", 0, 80)
+    offsets.bound_by(lambda topic, queue_id: 90)
+
+    assert not offsets.commit("g", "T", 0, 100)
+    assert offsets.commit("new", "T", 0, 100)
+    assert offsets.take_older("new", "T", 0, 100, 0) is None
+    assert offsets.take_older("g", "T", 0, 100, 0) == 80
+    assert offsets.take_older("g", "T", 0, 100, 0) is None
+    assert offsets.commit("g", "T", 0, 100)
+
+
+def test_after_a_crash_a_group_that_goes_on_below_the_end_of_then_is_believed(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 80)
+    offsets.bound_by(lambda topic, queue_id: 90)
+
+    assert offsets.commit("g", "T", 0, 85)
+    assert offsets.take_older("g", "T", 0, 90, 0) is None
+    assert offsets.commit("g", "T", 0, 100)
+
+
+def test_what_is_not_there_any_more_is_not_pulled_again(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 10)
+    offsets.bound_by(lambda topic, queue_id: 90)
+
+    assert offsets.take_older("g", "T", 0, 100, 40) == 40
+    assert offsets.stored("g", "T", 0) == 40
+    assert offsets.resume_at("g", "T", 0, 50, 90) == 50
+
+
+def test_a_topic_that_is_created_again_begins_at_zero_for_groups_that_were_there(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 5)
+    offsets.delete_topic("T")
+    restored = OffsetTable()
+    restored.restore(read_body(SavedOffsets, offsets.snapshot_json(NOW)))
+
+    for table in (offsets, restored):
+        assert not table.commit("g", "T", 0, 5)
+        assert not table.commit("g", "T", 1, 5)
+        assert table.query("g", "T", 1, QueueFacts(0, 9, False), zero_if_new=False) == 0
+        assert table.query("other", "T", 1, QueueFacts(0, 9, False)) is None
+        assert table.take_older("g", "T", 0, 5, 0) == 0
+        assert table.stored("g", "T", 0) == 0
+        assert table.take_older("g", "T", 0, 5, 0) is None
+        assert table.commit("g", "T", 0, 7)
+
+
+def test_a_reset_or_a_deletion_of_the_group_ends_what_is_remembered_of_an_older_log(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("h", "T", 0, 5)
+    offsets.delete_topic("T")
+
+    offsets.reset("g", "T", {0: 3})
+    offsets.delete_group("h")
+
+    assert offsets.take_reset("g", "T", 0) == 3
+    assert offsets.commit("g", "T", 0, 4)
+    assert offsets.query("h", "T", 0, QueueFacts(0, 9, False)) is None
+
+
+def test_of_deleted_topics_only_so_many_groups_are_remembered(offsets: OffsetTable) -> None:
+    for number in range(MAX_RECREATED + 1):
+        offsets.commit("g", f"T{number}", 0, 5)
+        offsets.delete_topic(f"T{number}")
+
+    assert offsets.query("g", "T0", 0, None) is None
+    assert offsets.query("g", "T1", 0, None) == 0
 
 
 # keeping

@@ -202,22 +202,24 @@ async def test_the_first_of_a_round_that_takes_too_long_does_not_wait_for_the_la
 
 
 @in_virtual_time
-async def test_a_round_that_fails_inside_ends_its_lines_and_no_other(
+async def test_sends_of_a_round_that_fails_inside_get_an_error_each_and_the_next_ones_are_stored(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running() as broker:
         first, second, third = await clients_of(broker, 3)
 
-        def fail() -> None:
+        def fail(*later: object) -> bool:
             raise KeyError("oops")
 
         with caplog.at_level(logging.ERROR, "pocketmq.broker"), monkeypatch.context() as patch:
             patch.setattr(broker.store, "end_turn", fail)
-            outcomes = await asyncio.gather(first.send(), second.send(), return_exceptions=True)
+            outcomes = await asyncio.gather(first.send(b"lost"), second.send(b"lost"))
 
-        assert [type(outcome) for outcome in outcomes] == [ConnectionLost, ConnectionLost]
-        assert "a round of 2 turns failed" in caplog.text
-        assert (await third.offset()).code in (DONE, ResponseCode.QUERY_NOT_FOUND)
+        assert [outcome.code for outcome in outcomes] == [ResponseCode.SYSTEM_ERROR] * 2
+        assert outcomes[0].remark == "the message is not stored: KeyError"
+        assert "a turn could not be written and is given back: 'oops'" in caplog.text
+        assert [(await client.send(b"kept")).code for client in (first, second, third)] == [DONE] * 3
+        assert broker.bodies()[3:] == [b"kept"] * 3
 
 
 @in_virtual_time

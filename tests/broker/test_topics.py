@@ -9,7 +9,7 @@ from tests.golden import GOLDEN, captured, needs_golden
 from pocketmq.broker.attributes import parse_changes
 from pocketmq.broker.topics import MAX_QUEUES, TopicTable, built_in_topics
 from pocketmq.codes import RequestCode
-from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, TopicNotFound
+from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, InvalidSetting, TopicNotFound
 from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.names import GroupName, TopicName
 from pocketmq.protocol.api.sending import SendMessageV2
@@ -284,14 +284,40 @@ def test_topics_are_made_by_sending_up_to_the_limit_and_by_an_administrator_beyo
 
     topics.create_for_send(TopicName("T1"), TEMPLATE, 4, NOW)
     topics.create_for_send(TopicName("T2"), TEMPLATE, 4, NOW)
-    for name in ("T3", "%RETRY%T3"):
-        with pytest.raises(TopicNotFound, match="max_topics"):
-            topics.create_for_send(TopicName(name), TEMPLATE, 4, NOW)
+    with pytest.raises(TopicNotFound, match="max_topics"):
+        topics.create_for_send(TopicName("T3"), TEMPLATE, 4, NOW)
 
     topics.put([TopicConfig("T3")], NOW)
     topics.ensure_retry(GROUP, 1, NOW)
     assert topics.create_for_send(TopicName("T2"), TEMPLATE, 4, NOW).topic_name == "T2"
     assert len(topics) == own + 4
+
+
+def test_topics_of_groups_are_bounded_apart_from_the_others() -> None:
+    own = len(TopicTable("C", "b"))
+    topics = TopicTable("C", "b", max_topics=own + 1, max_retry_topics=4)
+
+    early = [topics.makes_retry_topics_early]
+    topics.ensure_retry(GroupName("G1"), 1, NOW)
+    topics.ensure_dlq(GroupName("G1"), NOW)
+    early.append(topics.makes_retry_topics_early)
+    topics.create_for_send(TopicName("%RETRY%G2"), TEMPLATE, 1, NOW)
+    topics.ensure_dlq(GroupName("G2"), NOW)
+    with pytest.raises(TopicNotFound, match="max_retry_topics"):
+        topics.ensure_retry(GroupName("G3"), 1, NOW)
+    with pytest.raises(TopicNotFound, match="max_retry_topics"):
+        topics.ensure_dlq(GroupName("G3"), NOW)
+    with pytest.raises(TopicNotFound, match="max_retry_topics"):
+        topics.create_for_send(TopicName("%RETRY%G3"), TEMPLATE, 1, NOW)
+
+    assert (early, topics.retry_topics) == ([True, False], 4)
+    assert topics.ensure_dlq(GroupName("G1"), NOW).topic_name == "%DLQ%G1"
+    topics.create_for_send(TopicName("T1"), TEMPLATE, 1, NOW)
+    topics.delete("%RETRY%G1", NOW)
+    topics.ensure_retry(GroupName("G3"), 1, NOW)
+    restored = TopicTable("C", "b", max_retry_topics=4)
+    restored.restore(topics.snapshot())
+    assert restored.retry_topics == 4
 
 
 # topics of a group
@@ -490,3 +516,16 @@ def test_mqadmin_creates_what_it_says_it_created() -> None:
         TopicConfig("AdminList1", 2, 2),
         TopicConfig("AdminList2", 1, 1),
     ]
+
+
+def test_a_topic_of_apache_that_keeps_batches_whole_is_not_taken_over() -> None:
+    topics = TopicTable("C", "b")
+    row = TopicConfig("Whole", attributes={"queue.type": "BatchCQ"})
+
+    with pytest.raises(InvalidSetting, match=r"topic Whole cannot be served, it has queue\.type=BatchCQ"):
+        topics.restore(bodies.TopicTable(DataVersion(), {"Whole": row, "T": TopicConfig("T")}))
+
+    assert "T" not in topics
+    topics.restore(
+        bodies.TopicTable(DataVersion(), {"T": TopicConfig("T", attributes={"cleanup.policy": "COMPACTION"})})
+    )

@@ -1,7 +1,9 @@
 """The page that Prometheus asks for, over the network inside the virtual loop."""
 
 import asyncio
+import base64
 
+import msgspec
 import pytest
 
 from pocketmq.errors import InvalidSetting, ListenFailed
@@ -189,3 +191,52 @@ def test_a_taken_port_is_told() -> None:
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidSetting):
         MetricsSettings(**wrong)  # type: ignore[arg-type]
+
+
+OPEN = MetricsSettings(enabled=True, host="10.0.0.1", port=5557)
+
+
+def basic(key: str, secret: str) -> str:
+    return f"Authorization: Basic {base64.b64encode(f'{key}:{secret}'.encode()).decode()}\r\n"
+
+
+@pytest.mark.parametrize(
+    ("credentials", "status"),
+    [
+        ("", 401),
+        (basic("prometheus", "wrong"), 401),
+        ("Authorization: Basic %%%\r\n", 401),
+        ("Authorization: Bearer x\r\n", 401),
+        (basic("prometheus", "right"), 200),
+    ],
+)
+def test_where_others_reach_it_an_account_is_asked_for(credentials: str, status: int) -> None:
+    async def story() -> str:
+        stage = Stage()
+        page = MetricsPage(
+            OPEN,
+            stage.look,
+            network=stage.network,
+            admits=lambda _, key, secret: (key, secret) == ("prometheus", "right"),
+        )
+        async with page:
+            visitor = await stage.network.connect(Visitor, OPEN.address)
+            visitor.ask(f"GET /metrics HTTP/1.1\r\n{credentials}\r\n")
+            return await visitor.hears("\n\r\n" if status == 401 else "looks 1")
+
+    heard = run(story())
+    assert heard.startswith(f"HTTP/1.1 {status} ")
+    assert ("WWW-Authenticate: Basic" in heard) is (status == 401)
+    assert ("looks" in heard) is (status == 200)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, msgspec.structs.replace(OPEN, without_authentication=True)])
+def test_on_loopback_and_where_that_is_meant_nobody_is_asked(settings: MetricsSettings) -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with MetricsPage(settings, stage.look, network=stage.network, admits=lambda *_: False):
+            visitor = await stage.network.connect(Visitor, settings.address)
+            visitor.ask("GET /metrics HTTP/1.1\r\n\r\n")
+            assert "200 OK" in await visitor.hears("looks 1")
+
+    run(story())

@@ -64,7 +64,7 @@ class Appender:
         """Too many timed messages wait: `Timers` says so, and no more are taken."""
 
     def append(self, draft: Draft) -> Place:
-        """Store one message; readable when this returns."""
+        """Store one message; readable when this returns, unless the disk is slow or there is a transient pool."""
         return self.append_all((draft,))[0]
 
     def append_all(self, drafts: Iterable[Draft]) -> list[Place]:
@@ -74,7 +74,7 @@ class Appender:
         except BaseException:
             self._store.abandon_turn()
             raise
-        self._store.end_turn()
+        self._end_turn()
         return places
 
     def stage(self, draft: Draft) -> Place:
@@ -119,8 +119,17 @@ class Appender:
         except BaseException:
             self._store.abandon_turn()
             raise
-        self._store.end_turn()
+        self._end_turn()
         return outcomes
+
+    def _end_turn(self) -> None:
+        """Written when this returns; or as good as written, while a thread does it because the disk is slow."""
+        began = self._clock.monotonic()
+        if not self._store.end_turn():
+            return
+        took_s = self._clock.monotonic() - began
+        if took_s >= self._store.settings.slow_write_ms / 1000:
+            self._store.note_slow_write(took_s)
 
     def _stage_again(self, move: Move) -> None:
         message = move.message
@@ -137,8 +146,24 @@ class Appender:
         )
 
     async def safe(self) -> bool:
-        """Whether all that was written is on the disk, if the broker promises that: at once where it does not."""
-        return self._store.settings.flush is not FlushMode.SYNC or await self.synced()
+        """Whether all that was appended is in the log, and on the disk if the broker promises that; False when it takes too long.
+
+        At once where nothing is promised and the disk is not slow.
+        """
+        if self._store.settings.flush is FlushMode.SYNC:
+            return await self.synced()
+        return self._store.busy_since is None or await self.written()
+
+    async def written(self) -> bool:
+        """Wait for the turn that a slow disk has, if it has one; False when that takes too long."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._store.when_free(lambda: None if written.done() else written.set_result(None))
+        try:
+            async with asyncio.timeout(self._store.settings.sync_timeout_ms / 1000):
+                await written
+        except TimeoutError:
+            return False
+        return True
 
     async def synced(self) -> bool:
         """Have all that was written synced; False when that fails or takes too long."""

@@ -60,7 +60,7 @@ class Arrivals:
 
     def __init__(self, record: Record, *, max_held: int, look_s: float) -> None:
         self._record = record
-        self._max_held = max_held
+        self.max_held = max_held
         self._look_s = look_s
         self._held: dict[QueueKey, set[_Held]] = {}
         self._stopped = False
@@ -77,7 +77,7 @@ class Arrivals:
     @property
     def has_room(self) -> bool:
         """Whether another pull may wait; it is answered at once otherwise."""
-        return self.count < self._max_held and not self._stopped
+        return self.count < self.max_held and not self._stopped
 
     async def wait(self, topic: str, queue_id: int, wanted: Filter, seconds: float) -> None:
         """Return when there may be something to read, or when the time is over. What is there already wakes nobody."""

@@ -18,11 +18,13 @@ class Attribute(NamedTuple):
 
     values: tuple[str, ...]
     changeable: bool = True
+    why: str = ""
+    """Why a topic with another value cannot be served at all, though Apache knows it."""
 
 
 TOPIC_ATTRIBUTES: dict[str, Attribute] = {
     "message.type": Attribute(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION")),
-    "queue.type": Attribute(("SimpleCQ",), changeable=False),
+    "queue.type": Attribute(("SimpleCQ",), False, "each message of a batch is stored by itself"),
     "cleanup.policy": Attribute(("DELETE",), changeable=False),
 }
 GROUP_ATTRIBUTES: dict[str, Attribute] = {}
@@ -70,4 +72,14 @@ def _check_value(attribute: Attribute, name: str, value: str) -> None:
     if value not in attribute.values:
         raise ImpossibleRequest(
             f"attribute {name!r} cannot be {value!r}; this broker supports: {', '.join(attribute.values)}"
+            + (f", because {attribute.why}" if attribute.why else "")
         )
+
+
+def unsupported(known: Mapping[str, Attribute], current: Mapping[str, str]) -> str | None:
+    """The attribute, of those that another broker gave, with which a topic cannot be served here; None when it can."""
+    for name, value in current.items():
+        attribute = known.get(name)
+        if attribute is not None and attribute.why and value not in attribute.values:
+            return f"{name}={value}: this broker supports {', '.join(attribute.values)}, because {attribute.why}"
+    return None

@@ -17,11 +17,12 @@ from typing import Self
 from msgspec.structs import replace
 
 from pocketmq import compiled
+from pocketmq.access.followed_accounts import FOLLOW_S
 from pocketmq.broker.metrics.broker_metrics import BrokerMetrics
 from pocketmq.broker.parts import BrokerParts
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.stats import SAMPLE_SECONDS
-from pocketmq.clock import Clock, SystemClock
+from pocketmq.clock import Clock, SteadyClock, SystemClock
 from pocketmq.errors import ListenFailed, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.metrics.families import Family
@@ -56,7 +57,7 @@ class Broker:
     ) -> None:
         """`metrics_beside` are those of somebody else that are told on the same page."""
         self.settings = settings or BrokerSettings()
-        self._clock = clock or SystemClock()
+        self._clock: Clock = clock or SystemClock()
         self._network = network
         self._tls: ServerTls | None = None
         self._files = files or DiskFiles()
@@ -108,6 +109,7 @@ class Broker:
             raise WrongState("a broker is started once; make another one for the same folder")
         self._tls = self.settings.tls.load()
         post = asyncio.get_running_loop().call_soon_threadsafe
+        self._clock = SteadyClock(self._clock, self.settings.clock_step_confirm_ms)
         self._parts = parts = BrokerParts(self.settings, self._clock, self._files, self._network, post)
         async with self._changing:
             log.info("%s", parts.recover())
@@ -144,6 +146,7 @@ class Broker:
             on_turn=parts.turns.take,
             on_lost=parts.lost,
             tls=self._tls,
+            must_sign=bool(settings.accounts),
             network=self._network or TcpNetwork(AcceptSettings(backlog=settings.backlog)),
             settings=_server_settings(settings),
         )
@@ -170,7 +173,8 @@ class Broker:
         async def look() -> list[Family]:
             return [family for one in looks for family in await one()]
 
-        page = MetricsPage(self.settings.metrics, look, network=self._network)
+        admits = parts.authentication.may_read_metrics if parts.authentication else None
+        page = MetricsPage(self.settings.metrics, look, network=self._network, tls=self._tls, admits=admits)
         await page.start()
         self._metrics_page = page
 
@@ -186,21 +190,26 @@ class Broker:
         await parts.snapshots.save_parts()
 
     def _works(self) -> list[Repeating]:
-        parts, settings = self.parts, self.settings
+        parts, settings, in_use = self.parts, self.settings, self.parts.settings
+        following = Repeating("looking at the accounts", FOLLOW_S, parts.follow_accounts, log)
         return [
+            *([following] if parts.authentication is not None else []),
             Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all, log),
             Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all, log),
-            Repeating("saving progress", settings.progress_save_interval_ms / 1000, self._save_progress, log),
-            Repeating("saving offsets", settings.save_interval_ms / 1000, parts.snapshots.save_changed, log),
+            Repeating("saving progress", lambda: in_use.now.progress_save_interval_ms / 1000, self._save_progress, log),
+            Repeating("saving offsets", lambda: in_use.now.save_interval_ms / 1000, parts.snapshots.save_changed, log),
             Repeating("looking for silent clients", settings.expiry_scan_ms / 1000, parts.clients.expire, log),
             Repeating(
                 "asking about transactions",
-                settings.transaction.check_interval_ms / 1000,
+                lambda: in_use.now.transaction.check_interval_ms / 1000,
                 parts.transactions.check,
                 log,
             ),
             Repeating(
-                "noting decided transactions", settings.transaction.op_batch_ms / 1000, parts.transactions.note, log
+                "noting decided transactions",
+                lambda: in_use.now.transaction.op_batch_ms / 1000,
+                parts.transactions.note,
+                log,
             ),
             Repeating("sampling statistics", SAMPLE_SECONDS, self._sample, log),
         ]
@@ -267,6 +276,7 @@ class Broker:
         # Sends that wait for the disk get their answer before their lines are closed.
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_s):
+                await parts.appender.written()
                 await parts.appender.safe()
         await asyncio.gather(*(server.stop() for server in servers))
 
@@ -296,5 +306,6 @@ def _server_settings(settings: BrokerSettings) -> ServerSettings:
         peer=PeerSettings(line=line, silence_s=silence_s),
         max_connections=settings.max_connections,
         max_connections_per_host=settings.max_connections_per_host,
+        unfinished=settings.unfinished,
         drain_s=settings.drain_s,
     )

@@ -29,7 +29,9 @@ from pocketmq.model.flags import PullFlag
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.heads import LitePullHead, PullHead
+from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.settings import StoreSettings
 
 MAX_CHECKED: Final = 4_000
 """Kinds of pulls that are remembered. Each may hold twenty kilobytes of queue entries that were read ahead, five if its reader does not go on."""
@@ -51,11 +53,14 @@ class PullStats(Protocol):
 class _Checked:
     """Who pulls, for what follows when it was answered. `carried` is the subscription that came with it."""
 
-    __slots__ = ("carried", "commits", "group", "queue_id", "tally", "topic")
+    __slots__ = ("carried", "commits", "group", "queue", "queue_id", "tally", "topic")
 
-    def __init__(self, head: PullHead | LitePullHead, carried: Subscription | None, tally: Tally) -> None:
+    def __init__(
+        self, head: PullHead | LitePullHead, queue: ConsumeQueue, carried: Subscription | None, tally: Tally
+    ) -> None:
         ext = head.ext
         self.group, self.topic, self.queue_id = ext.consumer_group, ext.topic, ext.queue_id
+        self.queue = queue
         self.commits = bool(ext.sys_flag & PullFlag.COMMIT_OFFSET)
         self.carried = carried
         self.tally = tally
@@ -91,7 +96,11 @@ class CheckedPulls:
         self._places: dict[bytes, compiled.PullPlace] = {}
         self._seen = self._versions()
         self.in_use = self._twin is not None
-        self.max_count = max(store.settings.hot_read_count, store.settings.max_read_entries)
+        self.apply(store.settings)
+
+    def apply(self, settings: StoreSettings) -> None:
+        """Go by these settings from now on."""
+        self.max_count = max(settings.hot_read_count, settings.max_read_entries)
         """The most messages that a pull can ask for."""
 
     def __len__(self) -> int:
@@ -128,8 +137,16 @@ class CheckedPulls:
             return
         if len(self._places) >= MAX_CHECKED:
             self._places.clear()
-        who, reset_key = _Checked(head, carried, tally), f"{ext.topic}@{ext.consumer_group}"
-        self._places[key] = who, queue, reset_key, tag_codes, *answer, [0, b""]
+        who, reset_key = _Checked(head, queue, carried, tally), f"{ext.topic}@{ext.consumer_group}"
+        self._places[key] = (
+            who,
+            queue,
+            reset_key,
+            tag_codes,
+            *answer,
+            [0, b""],
+            self._store.entry_reader(queue, tag_codes),
+        )
 
     def serve_run(self, frames: list[Frame], at: int, room: int) -> tuple[int, list[bytes | memoryview]]:
         """Answer pulls that follow one another from `at` on, until `room` bytes are full: how many, and the pieces of their answers.
@@ -162,7 +179,7 @@ class CheckedPulls:
         for who, next_offset, commit_offset, pulls, messages, size in rows:
             if who.commits:
                 for _ in range(pulls):  # of the same commit again and again, only those that are ignored are counted
-                    if offsets.commit(who.group, who.topic, who.queue_id, commit_offset):
+                    if offsets.commit(who.group, who.topic, who.queue_id, commit_offset, who.queue.max_offset):
                         break
             offsets.note_pull(who.group, who.topic, who.queue_id, next_offset)
             if who.carried is not None:

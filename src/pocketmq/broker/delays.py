@@ -18,7 +18,7 @@ from typing import Final
 from pocketmq.broker.appending import Appender, Move
 from pocketmq.broker.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, Topics, real_place, run_out
 from pocketmq.clock import Clock
-from pocketmq.errors import InvalidMessage, StoreBusy, StoreFull
+from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
 from pocketmq.model.delay import queue_of_level
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.protocol.bodies.data_version import DataVersion
@@ -111,7 +111,7 @@ class Delays:
                 moved += count
                 if count and self._clock.monotonic() >= stop_at:
                     return True
-        except (StoreBusy, StoreFull) as error:
+        except (StoreBusy, StoreFull, QueueDamaged) as error:
             self._mover.refused(error)
         finally:
             if moved:
@@ -129,13 +129,11 @@ class Delays:
         plan = self._plan(level, queue, now_ms)
         if plan.items:
             level.done += self._mover.carry_out(plan.items)
-        elif level.done < queue.max_offset and queue.entry(level.done) is None:
-            level.done = min(queue.next_file(level.done), queue.max_offset)
         return abs(level.done - began)
 
     def _plan(self, level: _Level, queue: ConsumeQueue, now_ms: int) -> Plan:
         plan, monotonic = Plan(self._limits), self._clock.monotonic()
-        entries = queue.entries(level.done, self._limits.batch_messages)
+        entries = self._store.entries(queue, level.done, self._limits.batch_messages)
         for offset, entry in enumerate(entries, level.done):
             log_offset, _, due_ms = entry
             if not is_message(entry):
@@ -163,7 +161,12 @@ class Delays:
         done, needed = self._progress.upto(self._store.synced), []
         for level in self._levels:
             queue = self._store.find_queue(SCHEDULE_TOPIC, queue_of_level(level.level))
-            entry = queue.entry(max(done.get(level.level, 0), queue.min_offset)) if queue is not None else None
+            if queue is None:
+                continue
+            try:
+                entry = self._store.entry(queue, max(done.get(level.level, 0), queue.min_offset))
+            except QueueDamaged:
+                return self._store.facts.log_start  # keep all of it until the repair shows what is needed
             if entry is not None:
                 needed.append(log_offset_of(entry))
         return min(needed, default=None)

@@ -3,6 +3,7 @@
 the broker takes writes? ── a good name? ── not one of the broker's own? ── known, or made like its template? ── the queue
 """
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable
@@ -20,15 +21,33 @@ from pocketmq.protocol.bodies.topics import TopicConfig
 log = logging.getLogger("pocketmq.broker")
 
 
-class Destinations:
-    """Topics as senders see them. `announce` tells the name servers of new ones; it must not wait."""
+Announced = Callable[[], asyncio.Future[None] | None]
+"""Tells the name servers of new topics. What it gives is done when they know; None when there is nothing to wait for."""
 
-    def __init__(self, topics: TopicTable, settings: SettingsInUse, clock: Clock, announce: Callable[[], None]) -> None:
+
+class TopicIsNew(Exception):
+    """A send to a topic that the name servers do not know yet: to be taken again when `known` is done."""
+
+    def __init__(self, known: asyncio.Future[None]) -> None:
+        super().__init__("the name servers do not know the topic yet")
+        self.known = known
+
+
+class Destinations:
+    """Topics as senders see them."""
+
+    def __init__(self, topics: TopicTable, settings: SettingsInUse, clock: Clock, announced: Announced) -> None:
         self._topics = topics
         self._settings = settings
         self._clock = clock
-        self._announce = announce
+        self._announced = announced
+        self._unknown: dict[str, asyncio.Future[None]] = {}
         self._random = random.Random()  # noqa: S311 which queue it is need not be a secret
+
+    def require_known(self, topic: str) -> None:
+        """TopicIsNew when the name servers have not answered yet that they know this topic."""
+        if self._unknown and (known := self._unknown.get(topic)) is not None:
+            raise TopicIsNew(known)
 
     def queue_id(self, peer: Peer, header: SendMessage) -> int:
         """The queue that a send goes to: the one that it names, or any when it names none."""
@@ -64,5 +83,8 @@ class Destinations:
             sys_flag=unit if header.unit_mode else 0,
         )
         log.info("topic %s is new: sent to by %s", name, peer.address)
-        self._announce()
+        known = self._announced()
+        if known is not None:
+            self._unknown[name] = known
+            known.add_done_callback(lambda _: self._unknown.pop(name, None))
         return made

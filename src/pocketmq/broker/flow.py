@@ -12,6 +12,7 @@ The words in brackets are RocketMQ's, by which clients know them. The measured c
 Nothing here serves a request or reads a clock: told the monotonic time.
 """
 
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
@@ -88,6 +89,13 @@ class WaitingRequests:
     """Requests that wait, by class, oldest first. `refused` counts refusals by class and cause."""
 
     def __init__(self, settings: FlowSettings) -> None:
+        self.apply(settings)
+        self._queues: dict[Kind, deque[Waiting]] = {kind: deque() for kind in Kind}
+        self._bytes = 0
+        self.refused: Counter[tuple[Kind, Cause]] = Counter()
+
+    def apply(self, settings: FlowSettings) -> None:
+        """Go by these bounds from now on."""
         self._limits_s = {
             Kind.SEND: settings.send_wait_ms / 1000,
             Kind.PULL: settings.pull_wait_ms / 1000,
@@ -100,10 +108,7 @@ class WaitingRequests:
             Kind.HEARTBEAT: settings.max_waiting_heartbeats,
             Kind.TRANSACTION: settings.max_waiting_transactions,
         }
-        self._most_bytes = settings.max_waiting_bytes
-        self._queues: dict[Kind, deque[Waiting]] = {kind: deque() for kind in Kind}
-        self._bytes = 0
-        self.refused: Counter[tuple[Kind, Cause]] = Counter()
+        self.max_bytes = settings.max_waiting_bytes
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
@@ -124,11 +129,14 @@ class WaitingRequests:
     def put(self, kind: Kind, request: Waiting, why: str) -> None:
         """Let a request wait; SystemBusy when too many do."""
         queue = self._queues[kind]
-        if len(queue) >= self._most[kind] or self._bytes + request.size > self._most_bytes:
+        if len(queue) >= self._most[kind] or self._bytes + request.size > self.max_bytes:
             raise self.refusal(
                 kind, Cause.OVERLOAD, f"{len(queue)} requests and {self._bytes} bytes wait already, because {why}"
             )
-        queue.append(request)
+        if queue and queue[-1].since > request.since:  # a send to a new topic has waited for the name servers before
+            queue.insert(bisect_right(queue, request.since, key=lambda other: other.since), request)
+        else:
+            queue.append(request)
         self._bytes += request.size
 
     def put_first(self, kind: Kind, request: Waiting) -> None:
@@ -185,9 +193,13 @@ class LogGate:
     """Whether the log takes writes, and since when it does not. Told by whoever writes, and by a look in every sweep."""
 
     def __init__(self, settings: FlowSettings) -> None:
-        self._busy_s = settings.page_cache_busy_ms / 1000
+        self.apply(settings)
         self._since: float | None = None
         self.why = ""
+
+    def apply(self, settings: FlowSettings) -> None:
+        """Go by these bounds from now on."""
+        self._busy_s = settings.page_cache_busy_ms / 1000
 
     @property
     def is_open(self) -> bool:

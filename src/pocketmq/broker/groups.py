@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from pocketmq.broker.attributes import GROUP_ATTRIBUTES, altered
+from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.topics import MAX_QUEUES
 from pocketmq.errors import GroupNotFound, InvalidName, InvalidParameter
 from pocketmq.model.flags import Perm
@@ -55,6 +56,11 @@ class GroupTable:
         self._max_groups = max_groups
         self._max_forbidden = max_forbidden
         self.version = DataVersion(timestamp=started_ms)
+
+    def apply(self, settings: BrokerSettings) -> None:
+        """Go by these settings from now on; groups that are there stay."""
+        self._auto_create = settings.auto_create_group
+        self._max_groups = settings.max_groups
 
     # looking up
 

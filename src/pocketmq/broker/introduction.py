@@ -22,13 +22,14 @@ from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
+from pocketmq.model.names import is_group_topic
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.routes import RegisterBroker, UnregisterBroker
+from pocketmq.protocol.api.routes import RegisterBroker, RegisterBrokerReply, UnregisterBroker
 from pocketmq.protocol.bodies.key_values import KVTable
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
 from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.fields import Fields, read_fields, write_fields
 from pocketmq.protocol.java_json import read_optional_body
 from pocketmq.protocol.signing import signed_fields
 
@@ -68,7 +69,7 @@ class Introduction:
 
     def register(self, own: Address, changed: Iterable[TopicConfig] = ()) -> list[Command]:
         """The requests that tell all topics, or only those that changed; `own` is where clients find us."""
-        parts = [[row] for row in changed] or list(_parts(self._topics, self._max_told))
+        parts = [[row] for row in changed] or list(_parts(_groups_last(self._topics), self._max_told))
         return [self._register(own, table) for table in self._tables(parts)]
 
     def unregister(self, own: Address) -> Command:
@@ -76,10 +77,11 @@ class Introduction:
         header = UnregisterBroker(settings.broker_name, str(own), settings.cluster, settings.broker_id)
         return self._signed(RequestCode.UNREGISTER_BROKER, header)
 
-    def take_answer(self, answer: Command) -> None:
-        """A name server took what it was told; it may add which topics are ordered."""
+    def take_answer(self, answer: Command) -> int:
+        """A name server took what it was told, but for so many topics; it may add which topics are ordered."""
         if orders := read_optional_body(KVTable, answer.body):
             self._topics.mark_ordered(orders.table, self._clock.now_ms())
+        return read_fields(RegisterBrokerReply, answer.ext).topics_rejected or 0
 
     def _register(self, own: Address, table: MappedTopicTable) -> Command:
         settings = self._settings.now
@@ -109,6 +111,11 @@ class Introduction:
             timestamp = max(version.timestamp, self._permission_ms) - behind
             tables.append(replace(table, data_version=replace(version, timestamp=timestamp)))
         return tables
+
+
+def _groups_last(topics: Iterable[TopicConfig]) -> list[TopicConfig]:
+    """A name server that has no space for all of them takes the first: those for retries and dead letters shall be the last."""
+    return sorted(topics, key=lambda row: is_group_topic(row.topic_name))
 
 
 def _parts(topics: Iterable[TopicConfig], size: int) -> Iterator[list[TopicConfig]]:

@@ -36,7 +36,7 @@ _BY_REASON: Final[dict[str, str]] = {
     "no code is loaded by name": "messageStorePlugIn",
     "everything is kept below storePathRootDir": """
         storePathCommitLog storePathConsumeQueue storePathIndex storePathEpochFile storePathBrokerIdentity
-        readOnlyCommitLogStorePaths storeCheckpoint abortFile""",
+        storeCheckpoint abortFile""",
     "name servers are those that namesrvAddr names": """
         fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval isScanAvailableNameSrv
         loadBalancePollNameServerInterval rmqAddressServerDomain rmqAddressServerSubGroup updateNameServerAddrPeriod""",
@@ -114,7 +114,7 @@ _BY_REASON: Final[dict[str, str]] = {
         checkCRCOnRecover diskFallRecorded enabledAppendPropCRC forceVerifyPropCRC maxChecksumRange
         maxRecoveryCommitlogFiles""",
     "cleaning looks every few seconds, and removes files from diskSpaceCleanForciblyRatio on": """
-        cleanFileForciblyEnable cleanResourceInterval deleteCommitLogFilesInterval logicalDiskSpaceCleanForciblyThreshold""",
+        cleanResourceInterval deleteCommitLogFilesInterval logicalDiskSpaceCleanForciblyThreshold""",
     "maxFilterMessageSize and maxTransferCountOnMessageInMemory bound a read": """
         maxConsumeQueueScan pullBatchMaxMessageCount accessMessageInMemoryHotRatio""",
     "messages asked for by key are counted by the one who asks, up to 64": "defaultQueryMaxNum maxMsgsNumBatch",

@@ -59,7 +59,7 @@ class Members:
         self.producers = Producers()
         self._groups: dict[str, ConsumerGroup] = {}
         self._consuming: dict[Hashable, dict[str, None]] = {}
-        self._expiry = expiry
+        self.expiry = expiry
         self._max_groups = max_groups
         self._max_subscriptions = max_subscriptions
         self.version = 0
@@ -106,7 +106,7 @@ class Members:
 
     def expire(self, now: float) -> Changes:
         """Forget the members from which nothing came for too long."""
-        since = now - self._expiry
+        since = now - self.expiry
         gone = self.producers.expire(since)
         groups = []
         for group in list(self._groups.values()):

@@ -19,7 +19,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from pocketmq.broker.appending import WAITING_TOPICS, Appender, Move
-from pocketmq.errors import InvalidMessage, InvalidName, StoreBusy, StoreDamaged, StoreFull
+from pocketmq.errors import InvalidMessage, InvalidName, StoreDamaged, StoreError
 from pocketmq.model import properties as names
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName, parse_topic
@@ -126,9 +126,9 @@ class Mover:
                 self._pass_over(item.log_offset, item.why)
         return len(plan)
 
-    def refused(self, error: StoreBusy | StoreFull) -> None:
-        """The store takes nothing now; that is told once."""
-        if not self._refused:
+    def refused(self, error: StoreError) -> None:
+        """The store takes nothing now, or a queue is being repaired; that is logged once, unless it is the wait for a slow disk."""
+        if not self._refused and self._store.busy_since is None:
             self._refused = True
             log.warning("%s wait for the store, nothing is lost: %s", self._what, error)
 

@@ -8,11 +8,16 @@
 A commit overwrites whatever was there, lower or not, as in RocketMQ: a client that was set back by its own means must be
 believed. Lower ones are counted. While a reset is pending, commits are ignored: they come from members that have not heard of it.
 
+A queue can become shorter under members that go on running: a crash takes what was not synced, or its topic is deleted and created
+again. Such members still have offsets of the older log, and offsets of new messages soon grow past these. So the table keeps a
+bound for each group until its next pull of the queue: where the log ended when the broker started after a crash, 0 when the topic was
+deleted. A pull or commit beyond the bound is from the older log: the pull is sent to where the group is, the commit is ignored.
+
 Saving is cheap because every row keeps its text until it changes; a save writes anew only the rows that did.
 Names hold no '@' (see `model.names`), so a key can always be taken apart.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -23,8 +28,12 @@ from pocketmq.model.names import TRANSACTION_CHECK_GROUP
 from pocketmq.protocol.bodies.data_version import DataVersion
 from pocketmq.protocol.bodies.offsets import ConsumerOffsets, SavedOffsets
 
-NOTHING_TO_CORRECT = 2**63 - 1
+LARGEST = 2**63 - 1
+NOTHING_TO_CORRECT = LARGEST
 """What a correction says of a queue in which the compared group is behind everybody."""
+
+MAX_RECREATED = 4_096
+"""Groups in deleted topics that are remembered; the oldest are forgotten first."""
 
 # Strict JSON, queue ids in quotes: both releases of Apache read it, and we read it twenty times as fast as bare numbers.
 _encode = msgspec.json.Encoder().encode
@@ -61,6 +70,10 @@ class OffsetTable:
         self._pending: dict[str, dict[int, int]] = {}
         self._dirty: list[_Row] = []
         self._texts: dict[str, bytes] = {}
+        self._recovered: dict[str, dict[int, int]] = {}
+        """Where queues ended after a crash, by `topic@group`, until the group pulls them."""
+        self._recreated: dict[str, set[int]] = {}
+        """Groups that had offsets in a topic when it was deleted, and the queues that they have pulled since."""
         self._max_queues = max_queues
         self.version = DataVersion(timestamp=started_ms)
         self.commits_lowered = 0
@@ -68,12 +81,20 @@ class OffsetTable:
 
     # consuming
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Note how far a group is; False when that is ignored: a reset is pending, or it makes no sense."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, end: int = LARGEST) -> bool:
+        """Note how far a group is; False when that is ignored: a reset is pending, or it makes no sense.
+
+        Beyond the `end` of the queue nothing can have been consumed: such an offset is of an older log.
+        """
         row = self._row(group, topic)
         before = row.offsets.get(queue_id)
         pending = bool(self._pending) and queue_id in self._pending.get(row.key, ())
-        if pending or offset < 0 or (before is None and not self._has_room(row, queue_id)):
+        if (
+            pending
+            or self._is_older(row.key, queue_id, offset)
+            or not 0 <= offset <= end
+            or (before is None and not self._has_room(row, queue_id))
+        ):
             self.commits_ignored += 1
             return False
         if offset == before:
@@ -105,6 +126,44 @@ class OffsetTable:
         self._touch(self._row(group, topic))  # it must not be taken again after a restart
         return offset
 
+    def take_older(self, group: str, topic: str, queue_id: int, offset: int, low: int) -> int | None:
+        """Where a pull is sent whose `offset` is of an older log, once; None for all others. The queue begins at `low`."""
+        if not self._recovered and not self._recreated:
+            return None
+        row = self._row(group, topic)
+        is_older = self._is_older(row.key, queue_id, offset)
+        self._hear(row.key, queue_id)
+        if not is_older:
+            return None
+        target = max(row.offsets.get(queue_id, low), low)
+        self._set(row, {queue_id: target})  # also for the next member, if this one ends before its first commit
+        return target
+
+    def hear(self, group: str, topic: str, queue_id: int) -> None:
+        """A group names offsets of this log by itself: it is believed from now on."""
+        if self._recovered or self._recreated:
+            self._hear(f"{topic}@{group}", queue_id)
+
+    def resume_at(self, group: str, topic: str, queue_id: int, low: int, end: int) -> int:
+        """Where a pull goes on that asks for an offset beyond the `end`: where the group is, or where the queue begins."""
+        stored = self.stored(group, topic, queue_id)
+        return low if stored is None else max(min(stored, end), low)
+
+    def _is_older(self, key: str, queue_id: int, offset: int) -> bool:
+        """Whether an offset of a group is beyond its bound in the queue."""
+        if self._recovered and offset > self._recovered.get(key, {}).get(queue_id, offset):
+            return True
+        return bool(self._recreated) and offset > 0 and queue_id not in self._recreated.get(key, (queue_id,))
+
+    def _hear(self, key: str, queue_id: int) -> None:
+        """The group has pulled the queue, or was set to an offset in it: its offsets are of this log from now on."""
+        if (bounds := self._recovered.get(key)) is not None:
+            bounds.pop(queue_id, None)
+            if not bounds:
+                del self._recovered[key]
+        if (heard := self._recreated.get(key)) is not None and queue_id not in heard:
+            heard.add(queue_id)
+
     @property
     def resets(self) -> Mapping[str, Mapping[int, int]]:
         """Those that no pull has taken yet, by `topic@group`."""
@@ -132,6 +191,8 @@ class OffsetTable:
         is lost to a member that then asks for the end of the queue, when the message came in between.
         """
         stored = self.stored(group, topic, queue_id)
+        if stored is None and self._recreated and self._is_older(f"{topic}@{group}", queue_id, 1):
+            return 0  # the group is not new: the topic is
         if stored is not None or not zero_if_new or queue is None:
             return stored
         never_used = queue.max_offset <= 0
@@ -144,6 +205,15 @@ class OffsetTable:
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have an offset in the topic."""
         return [group for group, rows in self._rows.items() if topic in rows and rows[topic].offsets]
+
+    def by_topic(self, topics: Container[str]) -> dict[str, dict[str, Mapping[int, int]]]:
+        """For each of these topics in which a group has an offset: the groups, and their offsets by queue."""
+        found: dict[str, dict[str, Mapping[int, int]]] = {}
+        for group, rows in self._rows.items():
+            for topic, row in rows.items():
+                if row.offsets and topic in topics:
+                    found.setdefault(topic, {})[group] = row.offsets
+        return found
 
     def corrections(
         self, topic: str, compared: str, left_out: Iterable[str], min_offset: Callable[[int], int]
@@ -202,15 +272,33 @@ class OffsetTable:
                     lowered.append(row.key)
         return lowered
 
+    def bound_by(self, end_of: Callable[[str, int], int]) -> None:
+        """After a crash: members may have offsets of messages that are lost. Asked when no group is ahead of the ends any more."""
+        for rows in self._rows.values():
+            for topic, row in rows.items():
+                if row.offsets:
+                    self._recovered[row.key] = {queue_id: end_of(topic, queue_id) for queue_id in row.offsets}
+
     def delete_topic(self, topic: str) -> None:
+        """Forget all offsets in it. Groups that had some begin at 0 when there is such a topic again."""
         for group in [group for group, rows in self._rows.items() if topic in rows]:
-            self._empty(self._rows[group].pop(topic))
+            row = self._rows[group].pop(topic)
+            self._recovered.pop(row.key, None)
+            if row.offsets:
+                self._recreated.pop(row.key, None)
+                self._recreated[row.key] = set()
+            self._empty(row)
             if not self._rows[group]:
                 del self._rows[group]
+        while len(self._recreated) > MAX_RECREATED:
+            del self._recreated[next(iter(self._recreated))]
 
     def delete_group(self, group: str) -> None:
         for row in self._rows.pop(group, {}).values():
             self._empty(row)
+            self._recovered.pop(row.key, None)
+        for key in [key for key in self._recreated if key.endswith(f"@{group}")]:
+            del self._recreated[key]
 
     def _empty(self, row: _Row) -> None:
         """Take the row's text out of the next snapshot. A new row of the same key comes behind it among the dirty ones."""
@@ -221,6 +309,8 @@ class OffsetTable:
     def _set(self, row: _Row, offsets: Mapping[int, int]) -> None:
         row.offsets.update(offsets)
         row.pulled = {queue_id: offset for queue_id, offset in row.pulled.items() if queue_id not in offsets}
+        for queue_id in offsets:
+            self._hear(row.key, queue_id)
         self._touch(row)
 
     def _touch(self, row: _Row) -> None:
@@ -268,6 +358,8 @@ class OffsetTable:
                 self._texts.pop(row.key, None)
         self._dirty.clear()
         resets = b',"resetTable":%b' % _encode(self._pending) if self._pending else b""
+        if self._recreated:
+            resets += b',"recreatedTable":%b' % _encode(self._recreated)
         texts = b",".join(self._texts.values())
         return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (_encode(self.version), texts, resets)
 
@@ -283,6 +375,7 @@ class OffsetTable:
                 self._texts[key] = _encode({key: kept})[1:-1]
         if isinstance(saved, SavedOffsets):
             self._restore_resets(saved.reset_table)
+            self._recreated = {key: set(heard) for key, heard in saved.recreated_table.items()}
         self.version = saved.data_version
         return strange
 

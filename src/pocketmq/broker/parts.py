@@ -6,12 +6,15 @@ workers   delays · timers · transactions · snapshots · registration
 requests  turns (the hot ones) · dispatcher (all others, by families of handlers)
 """
 
+import asyncio
 import logging
 import os
 import random
 from collections.abc import Iterator
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from pocketmq.access.authentication import authentication_by
 from pocketmq.broker.access import ACCESS, by_place
@@ -58,6 +61,7 @@ from pocketmq.broker.timers.timers import Timers
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.transactions import Transactions, next_of
 from pocketmq.broker.turns import Serve, Turns
+from pocketmq.broker.unread import UnreadDrops
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, StoreDamaged
@@ -104,6 +108,7 @@ class BrokerParts:
             default_queues=settings.default_queues,
             trace=settings.trace_topic,
             max_topics=settings.max_topics,
+            max_retry_topics=settings.max_retry_topics,
             started_ms=now_ms,
         )
         self.groups = GroupTable(
@@ -115,8 +120,15 @@ class BrokerParts:
         self.filters = Filters()
         self.carried = CarriedSubscriptions()
         # store
+        self.unread = UnreadDrops(self.offsets, self.topics.is_system)
         self.store = MessageStore(
-            settings.store, store_host=_NOWHERE, post=post, files=files, clock=clock, on_arrivals=self._arrived
+            settings.store,
+            store_host=_NOWHERE,
+            post=post,
+            files=files,
+            clock=clock,
+            on_arrivals=self._arrived,
+            on_dropped=self.unread.note,
         )
         self.arrivals = Arrivals(
             self.store.record, max_held=settings.flow.max_held_pulls, look_s=settings.hold_check_ms / 1000
@@ -144,7 +156,7 @@ class BrokerParts:
         # requests
         chance = random.Random()  # noqa: S311 which retry queue it is need not be a secret
         self.retries = Retries(self.topics, self.groups, self.locks, clock, self.announce, chance)
-        self.destinations = Destinations(self.topics, self.settings, clock, self.announce)
+        self.destinations = Destinations(self.topics, self.settings, clock, self._announced)
         self.sending = self._sending()
         self.clients = self._clients()
         self.checked = self._checked_pulls()
@@ -154,12 +166,27 @@ class BrokerParts:
         )
         self.dispatcher = Dispatcher(self._tables(), ACCESS)
 
+    def follow_accounts(self) -> None:
+        """Use the accounts of the file as it is now; the broker itself registers with the secret that its account has now."""
+        if self.authentication is None:
+            return
+        self.authentication.follow()
+        used = self.settings.now.credentials
+        current = None if used is None else self.authentication.credentials_of(used.access_key)
+        if current is not None and current != used:
+            self.settings.now = replace(self.settings.now, credentials=current)
+
     # what parts ask of one another
 
     def announce(self) -> None:
         """Topics or groups have come or changed by being used: the name servers and the disk shall know."""
         self.registration.announce()
         self.snapshots.save_soon()
+
+    def _announced(self) -> asyncio.Future[None] | None:
+        """The same; done when the name servers know."""
+        self.snapshots.save_soon()
+        return self.registration.announced()
 
     def _arrived(self, arrivals: Iterator[Arrival]) -> None:
         self.arrivals.notify(arrivals)
@@ -178,6 +205,21 @@ class BrokerParts:
 
     def _found_at(self, address: Address) -> None:
         self.sending.set_address(address)
+
+    def apply(self, settings: BrokerSettings) -> None:
+        """Apply settings that changed while the broker runs. Parts that read `settings.now` need no call."""
+        topics_before = self.topics.version
+        self.topics.apply(settings, self.clock.now_ms())
+        self.groups.apply(settings)
+        self.members.expiry = settings.client_expiry_ms / 1000
+        self.locks.lease = settings.lock_lease_ms / 1000
+        self.store.apply(settings.store)
+        self.checked.apply(settings.store)
+        self.arrivals.max_held = settings.flow.max_held_pulls
+        self.turns.apply(settings.flow)
+        if self.topics.version != topics_before:
+            self.snapshots.save_soon()
+        self.registration.announce()
 
     # requests
 
@@ -238,7 +280,7 @@ class BrokerParts:
             self.stats,
             self.checked,
         )
-        consuming = Consuming(self.store, self.topics, self.groups, self.offsets)
+        consuming = Consuming(self.store, self.topics, self.groups, self.offsets, self.members, self.clock)
         return {
             PullHead: pulling.pull,
             LitePullHead: pulling.pull,
@@ -306,7 +348,7 @@ class BrokerParts:
             snapshots=self.snapshots,
             settings=self.settings,
             clock=self.clock,
-            announce=self.registration.announce,
+            announced=self.registration.announced,
             deleted=self._topic_deleted,
             put_tps=self.stats.put_tps,
         )
@@ -336,7 +378,7 @@ class BrokerParts:
             groups.table(),
             statistics.table(),
             MaintenanceHandlers(self.store).table(),
-            SettingHandlers(self.settings, self.clock, self.registration.announce).table(),
+            SettingHandlers(self.settings, self.clock, self.apply).table(),
         ]
 
     def _additions(self) -> list[Addition]:
@@ -365,7 +407,7 @@ class BrokerParts:
         try:
             self.snapshots.load()
             adopt_topics(self.topics, self.store, self.clock.now_ms())
-            lower_offsets(self.offsets, self.store)
+            lower_offsets(self.offsets, self.store, clean=report.clean)
             tables = self.store.tables
             self.delays.load(tables.load(DELAYS_FILE, partial(read_body, DelayOffsets)))
             self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))

@@ -31,7 +31,7 @@ class QueueLockTable:
 
     def __init__(self, *, lease: float = LEASE_SECONDS, max_locks: int = MAX_LOCKS) -> None:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
-        self._lease = lease
+        self.lease = lease
         self._max_locks = max_locks
         self._count = 0
         self._next_sweep = -inf
@@ -54,7 +54,7 @@ class QueueLockTable:
             self.refused += 1
             return False
         self._count += held is None
-        self._groups.setdefault(group, {})[queue] = _Lock(client_id, now + self._lease)
+        self._groups.setdefault(group, {})[queue] = _Lock(client_id, now + self.lease)
         return True
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:

@@ -2,6 +2,7 @@
 
     a queue has messages, no table knows its topic ──► the topic is there again      made by sending to it, moments before a crash
     a group is ahead of the end of its queue ────────► it is set back to the end     a power loss took what it had consumed
+    members are ahead of the end, and go on running ─► their next pull is set back   see `offsets`
 
 A message that is acknowledged must be readable, and one that takes the place of a lost one must not be taken for consumed.
 What an administrator has deleted stays deleted: the store gives no queues back of topics that are gone.
@@ -40,9 +41,11 @@ def adopt_topics(topics: TopicTable, store: MessageStore, now_ms: int) -> list[s
     return adopted
 
 
-def lower_offsets(offsets: OffsetTable, store: MessageStore) -> list[str]:
-    """Set groups back that are ahead of what there is; which, as `topic@group`."""
+def lower_offsets(offsets: OffsetTable, store: MessageStore, *, clean: bool) -> list[str]:
+    """Set groups back that are ahead of what there is; which, as `topic@group`. `clean`: no crash can have taken anything."""
     lowered = offsets.lower_to(store.max_offset)
+    if not clean:
+        offsets.bound_by(store.max_offset)
     if lowered:
         log.warning("groups were ahead of the end of the log, and are set back to it: %s", _names(lowered))
     return lowered

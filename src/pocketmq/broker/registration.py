@@ -64,6 +64,7 @@ class Registration:
         self._looked = False
         self._advertised_ip: str | None = None
         self._spreading: asyncio.Handle | None = None
+        self._waits: set[asyncio.Task[None]] = set()
 
     def _registry(self, address: Address) -> Registry:
         return Registry(
@@ -174,6 +175,29 @@ class Registration:
         if self._spreading is None:
             self._spreading = asyncio.get_running_loop().call_soon(self._spread)
 
+    def announced(self) -> asyncio.Future[None] | None:
+        """Tell what changed. Done when every name server that can be reached has answered, or after `route_wait_ms`.
+
+        None when there is nothing to wait for. A name server that failed last is tried again later, and no send waits for it.
+        """
+        self._spread()
+        waiting = [registry for registry in self._registries if registry.is_to_be_told]
+        if not waiting:
+            return None
+        task = asyncio.get_running_loop().create_task(self._wait_answered(waiting))
+        self._waits.add(task)
+        task.add_done_callback(self._waits.discard)
+        return task
+
+    async def _wait_answered(self, waiting: list[Registry]) -> None:
+        wait_ms = self._settings.now.route_wait_ms
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await asyncio.gather(*(registry.wait_answered() for registry in waiting))
+        except TimeoutError:
+            late = ", ".join(str(registry.address) for registry in waiting if registry.is_to_be_told)
+            log.warning("a new topic is in use before name server %s knows it: no answer within %d ms", late, wait_ms)
+
     def _spread(self) -> None:
         if self._spreading is not None:
             self._spreading.cancel()
@@ -187,6 +211,8 @@ class Registration:
         """Say good-bye and hang up. Harmless when done twice."""
         if self._spreading is not None:
             self._spreading.cancel()
+        for wait in self._waits:
+            wait.cancel()
         await asyncio.gather(*(registry.stop() for registry in self._registries))
         await self._pool.close()
 

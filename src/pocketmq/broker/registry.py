@@ -23,6 +23,7 @@ from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.net.pool import Pool
 from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.command import Command
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -58,6 +59,8 @@ class Registry:
         """Where it tells clients to find us; None before it was reached."""
         self.tried = asyncio.Event()
         """Set when the first try is over, well or not."""
+        self.rejected = 0
+        """Topics of the last request to it that it has no space for."""
         self._pool = pool
         self._introduction = introduction
         self._settings = settings
@@ -72,6 +75,7 @@ class Registry:
         self._due_at = 0.0
         self._failures = 0
         self._woken = asyncio.Event()
+        self._answered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._watches: set[asyncio.Task[None]] = set()
 
@@ -102,8 +106,19 @@ class Registry:
         """These topics are to be told. After a failure it waits for its next try, which tells all of them."""
         self._changed.update((row.topic_name, row) for row in changed)
         self._all_changed |= all_changed
+        if not self.is_known:
+            self._answered.clear()
         if (self._changed or self._all_changed) and not self._failures:
             self._woken.set()
+
+    @property
+    def is_to_be_told(self) -> bool:
+        """Whether it has still to answer to something that it is being told. One that failed last is not waited for."""
+        return self._task is not None and not self._failures and not self.is_known
+
+    async def wait_answered(self) -> None:
+        """Wait until it has answered the newest registration, or has failed."""
+        await self._answered.wait()
 
     async def connect(self) -> Peer:
         """The line to the name server. Where clients find us may follow from it."""
@@ -133,6 +148,8 @@ class Registry:
             else:
                 self._succeed()
             self.tried.set()
+            if self.is_known or self._failures:
+                self._answered.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s()):
                     await self._woken.wait()
@@ -167,9 +184,15 @@ class Registry:
             answer = await peer.call(command, self._settings.now.register_timeout_ms / 1000)
             if refusal := answer.error():
                 raise refusal
-            self._introduction.take_answer(answer)
+            self._tell_rejected(self._introduction.take_answer(answer), answer)
         self._known_by = peer
         self._gather()
+
+    def _tell_rejected(self, count: int, answer: Command) -> None:
+        """It comes again with every registration, and is worth a line when it is another number."""
+        if count > self.rejected:
+            log.warning("name server %s gives no route to some topics of this broker: %s", self.address, answer.remark)
+        self.rejected = count
 
     def _fail(self, error: Exception) -> None:
         self._known_by = None

@@ -1,10 +1,11 @@
 """RocketMQ's names for the settings of a broker: in broker.conf, and in the requests that tell (26) and change (25) them.
 What is done with them is in `model.setting_keys`; `keys_without_effect` has the many that mean nothing here.
 
-While a broker runs, only switches and numbers change that are looked at for each request. The store's settings are fixed
-when it opens.
+While a broker runs, every setting can change that `BrokerParts.apply` can hand to its parts. The others are refused, each
+with the reason.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,8 @@ from pocketmq.protocol.signing import Credentials
 from pocketmq.store.commit_log import LOG_FOLDER
 from pocketmq.store.consume_queue import ENTRY_BYTES
 from pocketmq.store.settings import FlushMode
+
+log = logging.getLogger("pocketmq.broker")
 
 DEFAULT_NAME_SERVER_PORT: Final = 9876
 
@@ -106,96 +109,61 @@ _QUEUE_BYTES = Form(_entries, lambda entries: str(entries * ENTRY_BYTES))
 _LEVELS = Form(DelayLevels, _levels_text)
 _CREDENTIALS = Form(_credentials, _without_secret)
 
+_IDENTITY = "topics, routes and message ids already bear it"
+_LISTENING = "the listeners are open already"
+_TRUST = "whom it trusts and registers with is not for a request to decide"
+_LAYOUT = "the store is open already, and its files are as this said"
+_STORED = "messages that wait were stored by it"
+_CLOCK = "the clock is judged by it since the start"
+
 _AT_START: Final[dict[str, Key]] = {
     # who it is, where it listens, whom it tells
-    "brokerClusterName": Key("cluster", TEXT),
-    "brokerName": Key("broker_name", TEXT),
-    "brokerId": Key("broker_id", NUMBER),
-    "regionId": Key("region", TEXT),
-    "bindAddress": Key("host", TEXT),
-    "listenPort": Key("port", NUMBER),
-    "brokerIP1": Key("advertised_host", _HOST),
-    "advertisedPort": Key("advertised_port", NUMBER),
-    "vipChannelEnable": Key("vip_channel", SWITCH),
-    "namesrvAddr": Key("name_servers", _ADDRESSES),
-    "registerBrokerTimeoutMills": Key("register_timeout_ms", NUMBER),
-    # who may talk to it, and as whom it talks to name servers
-    **access.KEYS,
-    **metrics.KEYS,
-    "innerClientAuthenticationCredentials": Key("credentials", _CREDENTIALS),
-    "useTLS": Key("name_server_tls.enabled", SWITCH),
-    "tls.client.trustCertPath": Key("name_server_tls.ca", PATH),
-    "tls.client.pinnedCertPath": Key("name_server_tls.pinned", PATH),
-    "tls.client.certPath": Key("name_server_tls.cert", PATH),
-    "tls.client.keyPath": Key("name_server_tls.key", PATH),
-    "tls.client.authServer": Key("name_server_tls.verify", SWITCH),
+    "brokerClusterName": Key("cluster", TEXT, why_not=_IDENTITY),
+    "brokerName": Key("broker_name", TEXT, why_not=_IDENTITY),
+    "brokerId": Key("broker_id", NUMBER, why_not=_IDENTITY),
+    "bindAddress": Key("host", TEXT, why_not=_LISTENING),
+    "listenPort": Key("port", NUMBER, why_not=_LISTENING),
+    "brokerIP1": Key("advertised_host", _HOST, why_not=_LISTENING),
+    "advertisedPort": Key("advertised_port", NUMBER, why_not=_LISTENING),
+    "vipChannelEnable": Key("vip_channel", SWITCH, why_not=_LISTENING),
+    "serverSocketBacklog": Key("backlog", NUMBER, why_not=_LISTENING),
+    "serverChannelMaxIdleTimeSeconds": Key("idle_s", NUMBER, why_not=_LISTENING),
+    "maxConnections": Key("max_connections", NUMBER, why_not=_LISTENING),
+    "maxConnectionsPerHost": Key("max_connections_per_host", NUMBER, why_not=_LISTENING),
+    "maxUnfinishedBytes": Key("unfinished.max_bytes", NUMBER, why_not=_LISTENING),
+    "maxUnsignedUnfinishedBytes": Key("unfinished.max_unsigned_bytes", NUMBER, why_not=_LISTENING),
+    "frameTimeoutSeconds": Key("unfinished.timeout_s", NUMBER, why_not=_LISTENING),
+    "namesrvAddr": Key("name_servers", _ADDRESSES, why_not=_TRUST),
+    "innerClientAuthenticationCredentials": Key("credentials", _CREDENTIALS, why_not=_TRUST),
+    "useTLS": Key("name_server_tls.enabled", SWITCH, why_not=_TRUST),
+    "tls.client.trustCertPath": Key("name_server_tls.ca", PATH, why_not=_TRUST),
+    "tls.client.pinnedCertPath": Key("name_server_tls.pinned", PATH, why_not=_TRUST),
+    "tls.client.certPath": Key("name_server_tls.cert", PATH, why_not=_TRUST),
+    "tls.client.keyPath": Key("name_server_tls.key", PATH, why_not=_TRUST),
+    "tls.client.authServer": Key("name_server_tls.verify", SWITCH, why_not=_TRUST),
+    # who may talk to it
+    **{name: key._replace(why_not=_TRUST) for name, key in access.KEYS.items()},
+    **{name: key._replace(why_not=_LISTENING) for name, key in metrics.KEYS.items()},
     # the store
-    "storePathRootDir": Key("store.folder", PATH),
-    "mappedFileSizeCommitLog": Key("store.log_file_bytes", NUMBER),
-    "mappedFileSizeConsumeQueue": Key("store.queue_file_entries", _QUEUE_BYTES),
-    "maxMessageSize": Key("store.max_message_bytes", NUMBER),
-    "messageDelayLevel": Key("store.delay_levels", _LEVELS),
-    "flushDiskType": Key("store.flush", _FLUSH),
-    "flushIntervalCommitLog": Key("store.flush_interval_ms", NUMBER),
-    "flushCommitLogLeastPages": Key("store.flush_least_pages", NUMBER),
-    "flushCommitLogThoroughInterval": Key("store.flush_thorough_ms", NUMBER),
-    "syncFlushTimeout": Key("store.sync_timeout_ms", NUMBER),
-    "flushConsumeQueueLeastPages": Key("store.queue_least_pages", NUMBER),
-    "flushConsumeQueueThoroughInterval": Key("store.queue_thorough_ms", NUMBER),
-    "transientStorePoolEnable": Key("store.transient_pool", SWITCH),
-    "transientStorePoolSize": Key("store.pool_buffers", NUMBER),
-    "transientStorePoolBufferBytes": Key("store.pool_buffer_bytes", NUMBER),
-    "messageIndexEnable": Key("store.index_enabled", SWITCH),
-    "maxHashSlotNum": Key("store.index_slots", NUMBER),
-    "maxIndexNum": Key("store.index_entries", NUMBER),
-    "maxTransferBytesOnMessageInMemory": Key("store.hot_read_bytes", NUMBER),
-    "maxTransferCountOnMessageInMemory": Key("store.hot_read_count", NUMBER),
-    "maxTransferBytesOnMessageInDisk": Key("store.cold_read_bytes", NUMBER),
-    "maxTransferCountOnMessageInDisk": Key("store.cold_read_count", NUMBER),
-    "maxFilterMessageSize": Key("store.max_read_entries", _QUEUE_BYTES),
-    "accessMessageInMemoryMaxRatio": Key("store.memory_ratio", _PERCENT),
-    "fileReservedTime": Key("store.retention_hours", NUMBER),
-    "deleteWhen": Key("store.delete_hour", _HOUR),
-    "diskMaxUsedSpaceRatio": Key("store.disk_clean_ratio", _PERCENT),
-    "diskSpaceCleanForciblyRatio": Key("store.disk_force_ratio", _PERCENT),
-    "diskSpaceWarningLevelRatio": Key("store.disk_full_ratio", _PERCENT),
-    "deleteFileBatchMax": Key("store.max_deletes_per_run", NUMBER),
-    "maxUnsyncedBytes": Key("store.max_unsynced_bytes", NUMBER),
-    "allocateLogFiles": Key("store.allocate_files", SWITCH),
-    "preparedLogFiles": Key("store.prepared_files", NUMBER),
-    "maxOpenQueueFiles": Key("store.max_open_queue_files", NUMBER),
-    # what is looked at when it starts
-    "autoCreateTopicEnable": Key("auto_create_topic", SWITCH),
-    "autoCreateSubscriptionGroup": Key("auto_create_group", SWITCH),
-    "defaultTopicQueueNums": Key("default_queues", NUMBER),
-    "traceTopicEnable": Key("trace_topic", SWITCH),
-    "channelExpiredTimeout": Key("client_expiry_ms", NUMBER),
-    "queueLockMillis": Key("lock_lease_ms", NUMBER),
-    "flushConsumerOffsetInterval": Key("save_interval_ms", NUMBER),
-    "flushDelayOffsetInterval": Key("progress_save_interval_ms", NUMBER),
-    "timerWheelEnable": Key("timer.enabled", SWITCH),
-    "timerPrecisionMs": Key("timer.precision_ms", NUMBER),
-    "transactionCheckInterval": Key("transaction.check_interval_ms", NUMBER),
-    "transactionOpMsgMaxSize": Key("transaction.op_batch_bytes", NUMBER),
-    "transactionOpBatchInterval": Key("transaction.op_batch_ms", NUMBER),
-    # bounds, and how long requests may wait
-    "serverSocketBacklog": Key("backlog", NUMBER),
-    "serverChannelMaxIdleTimeSeconds": Key("idle_s", NUMBER),
-    "maxConnections": Key("max_connections", NUMBER),
-    "maxConnectionsPerHost": Key("max_connections_per_host", NUMBER),
-    "maxTopics": Key("max_topics", NUMBER),
-    "maxGroups": Key("max_groups", NUMBER),
-    "sendThreadPoolQueueCapacity": Key("flow.max_waiting_sends", NUMBER),
-    "pullThreadPoolQueueCapacity": Key("flow.max_waiting_pulls", NUMBER),
-    "heartbeatThreadPoolQueueCapacity": Key("flow.max_waiting_heartbeats", NUMBER),
-    "endTransactionPoolQueueCapacity": Key("flow.max_waiting_transactions", NUMBER),
-    "maxWaitingBytes": Key("flow.max_waiting_bytes", NUMBER),
-    "waitTimeMillsInSendQueue": Key("flow.send_wait_ms", NUMBER),
-    "waitTimeMillsInPullQueue": Key("flow.pull_wait_ms", NUMBER),
-    "waitTimeMillsInHeartbeatQueue": Key("flow.heartbeat_wait_ms", NUMBER),
-    "waitTimeMillsInTransactionQueue": Key("flow.transaction_wait_ms", NUMBER),
-    "osPageCacheBusyTimeOutMills": Key("flow.page_cache_busy_ms", NUMBER),
-    "maxHeldPulls": Key("flow.max_held_pulls", NUMBER),
+    "storePathRootDir": Key("store.folder", PATH, why_not=_LAYOUT),
+    "mappedFileSizeCommitLog": Key("store.log_file_bytes", NUMBER, why_not=_LAYOUT),
+    "mappedFileSizeConsumeQueue": Key("store.queue_file_entries", _QUEUE_BYTES, why_not=_LAYOUT),
+    "flushDiskType": Key("store.flush", _FLUSH, why_not=_LAYOUT),
+    "transientStorePoolEnable": Key("store.transient_pool", SWITCH, why_not=_LAYOUT),
+    "transientStorePoolSize": Key("store.pool_buffers", NUMBER, why_not=_LAYOUT),
+    "transientStorePoolBufferBytes": Key("store.pool_buffer_bytes", NUMBER, why_not=_LAYOUT),
+    "messageIndexEnable": Key("store.index_enabled", SWITCH, why_not=_LAYOUT),
+    "maxHashSlotNum": Key("store.index_slots", NUMBER, why_not=_LAYOUT),
+    "maxIndexNum": Key("store.index_entries", NUMBER, why_not=_LAYOUT),
+    "flushConsumeQueueLeastPages": Key("store.queue_least_pages", NUMBER, why_not=_LAYOUT),
+    "flushConsumeQueueThoroughInterval": Key("store.queue_thorough_ms", NUMBER, why_not=_LAYOUT),
+    "slowWriteMillis": Key("store.slow_write_ms", NUMBER, why_not=_LAYOUT),
+    "allocateLogFiles": Key("store.allocate_files", SWITCH, why_not=_LAYOUT),
+    "preparedLogFiles": Key("store.prepared_files", NUMBER, why_not=_LAYOUT),
+    "maxOpenQueueFiles": Key("store.max_open_queue_files", NUMBER, why_not=_LAYOUT),
+    "messageDelayLevel": Key("store.delay_levels", _LEVELS, why_not=_STORED),
+    "timerPrecisionMs": Key("timer.precision_ms", NUMBER, why_not=_STORED),
+    "clockStepConfirmMills": Key("clock_step_confirm_ms", NUMBER, why_not=_CLOCK),
 }
 
 
@@ -204,23 +172,79 @@ def _at_run_time(field: str, form: Form) -> Key:
 
 
 _AT_RUN_TIME: Final[dict[str, Key]] = {
+    # what it allows and makes
+    "regionId": _at_run_time("region", TEXT),
+    "maxMessageSize": _at_run_time("store.max_message_bytes", NUMBER),
+    "autoCreateTopicEnable": _at_run_time("auto_create_topic", SWITCH),
+    "autoCreateSubscriptionGroup": _at_run_time("auto_create_group", SWITCH),
+    "defaultTopicQueueNums": _at_run_time("default_queues", NUMBER),
+    "traceTopicEnable": _at_run_time("trace_topic", SWITCH),
+    "maxTopics": _at_run_time("max_topics", NUMBER),
+    "maxRetryTopics": _at_run_time("max_retry_topics", NUMBER),
+    "maxGroups": _at_run_time("max_groups", NUMBER),
     "brokerPermission": _at_run_time("permission", NUMBER),
-    "registerNameServerPeriod": _at_run_time("register_interval_ms", NUMBER),
-    "enablePropertyFilter": _at_run_time("property_filter", SWITCH),
-    "litePullMessageEnable": _at_run_time("lite_pull", SWITCH),
     "rejectTransactionMessage": _at_run_time("transactions_rejected", SWITCH),
     "traceOn": _at_run_time("trace_on", SWITCH),
+    # how long requests may wait, and how many
+    "sendThreadPoolQueueCapacity": _at_run_time("flow.max_waiting_sends", NUMBER),
+    "pullThreadPoolQueueCapacity": _at_run_time("flow.max_waiting_pulls", NUMBER),
+    "heartbeatThreadPoolQueueCapacity": _at_run_time("flow.max_waiting_heartbeats", NUMBER),
+    "endTransactionPoolQueueCapacity": _at_run_time("flow.max_waiting_transactions", NUMBER),
+    "maxWaitingBytes": _at_run_time("flow.max_waiting_bytes", NUMBER),
+    "waitTimeMillsInSendQueue": _at_run_time("flow.send_wait_ms", NUMBER),
+    "waitTimeMillsInPullQueue": _at_run_time("flow.pull_wait_ms", NUMBER),
+    "waitTimeMillsInHeartbeatQueue": _at_run_time("flow.heartbeat_wait_ms", NUMBER),
+    "waitTimeMillsInTransactionQueue": _at_run_time("flow.transaction_wait_ms", NUMBER),
+    "osPageCacheBusyTimeOutMills": _at_run_time("flow.page_cache_busy_ms", NUMBER),
+    "maxHeldPulls": _at_run_time("flow.max_held_pulls", NUMBER),
+    # reading
+    "maxTransferBytesOnMessageInMemory": _at_run_time("store.hot_read_bytes", NUMBER),
+    "maxTransferCountOnMessageInMemory": _at_run_time("store.hot_read_count", NUMBER),
+    "maxTransferBytesOnMessageInDisk": _at_run_time("store.cold_read_bytes", NUMBER),
+    "maxTransferCountOnMessageInDisk": _at_run_time("store.cold_read_count", NUMBER),
+    "maxFilterMessageSize": _at_run_time("store.max_read_entries", _QUEUE_BYTES),
+    "accessMessageInMemoryMaxRatio": _at_run_time("store.memory_ratio", _PERCENT),
+    "enablePropertyFilter": _at_run_time("property_filter", SWITCH),
+    "litePullMessageEnable": _at_run_time("lite_pull", SWITCH),
     "longPollingEnable": _at_run_time("long_polling", SWITCH),
     "shortPollingTimeMills": _at_run_time("short_polling_ms", NUMBER),
     "slaveReadEnable": _at_run_time("slave_read", SWITCH),
+    # flushing
+    "flushIntervalCommitLog": _at_run_time("store.flush_interval_ms", NUMBER),
+    "flushCommitLogLeastPages": _at_run_time("store.flush_least_pages", NUMBER),
+    "flushCommitLogThoroughInterval": _at_run_time("store.flush_thorough_ms", NUMBER),
+    "syncFlushTimeout": _at_run_time("store.sync_timeout_ms", NUMBER),
+    "maxUnsyncedBytes": _at_run_time("store.max_unsynced_bytes", NUMBER),
+    # retention
+    "fileReservedTime": _at_run_time("store.retention_hours", NUMBER),
+    "deleteWhen": _at_run_time("store.delete_hour", _HOUR),
+    "diskMaxUsedSpaceRatio": _at_run_time("store.disk_clean_ratio", _PERCENT),
+    "diskSpaceCleanForciblyRatio": _at_run_time("store.disk_force_ratio", _PERCENT),
+    "diskSpaceWarningLevelRatio": _at_run_time("store.disk_full_ratio", _PERCENT),
+    "deleteFileBatchMax": _at_run_time("store.max_deletes_per_run", NUMBER),
+    "cleanFileForciblyEnable": _at_run_time("store.force_clean", SWITCH),
+    # clients
+    "channelExpiredTimeout": _at_run_time("client_expiry_ms", NUMBER),
+    "queueLockMillis": _at_run_time("lock_lease_ms", NUMBER),
     "notifyConsumerIdsChangedEnable": _at_run_time("notify_changes", SWITCH),
     "storeReplyMessageEnable": _at_run_time("store_reply_messages", SWITCH),
     "useServerSideResetOffset": _at_run_time("server_side_reset", SWITCH),
     "clientCallMillis": _at_run_time("client_call_ms", NUMBER),
+    # delays, timers, transactions
+    "timerWheelEnable": _at_run_time("timer.enabled", SWITCH),
+    "transactionCheckInterval": _at_run_time("transaction.check_interval_ms", NUMBER),
+    "transactionOpMsgMaxSize": _at_run_time("transaction.op_batch_bytes", NUMBER),
+    "transactionOpBatchInterval": _at_run_time("transaction.op_batch_ms", NUMBER),
     "timerMaxDelaySec": _at_run_time("timer.max_delay_s", NUMBER),
     "recallMessageEnable": _at_run_time("timer.recall_enabled", SWITCH),
     "transactionTimeOut": _at_run_time("transaction.timeout_ms", NUMBER),
     "transactionCheckMax": _at_run_time("transaction.max_checks", NUMBER),
+    # saving and telling
+    "registerBrokerTimeoutMills": _at_run_time("register_timeout_ms", NUMBER),
+    "flushConsumerOffsetInterval": _at_run_time("save_interval_ms", NUMBER),
+    "flushDelayOffsetInterval": _at_run_time("progress_save_interval_ms", NUMBER),
+    "registerNameServerPeriod": _at_run_time("register_interval_ms", NUMBER),
+    "routeWaitMills": _at_run_time("route_wait_ms", NUMBER),
 }
 
 KEYS: Final[dict[str, Key]] = _AT_RUN_TIME | _AT_START
@@ -230,6 +254,7 @@ CONSTANTS: Final[dict[str, Constant | Consequence]] = {
     "brokerRole": Constant("ASYNC_MASTER", _NO_REPLICATION),
     "enableDLegerCommitLog": Constant("false", "a DLedger log has files of another format"),
     "enableControllerMode": Constant("false", _NO_REPLICATION),
+    "readOnlyCommitLogStorePaths": Constant("", "the log is in one folder, and what is in others would not be found"),
     "storeType": Constant("default", "queues are plain files, there is no RocksDB"),
     **access.CONSTANTS,
 }
@@ -248,7 +273,14 @@ def read_keys(properties: Mapping[str, str], base: BrokerSettings | None = None)
     return ReadKeys(settings, ratio_warnings + warnings)
 
 
-change_keys = _SETTING_KEYS.change
+def change_keys(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
+    """The settings after a request to change some while running; see `SettingKeys.change`."""
+    properties = dict(properties)
+    for warning in _let_disk_ratios_rise(properties, settings):
+        log.warning("%s", warning)
+    return _SETTING_KEYS.change(settings, properties)
+
+
 write_keys = _SETTING_KEYS.write
 
 

@@ -6,12 +6,14 @@ import msgspec
 
 from pocketmq.access.door import check_door
 from pocketmq.access.refusals import AuthenticationSettings
+from pocketmq.clock import STEP_CONFIRM_MS
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.model.flags import Perm
 from pocketmq.model.names import parse_broker, parse_topic
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles
+from pocketmq.net.unfinished import UnfinishedLimits
 from pocketmq.protocol.signing import Credentials
 from pocketmq.store.settings import MIB, StoreSettings
 
@@ -118,7 +120,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # who may talk to it, and as whom it talks to name servers
     accounts: Path | None = None
-    """The file of accounts, read at the start: every request must be signed by one of them. None: nobody is asked."""
+    """The file of accounts, read at the start and when it changes: every request must be signed by one of them. None: nobody is asked."""
     authentication: AuthenticationSettings = AuthenticationSettings()
     credentials: Credentials | None = None
     """Requests to name servers are signed with them."""
@@ -131,6 +133,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_create_group: bool = True
     default_queues: int = 8
     max_topics: int = 100_000
+    """Topics made by sending to them; those of groups are counted by the next."""
+    max_retry_topics: int = 50_000
+    """Topics for retries and dead letters. Heartbeats make them until half are in use, then the first message sent back does."""
     max_groups: int = 100_000
     property_filter: bool = True
     """Answer SQL92 subscriptions."""
@@ -168,7 +173,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often the progress of delayed and timed messages is saved: what was delivered since comes again after a crash."""
     register_interval_ms: int = 30_000
     register_timeout_ms: int = 6_000
+    route_wait_ms: int = 1_000
+    """The first send to a new topic, and its creation, are answered when the name servers know it, or after so long."""
 
+    clock_step_confirm_ms: int = STEP_CONFIRM_MS
+    """A step of the wall clock ahead is followed when it has lasted for so long; see `clock.SteadyClock`."""
     delay_poll_ms: int = 100
     tick_ms: int = 10
     """How often the store gets its turn for what is due."""
@@ -180,8 +189,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # bounds
     max_connections: int = 10_000
-    max_connections_per_host: int | None = None
-    """None: a host may take all of them."""
+    max_connections_per_host: int = 1_000
+    """Loopback addresses are exempt."""
+    unfinished: UnfinishedLimits = UnfinishedLimits()
     backlog: int = 1024
     idle_s: int = 120
     """A connection is closed when neither side said anything for so long."""
@@ -212,7 +222,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             check_door(
                 self.metrics.address,
                 has_accounts=bool(self.accounts),
-                is_open=self.open_to_the_network_without_authentication,
+                is_open=self.open_to_the_network_without_authentication or self.metrics.without_authentication,
                 danger="broker's metrics may read the names of all topics and groups",
             )
 

@@ -24,7 +24,7 @@ from pocketmq.broker.groups import GroupTable
 from pocketmq.broker.offsets import OffsetTable
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
-from pocketmq.errors import StoreError, WrongState
+from pocketmq.errors import StoreBusy, StoreError, WrongState
 from pocketmq.protocol.bodies import groups as group_bodies
 from pocketmq.protocol.bodies import topics as topic_bodies
 from pocketmq.protocol.bodies.data_version import DataVersion
@@ -285,6 +285,10 @@ class Snapshots:
         self._rests_until = max(self._rests_until, loop.time()) + len(data) / SOON_BYTES_PER_S
         try:
             await loop.run_in_executor(None, self._tables.save, file.name, data)
+        except RuntimeError as error:  # no thread can be started now: the next round tries again
+            failure = StoreBusy(f"the table {file.name} waits to be saved: {error}")
+            file.tell_failure(failure)
+            return failure
         except StoreError as failure:
             file.tell_failure(failure)
             return failure

@@ -7,6 +7,10 @@
 A row is a `TopicConfig`, never changed in place. The version grows with every change, so whoever remembers a version knows
 whether there is something to save. Deleting is not announced: the administrator tells the name servers himself.
 
+Topics that are made by use are bounded: those of groups, for retries and dead letters, by `max_retry_topics`, all others by
+`max_topics`, so that neither kind can take what the other needs. A heartbeat makes the retry topic of its group, as in Apache, until
+half of the former are in use; from then on it is made when a message is first sent back.
+
 Two differences from Apache: a topic without queues is not made, because nothing could ever be sent to it; and with automatic
 creation switched off, no built-in topic serves as a template, not only TBW102.
 """
@@ -15,18 +19,29 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from pocketmq.broker.attributes import TOPIC_ATTRIBUTES, altered
-from pocketmq.errors import InvalidName, InvalidParameter, TopicNotFound
+from pocketmq.broker.attributes import TOPIC_ATTRIBUTES, altered, unsupported
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.errors import InvalidName, InvalidParameter, InvalidSetting, TopicNotFound
 from pocketmq.model import names
 from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.flags import Perm
-from pocketmq.model.names import GroupName, TopicName, dlq_topic, is_retry, is_system_topic, parse_topic, retry_topic
+from pocketmq.model.names import (
+    GroupName,
+    TopicName,
+    dlq_topic,
+    is_group_topic,
+    is_retry,
+    is_system_topic,
+    parse_topic,
+    retry_topic,
+)
 from pocketmq.protocol.bodies import topics as bodies
 from pocketmq.protocol.bodies.data_version import DataVersion
 from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
 
 DEFAULT_QUEUES = 8
 MAX_TOPICS = 100_000
+MAX_RETRY_TOPICS = 50_000
 MAX_QUEUES = 65_536
 """Queues that one topic may have; many requests walk over all of them."""
 
@@ -80,6 +95,7 @@ class TopicTable:
         default_queues: int = DEFAULT_QUEUES,
         trace: bool = False,
         max_topics: int = MAX_TOPICS,
+        max_retry_topics: int = MAX_RETRY_TOPICS,
         started_ms: int = 0,
     ) -> None:
         built_in = built_in_topics(
@@ -89,10 +105,24 @@ class TopicTable:
         self._built_in = frozenset(self._rows)
         self._auto_create = auto_create
         self._max_topics = max_topics
+        self._max_retry_topics = max_retry_topics
+        self.retry_topics = 0
+        """Topics of groups, for retries and dead letters."""
         self._changed: dict[str, TopicConfig] = {}
         self.version = DataVersion(timestamp=started_ms)
         self.alterations = 0
         """Grows when a topic that was there changes or goes. What is remembered of others stays true while new ones come."""
+
+    def apply(self, settings: BrokerSettings, now_ms: int) -> None:
+        """Go by these settings from now on; topics that are there stay."""
+        self._auto_create = settings.auto_create_topic
+        self._max_topics = settings.max_topics
+        self._max_retry_topics = settings.max_retry_topics
+        template = self._rows.get(names.AUTO_CREATE_TOPIC)
+        if settings.auto_create_topic and (template is None or template.write_queue_nums != settings.default_queues):
+            self._store(_topic(names.AUTO_CREATE_TOPIC, settings.default_queues, _ALL_PERMS), now_ms)
+        if settings.trace_topic:
+            self.ensure(_topic(names.TRACE_TOPIC, 1), now_ms)
 
     # looking up
 
@@ -140,13 +170,14 @@ class TopicTable:
         """The topic that somebody sends to; made like `template` when it is new, with at most its queues."""
         if found := self._rows.get(topic):
             return found
-        if len(self._rows) >= self._max_topics:
+        if is_retry(topic):
+            return self._made_for_group(TopicConfig(topic, 1, 1, topic_sys_flag=sys_flag), now_ms)
+        count = len(self._rows) - self.retry_topics
+        if count >= self._max_topics:
             raise TopicNotFound(
-                f"topic {topic} does not exist and is not made by sending to it: this broker has {len(self._rows)} topics, "
+                f"topic {topic} does not exist and is not made by sending to it: this broker has {count} topics, "
                 f"max_topics is {self._max_topics}; create it as an administrator, or raise max_topics"
             )
-        if is_retry(topic):
-            return self._store(TopicConfig(topic, 1, 1, topic_sys_flag=sys_flag), now_ms)
         model = self._template(topic, template)
         queues = min(queues, model.write_queue_nums)
         if queues < 1:
@@ -171,20 +202,36 @@ class TopicTable:
         """The topic of this name; `config`, when there is none yet."""
         return self._rows.get(config.topic_name) or self._store(config, now_ms)
 
+    @property
+    def makes_retry_topics_early(self) -> bool:
+        """Whether a heartbeat makes the retry topic of its group, though nothing was sent back yet."""
+        return self.retry_topics < self._max_retry_topics // 2
+
+    def _made_for_group(self, config: TopicConfig, now_ms: int) -> TopicConfig:
+        name = config.topic_name
+        if found := self._rows.get(name):
+            return found
+        if self.retry_topics >= self._max_retry_topics:
+            raise TopicNotFound(
+                f"topic {name} does not exist and is not made: this broker has {self.retry_topics} topics for retries and "
+                f"dead letters, max_retry_topics is {self._max_retry_topics}; delete groups that are not used, or raise it"
+            )
+        return self._store(config, now_ms)
+
     def ensure_retry(
         self, group: GroupName, queues: int, now_ms: int, *, order: bool | None = None, sys_flag: int = 0
     ) -> TopicConfig:
         """The topic where failed messages of `group` wait. It is ordered when a topic of the group is; None: as it was."""
         count = min(max(queues, 1), MAX_QUEUES)
         config = TopicConfig(retry_topic(group), count, count, topic_sys_flag=sys_flag, order=bool(order))
-        row = self.ensure(config, now_ms)
+        row = self._made_for_group(config, now_ms)
         if order is not None and row.order != order:
             row = self._store(replace(row, order=order), now_ms)
         return row
 
     def ensure_dlq(self, group: GroupName, now_ms: int) -> TopicConfig:
         """The topic of the group's dead letters."""
-        return self.ensure(TopicConfig(dlq_topic(group), 1, 1), now_ms)
+        return self._made_for_group(TopicConfig(dlq_topic(group), 1, 1), now_ms)
 
     def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
         """Name servers say that these topics are ordered; those that we have become so."""
@@ -200,6 +247,7 @@ class TopicTable:
         self._refuse_system(topic)
         if self._rows.pop(topic, None) is None:
             return False
+        self.retry_topics -= is_group_topic(topic)
         self._changed.pop(topic, None)
         self.alterations += 1
         self.version = self.version.next_version(now_ms)
@@ -226,6 +274,7 @@ class TopicTable:
         before = self._rows.get(name)
         if before != row:
             self.alterations += before is not None
+            self.retry_topics += before is None and is_group_topic(name)
             self._rows[name] = self._changed[name] = row
             self.version = self.version.next_version(now_ms)
         return row
@@ -253,8 +302,18 @@ class TopicTable:
         return bodies.TopicTable(self.version, dict(self._rows))
 
     def restore(self, saved: bodies.TopicTable) -> None:
-        """Take over the rows and the version that were saved; built-in topics that are not among them stay."""
+        """Take over the rows and the version that were saved; built-in topics that are not among them stay.
+
+        InvalidSetting for a topic of Apache's that cannot be served: its messages would not be found.
+        """
+        for row in saved.topic_config_table.values():
+            if why := unsupported(TOPIC_ATTRIBUTES, row.attributes or {}):
+                raise InvalidSetting(
+                    f"topic {row.topic_name} cannot be served, it has {why}. Delete it with the broker that made it, or take it "
+                    "out of topics.json to start without it"
+                )
         self._rows.update(saved.topic_config_table)
+        self.retry_topics = sum(map(is_group_topic, self._rows))
         self._changed.clear()
         self.alterations += 1
         self.version = saved.data_version

@@ -6,8 +6,13 @@
 
     several connections send in one round of the loop ──► their turns have one end (`rounds`)
 
+    the disk is slow ──► a thread writes the turn; its answers come when that is done, and sends wait in `flow` meanwhile
+
     the turn takes too long, or the log is busy ──► the rest waits in `flow`, and is served by a sweep:
         the log looked at ── who waited too long refused ── classes served by turns, a few of each, within the same budget
+
+A turn that fails, for whatever reason, is given back as a whole: each send of it gets an error. A send that fails by itself leaves the
+others of its turn alone, unless something of it is staged already.
 
 Sends that must be synced are answered when the sync that covers their turn is done: one sync for all turns since the last.
 
@@ -22,13 +27,22 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from pocketmq.broker.destinations import TopicIsNew
 from pocketmq.broker.flow import STORING, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
 from pocketmq.broker.rounds import BEGINNING, USUAL_SENDS, Round
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.staged import Answers, Group, Pulls, PutStats, Sends, StagedSend, tell_synced
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
-from pocketmq.errors import PocketMQError, PoolEmpty, StoreBusy, TurnUnderWay
+from pocketmq.errors import (
+    ConnectionLost,
+    PocketMQError,
+    PoolEmpty,
+    ServerFailed,
+    StoreBusy,
+    TurnUnderWay,
+    WrongState,
+)
 from pocketmq.net.line import Line
 from pocketmq.net.peer import Peer
 from pocketmq.net.request import Check
@@ -94,6 +108,8 @@ class Turns:
         self._clock = clock
         self._stats = stats
         self._budget_s = settings.turn_budget_ms / 1000
+        self._new_topic_bytes = 0
+        self._slow_s = store.settings.slow_write_ms / 1000
         self._sweep_s = settings.sweep_interval_ms / 1000
         self._stage: dict[type[Any], Stage] = {
             SendHead: sends.stage,
@@ -102,12 +118,18 @@ class Turns:
         }
         self._runs = self._usual_runs(pulls) if check is None else {}
         self._answers: list[Answers] = []
+        self._answered_to = -1
         self._round = Round(self.end, self._budget_s, clock)
         self._sweeping: asyncio.Handle | None = None
-        self._crowded = False
+        self._crowded = self._awaits_log = False
         self._unread: Counter[Kind] = Counter()
         self.waiting = WaitingRequests(settings)
         self.gate = LogGate(settings)
+
+    def apply(self, settings: FlowSettings) -> None:
+        """Go by other waiting times and bounds from now on."""
+        self.waiting.apply(settings)
+        self.gate.apply(settings)
 
     def take(self, peer: Peer, frames: list[Frame]) -> None:
         """`on_turn` of the server: see `net.peer` for the contract."""
@@ -157,27 +179,72 @@ class Turns:
         """Write what is staged, and answer. Harmless when nothing is."""
         if not self._answers:
             return
-        groups, self._answers = [group.take() for group in self._answers], []
-        began = self._clock.monotonic()
+        groups = self._take_groups()
+        began = 0.0
         try:
-            self._store.end_turn()
-        except PocketMQError as error:
+            began = self._clock.monotonic()
+            is_written = self._store.end_turn(self._ended, groups, began)
+        except BaseException as error:
+            self._store.abandon_turn()
             self._not_written(groups, error)
+            if not isinstance(error, Exception):
+                raise
             return
-        self._stats.put_times.note(self._clock.monotonic() - began)
-        for line, at_once, synced in groups:
-            if at_once:
-                line.write_now(b"".join(at_once))
-            if synced:
-                self._store.when_synced(self._store.end, partial(tell_synced, line, b"".join(synced)))
+        if not is_written:
+            return
+        try:
+            took_s = self._clock.monotonic() - began
+            if took_s >= self._slow_s:
+                self._store.note_slow_write(took_s)
+            self._answer(groups, took_s)
+        except Exception as error:
+            for line, _, _ in groups:
+                _hang_up(line, error)
+            raise
 
-    def _not_written(self, groups: list[Group], error: PocketMQError) -> None:
-        log.error("a turn could not be written: %s", error)
+    def _take_groups(self) -> list[Group]:
+        """What is to be answered when the store's turn has ended."""
+        try:
+            groups = [answers.take() for answers in self._answers]
+        except BaseException as error:  # some may be lost
+            self._store.abandon_turn()
+            for answers in self._answers:
+                _hang_up(answers.line, error)
+            raise
+        finally:
+            self._answers.clear()
+        return groups
+
+    def _ended(self, groups: list[Group], began: float, error: PocketMQError | None) -> None:
+        """A thread has written the turn, or could not."""
+        if error is None:
+            self._answer(groups, self._clock.monotonic() - began)
+        else:
+            self._not_written(groups, error)
+
+    def _answer(self, groups: list[Group], took_s: float) -> None:
+        """The turn is written."""
         for line, at_once, synced in groups:
-            opaques = opaques_of(b"".join(at_once + synced))
-            self._stats.failed_puts += len(opaques)
-            if opaques:
-                line.write(b"".join([self._sends.failed(opaque, error) for opaque in opaques]))
+            try:
+                if at_once:
+                    line.write_now(b"".join(at_once))
+                if synced:
+                    self._store.when_synced(self._store.end, partial(tell_synced, line, b"".join(synced)))
+            except Exception as failure:  # it is stored, and the others must hear of it
+                log.exception("%s: sends are stored and cannot be answered; the line is closed", line.address)
+                _hang_up(line, failure)
+        self._stats.put_times.note(took_s)
+
+    def _not_written(self, groups: list[Group], error: BaseException) -> None:
+        log.error("a turn could not be written and is given back: %s", error, exc_info=_unexpected(error))
+        for line, at_once, synced in groups:
+            try:
+                opaques = opaques_of(b"".join(at_once + synced))
+                self._stats.failed_puts += len(opaques)
+                if opaques:
+                    line.write_now(b"".join([self._sends.failed(opaque, _told(error)) for opaque in opaques]))
+            except Exception as failure:
+                _hang_up(line, failure)
 
     # many requests
 
@@ -193,13 +260,16 @@ class Turns:
     def _stage_run(self, peer: Peer, frames: list[Frame], at: int, answers: Answers) -> int:
         try:
             taken, replies, waits = self._sends.stage_run(peer, frames, at)
+            if taken:
+                self._answer_later(answers, replies, waits)
+                return taken
         except PocketMQError:  # the store takes nothing now: each send is told so, or waits, by itself
-            taken, replies, waits = 0, b"", False
-        if taken:
-            self._answer_later(answers, replies, waits)
-        else:
-            self._give_back()
-        return taken
+            pass
+        except Exception as error:  # each is tried by itself
+            log.error("%s: sends could not be staged together", peer.address, exc_info=error)
+            self._give_back(error)
+        self._give_back()
+        return 0
 
     # one request
 
@@ -215,11 +285,13 @@ class Turns:
 
     def _answer_later(self, answers: Answers, reply: bytes, waits: bool) -> None:
         """Something is staged, and this is said when it is stored."""
+        last_staged = self._store.last_staged
         if not answers.staged:
-            answers.staged = True
             self._answers.append(answers)
+            answers.staged = True
         if reply:
             (answers.synced if waits else answers.at_once).append(reply)
+        self._answered_to = last_staged
 
     def _stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
         """All messages of a batch or none: one that cannot be staged in one piece gets a turn of the store for itself."""
@@ -276,9 +348,12 @@ class Turns:
 
     def _failed(self, request: Waiting, error: Exception) -> None:
         """What could not be served waits, if that may help; else its sender is told."""
-        self._give_back()
+        self._give_back(error)
+        if isinstance(error, TopicIsNew):
+            self._take_later(request, error.known)
+            return
         if isinstance(error, StoreBusy) and _may_pass(error):
-            self.gate.refused(error, self._clock.monotonic())
+            self._log_is_busy(error, self._clock.monotonic())
             self._wait(kind_of(request.head), request)
             self._crowd(self._sweep_s)
             return
@@ -288,10 +363,51 @@ class Turns:
             log.error("%s: request %d failed", request.peer.address, request.head.code, exc_info=error)
         self._refuse(request, error)
 
-    def _give_back(self) -> None:
-        """A send that failed may have begun a turn of the store, with nothing in it: the next one begins at its own time."""
+    def _take_later(self, request: Waiting, known: asyncio.Future[None]) -> None:
+        """A send to a new topic is served when the name servers know the topic. No other request waits for it."""
+        if self._new_topic_bytes + request.size > self.waiting.max_bytes:
+            why = f"{self._new_topic_bytes} bytes wait for the name servers to know new topics"
+            self._refuse(request, self.waiting.refusal(Kind.SEND, Cause.OVERLOAD, why))
+            return
+        self._new_topic_bytes += request.size
+
+        def serve(_: object) -> None:
+            self._new_topic_bytes -= request.size
+            try:
+                self._serve_one(request.peer, request.head, request.frame[2], Answers(request.peer.line))
+            except Exception as error:
+                self._failed(request, error)
+            finally:
+                self.end()
+
+        known.add_done_callback(serve)
+
+    def _give_back(self, error: Exception | None = None) -> None:
+        """A send that failed may have begun a turn of the store, with nothing in it: the next one begins at its own time.
+
+        Or something of it is staged, for which there is no answer: then the whole turn cannot be written.
+        """
         if not self._answers:
             self._store.abandon_turn()
+        elif self._store.last_staged != self._answered_to:
+            self._store.abandon_turn()
+            self._not_written(
+                self._take_groups(), error or WrongState("a send of this turn is staged without an answer")
+            )
+
+    def _log_is_busy(self, error: StoreBusy, now: float) -> None:
+        """Sends wait, until the next sweep, or until a slow disk has taken what it has."""
+        since = self._store.busy_since
+        self.gate.refused(error, now if since is None else since)
+        if since is not None and not self._awaits_log:
+            self._awaits_log = True
+            self._store.when_free(self._log_is_free)
+
+    def _log_is_free(self) -> None:
+        self._awaits_log = False
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = asyncio.get_running_loop().call_soon(self._sweep)
 
     def _refuse(self, request: Waiting, error: Exception) -> None:
         head = request.head
@@ -370,7 +486,7 @@ class Turns:
         if busy is None:
             self.gate.took()
             return
-        self.gate.refused(busy, now)
+        self._log_is_busy(busy, now)
         if self.gate.is_shut(now):
             for request, refusal in self.waiting.take_all(Kind.SEND, Cause.LOG_BUSY, now, self._why):
                 self._refuse(request, refusal)
@@ -417,8 +533,8 @@ class Turns:
             self._serve_one(request.peer, request.head, request.frame[2], answers)
         except Exception as error:
             if isinstance(error, StoreBusy) and _may_pass(error):
-                self._give_back()
-                self.gate.refused(error, self._clock.monotonic())
+                self._give_back(error)
+                self._log_is_busy(error, self._clock.monotonic())
                 self.waiting.put_first(kind, request)
             else:
                 self._failed(request, error)
@@ -441,6 +557,24 @@ class Turns:
 def _may_pass(error: StoreBusy) -> bool:
     """Whether it helps to wait a moment. An empty pool fills up again at once with what has waited."""
     return not isinstance(error, PoolEmpty)
+
+
+def _hang_up(line: Line, error: BaseException) -> None:
+    """Answers are lost: a client that would wait for them in vain sees its connection close."""
+    line.abort(ConnectionLost(f"a turn failed: {error}"))
+
+
+def _unexpected(error: BaseException) -> BaseException | None:
+    return None if isinstance(error, PocketMQError) else error
+
+
+def _told(error: BaseException) -> Exception:
+    """What a client hears: not the insides of an error that is no refusal."""
+    return (
+        error
+        if isinstance(error, PocketMQError)
+        else ServerFailed(f"the message is not stored: {type(error).__name__}")
+    )
 
 
 def _no_head(frame: Frame) -> Head | None:

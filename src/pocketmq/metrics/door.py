@@ -5,7 +5,7 @@ from typing import Final
 from pocketmq.metrics.families import Family, counter, gauge, labels_of
 from pocketmq.net.server import ServerCounters
 
-_CAUSES: Final = ("refused", "turned_away", "idle", "slow", "protocol_errors")
+_CAUSES: Final = ("refused", "turned_away", "idle", "slow", "protocol_errors", "unfinished")
 
 
 def door_families(counters: ServerCounters, prefix: str) -> list[Family]:

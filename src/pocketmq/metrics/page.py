@@ -1,6 +1,7 @@
 """The page `GET /metrics`: just enough HTTP for Prometheus and a browser.
 
     request ── /metrics ──► families looked at, as text
+            │              └─ no account that may: 401, where other machines reach the page and there are accounts
             ├─ / ─────────► where to go
             ├─ other ─────► 404, or 405 for another method
             └─ too long, too slow, not HTTP ──► closed
@@ -10,6 +11,7 @@ others wait and get the same text: many watchers cost no more than one.
 """
 
 import asyncio
+import base64
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Self, cast
@@ -20,11 +22,15 @@ from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.metrics.text import CONTENT_TYPE, metrics_text
 from pocketmq.net.address import Address
 from pocketmq.net.network import Listener, Network, TcpNetwork
+from pocketmq.net.tls import ServerTls
 
 log = logging.getLogger("pocketmq.metrics")
 
 Look = Callable[[], Awaitable[Sequence[Family]]]
 """Makes the families of now."""
+
+Admits = Callable[[str, str, str], bool]
+"""Whether somebody at this address, with this access key and secret, may read the metrics."""
 
 PATH: Final = "/metrics"
 MAX_REQUEST_BYTES: Final = 8 * 1024
@@ -35,9 +41,21 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 class MetricsPage:
     """Use it as `async with MetricsPage(settings, look) as page:`; `page.address` has the port that was given for 0."""
 
-    def __init__(self, settings: MetricsSettings, look: Look, *, network: Network | None = None) -> None:
+    def __init__(
+        self,
+        settings: MetricsSettings,
+        look: Look,
+        *,
+        network: Network | None = None,
+        tls: ServerTls | None = None,
+        admits: Admits | None = None,
+    ) -> None:
+        """`tls` and `admits` are those of the server. On loopback, neither is used."""
+        is_local = settings.address.is_loopback
         self._settings = settings
         self._look = look
+        self._tls = None if is_local else tls
+        self.admits = None if is_local or settings.without_authentication else admits
         self._network = network or TcpNetwork()
         self._listener: Listener | None = None
         self._making: asyncio.Task[str] | None = None
@@ -51,8 +69,9 @@ class MetricsPage:
 
     async def start(self) -> None:
         """Listen. ListenFailed when the address is taken."""
-        self._listener = await self._network.listen(self._connection, self._settings.address)
-        log.info("metrics on http://%s%s", self.address, PATH)
+        self._listener = await self._network.listen(self._connection, self._settings.address, tls=self._tls)
+        asked = " for accounts that may look at the cluster" if self.admits else ""
+        log.info("metrics on %s://%s%s%s", "https" if self._tls else "http", self.address, PATH, asked)
 
     async def stop(self) -> None:
         """Harmless when done twice."""
@@ -126,7 +145,9 @@ class _Connection(asyncio.Protocol):
     def _next(self) -> None:
         head, end, rest = bytes(self._unread).partition(_END)
         if not end:
-            if len(head) > MAX_REQUEST_BYTES:
+            if head and not head[:1].isalpha():  # such as a client of RocketMQ that was given this port
+                self._say(400, "this is not HTTP", keep=False)
+            elif len(head) > MAX_REQUEST_BYTES:
                 self._say(431, "the request is too long", keep=False)
             return
         self._unread = bytearray(rest)
@@ -139,12 +160,23 @@ class _Connection(asyncio.Protocol):
             self._say(400, "this is not HTTP", keep=False)
         elif method not in ("GET", "HEAD"):
             self._say(405, "only GET is answered", keep=False)
+        elif path.partition("?")[0] == PATH and not self._is_admitted(lines[1:]):
+            why = "the metrics need an account that may look at the cluster: its access key and secret, by basic authentication"
+            self._say(401, why, keep=False, method=method)
         elif path.partition("?")[0] == PATH:
             self._answering = asyncio.get_running_loop().create_task(self._tell(method, keep))
         elif path == "/":
             self._say(200, f"PocketMQ: metrics for Prometheus are at {PATH}", keep=keep, method=method)
         else:
             self._say(404, f"there is only {PATH}", keep=keep, method=method)
+
+    def _is_admitted(self, headers: list[str]) -> bool:
+        if self._page.admits is None:
+            return True
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        key, secret = _basic(headers)
+        return self._page.admits(str(peer[0]) if peer else "", key, secret)
 
     async def _tell(self, method: str, keep: bool) -> None:
         try:
@@ -164,7 +196,8 @@ class _Connection(asyncio.Protocol):
         ending = "keep-alive" if keep else "close"
         self._transport.write(
             f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-            f"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: {ending}\r\n\r\n".encode()
+            f"{_CHALLENGE if status == 401 else ''}Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+            f"Connection: {ending}\r\n\r\n".encode()
             + (b"" if method == "HEAD" else body)
         )
         if not keep:
@@ -192,9 +225,26 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
 
+def _basic(headers: list[str]) -> tuple[str, str]:
+    """Name and password of basic authentication; empty where there is none."""
+    for line in headers:
+        name, _, value = line.partition(":")
+        kind, _, token = value.strip().partition(" ")
+        if name.strip().lower() != "authorization" or kind.lower() != "basic":
+            continue
+        try:
+            key, _, secret = base64.b64decode(token.strip(), validate=True).decode().partition(":")
+        except ValueError:
+            return "", ""
+        return key, secret
+    return "", ""
+
+
+_CHALLENGE: Final = 'WWW-Authenticate: Basic realm="PocketMQ metrics", charset="UTF-8"\r\n'
 _WORDS: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.setting_keys import NUMBER, TEXT, Form, Key
+from pocketmq.model.setting_keys import NUMBER, SWITCH, TEXT, Form, Key
 from pocketmq.net.address import LARGEST_PORT, Address
 
 DEFAULT_PORT: Final = 5557
@@ -13,12 +13,17 @@ DEFAULT_PORT: Final = 5557
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Off unless asked for. Where other machines reach it, whoever does may read the names of topics and groups."""
+    """Off unless asked for, and on loopback unless told otherwise: the page has the names of all topics and groups.
+
+    Where other machines reach it, it talks TLS if the server does, and asks for an account if the server has accounts.
+    """
 
     enabled: bool = False
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     """0 means any free one."""
+    without_authentication: bool = False
+    """Ask for no account, also where other machines reach the page."""
     max_connections: int = 16
     """One more is closed at once."""
     request_s: float = 10.0
@@ -47,4 +52,5 @@ KEYS: Final[dict[str, Key]] = {
     "metricsExporterType": Key("metrics.enabled", Form(_exporter, lambda on: "PROM" if on else "DISABLE")),
     "metricsPromExporterHost": Key("metrics.host", TEXT),
     "metricsPromExporterPort": Key("metrics.port", NUMBER),
+    "metricsWithoutAuthentication": Key("metrics.without_authentication", SWITCH),
 }

@@ -68,7 +68,7 @@ class Administrated:
             snapshots=self.snapshots,
             settings=self.settings,
             clock=self.clock,
-            announce=self._announce,
+            announced=self._announce,
             deleted=self.arrivals.wake_topic,
             put_tps=lambda topic: self.tps.get(topic, 0.0),
         )

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.broker.handlers.pulling_kit import filled
 from tests.broker.running import RunningBroker, in_virtual_time, request, running, settled
 
 from pocketmq.codes import RequestCode, ResponseCode
@@ -31,14 +32,13 @@ def make_group(broker: RunningBroker, name: str = "G") -> None:
 @in_virtual_time
 async def test_a_member_begins_where_the_group_is(binary: bool) -> None:
     async with running() as broker:
-        client = await broker.connect()
-        await client.sent()
+        client = await filled(broker, 3)
         make_group(broker)
 
-        await client.ask(UPDATE, UpdateConsumerOffset("G", "T", 0, 17), binary=binary)
+        await client.ask(UPDATE, UpdateConsumerOffset("G", "T", 0, 2), binary=binary)
         answer = await client.ask(QUERY, QueryConsumerOffset("G", "T", 0), binary=binary)
 
-        assert told(answer) == (DONE, 17)
+        assert told(answer) == (DONE, 2)
 
 
 @pytest.mark.parametrize("zero", [None, True])
@@ -128,8 +128,7 @@ async def test_a_group_that_does_not_want_zero_still_gets_what_it_committed() ->
 @in_virtual_time
 async def test_after_a_reset_a_member_begins_there() -> None:
     async with running() as broker:
-        client = await broker.connect()
-        await client.sent()
+        client = await filled(broker, 5)
         make_group(broker)
         await client.commit(5)
 
@@ -161,15 +160,28 @@ async def test_a_request_without_a_field_is_answered_with_its_name(code: Request
 @in_virtual_time
 async def test_a_commit_overwrites_whatever_was_there() -> None:
     async with running() as broker:
-        client = await broker.connect()
-        await client.sent()
+        client = await filled(broker, 7)
         make_group(broker)
 
-        answers = [await client.commit(offset) for offset in (7, 3, 2**62)]
+        answers = [await client.commit(offset) for offset in (6, 3, 7)]
 
         assert [(answer.code, answer.ext) for answer in answers] == [(DONE, {})] * 3
-        assert told(await client.offset()) == (DONE, 2**62)
+        assert told(await client.offset()) == (DONE, 7)
         assert broker.parts.offsets.commits_lowered == 1
+
+
+@in_virtual_time
+async def test_a_commit_beyond_the_end_of_the_queue_is_ignored() -> None:
+    async with running() as broker:
+        client = await filled(broker, 7)
+        make_group(broker)
+        await client.commit(3)
+
+        answers = [await client.commit(offset) for offset in (8, 2**62)]
+
+        assert [answer.code for answer in answers] == [DONE] * 2
+        assert told(await client.offset()) == (DONE, 3)
+        assert broker.parts.offsets.commits_ignored == 2
 
 
 @pytest.mark.parametrize(
@@ -200,15 +212,14 @@ async def test_a_commit_that_makes_no_sense_is_refused_in_the_order_of_apache(
 @in_virtual_time
 async def test_one_way_commits_are_taken_and_not_answered() -> None:
     async with running() as broker:
-        client = await broker.connect()
-        broker.make_topic()
+        client = await filled(broker, 3)
         make_group(broker)
 
         for group in ("G", "None"):
-            client.peer.oneway(request(UPDATE, UpdateConsumerOffset(group, "T", 0, 9)))
+            client.peer.oneway(request(UPDATE, UpdateConsumerOffset(group, "T", 0, 2)))
         await settled()
 
-        assert broker.parts.offsets.stored("G", "T", 0) == 9
+        assert broker.parts.offsets.stored("G", "T", 0) == 2
         assert client.peer.unmatched == 0
 
 

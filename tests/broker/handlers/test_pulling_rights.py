@@ -77,7 +77,7 @@ async def test_a_carried_subscription_is_served_whatever_the_heartbeat_said() ->
 
 
 @in_virtual_time
-async def test_a_heartbeat_with_a_wrong_expression_has_no_filter() -> None:
+async def test_a_pull_by_a_heartbeat_with_a_wrong_expression_is_refused() -> None:
     async with running() as broker:
         client = await filled(broker, 1)
         wrong = Subscription("T", "n >", expression_type=ExpressionType.SQL92, sub_version=1)
@@ -85,7 +85,8 @@ async def test_a_heartbeat_with_a_wrong_expression_has_no_filter() -> None:
 
         answer = await client.ask(PULL, by_heartbeat(version=1))
 
-        assert answer.code == ResponseCode.FILTER_DATA_NOT_EXIST
+        assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert "column 4" in (answer.remark or "")
 
 
 @in_virtual_time

@@ -332,12 +332,14 @@ def test_topics_that_are_gone_or_not_wanted_any_more_are_not_cloned_unless_asked
     run(main())
 
 
-def test_a_clone_of_nothing_succeeds_and_an_unknown_target_may_be_refused() -> None:
+def test_a_group_that_does_not_exist_cannot_be_cloned_and_an_unknown_target_may_be_refused() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("admin")
-            await client.done(CLONE, CloneGroupOffset("none", "copy", "T"))
-            assert room.offsets.topics_of("copy") == []
+            unknown = await client.ask(CLONE, CloneGroupOffset("none", "copy", "T"))
+            assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            assert "group none does not exist on this broker" in (unknown.remark or "")
+            assert (room.offsets.topics_of("copy"), "copy" in room.groups) == ([], False)
         async with served(auto_create_group=False) as room:
             client = await room.connect("admin")
             stock(room)

@@ -117,6 +117,31 @@ async def test_the_roads_agree_to_the_byte_batches_and_one_way_sends_included() 
 
 
 @pytest.mark.parametrize("code", [V1, V2, RequestCode.SEND_BATCH_MESSAGE])
+@pytest.mark.parametrize("is_new", [True, False], ids=["new topic", "known topic"])
+@pytest.mark.parametrize("flags", [4, 8, 12, 0x30, 0x40, 0x80, 0xC0, -1, 0x7FFFF800])
+@in_virtual_time
+async def test_of_the_flags_of_a_send_only_those_of_clients_are_kept(
+    code: RequestCode, is_new: bool, flags: int
+) -> None:
+    async with running() as broker:
+        client = await broker.connect()
+        if not is_new:
+            await client.sent(topic="T", queue_id=1)
+        header = replace(HEADER, sys_flag=flags)
+        is_batch = code == RequestCode.SEND_BATCH_MESSAGE
+        body = batch(BODY, BODY) if is_batch else BODY
+
+        answer = await client.ask(code, long_names(header) if code == V1 else header, body)
+        await client.sent(b"next", topic="T", queue_id=1)
+
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        found = broker.stored("T", 1)[not is_new :]
+        assert [one.body for one in found] == [BODY] * (1 + is_batch) + [b"next"]
+        assert [one.queue_offset for one in found] == [*range(not is_new, len(found) + (not is_new))]
+        assert {one.sys_flag for one in found[:-1]} == {flags & 0x703}
+
+
+@pytest.mark.parametrize("code", [V1, V2, RequestCode.SEND_BATCH_MESSAGE])
 @pytest.mark.parametrize("works", [True, False])
 @in_virtual_time
 async def test_a_one_way_send_is_never_answered(code: RequestCode, works: bool) -> None:

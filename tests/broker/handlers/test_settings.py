@@ -33,7 +33,7 @@ class Talk:
         self._peer = peer
         self.settings = settings
         self.clock = clock
-        self.permissions_told: list[int] = []
+        self.applied_permissions: list[int] = []
 
     async def update(self, text: str) -> Command:
         return await self._peer.call(Command(RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode()))
@@ -51,7 +51,7 @@ async def talking() -> AsyncIterator[Talk]:
     settings = SettingsInUse(BrokerSettings())
     peer = Peer()
     talk = Talk(peer, settings, FakeClock(start_ms=1_000))
-    handlers = SettingHandlers(settings, talk.clock, lambda: talk.permissions_told.append(settings.now.permission))
+    handlers = SettingHandlers(settings, talk.clock, lambda now: talk.applied_permissions.append(now.permission))
     async with Server(BROKER, serve=Dispatcher([handlers.table()], ACCESS).serve, network=network):
         await network.connect(lambda: peer.line, BROKER)
         yield talk
@@ -92,7 +92,7 @@ def test_a_change_takes_effect_and_makes_a_new_version() -> None:
             assert version == DataVersion(1, 0, 1_500)
             assert (told["longPollingEnable"], told["shortPollingTimeMills"]) == ("false", "77")
             assert (talk.settings.now.long_polling, talk.settings.now.short_polling_ms) == (False, 77)
-            assert talk.permissions_told == []
+            assert talk.applied_permissions == [6]
 
     run(main())
 
@@ -108,13 +108,13 @@ def test_an_empty_change_is_a_success_that_changes_nothing() -> None:
     run(main())
 
 
-def test_another_permission_is_told_to_the_name_servers() -> None:
+def test_a_change_is_applied_and_one_that_changes_nothing_is_not() -> None:
     async def main() -> None:
         async with talking() as talk:
             await talk.update("brokerPermission=4\n")
             await talk.update("brokerPermission=4\n")
 
-            assert talk.permissions_told == [4]
+            assert talk.applied_permissions == [4]
 
     run(main())
 
@@ -134,7 +134,7 @@ def test_another_permission_is_told_to_the_name_servers() -> None:
         "namesrvAddr=10.6.6.6:9876\n",
         "configBlackList=\n",
         "aclEnable=false\n",
-        "maxMessageSize=1\n",
+        "mappedFileSizeCommitLog=4096\n",
         "longPollingEnable=false\nstorePathRootDir=/x\n",
         "\\u0072ocketmqHome=/x\n",
         "unheardOf=1\n",

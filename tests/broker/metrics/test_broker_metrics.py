@@ -1,14 +1,22 @@
 """What a broker tells Prometheus, asked for over HTTP from a server with real work."""
 
+import base64
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from time import monotonic
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.broker.metrics.asked import page_of
+from tests.net.certificates import make_authority, make_certificate
 
 from pocketmq import Admin, Message, Producer, PullConsumer, Server
+from pocketmq.client import client_context
 from pocketmq.errors import InvalidSetting
+from pocketmq.net.tls import ServerTlsFiles
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +111,87 @@ def test_a_page_for_the_whole_network_has_to_be_meant() -> None:
 def test_another_exporter_than_prometheus_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="PROM or DISABLE"):
         Server(settings={"metricsExporterType": "OTLP_GRPC"})
+
+
+ACCOUNTS = """
+[[account]]
+access_key = "operator"
+secret = "the secret of operator"
+admin = true
+
+[[account]]
+access_key = "prometheus"
+secret = "the secret of prometheus"
+clusters = { "*" = ["Get"] }
+
+[[account]]
+access_key = "shop"
+secret = "the secret of shop"
+topics = { "*" = ["Pub"] }
+"""
+
+
+def accounts_file(folder: Path) -> Path:
+    path = folder / "accounts.toml"
+    path.write_text(ACCOUNTS)
+    path.chmod(0o600)
+    return path
+
+
+def asked(url: str, key: str = "", context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    """The status and the text."""
+    request = urllib.request.Request(url)
+    if key:
+        token = base64.b64encode(f"{key}:the secret of {key}".encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def page_at(server: Server, scheme: str = "http") -> str:
+    """By loopback, also where the page listens on all addresses."""
+    assert server.metrics_address is not None
+    return f"{scheme}://127.0.0.1:{server.metrics_address.rpartition(':')[2]}/metrics"
+
+
+def test_metrics_stay_on_loopback_wherever_the_server_listens(tmp_path: Path) -> None:
+    with Server(host="0.0.0.0", accounts=accounts_file(tmp_path), metrics_port=0) as server:
+        assert server.broker_settings.metrics.address.is_loopback
+        assert asked(page_at(server))[0] == 200
+
+
+def test_where_other_machines_reach_them_metrics_need_an_account_that_may_look(tmp_path: Path) -> None:
+    accounts = accounts_file(tmp_path)
+    with Server(accounts=accounts, metrics_port=0, metrics_host="0.0.0.0") as server:
+        url = page_at(server)
+
+        status, text = asked(url)
+        assert status == 401
+        assert "rocketmq" not in text
+        assert asked(url, "shop")[0] == 401
+        assert asked(url, "nobody")[0] == 401
+        status, text = asked(url, "prometheus")
+        assert status == 200
+        assert "rocketmq_topic_number" in text
+        assert "rocketmq_denied_requests_total" in text
+
+
+def test_with_a_certificate_the_metrics_talk_tls(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    shown = make_certificate(tmp_path, authority)
+    tls = ServerTlsFiles(cert=shown.cert, key=shown.key)
+    with Server(tls=tls, accounts=accounts_file(tmp_path), metrics_port=0, metrics_host="0.0.0.0") as server:
+        context = client_context(authority.cert)
+
+        assert asked(page_at(server, "https"), "operator", context)[0] == 200
+        with pytest.raises(OSError, match=r"Remote|reset|closed"):
+            asked(page_at(server), "operator")
+
+
+def test_metrics_without_authentication_have_to_be_meant(tmp_path: Path) -> None:
+    settings = {"metricsWithoutAuthentication": "true"}
+    with Server(accounts=accounts_file(tmp_path), settings=settings, metrics_port=0, metrics_host="0.0.0.0") as server:
+        assert asked(page_at(server))[0] == 200

@@ -48,3 +48,15 @@ async def test_a_group_behind_what_retention_took_waits_for_the_first_message_th
         first = broker.stored()[0]
         assert first.queue_offset > 1
         assert (found["messages"], found["latency"]) == (59, broker.clock.now_ms() - first.store_ms)
+
+
+@in_virtual_time
+async def test_groups_that_programs_keep_for_themselves_are_left_out() -> None:
+    async with running() as broker:
+        await filled(broker, 3)
+        parts = broker.parts
+        parts.groups.ensure("etl-0123456789ab-odd", 0)
+        parts.offsets.commit("etl-0123456789ab-odd", "T", 0, 1)
+        metrics = LagMetrics(parts.store, parts.topics, parts.groups, parts.offsets, parts.clock)
+
+        assert not [sample for family in await metrics.families() for sample in family.samples if sample.labels]

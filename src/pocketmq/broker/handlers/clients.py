@@ -1,6 +1,6 @@
 """Clients: they say that they live and for which groups they speak, ask who else does, and lock queues.
 
-    heartbeat ──► groups and their retry topics are there ──► members ──► notices
+    heartbeat ──► groups and, unless there are too many, their retry topics are there ──► members ──► notices
                   (a group that may not be made is left out, the others are served)
 
 Before anything is made, the heartbeat is checked as a whole: one that is refused leaves nothing behind.
@@ -81,6 +81,7 @@ class ClientHandlers:
         self._clock = clock
         self._announce = announce
         self._told: dict[str, None] = {}
+        self._told_lazy = False
         self.groups_refused = 0
         """Groups in heartbeats that do not exist and may not be made."""
 
@@ -152,6 +153,15 @@ class ClientHandlers:
         if not (heartbeat.without_sub and heartbeat.heartbeat_fingerprint):
             order = any(self._topics.is_order(one.topic) for one in data.subscription_data_set if one.topic != own)
         sys_flag = TopicFlag.UNIT_SUB if data.unit_mode else 0
+        if own not in self._topics and not self._topics.makes_retry_topics_early:
+            if not self._told_lazy:
+                self._told_lazy = True
+                log.warning(
+                    "%d topics for retries and dead letters are half of what max_retry_topics allows: from now on the retry topic of "
+                    "a new group is made when a message is first sent back, not by its heartbeat",
+                    self._topics.retry_topics,
+                )
+            return
         self._topics.ensure_retry(name, group.retry_queue_nums, now_ms, order=order, sys_flag=sys_flag)
 
     def unregister(self, request: Request[UnregisterClient]) -> Reply:

@@ -3,8 +3,10 @@
 from typing import Final
 
 from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.members import Members
 from pocketmq.broker.offsets import OffsetTable, QueueFacts, refuse_own_group
 from pocketmq.broker.topics import TopicTable
+from pocketmq.clock import Clock
 from pocketmq.errors import GroupNotFound, InvalidParameter, NotFound, TopicNotFound
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.heads import QueryOffsetHead, UpdateOffsetHead
@@ -16,10 +18,25 @@ _UNKNOWN_NOT_ZERO: Final = "Not found, do not set to zero, maybe this group boot
 """RocketMQ's words for a group that is new to a queue, and for one that does not want to begin at 0 then."""
 
 
+RETURN_S: Final = 120.0
+"""After a start, members that went on running have sent a heartbeat by then; before, they may be offsets of theirs that come first."""
+
+
 class Consuming:
     """Queries and commits of offsets, for `turns`."""
 
-    def __init__(self, store: MessageStore, topics: TopicTable, groups: GroupTable, offsets: OffsetTable) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        members: Members,
+        clock: Clock,
+    ) -> None:
+        self._members = members
+        self._clock = clock
+        self._members_are_back = clock.monotonic() + RETURN_S
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -53,5 +70,9 @@ class Consuming:
             raise TopicNotFound(f"topic {ext.topic} does not exist on this broker")
         if ext.queue_id < 0 or ext.commit_offset < 0:
             raise InvalidParameter(f"queue {ext.queue_id} and offset {ext.commit_offset} must not be negative")
-        self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset)
+        if not self._members.group(ext.consumer_group) and self._clock.monotonic() > self._members_are_back:
+            # The group has no consumer: it is a program that keeps its progress here, or an administrator.
+            self._offsets.hear(ext.consumer_group, ext.topic, ext.queue_id)
+        end = self._store.max_offset(ext.topic, ext.queue_id)
+        self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset, end)
         return OFFSET_UPDATED.encode(head.opaque)

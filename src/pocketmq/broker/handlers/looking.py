@@ -99,7 +99,7 @@ class LookingHandlers:
             raise ImpossibleRequest(f"Index {index} of {queue_id}@{topic} is not exist!")
         subscription, judge, told = self._judged_by(header.consumer_group, topic)
         steps, entries = Steps(), []
-        for entry in queue.entries(index, count):
+        for entry in self._store.entries(queue, index, count):
             takes = judge is not None and self._takes(judge, entry)
             entries.append(ConsumeQueueEntry(*entry, eval=takes))
             await steps.give_way()

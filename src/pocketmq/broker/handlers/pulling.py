@@ -3,7 +3,9 @@
     pull ── may it? ── what does it want? ── a reset pending? ── yes ──► 21, go to the offset of the reset
                                                   └─ no ── read ─┬─ found ──────────────────────────────► 0 and the records
                                                                  ├─ looked, nothing wanted ─────────────► 20, go on behind it
-                                                                 ├─ offset outside of the queue ────────► 21, go to its edge
+                                                                 ├─ an entry does not match the log ────► 2, come again
+                                                                 ├─ before the first message ───────────► 21, go to that
+                                                                 ├─ beyond the end ─────────────────────► 21, go to where the group is
                                                                  └─ at the end ── may it wait? ── no ───► 19
                                                                                        └─ held until something arrives, then
                                                                                           the same once more, without waiting
@@ -27,7 +29,6 @@ from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import (
-    FilterUnknown,
     GroupNotFound,
     ImpossibleRequest,
     InvalidExpression,
@@ -70,13 +71,13 @@ _OUTCOMES: Final[dict[ReadStatus, tuple[ResponseCode, str]]] = {
     ReadStatus.FOUND: (_FOUND, "FOUND"),
     ReadStatus.NO_MATCH: (_RETRY, "NO_MATCHED_MESSAGE"),
     ReadStatus.REMOVED: (_RETRY, "MESSAGE_WAS_REMOVING"),
-    ReadStatus.HOLE: (_NOTHING_NEW, "OFFSET_FOUND_NULL"),
     ReadStatus.NO_QUEUE: (_MOVED, "NO_MATCHED_LOGIC_QUEUE"),
     ReadStatus.NO_MESSAGE: (_MOVED, "NO_MESSAGE_IN_QUEUE"),
     ReadStatus.OFFSET_TOO_SMALL: (_MOVED, "OFFSET_TOO_SMALL"),
     ReadStatus.OVERFLOW_ONE: (_NOTHING_NEW, "OFFSET_OVERFLOW_ONE"),
     ReadStatus.OVERFLOW_BADLY: (_MOVED, "OFFSET_OVERFLOW_BADLY"),
 }
+_OF_MEMBERS: Final = PullFlag.LITE_PULL | PullFlag.COMMIT_OFFSET
 _RESET: Final = (_MOVED, "OFFSET_RESET")
 _EMPTY: Final = frozenset({ReadStatus.NO_QUEUE, ReadStatus.NO_MESSAGE})
 
@@ -142,12 +143,17 @@ class Pulling:
         except Forbidden as refusal:
             return _forbidden(head.opaque, refusal)
         moved = self._offsets.take_reset(ext.consumer_group, ext.topic, ext.queue_id)
+        if moved is None:
+            moved = self._older(ext)
         if moved is not None:
             return self._moved(head, group, moved)
-        if may_wait and ext.sys_flag & PullFlag.COMMIT_OFFSET:
-            refuse_own_group(ext.consumer_group)
-            self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset)
         found, seconds = self._read(ext, wanted)
+        where = ext.consumer_group, ext.topic, ext.queue_id
+        if ext.queue_offset > found.max_offset:
+            found.next_offset = self._offsets.resume_at(*where, found.min_offset, found.max_offset)
+        elif may_wait and ext.sys_flag & PullFlag.COMMIT_OFFSET:
+            refuse_own_group(ext.consumer_group)
+            self._offsets.commit(*where, ext.commit_offset, found.max_offset)
         code, remark = _OUTCOMES[found.status]
         if not ext.queue_offset and found.status in _EMPTY:
             code = _NOTHING_NEW
@@ -156,6 +162,14 @@ class Pulling:
         if found.count and wanted.matches is None and self._checked.in_use:
             self._remember(head, group, wanted)
         return self._answer(head, group, found, seconds, code, remark)
+
+    def _older(self, ext: PullMessage) -> int | None:
+        """Where a member goes on that has an offset of an older log. A reader that names its own offsets is no such member."""
+        if ext.sys_flag & (PullFlag.SUBSCRIPTION | _OF_MEMBERS) == PullFlag.SUBSCRIPTION:
+            self._offsets.hear(ext.consumer_group, ext.topic, ext.queue_id)
+            return None
+        low = self._store.min_offset(ext.topic, ext.queue_id)
+        return self._offsets.take_older(ext.consumer_group, ext.topic, ext.queue_id, ext.queue_offset, low)
 
     def _remember(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, wanted: Filter) -> None:
         """The next one of its kind need not be checked again, unless something changes."""
@@ -275,9 +289,9 @@ class Pulling:
                 return self._filters.of_retries(subscription, lambda topic: self._subscribed(ext.consumer_group, topic))
             return self._filters.of(subscription)
         except InvalidExpression as error:
-            if ext.sys_flag & PullFlag.SUBSCRIPTION:
-                return EVERYTHING  # as RocketMQ does: only the config check (46) tells
-            raise FilterUnknown(f"the filter of group {ext.consumer_group} on {ext.topic} is wrong: {error}") from None
+            raise InvalidExpression(
+                f"the filter of group {ext.consumer_group} on topic {ext.topic} is wrong: {error}"
+            ) from None
 
     def _subscribed(self, group: str, topic: str) -> Subscription | None:
         members = self._members.group(group)

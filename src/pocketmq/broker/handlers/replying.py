@@ -99,7 +99,7 @@ class ReplyHandlers:
             born_ms=header.born_timestamp,
             born_host=packed_host(request.peer.address),
             flag=header.flag,
-            sys_flag=header.sys_flag & ~SysFlag.TRANSACTION_MASK,
+            sys_flag=header.sys_flag & SysFlag.OF_CLIENTS,
             reconsume_times=header.reconsume_times or 0,
         )
 
@@ -141,7 +141,7 @@ class ReplyHandlers:
             default_topic=header.default_topic,
             default_topic_queue_nums=header.default_topic_queue_nums,
             queue_id=header.queue_id,
-            sys_flag=header.sys_flag,
+            sys_flag=draft.sys_flag,
             born_timestamp=header.born_timestamp,
             flag=header.flag,
             born_host=str(request.peer.address),

@@ -157,6 +157,8 @@ class ResetHandlers:
     async def clone(self, request: Request[CloneGroupOffset]) -> Reply:
         header = request.header
         refuse_own_group(header.dest_group)
+        if header.src_group not in self._groups and not self._offsets.topics_of(header.src_group):
+            raise GroupNotFound(f"group {header.src_group} does not exist on this broker: it has no offsets to clone")
         self._groups.ensure(header.dest_group, self._clock.now_ms())
         wanted = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
         topics = [topic for topic in wanted if self._may_clone(header, topic)]

@@ -52,7 +52,7 @@ After that a turn looks at the time again."""
 _UNIQ_KEY: Final = f"{names.UNIQ_KEY}\x01"
 _UNIQ_KEY_BYTES: Final = names.UNIQ_KEY.encode()
 _DO_NOT_WAIT: Final = f"{names.WAIT}\x01false"
-_TRANSACTION: Final = SysFlag.TRANSACTION_MASK
+_FLAGS: Final = SysFlag.OF_CLIENTS
 _TAG: Final = f"{names.TAGS}\x01".encode()
 _V4_BYTES: Final = 8
 _NONE: Final = (0, b"", False)
@@ -156,7 +156,6 @@ class Sending:
             or "DEL" in properties  # DELAY and all of TIMER_*
             or names.TRANSACTION_PREPARED in properties
             or names.POP_CK in properties
-            or ext.sys_flag & _TRANSACTION
             or self._topics.alterations != self._alterations_seen
             or self._settings.now is not self._settings_seen
         ):
@@ -175,7 +174,7 @@ class Sending:
             body,
             raw + self._suffix if raw[-1] == 2 else raw + b"\x02" + self._suffix,
             ext.flag,
-            ext.sys_flag,
+            ext.sys_flag & _FLAGS,
             ext.born_timestamp,
             self._hosts.get(peer) or self._host_of(peer),
             ext.reconsume_times or 0,
@@ -261,7 +260,7 @@ class Sending:
         if not items:
             raise InvalidMessage("the batch has no message")
         first, log_offsets = self._store.stage_many(
-            place.queue, items, self._suffix, ext.sys_flag & ~_TRANSACTION, ext.born_timestamp, born_host
+            place.queue, items, self._suffix, ext.sys_flag & _FLAGS, ext.born_timestamp, born_host
         )
         prefix = self._id_prefix
         ids = b",".join([b"%b%016X" % (prefix, log_offset) for log_offset in log_offsets])
@@ -279,7 +278,7 @@ class Sending:
         except PocketMQError:  # told after what is wrong with the batch itself
             return None
         run = twin.lay_out_batch(
-            body, MAX_ITEMS, place.packed, plan, born_host, ext.sys_flag & ~_TRANSACTION, ext.born_timestamp, *room
+            body, MAX_ITEMS, place.packed, plan, born_host, ext.sys_flag & _FLAGS, ext.born_timestamp, *room
         )
         if run is None:
             return None
@@ -307,7 +306,7 @@ class Sending:
             born_ms=ext.born_timestamp,
             born_host=self._hosts.get(peer) or self._host_of(peer),
             flag=ext.flag,
-            sys_flag=ext.sys_flag,
+            sys_flag=ext.sys_flag & _FLAGS,
             reconsume_times=ext.reconsume_times or 0,
         )
         self._detours.take(draft, ext, head.version)
@@ -327,6 +326,7 @@ class Sending:
 
     def _queue_id(self, peer: Peer, ext: SendMessage) -> int:
         queue_id = self._destinations.queue_id(peer, ext)
+        self._destinations.require_known(ext.topic)
         if self._topics.alterations != self._alterations_seen or self._settings.now is not self._settings_seen:
             self._read_settings()
         return queue_id

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from pocketmq.broker.setting_keys import change_keys, write_keys
-from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import NoPermission
@@ -19,12 +19,12 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class SettingHandlers:
-    """Requests about settings. `on_permission` is called when the broker allows more or less than before."""
+    """Requests about settings. `apply` is called with the settings when some changed."""
 
-    def __init__(self, settings: SettingsInUse, clock: Clock, on_permission: Callable[[], None]) -> None:
+    def __init__(self, settings: SettingsInUse, clock: Clock, apply: Callable[[BrokerSettings], None]) -> None:
         self._settings = settings
         self._clock = clock
-        self._on_permission = on_permission
+        self._apply = apply
         self._version = DataVersion(timestamp=clock.now_ms())
 
     def table(self) -> dict[RequestCode, Handler]:
@@ -47,8 +47,8 @@ class SettingHandlers:
             self._version = self._version.next_version(self._clock.now_ms())
         for name, text in properties.items():
             log.info("%s set %s to %r", request.peer.address, name, text)
-        if after.permission != before.permission:
-            self._on_permission()
+        if after != before:
+            self._apply(after)
         return Reply()
 
     def get(self, request: Request[NoFields]) -> Reply:

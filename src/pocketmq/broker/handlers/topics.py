@@ -1,6 +1,6 @@
 """Topics: an administrator makes, changes, lists, counts and deletes them.
 
-    made or changed ──► table ──► name servers are told ──► saved ──► answered
+    made or changed ──► table ──► saved, and the name servers know ──► answered
     deleted ──► table ──► offsets ──► queues and their files ──► held pulls wake, and find no topic ──► saved ──► answered
 
 Name servers are not told of a deletion: who deletes a topic tells them himself, when all brokers have done so.
@@ -49,7 +49,7 @@ log = logging.getLogger("pocketmq.broker")
 class TopicHandlers:
     """Requests about topics.
 
-    `announce` tells the name servers what changed; `deleted` hears of topics that are gone; `put_tps` is how many
+    `announced` tells the name servers what changed, and is done when they know; None when there is nothing to wait for. `deleted` hears of topics that are gone; `put_tps` is how many
     messages a second come to a topic.
     """
 
@@ -63,7 +63,7 @@ class TopicHandlers:
         snapshots: Snapshots,
         settings: SettingsInUse,
         clock: Clock,
-        announce: Callable[[], None],
+        announced: Callable[[], asyncio.Future[None] | None],
         deleted: Callable[[str], None],
         put_tps: Callable[[str], float],
     ) -> None:
@@ -74,7 +74,7 @@ class TopicHandlers:
         self._snapshots = snapshots
         self._settings = settings
         self._clock = clock
-        self._announce = announce
+        self._announced = announced
         self._deleted = deleted
         self._put_tps = put_tps
         self._whole = KeptTable()
@@ -103,10 +103,12 @@ class TopicHandlers:
 
     async def _put(self, request: Request[CreateTopic] | Request[NoFields], configs: list[TopicConfig]) -> Reply:
         self._topics.put(configs, self._clock.now_ms())
-        self._announce()
+        told = self._announced()
         for config in configs:
             log.info("%s set topic %s: %s", request.peer.address, config.topic_name, config)
         await self._snapshots.save_topics()
+        if told is not None:
+            await told
         return Reply()
 
     async def delete(self, request: Request[DeleteTopic]) -> Reply:

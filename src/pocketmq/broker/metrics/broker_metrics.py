@@ -25,7 +25,7 @@ class BrokerMetrics:
         self._requests = RequestMetrics(
             parts.turns, parts.arrivals, stats, parts.members, parts.authentication, counters, parts.clock
         )
-        self._storage = StorageMetrics(store.facts, parts.clock)
+        self._storage = StorageMetrics(store.facts, parts.unread, parts.clock)
 
     async def look(self) -> list[Family]:
         """What `metrics.page` tells."""

@@ -12,6 +12,7 @@ from pocketmq.broker.steps import Steps
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.metrics.families import Family, Labels, gauge, labels_of
+from pocketmq.model.names import is_internal_group
 from pocketmq.store.message_store import MessageStore
 
 MAX_ROWS: Final = 5_000
@@ -63,7 +64,7 @@ class LagMetrics:
         steps = Steps()
         lags: dict[Labels, Lag] = {}
         left_out = 0
-        for group in [config.group_name for config in self._groups]:
+        for group in [name for config in self._groups if not is_internal_group(name := config.group_name)]:
             for topic in self._offsets.topics_of(group):
                 if len(lags) >= MAX_ROWS:
                     left_out += 1

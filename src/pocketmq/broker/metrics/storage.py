@@ -1,5 +1,6 @@
 """The store: the log, what of it is not safe yet, what is made from it, and the disk."""
 
+from pocketmq.broker.unread import UnreadDrops
 from pocketmq.clock import Clock
 from pocketmq.metrics.families import Family, Labels, counter, gauge, histogram
 from pocketmq.store.facts import StoreFacts
@@ -8,8 +9,9 @@ from pocketmq.store.facts import StoreFacts
 class StorageMetrics:
     """Reads the store's facts."""
 
-    def __init__(self, facts: StoreFacts, clock: Clock) -> None:
+    def __init__(self, facts: StoreFacts, unread: UnreadDrops, clock: Clock) -> None:
         self._facts = facts
+        self._unread = unread
         self._clock = clock
 
     def families(self) -> list[Family]:
@@ -38,6 +40,16 @@ class StorageMetrics:
             gauge("rocketmq_storage_index_behind_bytes", "Bytes whose keys are not indexed", facts.unindexed_bytes),
             gauge("rocketmq_storage_queues", "Queues with messages", facts.queues),
             gauge("rocketmq_storage_unsaved_queues", "Queues with entries in memory only", facts.unsaved_queues),
+            counter(
+                "rocketmq_storage_queue_damages",
+                "How often entries of a consume queue did not match the log",
+                facts.damaged_ranges,
+            ),
+            counter(
+                "rocketmq_storage_repaired_queue_entries",
+                "Entries of consume queues that were rebuilt from the log",
+                facts.repaired_entries,
+            ),
         ]
 
     def _disk(self) -> list[Family]:
@@ -50,6 +62,11 @@ class StorageMetrics:
                 "rocketmq_storage_dropped_held_files",
                 "Log files that the full disk took though messages in them still waited for their time",
                 self._facts.dropped_held_files,
+            ),
+            counter(
+                "rocketmq_storage_dropped_unread_messages",
+                "Messages that retention deleted before a group had consumed them",
+                self._unread.messages,
             ),
             gauge(
                 "rocketmq_storage_pool_buffers", "Free buffers of the pool", {} if buffers is None else {(): buffers}

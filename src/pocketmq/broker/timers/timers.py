@@ -26,7 +26,7 @@ from pocketmq.broker.timers.records import (
 )
 from pocketmq.broker.timers.waiting import Waiting
 from pocketmq.clock import Clock
-from pocketmq.errors import InvalidMessage, StoreBusy, StoreFull
+from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.store.consume_queue import ConsumeQueue, Entry, is_message, log_offset_of
 from pocketmq.store.message_store import MessageStore
@@ -77,7 +77,6 @@ class Timers:
         self._read_to = 0
         self._roll_check_at = 0.0
         self._roll_offset = 0
-        self._roll_age_ms = max(store.settings.retention_hours * HOUR_MS * 2 // 3, LEAST_ROLL_AGE_MS)
         self._saved = TimerProgress()
         self._progress = SafeProgress(self._saved)
         self._enqueued, self._dequeued = Rate(), Rate()
@@ -118,7 +117,7 @@ class Timers:
         before = self._read_to, self._dequeued.count, self._roll_offset
         try:
             return not self._read(queue, stop_at) or self._deliver(stop_at) or self._roll(queue)
-        except (StoreBusy, StoreFull) as error:
+        except (StoreBusy, StoreFull, QueueDamaged) as error:
             self._mover.refused(error)
             return False
         finally:
@@ -133,10 +132,7 @@ class Timers:
         # Retention may have taken what was never read, and a log that was lost may have had more than there is.
         self._next_offset = min(max(self._next_offset, queue.min_offset), queue.max_offset)
         while self._next_offset < queue.max_offset:
-            entries = list(queue.entries(self._next_offset, READ_STEP))
-            if not entries:
-                self._next_offset = min(queue.next_file(self._next_offset), queue.max_offset)
-            for entry in entries:
+            for entry in self._store.entries(queue, self._next_offset, READ_STEP):
                 self._next_offset += 1
                 self._take_in(entry)
             if self._clock.monotonic() >= stop_at:
@@ -221,7 +217,7 @@ class Timers:
         oldest, monotonic = self._waiting.oldest, self._clock.monotonic()
         if oldest is None or monotonic < self._roll_check_at:
             return False
-        self._roll_offset = max(self._roll_offset, queue.first_at_or_beyond(oldest))
+        self._roll_offset = max(self._roll_offset, self._store.first_at_or_beyond(queue, oldest))
         stored_ms = self._store.store_ms(TIMER_TOPIC, 0, self._roll_offset) or 0
         if self._roll_offset >= self._next_offset or not self._is_old(stored_ms):
             self._roll_check_at = monotonic + ROLL_CHECK_S
@@ -230,14 +226,12 @@ class Timers:
         return True
 
     def _is_old(self, stored_ms: int) -> bool:
-        return self._clock.now_ms() - stored_ms >= self._roll_age_ms
+        roll_age_ms = max(self._store.settings.retention_hours * HOUR_MS * 2 // 3, LEAST_ROLL_AGE_MS)
+        return self._clock.now_ms() - stored_ms >= roll_age_ms
 
     def _roll_batch(self, queue: ConsumeQueue) -> None:
         count = min(self._limits.moves.batch_messages, self._next_offset - self._roll_offset)
-        entries = list(queue.entries(self._roll_offset, count))
-        if not entries:
-            self._roll_offset = queue.next_file(self._roll_offset)
-            return
+        entries = list(self._store.entries(queue, self._roll_offset, count))
         plan = Plan(self._limits.moves)
         for entry in entries:
             item = self._rolled(entry)
@@ -288,7 +282,11 @@ class Timers:
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         if queue is None:
             return None
-        entry = queue.entry(queue.first_at_or_beyond(self._progress.upto(self._store.synced).oldest))
+        try:
+            oldest = self._store.first_at_or_beyond(queue, self._progress.upto(self._store.synced).oldest)
+            entry = self._store.entry(queue, oldest)
+        except QueueDamaged:
+            return self._store.facts.log_start  # keep all of it until the repair shows what is needed
         return None if entry is None else log_offset_of(entry)
 
     def load(self, saved: TimerProgress | None, check: TimerCheck | None = None) -> None:
@@ -304,7 +302,7 @@ class Timers:
             return
         self._frontier = saved.frontier()
         self._read_to = saved.read_to
-        self._next_offset = queue.first_at_or_beyond(saved.oldest)
+        self._next_offset = self._store.first_at_or_beyond(queue, saved.oldest)
         self._saved = saved
         self._progress = SafeProgress(saved)
 

@@ -2,6 +2,7 @@
 
     open half message ─┬─ younger than timeout_ms, or than it asks for itself ──► left
                        ├─ asked about max_checks times, or older than the log is kept ──► given up: TRANS_CHECK_MAX_TIME_TOPIC
+                       │  (one that was never asked about is asked about first, if a producer is connected)
                        ├─ committed before the last start, not noted ──► noted
                        ├─ no producer of its group is connected ──► left, and not counted as a check
                        └─ else ──► copied to the end of the topic, counted ──► its producer is asked about the copy
@@ -19,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
+from math import inf
 from typing import NamedTuple, Protocol
 
 from pocketmq.broker.drafts import Draft, Place
@@ -56,7 +58,9 @@ class Verdict(Enum):
     GIVE_UP = auto()
 
 
-def judge(half: StoredMessage, first_ms: int, now_ms: int, settings: TransactionSettings, retention_ms: int) -> Verdict:
+def judge(
+    half: StoredMessage, first_ms: int, now_ms: int, settings: TransactionSettings, retention_ms: float
+) -> Verdict:
     """What becomes of an open half message whose transaction was first stored at `first_ms`."""
     age_ms = now_ms - first_ms
     checks = checks_of(half)
@@ -180,13 +184,15 @@ class Checks:
     def _task(self, half: StoredMessage) -> _Task | None:
         """What to do with an open half message; None to leave it where it is."""
         now_ms = self._clock.now_ms()
-        retention_ms = self._store.settings.retention_hours * _HOUR_MS
+        # While the date is not certain, no half message is too old.
+        retention_ms = self._store.settings.retention_hours * _HOUR_MS if self._clock.settled_ms() else inf
         verdict = judge(half, self._first_ms(half, now_ms), now_ms, self._settings.now.transaction, retention_ms)
-        if verdict is Verdict.GIVE_UP:
-            return _Task(half, given_up(half))
-        producer = self._producer_of(half) if verdict is Verdict.ASK else None
+        may_ask = verdict is Verdict.ASK or (verdict is Verdict.GIVE_UP and not checks_of(half))
+        producer = self._producer_of(half) if may_ask else None
         if producer is not None:
             return _Task(half, renewed(half, asked=True), producer)
+        if verdict is Verdict.GIVE_UP:
+            return _Task(half, given_up(half))
         if self._ledger.end - half.queue_offset > self._max_span:
             return _Task(half, renewed(half, asked=False))
         return None

@@ -25,10 +25,13 @@ log = logging.getLogger("pocketmq.broker")
 _POSTPONING = (names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
 
-def message_at(store: MessageStore, topic: str, offset: int) -> StoredMessage | None:
-    """The message at an offset of queue 0; None when it is not there any more, or cannot be read."""
+def message_at(store: MessageStore, topic: str, offset: int, *, waits: bool = False) -> StoredMessage | None:
+    """The message at an offset of queue 0; None when it is not there any more, or cannot be read.
+
+    QueueDamaged while the queue is repaired, unless the caller `waits`.
+    """
     queue = store.find_queue(topic, 0)
-    for log_offset, _, _ in () if queue is None else queue.entries(offset, 1):
+    for log_offset, _, _ in () if queue is None else store.entries(queue, offset, 1, waits=waits):
         try:
             found = store.message(log_offset)
         except StoreDamaged as damage:

@@ -58,7 +58,7 @@ class Ledger:
         self._saved = self._stored(HALF_TOPIC), self._stored(OP_HALF_TOPIC)
         self.start = self._committed(HALF_TOPIC)
         for offset in range(self._committed(OP_HALF_TOPIC), self._store.max_offset(OP_HALF_TOPIC, 0)):
-            op = message_at(self._store, OP_HALF_TOPIC, offset)
+            op = message_at(self._store, OP_HALF_TOPIC, offset, waits=True)
             if op is not None and op.tags == OP_TAG:
                 closed = [half_offset for half_offset in parse_op(op.body) if half_offset < self.end]
                 self._mark(closed)

@@ -1,0 +1,137 @@
+"""Settings that change while a broker runs: each takes effect at once, and the others say why they cannot."""
+
+import asyncio
+from datetime import datetime
+
+import pytest
+from tests.broker.lives import Lives, in_virtual_time, make_topic
+from tests.broker.running import Client
+
+from pocketmq.broker.setting_keys import KEYS
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.setting_keys import Key
+from pocketmq.protocol.bodies.properties_text import read_properties
+from pocketmq.protocol.command import Command
+
+HOUR_MS = 3_600_000
+
+
+async def update(client: Client, text: str) -> Command:
+    return await client.ask(RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
+
+
+async def changed(client: Client, text: str) -> None:
+    answer = await update(client, text)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+def test_every_key_says_whether_it_can_change_or_why_not() -> None:
+    assert [name for name, key in KEYS.items() if not key.at_run_time and not key.why_not] == []
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, key in KEYS.items() if key.at_run_time])
+def test_every_key_that_can_change_is_accepted_with_the_value_that_it_has(name: str, key: Key) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            told = read_properties((await client.ask(RequestCode.GET_BROKER_CONFIG)).body)
+            other = {"true": "false", "false": "true"}.get(told[name], told[name])
+
+            await changed(client, f"{name}={other}\n")
+
+            again = read_properties((await client.ask(RequestCode.GET_BROKER_CONFIG)).body)
+            assert again[name] == other
+            await client.sent()
+
+    in_virtual_time(main)
+
+
+def test_a_key_that_cannot_change_is_refused_with_the_reason() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker():
+            client = await lives.client()
+
+            for text, why in (
+                ("brokerName=other", "routes and message ids already bear it"),
+                ("listenPort=1", "listeners are open already"),
+                ("flushDiskType=SYNC_FLUSH", "the store is open already"),
+                ("messageDelayLevel=1s", "messages that wait were stored by it"),
+                ("namesrvAddr=1.2.3.4:9876", "not for a request to decide"),
+                ("brokerRole=SLAVE", "no replication"),
+            ):
+                answer = await update(client, text)
+                assert answer.code == ResponseCode.NO_PERMISSION
+                assert why in (answer.remark or "")
+
+    in_virtual_time(main)
+
+
+def test_topics_are_made_by_sending_as_the_settings_say_now() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            client, topics = await lives.client(), broker.parts.topics
+            await changed(client, "defaultTopicQueueNums=2\n")
+            await client.sent(topic="Two", queues=16)
+            await changed(client, "autoCreateTopicEnable=false\n")
+            refused = await client.send(topic="No")
+            await changed(client, "autoCreateTopicEnable=true\ndefaultTopicQueueNums=16\n")
+            await client.sent(topic="Sixteen", queues=16)
+
+            assert topics.require("Two").write_queue_nums == 2
+            assert refused.code == ResponseCode.TOPIC_NOT_EXIST
+            assert topics.require("Sixteen").write_queue_nums == 16
+            await changed(client, f"maxTopics={len(topics)}\n")
+            assert (await client.send(topic="More")).code == ResponseCode.TOPIC_NOT_EXIST
+
+    in_virtual_time(main)
+
+
+def test_retention_goes_by_the_settings_of_now() -> None:
+    async def main(lives: Lives) -> None:
+        hour = datetime.fromtimestamp(lives.clock.now_ms() / 1000).hour
+        lives.settings = Lives(store={"delete_hour": (hour + 12) % 24}).settings
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client, facts = await lives.client(), broker.parts.store.facts
+            for _ in range(40):
+                await client.sent(bytes(8_000))
+            await asyncio.sleep(300)
+            lives.clock.sleep_ms(24 * HOUR_MS)
+            await asyncio.sleep(30)
+            before = facts.log_start
+
+            await changed(await lives.client(), f"fileReservedTime=12\ndeleteWhen={hour:02}\n")
+            await asyncio.sleep(30)
+
+            assert before == 0
+            assert facts.log_start > 0
+
+    in_virtual_time(main)
+
+
+def test_how_large_a_message_may_be_and_how_long_intervals_are_change() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            await client.sent(bytes(3_000))
+            await changed(client, "maxMessageSize=2000\nwaitTimeMillsInSendQueue=50\nchannelExpiredTimeout=5000\n")
+            refused = await client.send(bytes(3_000))
+
+            assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+            assert broker.parts.members.expiry == 5
+            assert (await update(client, "maxMessageSize=0\n")).code == ResponseCode.INVALID_PARAMETER
+            await client.sent(bytes(1_000))
+
+    in_virtual_time(main)
+
+
+def test_a_ratio_of_the_disk_above_the_next_counts_as_that() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            await changed(await lives.client(), "diskMaxUsedSpaceRatio=95\n")
+
+            assert broker.parts.store.settings.disk_clean_ratio == 0.85
+
+    in_virtual_time(main)

@@ -1,0 +1,382 @@
+"""A disk that is slow to take writes: the event loop goes on, sends wait and are rejected, and nothing is stored by halves."""
+
+import asyncio
+import errno
+import logging
+
+import pytest
+from tests.broker.running import Client, RunningBroker, damage, in_virtual_time, offsets_of, running, sending, settled
+from tests.broker.turns_kit import Timed, asked, sent, timed
+
+from pocketmq.broker.flow import Cause, Kind
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.retry_after import retry_after_ms
+from pocketmq.protocol.api.offsets import GetMaxOffset
+from pocketmq.protocol.api.sending import SendMessageBack
+from pocketmq.protocol.api.topics import DeleteTopic
+from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.batch import encode_batch
+from pocketmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from pocketmq.protocol.java_json import write_body
+from pocketmq.store.log_writer import LONG_SYNC_S, MOST_CALM_S
+from pocketmq.store.settings import FlushMode
+
+SLOW = {"slow_write_ms": 0}
+"""A thread writes each turn, so that a test may stall it."""
+DONE, BUSY, ERROR = ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def beat(client: Client) -> Timed:
+    body = write_body(HeartbeatData("client", (ProducerData("PG"),)))
+    return await timed(client.ask(RequestCode.HEART_BEAT, body=body))
+
+
+async def under_way(broker: RunningBroker, client: Client, body: bytes = b"under way") -> "asyncio.Task[Timed]":
+    """A send that the stalled disk has."""
+    send = sent(client, body)
+    await settled()
+    assert broker.store.busy_since is not None
+    return send
+
+
+def is_calm(broker: RunningBroker) -> bool:
+    """Whether the event loop writes the log."""
+    return broker.store._parts.writer.is_calm
+
+
+def assert_sound(broker: RunningBroker) -> None:
+    """What the files hold is whole, as a check of the stopped store would see it."""
+    broker.store.tick()
+    assert [queue.next_offset - queue.max_offset for queue in broker.store._parts.queues] == [0] * len(
+        broker.store._parts.queues
+    )
+
+
+@in_virtual_time
+async def test_while_a_write_stalls_everything_but_sends_goes_on() -> None:
+    async with running(store=SLOW) as broker:
+        client, consumer = await broker.connect(), await broker.connect()
+        await consumer.beat()
+        await client.sent(b"before")
+        stall = broker.stall_writes()
+        first = await under_way(broker, client)
+
+        waiting = [sent(client, b"late %d" % number) for number in range(3)]
+        calm = await asyncio.gather(
+            timed(consumer.pull(0)),
+            timed(consumer.offset()),
+            timed(consumer.commit(1)),
+            timed(consumer.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0))),
+            beat(consumer),
+        )
+        assert all(one.seconds < 0.1 and one.code == DONE for one in calm)
+        assert offsets_of(calm[0].answer)[2] == 1
+        assert (calm[3].answer.ext or {})["offset"] == "1"
+
+        refused = [await one for one in waiting]
+        assert [(one.code, one.words) for one in refused] == [(BUSY, "TIMEOUT_CLEAN_QUEUE")] * 3
+        assert all(0.2 < one.seconds < 0.23 for one in refused)
+        assert "the disk has not taken the last write to the log yet" in (refused[0].answer.remark or "")
+        assert not first.done()
+        await asyncio.sleep(3.5)
+        assert (await beat(consumer)).seconds < 0.01
+        stall.release()
+
+        assert (await first).code == DONE
+        assert (await sent(client, b"after")).code == DONE
+        assert broker.bodies() == [b"before", b"under way", b"after"]
+        await settled()
+        assert not broker.turns._crowded
+
+
+@in_virtual_time
+async def test_a_second_after_the_write_began_sends_are_rejected_at_once_and_waiting_ones_with_them() -> None:
+    async with running(store=SLOW) as broker:
+        client = await broker.connect()
+        await client.sent(b"before")
+        stall = broker.stall_writes()
+        first = await under_way(broker, client)
+        began = asyncio.get_running_loop().time()
+
+        await asyncio.sleep(0.9)
+        caught = await sent(client)
+        late = [await sent(client) for _ in range(3)]
+
+        assert (caught.code, caught.words) == (BUSY, "PCBUSY_CLEAN_QUEUE")
+        assert asyncio.get_running_loop().time() - began < 1.02
+        assert [(one.code, one.words, one.seconds < 0.005) for one in late] == [(BUSY, "REJECTREQUEST", True)] * 3
+        assert retry_after_ms(late[0].answer.remark) == 500
+        stall.release()
+
+        assert (await first).code == DONE
+        await settled()
+        assert (await sent(client, b"again")).code == DONE
+        assert broker.bodies() == [b"before", b"under way", b"again"]
+        assert broker.turns.waiting.refused[Kind.SEND, Cause.REJECTED] == 3
+
+
+@in_virtual_time
+async def test_sends_that_waited_are_stored_in_their_order_as_soon_as_the_write_ends() -> None:
+    async with running(store=SLOW) as broker:
+        client, other = await broker.connect(), await broker.connect()
+        stall = broker.stall_writes()
+        sends = [await under_way(broker, client, b"a0")]
+        sends += [sent(client, b"a%d" % number) for number in range(1, 5)]
+        sends += [sent(other, b"b%d" % number) for number in range(3)]
+        await asyncio.sleep(0.01)
+        batch = encode_batch([(0, b"a5", b""), (0, b"a6", b"")])
+        sends.append(asked(client, RequestCode.SEND_BATCH_MESSAGE, sending(), batch))
+        await asyncio.sleep(0)
+        client.tell(RequestCode.SEND_MESSAGE_V2, sending(), b"a7")
+        await asyncio.sleep(0.055)
+        released = asyncio.get_running_loop().time()
+        stall.release()
+
+        assert [(await one).code for one in sends] == [DONE] * 9
+        assert asyncio.get_running_loop().time() - released < 0.005
+        await settled()
+        bodies = broker.bodies()
+        assert [body for body in bodies if body.startswith(b"a")] == [b"a%d" % number for number in range(8)]
+        assert [body for body in bodies if body.startswith(b"b")] == [b"b%d" % number for number in range(3)]
+
+
+@in_virtual_time
+async def test_what_is_acknowledged_is_stored_once_and_what_is_rejected_is_not_stored() -> None:
+    async with running(store=SLOW | {"log_file_bytes": 16_384}) as broker:
+        clients = [await broker.connect() for _ in range(4)]
+        outcomes: list[tuple[bytes, Timed]] = []
+
+        async def keep_sending(number: int, client: Client) -> None:
+            for count in range(60):
+                body = (b"%d-%d" % (number, count)).ljust(200, b".")
+                outcomes.append((body, await sent(client, body)))
+                await asyncio.sleep(0.02 + 0.003 * number)  # so that not all of them are in the turn that stalls
+
+        async def stalling() -> None:
+            for seconds in (0.15, 0.4, 1.6):
+                with broker.stall_writes():
+                    await asyncio.sleep(seconds)
+                await asyncio.sleep(0.3)
+
+        await asyncio.gather(stalling(), *(keep_sending(number, client) for number, client in enumerate(clients)))
+
+        stored = broker.bodies()
+        acknowledged = [body for body, outcome in outcomes if outcome.code == DONE]
+        assert sorted(stored) == sorted(acknowledged)
+        assert {one.words for _, one in outcomes if one.code == BUSY} >= {"TIMEOUT_CLEAN_QUEUE", "REJECTREQUEST"}
+        for number in range(4):
+            own = [body for body in stored if body.startswith(b"%d-" % number)]
+            assert own == [body for body in acknowledged if body.startswith(b"%d-" % number)]
+        assert_sound(broker)
+
+
+@in_virtual_time
+async def test_a_write_that_fails_in_the_thread_gives_its_turn_back_and_each_send_gets_an_error() -> None:
+    async with running(store=SLOW) as broker:
+        client = await broker.connect()
+        await client.sent(b"before")
+        stall = broker.stall_writes()
+        broker.disk.fail("write", errno.EIO, "*commitlog*")
+        first = await under_way(broker, client, b"lost")
+        waiting = sent(client, b"waits")
+        await settled()
+        stall.release()
+
+        failed = await first
+        assert (failed.code, "writing to the log" in (failed.answer.remark or "")) == (ERROR, True)
+        assert (await waiting).code in (DONE, BUSY, ERROR)
+        await asyncio.sleep(1)
+        after = await sent(client, b"after")
+        assert after.code == DONE
+        assert b"lost" not in broker.bodies()
+        assert broker.bodies()[0] == b"before"
+        assert broker.bodies()[-1] == b"after"
+        assert_sound(broker)
+
+
+@in_virtual_time
+async def test_a_full_disk_behind_a_stall_refuses_and_goes_on_when_there_is_space() -> None:
+    async with running(store=SLOW) as broker:
+        client = await broker.connect()
+        await client.sent(b"before")
+        stall = broker.stall_writes()
+        fault = broker.disk.fail("write", errno.ENOSPC, "*commitlog*", times=None)
+        first = await under_way(broker, client, b"lost")
+        stall.release()
+        assert (await first).code == ERROR
+        fault.heal()
+        await asyncio.sleep(1)
+
+        assert (await sent(client, b"after")).code == DONE
+        assert broker.bodies() == [b"before", b"after"]
+
+
+@in_virtual_time
+async def test_a_slow_write_leaves_the_loop_and_comes_back_when_the_disk_is_calm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(store={"slow_write_ms": 20}) as broker:
+        client = await broker.connect()
+        await client.sent(b"quick")
+        assert is_calm(broker)
+        with caplog.at_level(logging.INFO, "pocketmq.store"):
+            broker.clock.look_s = 0.03
+            await client.sent(b"slow")
+            broker.clock.look_s = 0
+            assert not is_calm(broker)
+
+            stall = broker.stall_writes()
+            first = await under_way(broker, client)
+            assert (await beat(client)).seconds < 0.01
+            await asyncio.sleep(1.5)
+            stall.release()
+            assert (await first).code == DONE
+            assert not is_calm(broker)
+            await asyncio.sleep(MOST_CALM_S)
+            await client.sent(b"the first quick one")
+
+        assert is_calm(broker)
+        assert "a thread writes the log until the disk has been calm for 0." in caplog.text
+        assert "the disk has not taken a write to the log for" in caplog.text
+        assert "the disk takes writes again after" in caplog.text
+        assert "the disk is calm: the log is written by the event loop again" in caplog.text
+
+
+@in_virtual_time
+async def test_a_long_sync_makes_the_next_write_leave_the_loop() -> None:
+    async with running(store={"slow_write_ms": 20, "flush_interval_ms": 10, "flush_least_pages": 0}) as broker:
+        client = await broker.connect()
+        with broker.stall_syncs():
+            await client.sent(b"first")
+            await asyncio.sleep(LONG_SYNC_S + 0.1)
+            assert not broker.store._parts.writer.is_calm
+            with broker.stall_writes():
+                first = await under_way(broker, client)
+                assert (await beat(client)).seconds < 0.01
+        assert (await first).code == DONE
+
+
+@in_virtual_time
+async def test_sends_that_must_be_safe_are_answered_after_the_write_and_the_sync() -> None:
+    async with running(store=SLOW | {"flush": FlushMode.SYNC}) as broker:
+        client = await broker.connect()
+        await client.sent(b"before")
+        stall, syncs = broker.stall_writes(), broker.stall_syncs()
+        first = await under_way(broker, client)
+        stall.release()
+        await asyncio.sleep(0.1)
+        assert not first.done()
+        assert broker.bodies() == [b"before", b"under way"]
+        syncs.release()
+        assert (await first).code == DONE
+
+
+@in_virtual_time
+async def test_delayed_messages_and_retries_wait_for_a_slow_disk_and_none_is_lost() -> None:
+    async with running(store=SLOW) as broker:
+        client = await broker.connect()
+        await client.sent(b"failed")
+        await client.sent(b"delayed", properties={"DELAY": "1"})
+        message = broker.stored()[0]
+        back = SendMessageBack(message.log_offset, "G", 1, origin_topic="T")
+        await asyncio.sleep(0.9)
+        stall = broker.stall_writes()
+        sent_back = asked(client, RequestCode.CONSUMER_SEND_MSG_BACK, back)
+        await asyncio.sleep(2)
+        assert (await beat(client)).seconds < 0.01
+        assert not sent_back.done()
+        assert broker.bodies() == [b"failed"]
+        stall.release()
+
+        assert (await sent_back).code == DONE
+        await asyncio.sleep(2.5)
+        assert broker.bodies() == [b"failed", b"delayed"]
+        assert broker.bodies("%RETRY%G") == [b"failed"]
+        assert broker.parts.delays.passed_over == 0
+
+
+@in_virtual_time
+async def test_a_write_of_the_brokers_own_that_fails_is_tried_again_until_the_disk_takes_it() -> None:
+    async with running(store=SLOW) as broker:
+        client = await broker.connect()
+        await client.sent(b"delayed", properties={"DELAY": "1"})
+        with broker.disk.fail("write", errno.ENOSPC, "*commitlog*", times=None):
+            await asyncio.sleep(2)
+            assert (await sent(client, b"refused")).code == ERROR
+            assert broker.bodies() == []
+        await asyncio.sleep(1)
+
+        assert broker.bodies() == [b"delayed"]
+        assert (await sent(client, b"after")).code == DONE
+        assert broker.bodies() == [b"delayed", b"after"]
+        assert_sound(broker)
+
+
+@in_virtual_time
+async def test_a_transaction_is_committed_once_though_the_disk_is_slow() -> None:
+    async with running(store=SLOW) as broker:
+        client = await broker.connect()
+        half = await client.sent(
+            b"half", properties={"TRAN_MSG": "true", "PGROUP": "PG"}, sys_flag=SysFlag.TRANSACTION_PREPARED
+        )
+        message = broker.stored("RMQ_SYS_TRANS_HALF_TOPIC")[0]
+        decision = EndTransaction("PG", message.queue_offset, message.log_offset, 8, msg_id=(half.ext or {})["msgId"])
+        stall = broker.stall_writes()
+        decisions = [asked(client, RequestCode.END_TRANSACTION, decision) for _ in range(2)]
+        await asyncio.sleep(1.5)
+        assert not any(one.done() for one in decisions)
+        stall.release()
+
+        assert [(await one).code for one in decisions] == [DONE, DONE]
+        assert broker.bodies() == [b"half"]
+        assert broker.parts.transactions.decisions.repeated == 1
+
+
+@in_virtual_time
+async def test_a_topic_that_is_deleted_under_a_stalled_write_takes_its_messages_with_it() -> None:
+    async with running(store=SLOW) as broker:
+        client = await broker.connect()
+        await client.sent(b"before")
+        stall = broker.stall_writes()
+        first = await under_way(broker, client)
+        deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+        assert deleted.code == DONE
+        stall.release()
+        assert (await first).code == DONE
+        assert broker.bodies() == []
+        await client.sent(b"new")
+        assert broker.bodies() == [b"new"]
+
+
+@in_virtual_time
+async def test_stopping_waits_for_the_write_and_answers_its_sends() -> None:
+    async with running(store=SLOW) as broker:
+        client = await broker.connect()
+        await client.sent(b"before")
+        stall = broker.stall_writes()
+        first = await under_way(broker, client)
+        waiting = sent(client, b"waits")
+        await settled()
+        stopping = asyncio.ensure_future(broker.broker.stop())
+        await asyncio.sleep(broker.broker.settings.drain_s / 2)
+        assert (await waiting).code == BUSY
+        assert not stopping.done()
+        stall.release()
+        await stopping
+
+        assert (await first).code == DONE
+        assert damage(broker.disk) == []
+
+
+@in_virtual_time
+async def test_the_transient_pool_has_a_thread_of_its_own_and_is_not_touched_by_it() -> None:
+    async with running(store=SLOW | {"transient_pool": True}) as broker:
+        client = await broker.connect()
+        stall = broker.stall_writes()
+        assert (await sent(client, b"acknowledged from memory")).code == DONE
+        assert broker.store.busy_since is None
+        assert broker.bodies() == []
+        stall.release()
+        await settled()
+        assert broker.bodies() == [b"acknowledged from memory"]
