@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         AsyncPullConsumer,
         AsyncPushConsumer,
         ClientMetrics,
+        ConsumeResult,
         Credentials,
         DeadLetter,
         Hooks,
@@ -31,9 +32,14 @@ if TYPE_CHECKING:
         Suspend,
         TransactionState,
         client_context,
+        run,
     )
     from pocketmq.embedded.server import Server
 else:
+
+    def __dir__() -> list[str]:
+        """Also the names that were not asked for yet, so that `dir`, `help` and completion show them."""
+        return sorted({*globals(), *__all__})
 
     def __getattr__(name: str) -> object:
         """What not every program needs comes when it is asked for: a client brings the network along, a server much more."""
@@ -67,6 +73,7 @@ __all__ = [
     "AsyncPullConsumer",
     "AsyncPushConsumer",
     "ClientMetrics",
+    "ConsumeResult",
     "Credentials",
     "DeadLetter",
     "Hooks",
@@ -86,4 +93,5 @@ __all__ = [
     "TransactionState",
     "__version__",
     "client_context",
+    "run",
 ]

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Condition, Thread
@@ -21,7 +21,7 @@ LOOK_S = 0.1
 class Child:
     """A process, the lines that it has said, and those that it is told."""
 
-    def __init__(self, command: list[str], log: Path, told: Condition) -> None:
+    def __init__(self, command: list[str], log: Path, told: Condition, env: Mapping[str, str]) -> None:
         self.said: list[str] = []
         self.log = log
         self._told = told
@@ -29,7 +29,7 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *command],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **env},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -38,6 +38,10 @@ class Child:
             )
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def code(self) -> int | None:
@@ -55,6 +59,12 @@ class Child:
         self._process.stdin.close()
         return self._ended()
 
+    def terminate(self, patience_s: float = PATIENCE_S) -> int:
+        """Ask it to stop by SIGTERM; its exit code."""
+        if self.code is None:
+            self._process.terminate()
+        return self._ended(patience_s)
+
     def kill(self) -> int:
         """By SIGKILL, with its forks. Everything that it said before is in `said` afterwards."""
         if self.code is None:
@@ -68,8 +78,8 @@ class Child:
             with suppress(BrokenPipeError):  # it was told something that it did not live to hear
                 stream.close()
 
-    def _ended(self) -> int:
-        code = self._process.wait(PATIENCE_S)
+    def _ended(self, patience_s: float = PATIENCE_S) -> int:
+        code = self._process.wait(patience_s)
         self._reader.join(PATIENCE_S)
         return code
 
@@ -90,9 +100,9 @@ class Children:
         self.all: list[Child] = []
         self._told = Condition()
 
-    def start(self, *command: object) -> Child:
+    def start(self, *command: object, env: Mapping[str, str] | None = None) -> Child:
         log = self.folder / f"process-{len(self.all)}.log"
-        child = Child([str(word) for word in command], log, self._told)
+        child = Child([str(word) for word in command], log, self._told, env or {})
         self.all.append(child)
         return child
 
@@ -100,9 +110,9 @@ class Children:
         """One of `client_programs`."""
         return self.start("tests.client.client_programs", program, *args)
 
-    def server(self, command: str, *args: object) -> tuple[Child, dict[str, Any]]:
+    def server(self, command: str, *args: object, env: Mapping[str, str] | None = None) -> tuple[Child, dict[str, Any]]:
         """`pocketmq command …` when it is ready, and what it told then."""
-        child = self.start("pocketmq", command, "--json", *args)
+        child = self.start("pocketmq", command, "--json", *args, env=env)
         self.until_ready(child)
         return child, json.loads(child.said[0])
 

@@ -7,8 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.broker.lives import workers_of
+
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.drafts import Draft
 from pocketmq.broker.settings import BrokerSettings
+from pocketmq.client.admin import AsyncAdmin
 from pocketmq.client.instance import Surroundings
 from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.producer import AsyncProducer
@@ -74,7 +78,23 @@ class RealCluster:
         )
         broker = self.brokers[name] = Broker(made, network=self.network.at(host), clock=self.clock, files=self.files)
         await broker.start()
+        for worker in workers_of(broker):  # else a sync seems to take as long as the next jump of the clock
+            self.loop.hold_while(lambda worker=worker: broker._ticking is not None and worker.busy)  # type: ignore[misc]
         return broker
+
+    async def lose_power(self) -> None:
+        """The broker is gone, and so is what it had not synced; the next one starts from the rest. Clients have disks of their own."""
+        name, broker = next(iter(self.brokers.items()))
+        left = self.files.crash(random.Random(0), survives="nothing")
+        self.network.cut(self._hosts[name])
+        await broker.stop()
+        self.files = left
+        await self.start_broker(name)
+
+    async def delete_topic(self, topic: str) -> None:
+        """As an administrator deletes it: from the brokers, then from the name server."""
+        async with AsyncAdmin(str(NAME_SERVER), surroundings=self.around("10.0.4.1"), client_ip="10.0.4.1") as admin:
+            await admin.topics.delete(topic)
 
     def place(self, name: str) -> str:
         """The host of a broker, to be cut off."""
@@ -123,6 +143,23 @@ class RealCluster:
         async with self.producer() as producer:
             place = None if queue is None else MessageQueue(topic, next(iter(self.brokers)), queue)
             return [await producer.send(Message(topic, body, **options), queue=place) for body in bodies]
+
+    def keep(self, topic: str, body: bytes, *, queue: int = 0, sys_flag: int = 0, tags: str = "") -> StoredMessage:
+        """A record as a store may hold it that was written by another broker, whatever its flags. Consumers hear of it."""
+        properties = {"TAGS": tags} if tags else {}
+        draft = Draft(
+            topic=topic,
+            queue_id=queue,
+            body=body,
+            properties=properties,
+            born_ms=1,
+            born_host=bytes(8),
+            sys_flag=sys_flag,
+        )
+        place = self.broker.parts.appender.append(draft)
+        message = self.broker.parts.store.message(place.log_offset)
+        assert message is not None
+        return message
 
     def members(self, group: str, broker: str | None = None) -> list[str]:
         """Who is in a group, as a broker sees it."""

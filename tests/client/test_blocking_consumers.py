@@ -359,3 +359,69 @@ def test_a_second_signal_does_not_hold_up_the_stop_that_the_first_began(server: 
     send(server, "Signalled", b"1")
 
     assert signal_at(server.name_server, "at work", 2) == ["left"]
+
+
+def test_two_members_of_a_group_in_one_process_share_its_queues(server: Server) -> None:
+    """Under two names of the server, and on a loop of its own: each was taken for the other, and both read everything."""
+    send(server, "Shared", b"makes the topic")
+    here, other = server.name_server, server.name_server.replace("127.0.0.1", "localhost")
+    seen = Seen()
+
+    def member(name_server: str) -> PushConsumer:
+        made = PushConsumer(name_server, group="G_shared", ordered=True, rebalance_ms=1000, start_at="first")
+        made.on("Shared")(seen.add)
+        return made
+
+    async def on_a_loop_of_its_own() -> None:
+        third = AsyncPushConsumer(
+            here, group="G_shared", ordered=True, rebalance_ms=1000, start_at="first", own_thread=False
+        )
+        third.on("Shared")(seen.add)
+        async with third:
+            owned[2] = {str(queue) for queue in await third.queues()}
+            while not over.is_set():
+                await asyncio.sleep(0.05)
+                owned[2] = {str(queue) for queue in await third.queues()}
+
+    over = threading.Event()
+    owned: dict[int, set[str]] = {2: set()}
+    loop = threading.Thread(target=asyncio.run, args=(on_a_loop_of_its_own(),))
+    with member(here) as first, member(other) as second:
+        loop.start()
+        try:
+            deadline = time.monotonic() + DEADLINE_S
+            while time.monotonic() < deadline:
+                owned |= {at: {str(queue) for queue in one.queues()} for at, one in enumerate((first, second))}
+                shares = [{queue for queue in one if "Shared" in queue} for one in owned.values()]
+                if all(shares) and sum(map(len, shares)) == len(set.union(*shares)) == 4:
+                    break
+                time.sleep(0.05)
+            else:
+                raise AssertionError(owned)
+            assert first.client_id != second.client_id
+            bodies = [b"%d" % number for number in range(40)]
+            send(server, "Shared", *bodies)
+            seen.wait(41)
+        finally:
+            over.set()
+            loop.join()
+
+    assert sorted(seen.bodies) == sorted([b"makes the topic", *bodies])
+
+
+def test_the_number_of_threads_changes_while_a_blocking_consumer_runs(server: Server) -> None:
+    together = threading.Barrier(4)
+    met = threading.Event()
+    send(server, "resized", *(b"%d" % number for number in range(4)))
+    consumer = PushConsumer(server.name_server, group="resized", start_at="first", workers=1)
+
+    @consumer.on("resized")
+    def handle(message: StoredMessage) -> None:
+        together.wait(DEADLINE_S)
+        met.set()
+
+    with consumer:
+        consumer.set_workers((1, 4))
+        assert met.wait(DEADLINE_S)
+        with pytest.raises(UsageError, match="workers = 'x' must be"):
+            consumer.set_workers("x")  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ def test_a_send_does_not_overtake_what_was_submitted_to_its_queue(producer: Prod
     queue = queues_of(producer, "Blocking")[0]
     producer.send("Blocking", b"has a line", queue=queue)
     loop_goes_on = threading.Event()
-    loop = producer.run(running_loop())
+    loop = producer.call(running_loop())
     loop.call_soon_threadsafe(loop_goes_on.wait, 20)
 
     submitted = producer.submit("Blocking", b"first", queue=queue)

@@ -1,12 +1,14 @@
 """Broadcasting members and the file in which they keep how far they are. Real servers, virtual time."""
 
+import asyncio
 import errno
 from pathlib import Path
 
 import pytest
-from tests.client.real_cluster import Basket, real_cluster
+from tests.client.real_cluster import Basket, real_cluster, until
 
 from pocketmq.errors import StoreDamaged
+from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run
 
 
@@ -48,3 +50,32 @@ def test_a_broadcasting_member_that_cannot_read_its_offsets_is_not_started() -> 
             assert not c.members("G")
 
     run(main())
+
+
+def test_a_message_whose_listener_hangs_expires_and_the_offset_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            never = asyncio.Event()
+            seen: list[bytes] = []
+
+            async def hang(message: StoredMessage) -> None:
+                seen.append(message.body)
+                if message.body == b"1":
+                    await never.wait()
+
+            consumer = c.push_consumer(
+                start_at="first", broadcast=True, local_offsets="/home", consume_timeout_ms=30_000
+            )
+            consumer.on("T")(hang)
+            async with consumer:
+                await c.send("T", b"0", b"1", b"2")
+                await until(lambda: len(seen) == 3)
+                info = await consumer.running_info()
+                (queue,) = info.mq_table
+                assert info.mq_table[queue].commit_offset == 1
+                await asyncio.sleep(61)
+                info = await consumer.running_info()
+                assert info.mq_table[queue].commit_offset == 3
+
+    run(main())
+    assert "BROADCASTING, the message was not handled within 30 s, drop it" in caplog.text

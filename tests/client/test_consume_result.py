@@ -290,3 +290,10 @@ def test_numbers_that_are_none_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match="'2'"):
             wrong()
+
+
+def test_a_delay_level_that_no_broker_has_is_refused_in_every_result() -> None:
+    with pytest.raises(UsageError, match="delay_level = 19 must be a whole number from 0 to 18"):
+        RetryLater(delay_level=19)
+    with pytest.raises(UsageError, match="delay_level=18"):
+        verdicts(AckIndex(0, 40), 2)

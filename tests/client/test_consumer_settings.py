@@ -72,11 +72,61 @@ def test_where_a_new_group_begins(start_at: Any, where: ConsumeFromWhere, time_m
         ({"processes": 0}, "processes"),
         ({"worker": 3}, "did you mean 'workers'"),
         ({"ordered": True, "broadcast": True, "max_reconsume_times": 3}, "broadcasting"),
+        ({"pull_batch": 5000}, "pull_batch = 5000 must be a whole number from 1 to 1024, for example pull_batch=1024"),
+        ({"pull_interval_ms": -5}, "pull_interval_ms = -5 must .* from 0 to 65535, for example pull_interval_ms=0"),
+        ({"pull_interval_ms": 65_536}, "pull_interval_ms=65535"),
+        ({"max_reconsume_times": "x"}, "max_reconsume_times = 'x' must be a whole number"),
+        ({"max_reconsume_times": -2}, "for example max_reconsume_times=-1"),
+        ({"allocation": 42}, "allocation = 42 must be a strategy, .* for example allocation='AVG_BY_CIRCLE'"),
+        ({"pull_wait_ms": 31_000}, "pull_wait_ms = 31000 must not be above pull_timeout_ms = 30000"),
+        ({"pull_timeout_ms": 10_000}, "for example pull_wait_ms=5000 or pull_timeout_ms=30000"),
+        ({"group": "DEFAULT_CONSUMER"}, "group = 'DEFAULT_CONSUMER' .* for example group='billing'"),
+        ({"max_queue_messages": 65_536}, "max_queue_messages=65535"),
+        ({"max_queue_bytes": 2 << 30}, "max_queue_bytes=1073741824"),
+        ({"max_topic_messages": 6_553_501}, "max_topic_messages=6553500"),
+        ({"max_topic_bytes": 1 << 40}, "max_topic_bytes=107374182400"),
+        ({"max_span": 70_000}, "max_span=65535"),
+        ({"suspend_ms": 30_001}, "suspend_ms=30000"),
+        ({"pull_batch_bytes": 1 << 31}, "pull_batch_bytes=2147483647"),
+        ({"processes": "2"}, "processes = '2'"),
+        ({"workers": 1001}, "workers = 1001 must .* from 1 to 1000"),
+        ({"workers": (8, 4)}, r"workers = \(8, 4\).* for example workers=\(4, 8\)"),
+        ({"workers": (0, 4)}, "workers"),
+        ({"workers": (1, 2, 3)}, "workers"),
+        ({"workers": True}, "workers"),
+        ({"auto_commit": False}, "auto_commit = False needs ordered=True"),
     ],
 )
 def test_what_can_never_work_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSetting, match=said):
         push(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"pull_wait_ms": 30_001}, "pull_wait_ms = 30001 must not be above block_timeout_ms = 30000"),
+        ({"max_reconsume_times": 1.5}, "max_reconsume_times = 1.5 must be a whole number"),
+        ({"group": "DEFAULT_CONSUMER"}, "DEFAULT_CONSUMER"),
+    ],
+)
+def test_a_pull_consumer_refuses_them_as_well(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        settings_of(PullSettings, None, {"group": "G", **options})
+
+
+def test_a_lite_pull_consumer_refuses_them_as_well() -> None:
+    with pytest.raises(InvalidSetting, match="pull_batch=1024"):
+        LitePullSettings(group="G", pull_batch=1025)
+    with pytest.raises(InvalidSetting, match="pull_wait_ms = 20000 must not be above pull_timeout_ms = 19999"):
+        LitePullSettings(group="G", pull_timeout_ms=19_999)
+
+
+def test_what_is_at_a_bound_is_accepted() -> None:
+    settings = push(pull_batch=1024, pull_interval_ms=0, max_reconsume_times=-1, pull_wait_ms=30_000, workers=(1, 1000))
+
+    assert (settings.min_workers, settings.max_workers) == (1, 1000)
+    assert (push(workers=7).min_workers, push(workers=7).max_workers) == (7, 7)
 
 
 def test_a_group_has_a_name_that_brokers_take() -> None:
@@ -104,3 +154,11 @@ def test_a_broadcasting_consumer_has_the_same_name_after_every_start() -> None:
 def test_an_auto_commit_is_not_made_too_often() -> None:
     with pytest.raises(InvalidSetting, match="auto_commit_ms"):
         LitePullSettings(group="G", auto_commit_ms=999)
+
+
+def test_the_words_of_the_command_line_and_of_spark_say_where_to_begin_as_well() -> None:
+    for words in (("first", "earliest"), ("last", "latest")):
+        one, other = (PushSettings(group="G", start_at=word).from_where for word in words)
+        assert one is other
+    with pytest.raises(InvalidSetting, match="start_at = 'newest' is not 'first' or 'earliest', 'last' or 'latest'"):
+        PushSettings(group="G", start_at="newest")

@@ -2,15 +2,22 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from pocketmq import Server
 from pocketmq.client import Hooks, Producer, SendEvent, direct_sends
-from pocketmq.clock import Clock
+from pocketmq.client.direct_sends import DirectSends, Failed
+from pocketmq.client.outgoing import Outgoing
+from pocketmq.client.queue_choice import ANY_QUEUE, Wish
+from pocketmq.client.sending import Sender
+from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import PocketMQError
+from pocketmq.model.message import Message
+from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.blocking_line import BlockingLine
 from pocketmq.protocol.command import Command
@@ -21,6 +28,14 @@ from pocketmq.testing import FakeClock
 def server(tmp_path: Path) -> Iterator[Server]:
     with Server(tmp_path / "data") as server:
         yield server
+
+
+@contextmanager
+def closing_after(producer: Producer) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        producer.stop()
 
 
 def lines(producer: Producer) -> dict[Address, int]:
@@ -135,3 +150,53 @@ def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
                 threading.Event().wait(0.1)
         assert results[0].is_ok
         producer.stop()
+
+
+def test_a_thread_waits_for_a_broker_that_restarts_and_then_has_a_line_of_its_own_again(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as first:
+        name_server_port = Address.parse(first.name_server).port
+        broker_port = Address.parse(first.broker_address).port
+        producer = Producer(first.name_server, send_timeout_ms=20_000)
+        producer.start()
+        producer.send("T", b"finds the route")
+        producer.send("T", b"over a line of its own")
+    with closing_after(producer), ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(producer.send, "T", b"while it was away") for _ in range(4)]
+        assert not wait(waiting, 0.7).done, "nobody listens"
+        with Server(tmp_path / "data", name_server_port=name_server_port, broker_port=broker_port) as second:
+            assert all(sent.result(20).is_ok for sent in waiting)
+            assert producer.send("T", b"x").is_ok
+            assert lines(producer).keys() == {Address.parse(second.broker_address)}
+
+
+def test_threads_do_not_connect_to_an_address_that_failed_until_the_loop_has_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connected = False
+    tries: list[Address] = []
+
+    class Aims(Sender):
+        def __init__(self) -> None: ...
+
+        def aim(self, out: Outgoing, wish: Wish) -> tuple[MessageQueue, Address]:
+            return MessageQueue("T", "broker-a", 0), Address("127.0.0.1", 1)
+
+        def is_connected(self, address: Address) -> bool:
+            return connected
+
+    direct = DirectSends(Aims(), SystemClock(), connect_s=1)
+    take = direct.lines.take
+
+    def counted(address: Address, within_s: float = 1.0) -> BlockingLine | None:
+        tries.append(address)
+        return take(address, within_s)
+
+    monkeypatch.setattr(direct.lines, "take", counted)
+    out = Outgoing(Message("T", b"x"), "T", "id", b"x", "")
+
+    assert isinstance(direct.attempt(out, ANY_QUEUE, 1), Failed)
+    assert direct.attempt(out, ANY_QUEUE, 1) is None
+    assert len(tries) == 1
+    connected = True
+    assert isinstance(direct.attempt(out, ANY_QUEUE, 1), Failed)
+    assert len(tries) == 2

@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 import pocketmq
+import pocketmq.client
 from pocketmq.client.admin import AsyncAdmin
 from pocketmq.client.administration.reach import AdminSettings
 from pocketmq.client.consumer_settings import (
+    BOUNDS,
+    WORKERS,
     GroupSettings,
     LitePullSettings,
     PullSettings,
@@ -94,3 +97,42 @@ def test_every_client_that_it_names_is_public() -> None:
 
     assert len(named) == 10
     assert named <= set(pocketmq.__all__)
+
+
+def test_the_differences_from_rocketmq_name_options_with_their_true_defaults() -> None:
+    table = section("Differences from Apache RocketMQ")
+    lines = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    known: dict[str, set[str]] = {}
+    for _, kind, _ in TABLES:
+        for name, default in defaults(kind).items():
+            known.setdefault(name, set()).add(str(default))
+
+    assert len(lines) >= 10
+    assert all(len(row) == 4 and all(row[:3]) for row in cells)
+    named = [match.groups() for *_, option in cells for match in re.finditer(r"`(\w+)=([\w.]+)`", option)]
+    assert len(named) == sum(bool(option) for *_, option in cells)
+    assert [(name, value) for name, value in named if value not in known.get(name, ())] == []
+
+
+def test_the_bounds_that_it_tells_are_those_that_are_checked() -> None:
+    told = {
+        name.strip("`"): (int(low.replace(",", "")), int(high.replace(",", "")))
+        for title in ("push and lite pull consumers", "a push consumer")
+        for name, _, text in rows(section(f"Options of {title}"))
+        if (found := re.search(r"([\d,]+) to ([\d,]+)$", text))
+        for low, high in [found.groups()]
+    }
+
+    assert {"pull_batch", "pull_interval_ms", "max_queue_messages", "max_span", "workers", "suspend_ms"} <= told.keys()
+    assert told == {name: {**BOUNDS, "workers": WORKERS}[name] for name in told}
+
+
+def test_every_extension_point_that_it_names_is_public() -> None:
+    text = section("Extension points")
+
+    for name in ("RpcHook", "OffsetStore"):
+        assert f"`{name}`" in text
+        assert name in pocketmq.client.__all__
+    assert hasattr(pocketmq.PullConsumer, "schedule")
+    assert hasattr(Hooks, "filter_messages")

@@ -39,7 +39,7 @@ ONLY_ASYNC = {
 }
 ONLY_BLOCKING = {
     "core": "the async client behind it",
-    "run": "how it is asked",
+    "call": "how it is asked",
     "state": "an attribute of the async one",
 }
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}

@@ -1,21 +1,32 @@
 """Hooks: only those that are there are called, in order, and none can do harm."""
 
+from typing import Any
+
 import pytest
+from tests.client.kit import cluster
+from tests.client.real_cluster import Basket, real_cluster, until
 
 from pocketmq.client.hooks import (
     ConsumeEvent,
     DecisionEvent,
+    FilterEvent,
     HookList,
     Hooks,
     LeaveEvent,
     PauseEvent,
     PullEvent,
+    RpcHook,
     SendEvent,
 )
+from pocketmq.codes import RequestCode
+from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.signing import Credentials, signed_fields
 from pocketmq.protocol.trace_text import TracedType
+from pocketmq.testing import run
 
 QUEUE = MessageQueue("T", "b", 0)
 SENT = SendEvent(
@@ -118,3 +129,174 @@ def test_what_a_hook_wants_carried_and_nothing_can_carry_is_left_behind(caplog: 
     assert hooks.carrying(message).properties == {"own": "0", "first": "1", "last": "2"}
     assert message.properties == {"own": "0"}
     assert len(caplog.records) == 2
+
+
+# messages that a hook takes away
+
+
+class Even(Hooks):
+    def filter_messages(self, event: FilterEvent) -> None:
+        assert event.group == "G"
+        assert event.queue.broker_name == "broker-a"
+        event.messages = [message for message in event.messages if int(message.body) % 2 == 0]
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": True}, {"pull_interval_ms": 1}], ids=["runs", "ordered", "alone"])
+def test_what_a_hook_takes_away_is_not_handled_and_counts_as_done(options: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            basket = Basket()
+            await c.send("T", *(b"%d" % number for number in range(10)))
+            consumer = c.push_consumer(start_at="first", hooks=[Even()], **options)
+            consumer.on("T")(basket)
+            async with consumer:
+                await until(lambda: c.committed("G", "T", 0) == 10)
+
+            assert basket.bodies == [b"0", b"2", b"4", b"6", b"8"]
+
+    run(main())
+
+
+class Backwards(Hooks):
+    def filter_messages(self, event: FilterEvent) -> None:
+        event.messages = reversed(event.messages)  # type: ignore[assignment]
+
+
+def test_a_hook_that_sorts_the_messages_loses_none() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            basket = Basket()
+            bodies = [b"%d" % number for number in range(5)]
+            await c.send("T", *bodies)
+            consumer = c.push_consumer(start_at="first", hooks=[Backwards()], ordered=True)
+            consumer.on("T")(basket)
+            async with consumer:
+                await until(lambda: c.committed("G", "T", 0) == 5)
+
+            assert basket.bodies == bodies
+
+    run(main())
+
+
+def test_those_who_poll_or_pull_do_not_get_it_either() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"1", b"2", b"3")
+            async with c.lite_consumer(start_at="first", hooks=[Even()]) as lite:
+                await lite.subscribe("T")
+                assert [message.body for message in await lite.poll(30)] == [b"2"]
+            async with c.pull_consumer(hooks=[Even()]) as puller:
+                result = await puller.pull(MessageQueue("T", "broker-a", 0), 0)
+                assert ([message.body for message in result.messages], result.next_offset) == ([b"2"], 3)
+
+    run(main())
+
+
+def test_a_filter_that_raises_takes_nothing_away(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Hooks):
+        def filter_messages(self, event: FilterEvent) -> None:
+            raise KeyError("kind")
+
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, c.pull_consumer(hooks=[Broken()]) as puller:
+            await c.send("T", b"1", b"2")
+            assert len((await puller.pull(MessageQueue("T", "broker-a", 0), 0)).messages) == 2
+
+    run(main())
+    assert "filter_messages" in caplog.text
+
+
+# requests and responses
+
+
+class Watching(RpcHook):
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int]] = []
+        self.answered: list[tuple[str, int, int]] = []
+
+    def before_request(self, address: str, request: Command) -> None:
+        assert request.ext is not None
+        request.ext["team"] = "billing"
+        self.sent.append((address, request.code))
+
+    def after_response(self, address: str, request: Command, response: Command) -> None:
+        self.answered.append((address, request.code, response.code))
+
+
+def test_a_hook_sees_every_request_of_a_consumer_and_its_response() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", b"1", b"2")
+            hook, basket = Watching(), Basket()
+            consumer = c.push_consumer(start_at="first", rpc_hook=hook, persist_ms=1_000)
+            consumer.on("T")(basket)
+            async with consumer:
+                await basket.wait(2)
+                await until(lambda: c.committed("G", "T", 0) == 2)
+                await until(lambda: ("10.0.1.1:10911", RequestCode.UPDATE_CONSUMER_OFFSET) in hook.sent)
+
+            assert ("10.0.0.1:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC) in hook.sent
+            assert {code for _, code in hook.sent} >= {
+                RequestCode.HEART_BEAT,
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                RequestCode.PULL_MESSAGE,
+                RequestCode.UNREGISTER_CLIENT,
+            }
+            assert ("10.0.1.1:10911", RequestCode.PULL_MESSAGE, 0) in hook.answered
+            assert ("10.0.1.1:10911", RequestCode.HEART_BEAT, 0) in hook.answered
+
+    run(main())
+
+
+def test_what_a_hook_adds_to_a_request_is_signed_and_arrives_by_every_way_of_sending() -> None:
+    credentials = Credentials("pocketAccess", "pocketSecret12")
+
+    async def main() -> None:
+        async with cluster() as c:
+            hook = Watching()
+            async with c.producer(rpc_hook=hook, credentials=credentials) as producer:
+                await producer.send("T", b"1")
+                await producer.submit(Message("T", b"2"))
+                await producer.send_many([Message("T", b"3"), Message("T", b"4")])
+                await producer.send_one_way("T", b"5")
+                await until(lambda: len(c.broker.sends) == 4)
+
+            for request in [*c.broker.heard, *c.name_server.heard]:
+                ext = dict(request.ext or {})
+                assert ext["team"] == "billing"
+                signature = ext.pop("Signature")
+                ext.pop("AccessKey")
+                assert (signed_fields(ext, request.body, credentials) or {})["Signature"] == signature
+            assert len(hook.sent) == len(c.broker.heard) + len(c.name_server.heard)
+            assert sum(code in (310, 320) for _, code, _ in hook.answered) == 3, "one-way sends have no response"
+
+    run(main())
+
+
+def test_a_hook_that_raises_costs_no_request(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(RpcHook):
+        def before_request(self, address: str, request: Command) -> None:
+            raise KeyError("before")
+
+        def after_response(self, address: str, request: Command, response: Command) -> None:
+            raise KeyError("after")
+
+    async def main() -> None:
+        async with cluster() as c, c.producer(rpc_hook=Broken()) as producer:
+            await producer.send("T", b"1")
+
+    run(main())
+    assert "request 310 goes its way" in caplog.text
+    assert "the response to request 310 goes its way" in caplog.text
+
+
+def test_what_is_no_hook_is_refused() -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            with pytest.raises(
+                InvalidSetting, match="rpc_hook = 3 must be an object of a class that inherits from RpcHook"
+            ):
+                c.new_producer(rpc_hook=3)
+
+    run(main())

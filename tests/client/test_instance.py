@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 from tests.client.kit import CLIENT_IP, NAME_SERVER, Cluster, cluster, ignore, refuse, until
 
-from pocketmq.client.instance import Instance
+from pocketmq.client.instance import Instance, Surroundings
 from pocketmq.client.settings import ClientSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectFailed, InvalidSetting, WrongState
@@ -106,6 +106,55 @@ def test_clients_with_the_same_name_share_one_instance() -> None:
             await again.leave()
 
     run(main())
+
+
+def test_instances_that_cannot_be_shared_have_client_ids_of_their_own() -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            await c.network.listen(c.name_server._new_line, Address("localhost", 9876))
+            one = join(c)
+            elsewhere = Instance.join(ClientSettings(name_servers="localhost", client_ip=CLIENT_IP), c.around)
+            signed = join(c, credentials=Credentials("a", "b"))
+            named = join(c, instance_name="two", unit_name="hz")
+            named_elsewhere = Instance.join(
+                ClientSettings(name_servers="localhost", client_ip=CLIENT_IP, instance_name="two", unit_name="hz"),
+                c.around,
+                stream=True,
+            )
+            named_signed = join(c, instance_name="two", unit_name="hz", credentials=Credentials("a", "b"))
+
+            assert elsewhere.client_id == one.client_id + "#2"
+            assert signed.client_id == one.client_id + "#3"
+            assert named.client_id == f"{CLIENT_IP}@two@hz"
+            assert named_elsewhere.client_id == f"{CLIENT_IP}@two@hz@STREAM"
+            assert named_signed.client_id == f"{CLIENT_IP}@two#2@hz"
+            await elsewhere.leave()
+            again = Instance.join(ClientSettings(name_servers="localhost", client_ip=CLIENT_IP), c.around)
+            assert again.client_id == one.client_id + "#2", "it is free when its last user has left"
+            for instance in (one, again, signed, named, named_elsewhere, named_signed):
+                await instance.leave()
+
+    run(main())
+
+
+def test_each_event_loop_has_a_client_id_of_its_own_until_it_is_closed() -> None:
+    async def main() -> str:
+        return Instance.join(settings(), Surroundings()).client_id  # and never left
+
+    loops = [asyncio.new_event_loop() for _ in range(3)]
+    first, second = (loop.run_until_complete(main()) for loop in loops[:2])
+    assert second == first + "#2"
+    for loop in loops[:2]:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+    third = loops[2].run_until_complete(main())
+    assert third == first
+    for task in asyncio.all_tasks(loops[2]):
+        task.cancel()
+    loops[2].run_until_complete(asyncio.sleep(0))
+    loops[2].close()
 
 
 def test_a_setting_that_cannot_work_is_told_before_anything_is_started() -> None:

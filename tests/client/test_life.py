@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.client.kit import cluster, ignore
 from tests.client.real_cluster import real_cluster, until
+from tests.client.test_offsets import Shelf
 
 from pocketmq import Server
 from pocketmq.client import AsyncProducer, SendResult
@@ -13,6 +14,7 @@ from pocketmq.client.instance import _instances
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
 
 
@@ -120,6 +122,45 @@ def test_a_start_that_is_given_up_at_any_moment_leaves_no_member_behind() -> Non
                     given_up += 1
                 assert (c.members("G"), instances()) == ([], 0)
             assert given_up > 10
+
+    run(main())
+
+
+FIRST, SECOND = (MessageQueue("T", "broker-a", number) for number in range(2))
+
+
+class SlowShelf(Shelf):
+    """The start waits for the offset of the second queue, and the first is read already."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        if queue == SECOND:
+            await asyncio.sleep(2)
+        return await super().load(queue)
+
+
+def test_a_start_that_is_given_up_waits_for_listeners_that_are_at_work_already() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c:
+            await c.send("T", b"x", queue=0)
+            shelf = SlowShelf()
+            shelf.kept = {FIRST: 0, SECOND: 0}
+            consumer = c.push_consumer(offset_store=shelf)
+            done: list[float] = []
+            at_work = asyncio.Event()
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                at_work.set()
+                await asyncio.sleep(2)
+                done.append(asyncio.get_running_loop().time())
+
+            starting = asyncio.create_task(consumer.start())
+            await at_work.wait()
+            assert not starting.done()
+            await give_up(starting)
+
+            assert len(done) == 1
+            assert shelf.kept[FIRST] == 1
 
     run(main())
 

@@ -1,11 +1,13 @@
 """Name servers: how they are given, and which one is asked."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.client.kit import BRISK, FakeServer, ignore, refuse
 
+from pocketmq.client import AsyncProducer
 from pocketmq.client.links import Links
 from pocketmq.client.name_servers import NameServers, parse_name_servers
 from pocketmq.codes import RequestCode
@@ -56,7 +58,9 @@ def with_two(test: Callable[[NameServers, FakeServer, FakeServer], Awaitable[Non
             await server.start()
         async with Pool(network=network) as pool:
             dice = random.Random(1)  # whose first number below 2 is 0
-            asked = NameServers(tuple(server.address for server in servers), Links(pool), dice, timeout_s=3)
+            asked = NameServers(
+                tuple(server.address for server in servers), Links(pool), dice, timeout_s=3, is_plain=True
+            )
             await test(asked, *servers)
 
     run(main())
@@ -140,3 +144,33 @@ def test_the_brokers_of_the_cluster_are_told() -> None:
         assert await asked.cluster_info() == info
 
     with_two(test)
+
+
+def test_a_broker_that_is_asked_as_a_name_server_is_recognised() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        for question in (asked.route("T"), asked.cluster_info()):
+            with pytest.raises(
+                InvalidSetting, match=r"10\.0\.0\.1:9876 answers and is no name server.*looks like a broker"
+            ):
+                await question
+
+    with_two(test)
+
+
+def test_a_web_server_that_is_asked_as_a_name_server_is_recognised() -> None:
+    async def main() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+            writer.close()
+
+        web = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = web.sockets[0].getsockname()[1]
+        async with AsyncProducer(f"127.0.0.1:{port}") as producer:
+            with pytest.raises(
+                NetworkError, match=r"an HTTP answer: this is the port of a web server, such as the console"
+            ):
+                await producer.send("T", b"x")
+        web.close()
+
+    asyncio.run(main())

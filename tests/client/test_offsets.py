@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.client.real_cluster import Basket, real_cluster
 
 from pocketmq.client.calls.offsets import OffsetCalls
-from pocketmq.client.offsets import LocalFolder, LocalOffsets, Offsets, RemoteOffsets, offset_store
-from pocketmq.errors import ConnectFailed, InvalidSetting, PocketMQError
+from pocketmq.client.consumer_settings import PushSettings
+from pocketmq.client.offsets import (
+    LocalFolder,
+    LocalOffsets,
+    Offsets,
+    OffsetStore,
+    RemoteOffsets,
+    UserOffsets,
+    offset_store,
+)
+from pocketmq.errors import ConnectFailed, InvalidSetting, PocketMQError, StoreError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import FaultyFiles, run
 
@@ -210,3 +220,118 @@ def test_a_disk_that_refuses_is_told_when_it_matters() -> None:
 def test_a_client_id_that_leads_elsewhere_is_refused() -> None:
     with pytest.raises(InvalidSetting):
         offset_store(cast("OffsetCalls", Calls()), "G", LocalFolder(FaultyFiles(), "/home", "../../etc"))
+
+
+# a store of the user's
+
+
+class Shelf(OffsetStore):
+    """Keeps offsets in memory, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.kept: dict[MessageQueue, int] = {}
+        self.fails = False
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        self._look()
+        return self.kept.get(queue)
+
+    async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
+        self._look()
+        self.kept.update(offsets)
+
+    def _look(self) -> None:
+        if self.fails:
+            raise KeyError("shelf")
+
+
+@pytest.mark.parametrize("namespace", [None, "ns"])
+def test_offsets_of_a_push_consumer_are_kept_by_the_store_that_it_was_given(namespace: str | None) -> None:
+    async def main() -> None:
+        topic = "ns%T" if namespace else "T"
+        async with real_cluster(topics=(topic,), queues=1) as c:
+            shelf, basket = Shelf(), Basket()
+            place = MessageQueue("T", "broker-a", 0)
+            await c.send(topic, b"0", b"1", b"2")
+            shelf.kept[place] = 1
+            for bodies in ([b"1", b"2"], [b"1", b"2", b"3"]):
+                consumer = c.push_consumer(start_at="first", offset_store=shelf, namespace=namespace)
+                consumer.on("T")(basket)
+                async with consumer:
+                    await basket.wait(len(bodies))
+                assert basket.bodies == bodies
+                assert shelf.kept[place] == 1 + len(bodies)
+                await c.send(topic, b"3")
+
+    run(main())
+
+
+def test_those_of_lite_pull_and_pull_consumers_too() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            shelf, place = Shelf(), MessageQueue("T", "broker-a", 0)
+            await c.send("T", b"0", b"1", b"2")
+            async with c.lite_consumer(start_at="first", offset_store=shelf, auto_commit=False) as lite:
+                await lite.subscribe("T")
+                assert len(await lite.poll(30)) == 3
+                await lite.commit()
+            assert shelf.kept == {place: 3}
+            async with c.pull_consumer(offset_store=shelf) as puller:
+                assert await puller.committed(place) == 3
+                await puller.commit({place: 2})
+            assert shelf.kept == {place: 2}
+            assert c.committed("G", "T", 0) is None
+
+    run(main())
+
+
+def test_a_store_that_fails_is_tried_again_and_costs_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            shelf, basket = Shelf(), Basket()
+            shelf.fails = True
+            await c.send("T", b"0", b"1")
+            consumer = c.push_consumer(start_at="first", offset_store=shelf, persist_ms=1_000)
+            consumer.on("T")(basket)
+            async with consumer:
+                await asyncio.sleep(20)
+                assert not basket.messages
+                shelf.fails = False
+                await basket.wait(2, timeout_s=30)
+
+            assert shelf.kept[MessageQueue("T", "broker-a", 0)] == 2
+
+    run(main())
+    assert "failed: KeyError: 'shelf'" in caplog.text
+
+
+class Plain(Shelf):
+    """One whose methods are no coroutines, and that keeps texts."""
+
+    def load(self, queue: MessageQueue) -> Any:
+        raise KeyError("no await")
+
+    def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> Any:
+        raise KeyError("no await")
+
+
+class Texts(Shelf):
+    async def load(self, queue: MessageQueue) -> Any:
+        return "5"
+
+
+def test_what_a_store_does_wrong_is_an_error_of_the_store() -> None:
+    async def main() -> None:
+        place = MessageQueue("T", "broker-a", 0)
+        for store, words in ((Plain(), "KeyError: 'no await'"), (Texts(), "it gave '5' for T@broker-a:0")):
+            with pytest.raises(StoreError, match=words):
+                await UserOffsets(store, None).load(place)
+        with pytest.raises(StoreError, match="no await"):
+            await UserOffsets(Plain(), None).save({place: 1}, wait=True)
+
+    run(main())
+
+
+def test_what_is_no_store_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="inherits from OffsetStore"):
+        PushSettings(group="G", offset_store=cast("OffsetStore", {}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 
-from pocketmq.client.consume_result import LATER, DeadLetter, RetryLater, Suspend
+from pocketmq.client.consume_result import COMMIT, LATER, ROLLBACK, DeadLetter, RetryLater, Suspend
 from pocketmq.client.orderly_listening import TURN_S
 from pocketmq.client.push_consumer import AsyncPushConsumer
 from pocketmq.client.send_backs import REASON
@@ -338,3 +338,116 @@ def test_a_turn_that_fails_as_nobody_foresaw_is_tried_again(
 
     run(main())
     assert "failed as nobody foresaw" in caplog.text
+
+
+# with auto_commit=False
+
+
+def manual(c: RealCluster, listener: Any, **options: Any) -> AsyncPushConsumer:
+    return member(c, listener, auto_commit=False, persist_ms=1_000, suspend_ms=100, **options)
+
+
+def test_what_is_done_is_committed_when_the_listener_says_so() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            offsets: list[int] = []
+
+            def handle(message: StoredMessage) -> object:
+                offsets.append(message.queue_offset)
+                return COMMIT if message.queue_offset == 5 else None
+
+            await c.send("T", *(b"%d" % number for number in range(9)))
+            async with manual(c, handle) as consumer:
+                c.loop.hold_while(lambda: consumer.is_running and consumer.at_work > 0)
+                await until(lambda: len(offsets) == 9)
+                await asyncio.sleep(20)
+                assert c.committed("G", "T", 0) == 6
+                (info,) = [one for queue, one in (await consumer.running_info()).mq_table.items() if queue.topic == "T"]
+                assert (info.transaction_msg_count, info.transaction_msg_min_offset) == (3, 6)
+
+            assert (offsets, c.committed("G", "T", 0)) == (list(range(9)), 6)
+            async with manual(c, handle) as consumer:
+                c.loop.hold_while(lambda: consumer.is_running and consumer.at_work > 0)
+                await until(lambda: len(offsets) == 12)
+            assert offsets[9:] == [6, 7, 8]
+
+    run(main())
+
+
+def test_a_rollback_lets_all_come_again_that_was_not_committed() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            seen: list[tuple[int, int]] = []
+            results: dict[int, list[object]] = {1: [COMMIT], 3: [ROLLBACK, None], 5: [COMMIT]}
+
+            async def handle(message: StoredMessage) -> object:
+                seen.append((message.queue_offset, message.reconsume_times))
+                rest = results.get(message.queue_offset)
+                return rest.pop(0) if rest else None
+
+            await c.send("T", *(b"%d" % number for number in range(6)))
+            async with manual(c, handle):
+                await until(lambda: c.committed("G", "T", 0) == 6)
+
+            assert seen == [(offset, 0) for offset in (0, 1, 2, 3, 2, 3, 4, 5)]
+
+    run(main())
+
+
+def test_a_failure_is_that_of_its_own_message_only() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            seen: list[tuple[int, int]] = []
+
+            async def handle(message: StoredMessage) -> object:
+                seen.append((message.queue_offset, message.reconsume_times))
+                if message.queue_offset == 2 and message.reconsume_times < 2:
+                    raise ValueError("not yet")
+                return COMMIT if message.queue_offset == 3 else None
+
+            await c.send("T", *(b"%d" % number for number in range(4)))
+            async with manual(c, handle):
+                await until(lambda: c.committed("G", "T", 0) == 4)
+
+            assert seen == [(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (3, 0)]
+
+    run(main())
+
+
+def test_a_queue_with_uncommitted_messages_moves_to_another_member() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c:
+            seen: dict[int, list[int]] = {1: [], 2: []}
+
+            def listening(number: int) -> Any:
+                async def handle(message: StoredMessage) -> None:
+                    seen[number].append(message.queue_offset)
+
+                return handle
+
+            await c.send("T", *(b"%d" % number for number in range(3)), queue=1)
+            async with manual(c, listening(1), number=1):
+                await until(lambda: len(seen[1]) == 3)
+                async with manual(c, listening(2), number=2):
+                    await until(lambda: len(seen[2]) == 3, timeout_s=30)
+
+            assert seen == {1: [0, 1, 2], 2: [0, 1, 2]}
+            assert c.committed("G", "T", 1) in (None, 0)
+
+    run(main())
+
+
+def test_a_rollback_of_a_consumer_that_commits_by_itself_is_an_error_and_comes_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            basket = Basket(lambda message: COMMIT if message.reconsume_times else ROLLBACK)
+            await c.send("T", b"1")
+            async with member(c, basket, suspend_ms=100):
+                await basket.wait(2)
+
+            assert c.committed("G", "T", 0) == 1
+
+    run(main())
+    assert "ROLLBACK, which is for ordered consumers with auto_commit=False" in caplog.text

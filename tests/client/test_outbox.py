@@ -352,9 +352,9 @@ def test_what_no_broker_would_take_is_refused_although_others_to_the_topic_were_
         ):
             await warm(producer)
 
-            for body in (b"", b"x" * 5001, "text", None):
+            for body in (b"", b"x" * 5001, object(), None):
                 with pytest.raises(PocketMQError):
-                    producer.submit("T", body)  # type: ignore[arg-type]
+                    producer.submit("T", body)
             with pytest.raises(InvalidMessage):
                 producer.submit(Message("T", b"x", keys="a\x01b"))
             with pytest.raises(InvalidMessage):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.client.kit import cluster, properties_of, refuse, until
 from pocketmq.client.producer import AsyncProducer
 from pocketmq.codes import RequestCode
 from pocketmq.errors import (
+    CallTimedOut,
     InvalidMessage,
     InvalidName,
     InvalidSetting,
@@ -98,6 +100,14 @@ def test_starting_needs_no_server() -> None:
 def test_options_are_checked_when_it_is_made() -> None:
     with pytest.raises(InvalidSetting, match="did you mean 'group'"):
         AsyncProducer("a:9876", gruop="x")  # type: ignore[call-arg]
+    for wrong, right in (
+        ("timeout_ms", "send_timeout_ms"),
+        ("hook", "hooks"),
+        ("checks", "check"),
+        ("name_server", "name_servers"),
+    ):
+        with pytest.raises(InvalidSetting, match=f"there is no option '{wrong}'; did you mean '{right}'"):
+            AsyncProducer(**{wrong: 1})  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="give check or listener, not both"):
         AsyncProducer("a:9876", group="x", check=lambda m: True, listener=object())  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="transactions need a group of their own"):
@@ -109,7 +119,7 @@ def test_options_are_checked_when_it_is_made() -> None:
     [
         (("T", b""), "the body is empty"),
         (("T", b"x" * 101), "the body has 101 bytes; at most 100 may be sent"),
-        (("T", "text"), "the body is str, not bytes; a text is sent as text.encode"),
+        (("T", object()), "a body of type object cannot be written as JSON"),
         (("SCHEDULE_TOPIC_XXXX", b"x"), "only brokers write to the topic"),
         (("T", None), "a message to topic 'T' needs a body"),
         ((Message("T", b"x", flag=2**31),), "the flag 2147483648 does not fit into 32 bits"),
@@ -150,8 +160,8 @@ def test_names_and_properties_are_checked_before_anything_is_sent() -> None:
 def test_bodies_that_are_no_bytes_but_like_them_are_taken() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
-            await producer.send("T", bytearray(b"x"))  # type: ignore[arg-type]
-            await producer.send("T", memoryview(b"y"))  # type: ignore[arg-type]
+            await producer.send("T", bytearray(b"x"))
+            await producer.send("T", memoryview(b"y"))
 
             assert [body for _, body in c.broker.stored] == [b"x", b"y"]
 
@@ -332,3 +342,68 @@ def test_a_crash_of_a_broker_and_a_name_server_is_survived(caplog: pytest.LogCap
     caplog.set_level(logging.WARNING, "pocketmq")
     run(main())
     assert len(caplog.records) < 12, "each thing is said once"
+
+
+@pytest.mark.parametrize("options", [{}, {"linger_ms": 5}], ids=str)
+def test_bodies_that_are_no_bytes_are_written_on_every_way(options: dict[str, int]) -> None:
+    body, sent = {"n": 5}, b'{"n":5}'
+
+    async def main() -> None:
+        async with cluster() as c, c.new_producer(group="g", check=lambda _: None, **options) as producer:
+            for _ in range(2):  # also when the topic is known
+                await producer.send("T", body)
+                await producer.send("T", body, keys="k")
+                await producer.send("T", body, queue=MessageQueue("T", "broker-a", 1))
+                await producer.submit("T", body)
+                await producer.send_one_way("T", body)
+                await producer.send(Message("T", body))
+                await producer.send_many([Message("T", body), Message("T", body)])
+                async with producer.transaction("T") as tx:
+                    await tx.send(body)
+                    await tx.send("text", tags="a")
+            with pytest.raises(CallTimedOut):
+                await producer.request("T", body, timeout_s=0.1)
+            await until(lambda: len(c.broker.stored) >= 21)
+
+            assert [stored for _, stored in c.broker.stored].count(b"text") == 2
+            assert {stored for _, stored in c.broker.stored} == {sent, b"text"}
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"tag": "a"}, "send has no argument 'tag'; did you mean 'tags'?"),
+        ({"key": "a"}, "did you mean 'keys'?"),
+        ({"timeout_ms": 500}, "did you mean 'timeout_s'?"),
+        ({"timeout": 500}, "did you mean 'timeout_s'?"),
+        ({"headers": {}}, "did you mean 'properties'?"),
+        (
+            {"properties": {"n": 5}},
+            "the value of property 'n' is int, not text; RocketMQ's properties are texts: give '5'",
+        ),
+        ({"properties": {5: "n"}}, "the name of property 5 is int, not text"),
+        ({"properties": [("a", "b")]}, "properties are a dict of texts, not list"),
+        ({"keys": 42}, "keys = 42 is int, not text: give '42'"),
+        ({"keys": [42]}, "a key = 42 is int, not text: give '42'"),
+        ({"tags": ["a"]}, "tags = ['a'] is list, not text: a message has one tag"),
+        ({"sharding_key": 42}, "sharding_key = 42 is int, not text: give '42'"),
+    ],
+    ids=str,
+)
+def test_arguments_that_are_wrong_are_refused_with_what_to_give_instead(arguments: dict[str, Any], words: str) -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer() as producer:
+            for send in (producer.send, producer.submit, producer.send_one_way):
+                with pytest.raises(UsageError, match=re.escape(words)):
+                    await send("T", b"x", **arguments)
+            if words.startswith("send has"):
+                with pytest.raises(UsageError, match=re.escape(words)):
+                    await producer.send(Message("T", b"x"), **arguments)
+                with pytest.raises(UsageError, match="Message has no argument 'tag'; did you mean 'tags'"):
+                    Message("T", b"x", **arguments)
+            with pytest.raises(UsageError, match=r"send_many has no argument 'timeout_ms'; did you mean 'timeout_s'"):
+                await producer.send_many([], timeout_ms=5)  # type: ignore[arg-type]
+
+    run(main())

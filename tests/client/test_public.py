@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -23,3 +24,18 @@ def test_a_module_of_the_client_does_not_bring_all_the_others_along() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("module", ["pocketmq", "pocketmq.client"])
+def test_dir_and_help_list_the_public_classes_before_anything_was_asked_for(module: str) -> None:
+    code = f"""
+        import pydoc, {module} as module
+        assert set(module.__all__) <= set(dir(module)), set(module.__all__) - set(dir(module))
+        text = pydoc.plain(pydoc.render_doc(module))
+        assert all(f"class {{name}}" in text for name in ("Producer", "AsyncPushConsumer", "LitePullConsumer", "Admin")), text
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr

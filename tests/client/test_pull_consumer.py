@@ -1,13 +1,15 @@
 """The pull consumer against real servers, in memory and in virtual time."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 
 import pytest
 from tests.client.real_cluster import Basket, real_cluster, until
 
+from pocketmq.client.pull_consumer import PullTask
 from pocketmq.client.pulling import PullStatus
-from pocketmq.errors import InvalidParameter, TopicNotFound, UsageError
+from pocketmq.errors import InvalidExpression, InvalidParameter, RemoteError, TopicNotFound, UsageError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
 
@@ -33,7 +35,7 @@ def test_pulls_say_what_they_found() -> None:
             assert [message.body for message in tagged.messages] == [b"1", b"3"]
             assert (unmatched.status, unmatched.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 5)
             assert (at_the_end.status, at_the_end.next_offset) == (PullStatus.NO_NEW_MESSAGE, 5)
-            assert (beyond.status, beyond.next_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
+            assert (beyond.status, beyond.next_offset) == (PullStatus.OFFSET_ILLEGAL, 0)
             assert not (unmatched.messages)
             assert not (at_the_end.messages)
             assert not (beyond.messages)
@@ -63,6 +65,21 @@ def test_pulls_are_filtered_by_sql() -> None:
                 await c.send("T", b"%d" % number, properties={"n": str(number)})
             found = await consumer.pull(QUEUE, 0, sql="n > 2")
             assert [message.body for message in found.messages] == [b"3", b"4"]
+            for pull in (consumer.pull, consumer.pull_block_if_not_found):
+                with pytest.raises(InvalidExpression, match=r"'nonsense nonsense' .* column 10"):
+                    await pull(QUEUE, 0, sql="nonsense nonsense")
+                with pytest.raises(InvalidExpression, match="names no tag"):
+                    await pull(QUEUE, 0, tags="||")
+
+    run(main())
+
+
+def test_a_pull_by_sql_gets_nothing_from_a_broker_that_does_not_filter_so() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1, property_filter=False) as c, c.pull_consumer() as consumer:
+            await c.send("T", b"1")
+            with pytest.raises(RemoteError, match="does not support consumer to filter message by SQL92"):
+                await consumer.pull(QUEUE, 0, sql="n > 2")
 
     run(main())
 
@@ -98,7 +115,7 @@ def test_offsets_are_told_and_kept() -> None:
             assert await consumer.offset_at(QUEUE, middle_ms) == 1
             assert await consumer.earliest_time_ms(empty) == -1
             assert middle_ms - 11_000 < await consumer.earliest_time_ms(QUEUE) < middle_ms
-            assert await consumer.committed(empty) == 0, "as this broker says of a queue that never held a message"
+            assert await consumer.committed(empty) is None
             await consumer.commit({QUEUE: 2})
             assert await consumer.committed(QUEUE) == 2 == c.committed("G", "T", 0)
 
@@ -202,3 +219,68 @@ def test_namespaces_are_on_the_wire_only() -> None:
             assert [message.topic for message in (await consumer.pull(queue, 0)).messages] == ["T"]
 
     run(main())
+
+
+# scheduled pulls
+
+
+def test_a_task_is_called_for_each_queue_of_the_share_until_the_queue_moves() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=4) as c:
+            calls: dict[str, list[int]] = {"a": [], "b": []}
+
+            def task(name: str) -> PullTask:
+                async def call(queue: MessageQueue) -> float | None:
+                    calls[name].append(queue.queue_id)
+                    return 1.0
+
+                return call
+
+            async with c.pull_consumer(host="10.0.2.1") as first:
+                await first.schedule("T", task("a"))
+                await until(lambda: set(calls["a"]) == {0, 1, 2, 3})
+                async with c.pull_consumer(host="10.0.2.2") as second:
+                    await second.schedule("T", task("b"))
+                    await until(lambda: set(calls["b"]) == {2, 3})
+                    await asyncio.sleep(3)
+                    calls["a"].clear()
+                    await asyncio.sleep(10.5)
+                    assert sorted(calls["a"]) == [0] * 10 + [1] * 10 or sorted(calls["a"]) == [0] * 11 + [1] * 11
+                await until(lambda: set(calls["a"]) == {0, 1, 2, 3})
+            count = len(calls["a"])
+            await asyncio.sleep(10)
+            assert len(calls["a"]) == count, "the consumer was stopped"
+
+    run(main())
+
+
+def test_a_task_that_says_nothing_is_called_soon_and_one_that_fails_after_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, c.pull_consumer() as consumer:
+            times: list[float] = []
+
+            async def call(queue: MessageQueue) -> float | None:
+                times.append(c.loop.time())
+                if len(times) == 2:
+                    raise ValueError("not now")
+                return "soon" if len(times) == 3 else None  # type: ignore[return-value]
+
+            await consumer.schedule("T", call)
+            await until(lambda: len(times) == 5)
+            assert [round(after - before, 1) for before, after in itertools.pairwise(times)] == [0.2, 1.0, 1.0, 0.2]
+
+            other: list[MessageQueue] = []
+
+            async def instead(queue: MessageQueue) -> float | None:
+                other.append(queue)
+                return 5
+
+            await consumer.schedule("T", instead)
+            count = len(times)
+            await until(lambda: other == [QUEUE])
+            assert len(times) == count
+
+    run(main())
+    assert "the pull task of T@broker-a:0 failed; it is called again in 1 s" in caplog.text

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from tests.client.kit import NAME_SERVER, Answering, Cluster, FakeBroker, cluster, ignore, refuse, until
 
+from pocketmq.client.flow_limits import PauseCause
 from pocketmq.client.process_queue import PULL_IDLE_SECONDS
+from pocketmq.client.pull_consumer import AsyncPullConsumer
 from pocketmq.client.push_consumer import AsyncPushConsumer
 from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import InvalidExpression
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.api.clients import GetConsumerList
@@ -199,6 +202,21 @@ def test_a_lost_line_is_made_again_and_the_pull_goes_on() -> None:
     run(main())
 
 
+def test_a_broker_that_asks_to_slow_down_after_a_failure_is_still_asked_whether_its_log_is_the_same() -> None:
+    async def main() -> None:
+        async with pulled() as (_, broker, consumer):
+            broker.messages = 10
+            async with consumer:
+                await until(lambda: len(broker.pulls) == 2)
+                broker.script(PULL, refuse(ResponseCode.FLOW_CONTROL))
+                broker.network.cut(broker.address)
+                await until(lambda: len(broker.pulls) == 5)
+
+            assert [pull.queue_offset for pull in broker.pulls] == [0, 10, 9, 9, 10]
+
+    run(main())
+
+
 def test_an_offset_that_does_not_exist_is_repaired_for_the_whole_group() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
@@ -275,9 +293,97 @@ def test_the_master_is_pulled_again_when_the_slave_that_was_suggested_is_gone() 
             )
             broker.messages, broker.suggests = 96, 1
             async with consumer:
-                await until(lambda: len(broker.pulls) == 3)
+                await until(lambda: len(broker.pulls) == 5)
 
-            assert [pull.queue_offset for pull in broker.pulls] == [0, 32, 64]
+            looks = [31, 63]  # whether it is the same log
+            assert [pull.queue_offset for pull in broker.pulls] == [0, looks[0], 32, looks[1], 64]
+
+    run(main())
+
+
+def with_slave(c: Cluster, broker: PulledBroker, slave: FakeBroker, ids: tuple[int, ...] = (0, 1)) -> None:
+    """The route of T names these brokers of broker-a."""
+    addresses = {0: str(broker.address), 1: str(slave.address)}
+    c.topics["T"] = TopicRouteData(
+        (QueueData("broker-a", 1, 1, 6),),
+        (BrokerData("DefaultCluster", "broker-a", {number: addresses[number] for number in ids}),),
+    )
+
+
+@pytest.mark.parametrize("ids", [(1,), (0, 1)], ids=["out of the route", "in the route"])
+def test_while_the_master_is_away_the_offsets_are_read_and_kept_at_its_slave(ids: tuple[int, ...]) -> None:
+    async def main() -> None:
+        async with pulled() as (c, broker, consumer):
+            slave = PulledBroker(FakeBroker(c.network, "10.0.0.77:10911", "broker-a"))
+            await slave.start()
+            slave.messages, slave.committed = 20, 12
+            broker.close()
+            with_slave(c, broker, slave, ids)
+            async with consumer:
+                await until(lambda: slave.requests(RequestCode.QUERY_CONSUMER_OFFSET))
+                with_slave(c, broker, slave, (1,))  # its name server noticed
+                await until(lambda: slave.committed == 20, 60)
+                assert [str(queue) for queue in await consumer.queues()] == ["T@broker-a:0"]
+
+            assert slave.pulls[0].queue_offset == 12
+            assert not any(pull.sys_flag & PullFlag.COMMIT_OFFSET for pull in slave.pulls)
+
+    run(main())
+
+
+def test_an_ordered_consumer_takes_no_queue_without_the_lock_of_the_master() -> None:
+    async def main() -> None:
+        async with pulled(ordered=True) as (c, broker, consumer):
+            slave = PulledBroker(FakeBroker(c.network, "10.0.0.77:10911", "broker-a"))
+            await slave.start()
+            broker.close()
+            with_slave(c, broker, slave, (1,))
+            async with consumer:
+                await asyncio.sleep(60)
+                assert await consumer.queues() == []
+
+            assert not slave.pulls
+            assert not slave.requests(RequestCode.LOCK_BATCH_MQ)
+
+    run(main())
+
+
+def test_the_route_is_asked_for_again_when_the_broker_of_a_queue_is_unknown() -> None:
+    async def main() -> None:
+        async with pulled() as (c, broker, consumer):
+            broker.messages = 5
+            async with consumer:
+                await until(lambda: broker.committed == 5, 60)
+                asked = len(c.name_server.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+                consumer._member._instance.brokers.keep_only(())  # as after a poll that failed half-way
+                before = asyncio.get_running_loop().time()
+                broker.messages = 8
+                broker.close()
+                await broker.start()
+                await until(lambda: len(broker.pulls) >= 3, 60)
+
+            assert asyncio.get_running_loop().time() - before < 15
+            assert len(c.name_server.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)) > asked
+
+    run(main())
+
+
+def test_an_sql_filter_is_not_sent_to_a_broker_that_is_older_than_it() -> None:
+    async def main() -> None:
+        async with pulled() as (c, broker, _):
+            broker.version = 231
+            consumer = AsyncPushConsumer(
+                NAME_SERVER, surroundings=c.around, group="G", client_ip="10.0.0.9", own_thread=False
+            )
+            consumer.on("T", sql="price > 3")(lambda message: None)
+            with pytest.raises(InvalidExpression, match=r"version 231 and cannot filter by SQL: RocketMQ 4\.1"):
+                await consumer.start()
+            async with AsyncPullConsumer(NAME_SERVER, surroundings=c.around, group="H", own_thread=False) as puller:
+                (queue,) = await puller.queues("T")
+                with pytest.raises(InvalidExpression, match="filter by tags"):
+                    await puller.pull(queue, 0, sql="price > 3")
+
+            assert not broker.requests(PULL, RequestCode.CHECK_CLIENT_CONFIG)
 
     run(main())
 
@@ -294,16 +400,82 @@ def test_a_queue_whose_pulls_are_dead_is_begun_anew() -> None:
     run(main())
 
 
-def test_an_interval_lies_between_pulls() -> None:
+def test_an_interval_lies_behind_pulls_that_brought_messages() -> None:
     async def main() -> None:
         async with pulled(pull_interval_ms=3_000) as (_, broker, consumer):
-            broker.messages = 90
+            broker.messages = 64
+            async with consumer:
+                await until(lambda: len(broker.pulls) == 3)
+
+            assert gaps(broker.times(PULL)) == [pytest.approx(3, abs=0.02)] * 2
+
+    run(main())
+
+
+def test_no_interval_lies_behind_a_pull_that_brought_nothing() -> None:
+    async def main() -> None:
+        async with pulled(pull_interval_ms=3_000) as (_, broker, consumer):
+            nothing = broker.answer(ResponseCode.PULL_NOT_FOUND, 0)
+            unwanted = broker.answer(ResponseCode.PULL_RETRY_IMMEDIATELY, 4)
+            broker.script(PULL, nothing, unwanted, nothing)
             async with consumer:
                 await until(lambda: len(broker.pulls) == 4)
 
-            assert gaps(broker.times(PULL)) == [pytest.approx(3, abs=0.02)] * 3
+            assert sum(gaps(broker.times(PULL))) < 0.1
 
     run(main())
+
+
+def test_a_failed_pull_is_repeated_after_the_time_that_was_set() -> None:
+    async def main() -> None:
+        async with pulled(pull_retry_ms=3_000) as (_, broker, consumer):
+            broker.script(PULL, refuse(ResponseCode.SYSTEM_ERROR))
+            async with consumer:
+                await until(lambda: len(broker.pulls) == 2)
+
+            assert gaps(broker.times(PULL)) == [pytest.approx(3, abs=0.02)]
+
+    run(main())
+
+
+def test_an_answer_that_goes_back_behind_its_pull_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        seen: list[bytes] = []
+        async with pulled(lambda message: seen.append(message.body)) as (_, broker, consumer):
+            broker.messages = 40
+
+            def old(command: Command) -> Command:
+                reply = broker.reply(command, ResponseCode.SUCCESS, 34)
+                reply.body = b"".join(map(_record, range(30, 34)))
+                return reply
+
+            broker.script(PULL, broker._pull, old)
+            async with consumer:
+                await until(lambda: broker.committed == 40, 60)
+            assert seen == [b"%d" % number for number in range(40)]
+
+    run(main())
+    (said,) = [line for line in caplog.messages if "[BUG]" in line]
+    assert "nextBeginOffset: 34 firstMsgOffset: 30 prevRequestOffset: 32, queue: T@broker-a:0, times: 1" in said
+
+
+def test_the_first_of_a_thousand_flow_controls_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        stuck = asyncio.Event()
+        async with pulled(lambda _: stuck.wait(), max_queue_messages=40) as (_, broker, consumer):
+            broker.messages = 100
+            async with consumer:
+                await until(lambda: consumer.pauses[PauseCause.MESSAGES] == 2001, 200)
+                stuck.set()
+
+    run(main())
+    said = [line for line in caplog.messages if "flow control" in line]
+    assert len(said) == 3
+    assert said[1] == (
+        "the cached message count exceeds the threshold 40, so do flow control, minOffset=0, maxOffset=63, count=64, "
+        "size=0.0 MiB, span=63, pullRequest=T@broker-a:0 nextOffset=64, flowControlTimes=1001; "
+        "the next pull is tried in 50 ms"
+    )
 
 
 def test_the_filter_travels_with_pulls_when_it_is_told_to() -> None:

@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 import pytest
 from tests.client.real_cluster import Basket, real_cluster, until
 
-from pocketmq.client.consume_result import LATER
+from pocketmq.client import LitePullConsumer, PushConsumer
+from pocketmq.client.consume_result import LATER, RetryLater
 from pocketmq.client.push_consumer import AsyncPushConsumer
 from pocketmq.errors import InvalidExpression, InvalidSetting, UsageError, WrongState
-from pocketmq.model.message import Message
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
 
 # what comes, and where a group begins
@@ -53,19 +55,38 @@ def test_a_second_start_goes_on_where_the_group_was() -> None:
 def test_a_new_group_begins_at_the_end_unless_told_otherwise() -> None:
     async def main() -> None:
         async with real_cluster() as c:
-            for broker in c.brokers.values():  # else a young queue counts as begun at 0
-                broker.parts.store.is_in_memory = lambda *_: False  # type: ignore[method-assign]
             await c.send("T", b"old")
             basket = Basket()
             consumer = c.push_consumer()
             consumer.on("T")(basket)
 
             async with consumer:
-                await until(lambda: c.committed("G", "T", 0) is not None)
                 await c.send("T", b"new")
                 await basket.wait(1)
+                await asyncio.sleep(30)
 
             assert basket.bodies == [b"new"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["an empty topic", "a topic that is created later"])
+def test_a_new_group_gets_all_that_is_sent_after_its_start(exists: bool) -> None:
+    async def main() -> None:
+        async with real_cluster(topics=["T"] if exists else []) as c:
+            basket = Basket()
+            consumer = c.push_consumer()
+            consumer.on("T")(basket)
+
+            async with consumer:
+                if not exists:
+                    await asyncio.sleep(5)
+                    c.add_topic("T")
+                    await asyncio.sleep(1)
+                await c.send("T", b"1", b"2", b"3")
+                await basket.wait(3)
+
+            assert sorted(basket.bodies) == [b"1", b"2", b"3"]
 
     run(main())
 
@@ -74,8 +95,6 @@ def test_a_new_group_begins_at_the_end_unless_told_otherwise() -> None:
 def test_a_new_group_may_begin_at_a_time(kind: type) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
-            for broker in c.brokers.values():
-                broker.parts.store.is_in_memory = lambda *_: False  # type: ignore[method-assign]
             await c.send("T", b"old")
             await asyncio.sleep(60)
             middle_ms = c.clock.now_ms()
@@ -137,13 +156,22 @@ def test_messages_are_filtered_by_sql() -> None:
     run(main())
 
 
-def test_a_filter_that_no_broker_can_read_is_refused_at_the_start_by_name() -> None:
+def test_a_filter_that_nobody_can_read_is_refused_at_once_with_where_it_is_wrong() -> None:
     async def main() -> None:
         async with real_cluster(property_filter=True) as c:
-            consumer = c.push_consumer()
-            consumer.on("T", sql="a >>> 1")(Basket())
+            with pytest.raises(InvalidExpression, match=r"'a >>> 1' for topic 'T' is wrong: .* column 4"):
+                c.push_consumer().on("T", sql="a >>> 1")(Basket())
 
-            with pytest.raises(InvalidExpression, match=r"topic T by SQL92 'a >>> 1'"):
+    run(main())
+
+
+def test_a_filter_that_the_broker_does_not_offer_is_refused_at_the_start() -> None:
+    async def main() -> None:
+        async with real_cluster(property_filter=False) as c:
+            consumer = c.push_consumer()
+            consumer.on("T", sql="a > 1")(Basket())
+
+            with pytest.raises(InvalidExpression, match=r"topic T by SQL92 'a > 1': .*switched off"):
                 await consumer.start()
             await consumer.stop()
 
@@ -304,5 +332,62 @@ def test_messages_sent_in_batches_come_one_by_one() -> None:
                 await basket.wait(5)
 
             assert basket.bodies == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(main())
+
+
+def test_arguments_that_do_not_exist_are_refused_with_those_that_do() -> None:
+    for consumer in (AsyncPushConsumer("a:9876", group="G"), PushConsumer("a:9876", group="G")):
+        with pytest.raises(UsageError, match=r"on has no argument 'tag'; did you mean 'tags'"):
+            consumer.on("T", tag="a")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"subscribe has no argument 'filter'; did you mean 'tags'"):
+        PushConsumer("a:9876", group="G").subscribe("T", print, filter="a")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"subscribe has no argument 'tag'; did you mean 'tags'"):
+        LitePullConsumer("a:9876", group="G").subscribe("T", tag="a")  # type: ignore[arg-type]
+
+
+def test_a_message_knows_the_queue_that_it_was_read_from() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b", topics=("T", "ns%T"), queues=2) as c:
+            seen: list[tuple[str, MessageQueue]] = []
+
+            def note(message: StoredMessage) -> object:
+                seen.append((message.topic, message.queue))
+                return None if message.reconsume_times else RetryLater(delay_level=1)
+
+            for namespace in (None, "ns"):
+                async with c.producer(namespace=namespace) as producer:
+                    await producer.send("T", b"1", queue=MessageQueue("T", "broker-b", 1))
+                consumer = c.push_consumer(start_at="first", namespace=namespace)
+                seen.clear()
+                consumer.on("T", batch_size=None if namespace else 4)(
+                    (lambda messages: note(messages[0])) if namespace is None else note
+                )
+                async with consumer:
+                    c.loop.hold_while(lambda: consumer.is_running and consumer.at_work > 0)  # noqa: B023 at once
+                    await until(lambda: len(seen) == 2)
+
+                assert seen == [
+                    ("T", MessageQueue("T", "broker-b", 1)),
+                    ("T", MessageQueue("%RETRY%G", "broker-b", 0)),
+                ]
+
+    run(main())
+
+
+def test_messages_that_are_polled_or_pulled_know_their_queue_too() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b", topics=("ns%T",), queues=2) as c:
+            place = MessageQueue("T", "broker-b", 1)
+            async with c.producer(namespace="ns") as producer:
+                await producer.send("T", b"1", queue=place)
+            async with c.lite_consumer(start_at="first", namespace="ns") as lite:
+                await lite.subscribe("T")
+                (polled,) = await lite.poll(30)
+                assert polled.queue == place
+                assert await lite.position(polled.queue) == 0
+            async with c.pull_consumer("H", namespace="ns") as puller:
+                (one,) = (await puller.pull(place, 0)).messages
+                assert one.queue == place
 
     run(main())

@@ -7,7 +7,7 @@ from tests.client.real_cluster import Basket, real_cluster, until
 
 from pocketmq.client.consume_result import DeadLetter
 from pocketmq.client.flow_limits import PauseCause
-from pocketmq.errors import InvalidExpression
+from pocketmq.errors import InvalidExpression, InvalidSetting
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run
 
@@ -256,5 +256,38 @@ def test_an_error_that_cannot_be_told_does_not_hold_its_queue_up(error: Exceptio
             again = [b"0"] if isinstance(error, Speechless) else []
             assert sorted(bodies) == [b"0", *again, b"1"]
             assert c.committed("G", "T", 0) == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_the_number_of_calls_at_the_same_time_changes_while_it_runs(ordered: bool) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=8) as c:
+            at_once: list[int] = []
+            busy = 0
+
+            async def handle(message: StoredMessage) -> None:
+                nonlocal busy
+                busy += 1
+                at_once.append(busy)
+                await asyncio.sleep(1)
+                busy -= 1
+
+            for queue in range(8):
+                await c.send("T", *(b"%d" % number for number in range(100)), queue=queue)
+            consumer = c.push_consumer(start_at="first", workers=2, ordered=ordered)
+            consumer.on("T")(handle)
+            async with consumer:
+                for workers, least, most in ((2, 2, 2), ((2, 6), 2, 6), (1, 1, 1)):
+                    await consumer.set_workers(workers)
+                    await asyncio.sleep(70 if ordered else 3)  # an ordered queue keeps its turn for a minute
+                    at_once.clear()
+                    await asyncio.sleep(3)
+                    assert max(at_once) == most
+                    info = await consumer.running_info()
+                    assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == str(least)
+                with pytest.raises(InvalidSetting, match="workers = 0 must be"):
+                    await consumer.set_workers(0)
 
     run(main())

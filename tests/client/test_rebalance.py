@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -160,7 +161,6 @@ def test_a_broker_that_joins_while_the_group_is_away_is_read_from_its_first_mess
             async with member(c, 1, basket):
                 await basket.wait(1)
             await c.start_broker("broker-b")
-            c.brokers["broker-b"].parts.store.is_in_memory = lambda *_: False  # type: ignore[method-assign]
             c.add_topic("T", 1, ["broker-b"])
             async with c.producer() as producer:
                 await producer.send("T", b"2", queue=MessageQueue("T", "broker-b", 0))
@@ -174,7 +174,6 @@ def test_a_broker_that_joins_while_the_group_is_away_is_read_from_its_first_mess
 def test_two_members_of_a_new_group_begin_at_the_end_both() -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:
-            c.broker.parts.store.is_in_memory = lambda *_: False  # type: ignore[method-assign]
             await c.send("T", *(b"old" for _ in range(40)))
             baskets = Basket(), Basket()
             first, second = (member(c, number, basket, start_at="last") for number, basket in enumerate(baskets, 1))
@@ -311,4 +310,71 @@ def test_a_strategy_of_the_users_that_fails_is_asked_again(caplog: pytest.LogCap
             await settle([consumer], [0, 1], timeout_s=60)
 
     run(main())
-    assert "cannot be shared out" in caplog.text
+    assert "rebalance of T failed: KeyError: 'no idea'; next attempt in 1 s" in caplog.text
+
+
+def test_a_strategy_that_raises_for_one_topic_costs_no_other_topic_its_queues(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class NotForOrders(Circle):
+        def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> Sequence[MessageQueue]:
+            if queues[0].topic == "orders":
+                raise KeyError("no room for orders")
+            return super().__call__(queues, members, me)
+
+    async def main() -> None:
+        async with real_cluster(topics=("orders", "T"), queues=2) as c:
+            consumer = c.push_consumer(start_at="first", allocation=NotForOrders())
+            basket = Basket()
+            consumer.on("orders")(Basket())
+            consumer.on("T")(basket)
+            async with consumer:
+                await c.send("T", b"1")
+                await basket.wait(1, timeout_s=30)
+                await asyncio.sleep(30)
+                assert await queue_ids(consumer, "orders") == []
+
+    run(main())
+    said = [line for line in caplog.messages if "rebalance of" in line]
+    assert said == ["rebalance of orders failed: KeyError: 'no room for orders'; next attempt in 1 s"]
+
+
+@pytest.mark.parametrize("kind", ["push", "lite"])
+def test_a_topic_that_does_not_exist_is_warned_of_once_after_a_few_seconds(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(words: str) -> list[str]:
+        return [record.getMessage() for record in caplog.records if words in record.getMessage()]
+
+    async def main() -> None:
+        caplog.set_level(logging.INFO, "pocketmq.client")
+        async with real_cluster() as c:
+            consumer: Any = c.push_consumer() if kind == "push" else c.lite_consumer()
+            await (consumer.subscribe("Missing", Basket()) if kind == "push" else consumer.subscribe("Missing"))
+            async with consumer:
+                await asyncio.sleep(2)
+                assert not told("Missing")
+                await asyncio.sleep(3)
+                (warning,) = told("No route info of this topic: Missing")
+                assert "pocketmq topic create Missing -n 10.0.0.1:9876" in warning
+                assert "every 20 s" in warning
+                await asyncio.sleep(300)
+                assert len(told("No route info of this topic")) == 1, "once, and not for the retry topic"
+                c.add_topic("Missing")
+                await until(lambda: told("Missing: 4 of 4 queues"), 30)
+
+    run(main())
+
+
+def test_a_topic_that_comes_soon_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            consumer = c.push_consumer()
+            await consumer.subscribe("Soon", Basket())
+            async with consumer:
+                await asyncio.sleep(0.5)
+                c.add_topic("Soon")
+                await asyncio.sleep(60)
+        assert "No route info" not in caplog.text
+
+    run(main())

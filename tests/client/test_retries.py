@@ -6,7 +6,6 @@ from pocketmq.client.retries import RETRIED_CODES, SendKind, SendRetries
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import (
     CallTimedOut,
-    ConnectFailed,
     ConnectionLost,
     InvalidMessage,
     PocketMQError,
@@ -21,7 +20,6 @@ EAGER = SendRetries(when_not_stored=True, when_busy=True)
 
 TABLE: list[tuple[PocketMQError, int | None, int | None, int | None, int | None]] = [
     # failure, awaited, callback, and both when told to retry whatever can be
-    (ConnectFailed("refused"), 0, 0, 0, 0),
     (ConnectionLost("cut"), 0, 0, 0, 0),
     (CallTimedOut("late"), 0, 0, 0, 0),
     (TooManyCalls("full"), 0, None, 0, None),

@@ -138,7 +138,8 @@ def test_without_a_template_the_error_says_what_to_do() -> None:
             instance = joined(c)
 
             with pytest.raises(
-                TopicNotFound, match=r"no broker has the topic 'New'.*create it first.*10\.0\.0\.1:9876"
+                TopicNotFound,
+                match=r"no broker has the topic 'New'.*create it with `pocketmq topic create New -n 10\.0\.0\.1:9876",
             ):
                 await instance.routes.find_or_template("New", "TBW102", 4)
             await instance.leave()

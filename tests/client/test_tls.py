@@ -76,3 +76,26 @@ def test_a_server_that_is_not_trusted_or_wants_tls_is_not_talked_to(tmp_path: Pa
             assert server.codes == []
 
     run_on(asyncio.new_event_loop, main())
+
+
+def test_a_client_without_tls_is_told_that_the_server_may_require_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            listening(make_certificate(tmp_path, make_authority(tmp_path))) as server,
+            AsyncProducer(str(server.address)) as producer,
+        ):
+            with pytest.raises(NetworkError, match=r"a server that requires TLS hangs up like this: give tls=True"):
+                await producer.send("T", b"plain")
+
+    run_on(asyncio.new_event_loop, main())
+
+
+def test_a_client_with_tls_is_told_that_the_server_may_not_talk_it() -> None:
+    async def main() -> None:
+        listener = await TcpNetwork().listen(lambda: Peer(serve=Everything().serve).line, Address("127.0.0.1", 0))
+        async with AsyncProducer(str(listener.address), tls=True, send_timeout_ms=300) as producer:
+            with pytest.raises(NetworkError, match=r"during the TLS handshake; it may not talk TLS"):
+                await producer.send("T", b"secret")
+        listener.close()
+
+    run_on(asyncio.new_event_loop, main())

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.client.messages import run_of
+from tests.client.messages import run_of, stored
 
-from pocketmq.client.consume_result import LATER, SUCCESS, RetryLater, verdicts
+from pocketmq.client.consume_result import LATER, ROLLBACK, SUCCESS, RetryLater, verdicts
 from pocketmq.client.jobs import Job
 from pocketmq.client.listener import Listener
 from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
-from pocketmq.client.workers import THREAD_RETRY_S, LoopWorkers, ProcessWorkers, ThreadWorkers
+from pocketmq.client.workers import IDLE_S, THREAD_RETRY_S, LoopWorkers, ProcessWorkers, ThreadWorkers
 from pocketmq.clock import SystemClock
 from pocketmq.errors import UsageError
+from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
@@ -34,6 +35,23 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 what is waited for tells nobody
             await asyncio.sleep(0.002)
+
+
+async def until_really(condition: Callable[[], object]) -> None:
+    """The same for what happens in threads, where no time passes on a virtual loop."""
+    await asyncio.to_thread(_look_until, condition)
+
+
+def _look_until(condition: Callable[[], object]) -> None:
+    tick, clock = threading.Event(), SystemClock()
+    end = clock.monotonic() + DEADLINE_S
+    while not condition():
+        assert clock.monotonic() < end
+        tick.wait(0.005)
+
+
+def threads(done: Callable[[Job], None]) -> ThreadWorkers:
+    return ThreadWorkers(1, 1, done, SystemClock())
 
 
 def process_id(message: StoredMessage) -> object:
@@ -55,7 +73,7 @@ def later_at_one(message: StoredMessage) -> object:
 def test_threads_are_started_as_they_are_needed_and_jobs_come_back_on_the_loop() -> None:
     async def main() -> None:
         done: list[tuple[Job, threading.Thread]] = []
-        workers = ThreadWorkers(3, lambda job: done.append((job, threading.current_thread())), SystemClock())
+        workers = ThreadWorkers(3, 3, lambda job: done.append((job, threading.current_thread())), SystemClock())
         names: list[str] = []
         gate = threading.Event()
 
@@ -81,6 +99,54 @@ def test_threads_are_started_as_they_are_needed_and_jobs_come_back_on_the_loop()
     asyncio.run(main())
 
 
+def listener_threads() -> int:
+    return sum(thread.name.startswith("pocketmq listener") for thread in threading.enumerate())
+
+
+def test_threads_above_the_least_end_when_they_had_nothing_to_do_for_a_minute() -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        workers = ThreadWorkers(1, 4, done.append, SystemClock())
+        asyncio.get_running_loop().hold_while(lambda: workers.at_work > 0)  # type: ignore[attr-defined]
+        gate = threading.Barrier(4)
+        for _ in range(4):
+            workers.submit(job(lambda _: None if gate.wait(DEADLINE_S) >= 0 else LATER))
+        await until(lambda: len(done) == 4)
+        assert listener_threads() == 4
+
+        await asyncio.sleep(2 * IDLE_S + 1)  # they were needed in the first minute, not in the second
+        await until_really(lambda: listener_threads() == 1)
+        workers.submit(job(lambda _: None))
+        await until(lambda: len(done) == 5)
+        await workers.close()
+        await until_really(lambda: listener_threads() == 0)
+
+    run(main())
+
+
+def test_the_number_of_threads_changes_while_they_work() -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        workers = ThreadWorkers(1, 1, done.append, SystemClock())
+        first, second = threading.Barrier(3), threading.Event()
+        workers.resize(3, 3)
+        for _ in range(3):
+            workers.submit(job(lambda _: None if first.wait(DEADLINE_S) >= 0 else LATER))
+        await until(lambda: len(done) == 3)
+        assert listener_threads() == 3
+
+        workers.resize(1, 1)
+        await until_really(lambda: listener_threads() == 1)
+        for _ in range(3):
+            workers.submit(job(lambda _: None if second.wait(DEADLINE_S) else LATER))
+        assert listener_threads() == 1
+        second.set()
+        await until(lambda: len(done) == 6)
+        await workers.close()
+
+    asyncio.run(main())
+
+
 def test_short_jobs_of_one_turn_are_done_by_one_thread() -> None:
     async def main() -> None:
         done: list[Job] = []
@@ -89,7 +155,7 @@ def test_short_jobs_of_one_turn_are_done_by_one_thread() -> None:
         def handle(message: StoredMessage) -> None:
             threads.add(threading.current_thread().name)
 
-        workers = ThreadWorkers(20, done.append, SystemClock())
+        workers = ThreadWorkers(20, 20, done.append, SystemClock())
         short = [job(handle, 3) for _ in range(8)]
         for one in short:
             one.expected_s = 0.000_01
@@ -118,7 +184,7 @@ def test_a_machine_that_gives_no_thread_costs_no_job(
 
     async def main() -> None:
         done: list[Job] = []
-        workers = ThreadWorkers(3, done.append, SystemClock())
+        workers = ThreadWorkers(3, 3, done.append, SystemClock())
         jobs = [job(lambda _: None) for _ in range(3)]
         for one in jobs:
             workers.submit(one)
@@ -141,7 +207,7 @@ def test_workers_that_are_closed_while_they_wait_for_a_thread_start_none(monkeyp
         raise RuntimeError("can't start new thread")
 
     async def main() -> None:
-        workers = ThreadWorkers(3, lambda _: None, SystemClock())
+        workers = ThreadWorkers(3, 3, lambda _: None, SystemClock())
         workers.submit(job(lambda _: None))
         await asyncio.sleep(2.5 * THREAD_RETRY_S)
         assert len(tries) == 3
@@ -156,7 +222,7 @@ def test_workers_that_are_closed_while_they_wait_for_a_thread_start_none(monkeyp
 def test_jobs_of_the_turn_in_which_threads_are_told_to_end_are_done() -> None:
     async def main() -> None:
         done: list[Job] = []
-        workers = ThreadWorkers(2, done.append, SystemClock())
+        workers = ThreadWorkers(2, 2, done.append, SystemClock())
         workers.submit(job(lambda _: None))
         await workers.close()
         await until(lambda: len(done) == 1)
@@ -321,6 +387,36 @@ def test_what_processes_say_of_some_messages_costs_the_others_nothing() -> None:
     asyncio.run(main())
 
 
+def later_at_first(messages: list[StoredMessage]) -> object:
+    return LATER if messages[0].queue_offset == 0 else None
+
+
+def roll_back(messages: list[StoredMessage]) -> object:
+    return ROLLBACK
+
+
+@pytest.mark.parametrize("made", [lambda done: ProcessWorkers(1, done), threads], ids=["processes", "threads"])
+@pytest.mark.parametrize(("function", "result"), [(later_at_first, LATER), (roll_back, ROLLBACK)], ids=str)
+def test_nothing_of_an_ordered_batch_is_handled_behind_a_part_that_failed(
+    made: Callable[[Callable[[Job], None]], Any], function: Any, result: object
+) -> None:
+    async def main() -> None:
+        done: list[Job] = []
+        workers = made(done.append)
+        messages = [stored(0), stored(1, b"no zlib", sys_flag=SysFlag.COMPRESSED), stored(2)]
+        owned = OwnedQueue(MessageQueue("T", "b", 0), ProcessQueue(0.0), 0)
+        workers.submit(Job(owned, Listener(function, 3), messages, 0.0, stops_at_failure=True))
+        await until(lambda: done)
+
+        collected = done[0].collect(0.0)
+        assert [(call.messages, call.result) for call in collected.others] == [([messages[0]], result)]
+        assert not collected.done
+        assert sorted(one.queue_offset for one in done[0].take_back()) == [1, 2]
+        await workers.close()
+
+    asyncio.run(main())
+
+
 class Odd(BaseException):
     """What test frameworks raise to end a test, say."""
 
@@ -420,7 +516,7 @@ def test_jobs_that_nobody_has_begun_when_the_workers_close_are_not_begun() -> No
 def test_many_jobs_are_all_done(count: int) -> None:
     async def main() -> None:
         done: list[Job] = []
-        workers = ThreadWorkers(count, done.append, SystemClock())
+        workers = ThreadWorkers(count, count, done.append, SystemClock())
         for _ in range(500):
             workers.submit(job(lambda message: None, 4))
         await until(lambda: len(done) == 500)

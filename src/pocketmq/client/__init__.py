@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pocketmq.client.blocking_pull_consumer import PullConsumer
     from pocketmq.client.blocking_push_consumer import PushConsumer
     from pocketmq.client.consume_result import (
+        COMMIT,
         LATER,
+        ROLLBACK,
         SUCCESS,
         AckIndex,
         ConsumeResult,
@@ -36,15 +38,18 @@ if TYPE_CHECKING:
     from pocketmq.client.hooks import (
         ConsumeEvent,
         DecisionEvent,
+        FilterEvent,
         Hooks,
         LeaveEvent,
         PauseEvent,
         PullEvent,
+        RpcHook,
         SendEvent,
     )
     from pocketmq.client.instance import Instance, Surroundings
     from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
     from pocketmq.client.metrics import ClientMetrics, MetricsInMemory
+    from pocketmq.client.offsets import OffsetStore
     from pocketmq.client.otel_metrics import OpenTelemetryMetrics
     from pocketmq.client.otel_tracing import OpenTelemetryTracing, context_of
     from pocketmq.client.producer import AsyncProducer
@@ -53,13 +58,18 @@ if TYPE_CHECKING:
     from pocketmq.client.pulling import PullResult, PullStatus
     from pocketmq.client.push_consumer import AsyncPushConsumer
     from pocketmq.client.results import SendResult, SendStatus
+    from pocketmq.client.running import run
     from pocketmq.client.settings import ClientSettings, ProducerSettings
     from pocketmq.client.transaction import Transaction
     from pocketmq.client.transactions import TransactionListener, TransactionResult
     from pocketmq.model.flags import TransactionState
     from pocketmq.net.tls import client_context
+    from pocketmq.protocol.command import Command
     from pocketmq.protocol.signing import Credentials
 else:
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
     def __getattr__(name: str) -> object:
         if name in __all__:
@@ -70,7 +80,9 @@ else:
 
 
 __all__ = [
+    "COMMIT",
     "LATER",
+    "ROLLBACK",
     "SUCCESS",
     "AckIndex",
     "Admin",
@@ -83,17 +95,20 @@ __all__ = [
     "BlockingTransaction",
     "ClientMetrics",
     "ClientSettings",
+    "Command",
     "ConsumeEvent",
     "ConsumeResult",
     "Credentials",
     "DeadLetter",
     "DecisionEvent",
+    "FilterEvent",
     "Hooks",
     "Instance",
     "LeaveEvent",
     "LitePullConsumer",
     "LitePullSettings",
     "MetricsInMemory",
+    "OffsetStore",
     "OpenTelemetryMetrics",
     "OpenTelemetryTracing",
     "PauseEvent",
@@ -108,6 +123,7 @@ __all__ = [
     "PushConsumer",
     "PushSettings",
     "RetryLater",
+    "RpcHook",
     "SendEvent",
     "SendResult",
     "SendStatus",
@@ -119,4 +135,5 @@ __all__ = [
     "TransactionState",
     "client_context",
     "context_of",
+    "run",
 ]

@@ -125,6 +125,23 @@ class Assignment:
             for owned, offset in moved:
                 self._own(owned.queue, offset, was=owned)
 
+    async def topic_missing(self, queue: MessageQueue) -> None:
+        """The topic of an owned queue was deleted. Offsets of its messages mean nothing in a topic that is created under its name."""
+        async with self._changing:
+            owned = self._owned.get(queue)
+            if owned is None:
+                return
+            self._first.missing(queue.topic)
+            self._drop(owned)
+            owned.last_pulled = None
+            self._offsets.forget(queue)
+            if self._offsets.are_local:
+                try:
+                    await self._offsets.begin(queue, 0)
+                except PocketMQError as error:
+                    log.warning("%s was deleted, and its old offset is still kept: %s", queue, error)
+            self._own(queue, 0, was=owned).awaits_topic = True
+
     async def clear(self, drain_s: float) -> None:
         """Leave all of them: wait for listeners, if there are any, keep the offsets, unlock."""
         async with self._changing:
@@ -210,6 +227,7 @@ class Assignment:
         )
         if was is not None:
             owned.is_paused = was.is_paused
+            owned.last_pulled = was.last_pulled
             owned.earlier = was if is_ordered else None
             if was.flight.locked_at is not None:
                 flight.lock(was.flight.locked_at)

@@ -105,15 +105,6 @@ class AsyncConsumer(Living, Generic[M, S]):
         self._require_running()
         return self._member.client_id
 
-    @property
-    def is_new(self) -> bool:
-        """Whether it was not started yet."""
-        return self._state is State.NEW
-
-    @property
-    def is_running(self) -> bool:
-        return self._state is State.RUNNING
-
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """What a coroutine of the member comes to, run where it lives."""
         try:

@@ -1,15 +1,22 @@
 """Attempts: one after the other, until a broker has stored the message, none is worth it, or the time is up.
 
     queue ──► line to its broker ──► request ──► answer ──► SendResult
-      ▲                                  │
+      ▲              │                   │
+      │              └─ no connection: another broker at once; when none is left, wait for one, see `comebacks` ──┐
+      ├───────────────────────────────────────────────────────────────────────────────────────────────────────────┘
       └─ another queue, of another broker if there is one ◄── a failure that is worth another attempt, and time is left
+
+Without a connection nothing was sent, so that is no attempt: it is tried again until the deadline, whatever `retries` says, also for
+a queue that was chosen and for a message that nobody confirms.
 
 Hooks hear of each, and so does the health of its broker, where brokers that are slow are avoided. A first attempt that can be written at
 once is made by `sending`, or with others by `outbox`: whatever comes after its failure comes here.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
 
 from pocketmq.client.fault_strategy import BrokerHealth
 from pocketmq.client.hooks import HookList, SendEvent
@@ -19,6 +26,7 @@ from pocketmq.client.queue_choice import QueueChoice, Wish
 from pocketmq.client.results import SendResult, SendStatus, result_of
 from pocketmq.client.retries import FLOW_CONTROL_CODES, RETRIED_CODES, SendKind, SendRetries
 from pocketmq.client.send_frames import SendFrames, code_of
+from pocketmq.client.send_order import Turn
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.codes import VERSION, ResponseCode, Version
 from pocketmq.errors import (
@@ -35,6 +43,8 @@ from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.command import Command
 
+T = TypeVar("T")
+
 _REFUSALS: Final = RETRIED_CODES | FLOW_CONTROL_CODES
 """Answers that speak of the broker and not of the message."""
 
@@ -44,6 +54,7 @@ class Attempts:
 
     def __init__(self, instance: Instance, settings: ProducerSettings, hooks: HookList, frames: SendFrames) -> None:
         self._brokers = instance.brokers
+        self._comebacks = instance.comebacks
         self._links = instance.links
         self._heartbeats = instance.heartbeats
         self._clock = instance.clock
@@ -69,29 +80,86 @@ class Attempts:
         queue: MessageQueue | None = None,
         made: int = 0,
         last_broker: str | None = None,
+        turn: Turn | None = None,
     ) -> SendResult:
-        """Attempts until one succeeds or none is worth it; `queue` is for the first, if it was chosen already."""
+        """Attempts until one succeeds or none is worth it; `queue` and `turn` are for the first, if it has them already."""
         while True:
-            if queue is None:
-                queue = await self.choice.find(out.topic, out.message, wish, deadline, last_broker)
             made += 1
-            result = None
-            try:
-                result = await self._make(out, queue, deadline, made)
-                if result.status is SendStatus.SEND_OK or not self._retries.when_not_stored:
-                    return result
-                failure: PocketMQError = error_for(ResponseCode[result.status], "stored, but not safely")
-            except PocketMQError as error:
-                failure = error
+            make = partial(self._make, out, deadline=deadline, number=made)
+            queue, outcome = await self._in_turn(make, out, wish, deadline, queue, last_broker, turn)
+            if isinstance(outcome, PocketMQError):
+                failure = outcome
+            elif outcome.status is SendStatus.SEND_OK or not self._retries.when_not_stored:
+                return outcome
+            else:
+                failure = error_for(ResponseCode[outcome.status], "stored, but not safely")
             wait_ms = self.wait_ms(failure, made, deadline, kind, wish)
             if wait_ms is None:
-                if result is not None:
-                    return result
+                if not isinstance(outcome, PocketMQError):
+                    return outcome
                 if made > 1:
                     failure.add_note(f"{made} attempts were made, the last one at {queue}")
                 raise failure
             await asyncio.sleep(wait_ms / 1000)
-            last_broker, queue = queue.broker_name, None
+            last_broker, queue, turn = queue.broker_name, None, None
+
+    async def _in_turn(
+        self,
+        make: Callable[..., Awaitable[T]],
+        out: Outgoing,
+        wish: Wish,
+        deadline: float,
+        queue: MessageQueue | None = None,
+        last_broker: str | None = None,
+        turn: Turn | None = None,
+    ) -> tuple[MessageQueue, T | PocketMQError]:
+        """One attempt, in a queue that was chosen behind those that wait for it; see `_when_connected`."""
+        if wish.is_any:
+            return await self._when_connected(partial(make, turn=None), out, wish, deadline, queue, last_broker)
+        if queue is None:
+            queue = await self.choice.find(out.topic, out.message, wish, deadline, last_broker)
+        with turn or self.choice.order.turn(queue) as turn:
+            await turn.wait(deadline)
+            return await self._when_connected(partial(make, turn=turn), out, wish, deadline, queue, last_broker)
+
+    async def _when_connected(
+        self,
+        make: Callable[[MessageQueue, bool], Awaitable[T]],
+        out: Outgoing,
+        wish: Wish,
+        deadline: float,
+        queue: MessageQueue | None = None,
+        last_broker: str | None = None,
+    ) -> tuple[MessageQueue, T | PocketMQError]:
+        """One attempt, at the first broker that can be connected: its queue, and what came of it.
+
+        ConnectFailed when none can be before the deadline. `make` gets whether there is another broker.
+        """
+        unreached: set[str] = set()
+        while True:
+            if queue is None:
+                queue = await self.choice.find(out.topic, out.message, wish, deadline, last_broker, unreached)
+            has_others = wish.is_any and bool(self.choice.brokers(out.topic) - unreached - {queue.broker_name})
+            try:
+                return queue, await make(queue, has_others)
+            except ConnectFailed as failure:
+                unreached.add(queue.broker_name)
+                if not has_others:
+                    unreached = await self._await_broker(out, wish, queue, deadline, failure)
+            except PocketMQError as failure:
+                return queue, failure
+            last_broker, queue = None, None
+
+    async def _await_broker(
+        self, out: Outgoing, wish: Wish, queue: MessageQueue, deadline: float, failure: ConnectFailed
+    ) -> set[str]:
+        """Return when a broker for the message is connected: those that are not."""
+        only = None if wish.is_any else queue.broker_name
+        if not await self._comebacks.wait(out.topic, only, deadline):
+            raise ConnectFailed(
+                f"{queue.broker_name} was not connected in the time of this send, and nothing was sent: {failure}"
+            ) from failure
+        return {name for name in self.choice.brokers(out.topic) if self._brokers.live_master(name) is None}
 
     async def later(
         self, wait_ms: int, out: Outgoing, wish: Wish, deadline: float, kind: SendKind, last_broker: str
@@ -115,15 +183,24 @@ class Attempts:
         """The request on its way; the future of the answer."""
         born_ms = self._clock.now_ms()
         if self._links.adds_fields or out.attempts is not None:
-            return peer.ask(self._links.signed(self._frames.command(out, queue, born_ms)), left_s)
+            return self._links.start(peer, self._links.signed(self._frames.command(out, queue, born_ms)), left_s)
         return peer.ask_encoded(code_of(out), self._frames.encode, left_s, out, queue, born_ms)
 
-    async def tell(self, out: Outgoing, queue: MessageQueue, deadline: float) -> None:
+    async def tell(self, out: Outgoing, wish: Wish, deadline: float) -> None:
         """The only attempt of a message that nobody confirms."""
+        _, failure = await self._in_turn(partial(self._tell, out, deadline=deadline), out, wish, deadline)
+        if failure is not None:
+            raise failure
+
+    async def _tell(
+        self, out: Outgoing, queue: MessageQueue, has_others: bool, *, deadline: float, turn: Turn | None
+    ) -> None:
         address = self._brokers.master(queue.broker_name)
         event = self._before(out, queue, address) if self._hooks.watch_sends else None
-        peer = await self._usable_peer(address, deadline)
-        peer.oneway(self._links.signed(self._frames.command(out, queue, self._clock.now_ms())))
+        peer = await self._usable_peer(address, deadline, waits_for_retry=not has_others)
+        self._links.tell(peer, self._links.signed(self._frames.command(out, queue, self._clock.now_ms())))
+        if turn is not None:
+            turn.end()
         if event is not None:
             self._after(event)
 
@@ -139,18 +216,22 @@ class Attempts:
                 continue  # it is probed again
             self._health.note_reachable(name)
 
-    async def _make(self, out: Outgoing, queue: MessageQueue, deadline: float, number: int) -> SendResult:
+    async def _make(
+        self, out: Outgoing, queue: MessageQueue, has_others: bool, *, deadline: float, number: int, turn: Turn | None
+    ) -> SendResult:
         address = self._brokers.master(queue.broker_name)
         event = self._before(out, queue, address, number)
         try:
-            peer = await self._usable_peer(address, deadline)
+            peer = await self._usable_peer(address, deadline, waits_for_retry=not has_others)
             left_s = round(deadline - asyncio.get_running_loop().time(), 3)
             if left_s <= 0:
                 raise CallTimedOut(f"{address}: no time was left to send to it")
             if out.is_timed:
                 await self._require_timers(address)
-            answer = await self.ask(peer, out, queue, left_s)
-            event.result = result_of(answer, out.message_id, event.queue)
+            answer = self.ask(peer, out, queue, left_s)
+            if turn is not None:
+                turn.end()
+            event.result = result_of(await answer, out.message_id, event.queue)
         except BaseException as error:
             event.error = error
             raise
@@ -168,11 +249,11 @@ class Attempts:
                 "at a time of its own: use delay_level instead of deliver_at_ms or delay_ms"
             )
 
-    async def _usable_peer(self, address: Address, deadline: float) -> Peer:
-        """A line that can be written to now."""
+    async def _usable_peer(self, address: Address, deadline: float, *, waits_for_retry: bool) -> Peer:
+        """A line that can be written to now; see `Pool.peer`."""
         try:
             async with asyncio.timeout_at(deadline):
-                peer = await self._brokers.peer(address)
+                peer = await self._brokers.peer(address, waits_for_retry=waits_for_retry)
                 if not peer.line.writable:
                     await peer.line.wait_writable()
                 return peer

@@ -61,8 +61,14 @@ class BlockingClient(Generic[C]):
             try:
                 self._portal.run(self._core.start())
                 self._started()
-            except BaseException:
-                SHARED.give_back()
+            except BaseException as error:
+                self._is_starting = False
+                try:
+                    if not self.is_new or not isinstance(error, Exception):
+                        # Interrupted by a signal, whose handler may have stopped it: the core undoes its start, and the loop must not end before.
+                        self._portal.run(self._core.stop())
+                finally:
+                    SHARED.give_back()
                 raise
             finally:
                 self._is_starting = False
@@ -93,6 +99,15 @@ class BlockingClient(Generic[C]):
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it was not started yet."""
+        return self._state is State.NEW
+
+    @property
+    def is_running(self) -> bool:
+        return self._state is State.RUNNING
+
     def core(self) -> C:
         """The running core of this process; WrongState when there is none."""
         if self._state is not State.RUNNING:
@@ -101,7 +116,7 @@ class BlockingClient(Generic[C]):
             self._begin_anew()
         return self._core
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
         """What a coroutine of the core comes to."""
         return self._portal.run(work)
 

@@ -40,7 +40,7 @@ def _blocking(method: Callable[Concatenate[F, P], Coroutine[Any, Any, R]]) -> Ca
 
     @wraps(method)
     def call(self: _Family[F], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._admin.run(method(self._family, *args, **kwargs))
+        return self._admin.call(method(self._family, *args, **kwargs))
 
     return call
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from pocketmq.client.async_consumer import AsyncConsumer
 from pocketmq.client.blocking import BlockingClient
 from pocketmq.client.identity import generation, require_same_process
-from pocketmq.client.life import State
 from pocketmq.errors import WrongState
 
 C = TypeVar("C", bound=AsyncConsumer[Any, Any])
@@ -49,15 +48,6 @@ class BlockingConsumer(BlockingClient[C]):
         """How brokers call this client."""
         return self.core().client_id
 
-    @property
-    def is_new(self) -> bool:
-        """Whether it was not started yet."""
-        return self._state is State.NEW
-
-    @property
-    def is_running(self) -> bool:
-        return self._state is State.RUNNING
-
     def _tell_new(self, tell: Callable[[C], object]) -> bool:
         """Tell the core something before the start; False when it is too late for that."""
         with self._lock:
@@ -72,7 +62,7 @@ class BlockingConsumer(BlockingClient[C]):
     def _tell(self, work: Callable[[C], Coroutine[Any, Any, None]]) -> None:
         """Tell the core something, before the start or while running."""
         if not self._tell_new(lambda core: _at_once(work(core))):
-            self.run(work(self.core()))
+            self.call(work(self.core()))
 
     def _begin_anew(self) -> None:
         require_same_process(self._made_in, "consumer")

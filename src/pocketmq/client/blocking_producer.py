@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import NamedTuple, Self, Unpack, cast
+from typing import NamedTuple, Never, Self, Unpack, cast
 
 from pocketmq.client.blocking import BlockingClient
 from pocketmq.client.blocking_room import BlockingRoom
@@ -34,6 +34,7 @@ from pocketmq.errors import TooManyCalls, WrongState
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
+from pocketmq.model.suggesting import refuse_unknown
 from pocketmq.net.portal import refuse_in_a_loop
 
 
@@ -94,7 +95,7 @@ class Producer(BlockingClient[AsyncProducer]):
     def send(
         self,
         message: Message | str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -113,12 +114,14 @@ class Producer(BlockingClient[AsyncProducer]):
                 result = self._send_directly(core, core.packer.pack(made), wish, timeout_s)
                 if result is not None:
                     return result
-        return self.run(core.send(made, queue=queue, selector=selector, selector_key=selector_key, timeout_s=timeout_s))
+        return self.call(
+            core.send(made, queue=queue, selector=selector, selector_key=selector_key, timeout_s=timeout_s)
+        )
 
     def submit(
         self,
         message: Message | str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -146,7 +149,7 @@ class Producer(BlockingClient[AsyncProducer]):
     def send_one_way(
         self,
         message: Message | str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -156,36 +159,42 @@ class Producer(BlockingClient[AsyncProducer]):
         """Send a message that nobody confirms. It may be lost, and nobody will know."""
         made = self.hooks.carrying(message_of(message, body, options))
         core = self.core()
-        self.run(core.send_one_way(made, queue=queue, selector=selector, selector_key=selector_key))
+        self.call(core.send_one_way(made, queue=queue, selector=selector, selector_key=selector_key))
 
     def send_many(
-        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout_s: float | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        **unknown: Never,
     ) -> list[SendResult]:
         """Send messages in batches; their results in the same order. PartlySent when some were stored and others not."""
+        refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
         core = self.core()
-        return self.run(core.send_many(list(map(self.hooks.carrying, messages)), queue=queue, timeout_s=timeout_s))
+        return self.call(core.send_many(list(map(self.hooks.carrying, messages)), queue=queue, timeout_s=timeout_s))
 
     def flush(self) -> None:
         """Send what waits for others to share a batch, and return when it is done."""
         core = self.core()
-        self.run(core.flush())
+        self.call(core.flush())
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be written to; TopicNotFound when it does not exist."""
         core = self.core()
-        return self.run(core.queues(topic))
+        return self.call(core.queues(topic))
 
     def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
         """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
         core = self.core()
-        return self.run(core.recall(topic, handle, timeout_s=timeout_s))
+        return self.call(core.recall(topic, handle, timeout_s=timeout_s))
 
     # request and reply
 
     def request(
         self,
         message: Message | str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         timeout_s: float,
         queue: MessageQueue | None = None,
@@ -196,14 +205,14 @@ class Producer(BlockingClient[AsyncProducer]):
         """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
         made = self.hooks.carrying(message_of(message, body, options))
         core = self.core()
-        return self.run(
+        return self.call(
             core.request(made, timeout_s=timeout_s, queue=queue, selector=selector, selector_key=selector_key)
         )
 
-    def reply(self, request: StoredMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
+    def reply(self, request: StoredMessage, body: object, *, timeout_s: float | None = None) -> SendResult:
         """Answer a request that a consumer got."""
         core = self.core()
-        return self.run(core.reply(request, body, timeout_s=timeout_s))
+        return self.call(core.reply(request, body, timeout_s=timeout_s))
 
     # transactions
 
@@ -220,7 +229,7 @@ class Producer(BlockingClient[AsyncProducer]):
         """
         core, listener = self.core(), self._listener
         if listener is None or is_async(listener.execute):
-            return self.run(core.send_in_transaction(self.hooks.carrying(message), argument, timeout_s=timeout_s))
+            return self.call(core.send_in_transaction(self.hooks.carrying(message), argument, timeout_s=timeout_s))
         transaction = self.transaction(message.topic)
         sent = transaction.send(message, timeout_s=timeout_s)
         try:
@@ -252,7 +261,7 @@ class Producer(BlockingClient[AsyncProducer]):
         if not isinstance(outcome, Failed):
             return outcome
         left_s = seconds - (self._clock.monotonic() - started)
-        return self.run(core.sender.go_on(out, wish, left_s, outcome.queue, outcome.failure))
+        return self.call(core.sender.go_on(out, wish, left_s, outcome.queue, outcome.failure))
 
     def _new_room(self) -> BlockingRoom:
         return BlockingRoom(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
@@ -265,7 +274,7 @@ class Producer(BlockingClient[AsyncProducer]):
             self._direct.lines.begin_anew()
 
     def _started(self) -> None:
-        self._mailbox = Mailbox(self.run(_running_loop()), self._take)
+        self._mailbox = Mailbox(self.call(_running_loop()), self._take)
         if self._direct is not None:
             self._direct.close()  # that of the parent of this process: only its descriptors here
         connect_s = self.settings.connect_timeout_ms / 1000
@@ -303,7 +312,7 @@ class BlockingTransaction:
 
     def send(
         self,
-        message: Message | bytes,
+        message: object,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -312,7 +321,7 @@ class BlockingTransaction:
         **options: Unpack[MessageOptions],
     ) -> SendResult:
         """Store a message that nobody sees until the block has ended well."""
-        return self._producer.run(
+        return self._producer.call(
             self._transaction.send(
                 self._producer.hooks.carrying(self._transaction.message_of(message, options)),
                 queue=queue,
@@ -336,7 +345,7 @@ class BlockingTransaction:
 
     def end(self, state: TransactionState) -> None:
         """Decide it."""
-        self._producer.run(self._transaction.end(state))
+        self._producer.call(self._transaction.end(state))
 
     def __enter__(self) -> Self:
         return self

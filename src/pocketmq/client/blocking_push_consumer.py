@@ -6,22 +6,23 @@
     def handle(message: StoredMessage) -> None:
         ...
 
-    with consumer:
-        consumer.wait()
+    consumer.run()                                  # until SIGINT or SIGTERM; or: with consumer: …
 
 The network lives in a thread of its own, plain listeners in a pool of threads, `async def` ones on a loop of theirs. So whatever a
 listener does, its queues stay with this client.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import Any, Never, TypeVar, Unpack
 
 from pocketmq.client.blocking_consumer import BlockingConsumer
-from pocketmq.client.consumer_settings import PushOptions, PushSettings
+from pocketmq.client.consumer_settings import PushOptions, PushSettings, Workers
 from pocketmq.client.flow_limits import PauseCause
 from pocketmq.client.hooks import Hooks
-from pocketmq.client.push_consumer import AsyncPushConsumer
+from pocketmq.client.push_consumer import LISTENER_ARGUMENTS, AsyncPushConsumer
+from pocketmq.client.running import run
 from pocketmq.model.queue import MessageQueue
+from pocketmq.model.suggesting import refuse_unknown
 from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,9 +55,16 @@ class PushConsumer(BlockingConsumer[_Core]):
     # what it listens to
 
     def on(
-        self, topic: str, *, tags: str | None = None, sql: str | None = None, batch_size: int | None = None
+        self,
+        topic: str,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        batch_size: int | None = None,
+        **unknown: Never,
     ) -> Callable[[F], F]:
         """Make a function the listener of `topic`, before the start; see `AsyncPushConsumer.on`."""
+        refuse_unknown("on", unknown, LISTENER_ARGUMENTS)
 
         def register(function: F) -> F:
             if not self._tell_new(lambda core: core.on(topic, tags=tags, sql=sql, batch_size=batch_size)(function)):
@@ -73,13 +81,23 @@ class PushConsumer(BlockingConsumer[_Core]):
         tags: str | None = None,
         sql: str | None = None,
         batch_size: int | None = None,
+        **unknown: Never,
     ) -> None:
         """Give the messages of `topic` to `listener`; as `on`, but also while running, and also instead of another."""
+        refuse_unknown("subscribe", unknown, LISTENER_ARGUMENTS)
         self._tell(lambda core: core.subscribe(topic, listener, tags=tags, sql=sql, batch_size=batch_size))
 
     def unsubscribe(self, topic: str) -> None:
         """Get no more messages of `topic`."""
         self._tell(lambda core: core.unsubscribe(topic))
+
+    def run(self) -> None:
+        """Start, consume until SIGINT or SIGTERM, stop as `stop` does, and return: the last line of a program.
+
+        `pocketmq.run` does it for several clients; a second signal ends the program. Returns also after a `stop` from
+        another thread. WrongState outside the main thread.
+        """
+        run(self)
 
     # what it does
 
@@ -89,6 +107,11 @@ class PushConsumer(BlockingConsumer[_Core]):
 
     def resume(self) -> None:
         self.core().resume()
+
+    def set_workers(self, workers: Workers) -> None:
+        """Make so many calls of listeners at the same time from now on: a number, or the least and the most of the threads."""
+        core = self.core()
+        self.call(core.set_workers(workers))
 
     @property
     def at_work(self) -> int:
@@ -103,9 +126,9 @@ class PushConsumer(BlockingConsumer[_Core]):
     def queues(self) -> list[MessageQueue]:
         """The queues that this member reads now."""
         core = self.core()
-        return self.run(core.queues())
+        return self.call(core.queues())
 
     def running_info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
         """What an administrator would be told about this consumer."""
         core = self.core()
-        return self.run(core.running_info(stacks=stacks))
+        return self.call(core.running_info(stacks=stacks))

@@ -73,6 +73,10 @@ class Brokers:
     def names(self) -> list[str]:
         return list(self._addresses)
 
+    def knows(self, name: str) -> bool:
+        """Whether a known route has an address of this broker."""
+        return bool(self._addresses.get(name))
+
     def all_addresses(self, *, masters_only: bool = False) -> list[Address]:
         """Each address once, in the order in which it became known."""
         found = dict.fromkeys(
@@ -109,6 +113,13 @@ class Brokers:
             raise ConnectFailed(f"broker {name!r} with id {broker_id} is in no route that name servers gave")
         return address
 
+    def holders(self, name: str) -> list[Address]:
+        """Every broker of this name, the master first: each has the group offsets, a slave those of some seconds ago."""
+        addresses = self._addresses.get(name)
+        if not addresses:
+            raise ConnectFailed(f"broker {name!r} is in no route that name servers gave")
+        return list(addresses.values())
+
     def is_master(self, name: str, address: Address) -> bool:
         return self._addresses.get(name, {}).get(MASTER_ID) == address
 
@@ -126,9 +137,15 @@ class Brokers:
         peer = None if address is None else self._peers.get(address)
         return peer if peer is not None and peer.line.writable else None
 
-    async def peer(self, address: Address) -> Peer:
-        """The line to `address`, made and greeted if need be."""
-        peer = self.live(address) or await self._links.peer(address)
+    def master_line(self, name: str) -> Peer | None:
+        """The line to the master of this broker that was made last, which may have ended; None before the first."""
+        addresses = self._addresses.get(name)
+        address = None if addresses is None else addresses.get(MASTER_ID)
+        return None if address is None else self._peers.get(address)
+
+    async def peer(self, address: Address, *, waits_for_retry: bool = True) -> Peer:
+        """The line to `address`, made and greeted if need be; see `Pool.peer`."""
+        peer = self.live(address) or await self._links.peer(address, waits_for_retry=waits_for_retry)
         if self._peers.get(address) is not peer:
             self._peers[address] = peer
             self._greet(address, peer)
@@ -148,7 +165,7 @@ class Brokers:
     ) -> Command:
         """The answer, whatever its code."""
         peer = await self.peer(self._address(target))
-        return await peer.call(self._links.command(code, header, body, extra), timeout_s)
+        return await self._links.call(peer, self._links.command(code, header, body, extra), timeout_s)
 
     async def ask(
         self,
@@ -175,7 +192,7 @@ class Brokers:
     ) -> None:
         """Send, and expect no answer."""
         peer = await self.peer(self._address(target))
-        peer.oneway(self._links.command(code, header, body, extra))
+        self._links.tell(peer, self._links.command(code, header, body, extra))
 
     def _address(self, target: Target) -> Address:
         return target if isinstance(target, Address) else self.master(target)

@@ -9,6 +9,7 @@
 
 Queues take turns, so that one with many messages does not make the others wait. A message on which a listener works for longer than
 the time-out is sent back although it is still being worked on: it may be handled twice, but it does not hold the queue up for ever.
+Broadcasting has no retries: there such a message is logged and counts as done.
 """
 
 import asyncio
@@ -95,6 +96,11 @@ class ConcurrentListening:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    def resize(self, workers: int) -> None:
+        """So many jobs may be under way from now on; those that are go on."""
+        self._workers = workers
+        self._feed()
 
     # giving messages out
 
@@ -187,8 +193,7 @@ class ConcurrentListening:
             log.error("a listener of %s is wrong, its messages come again: %s", owned.queue.topic, error)
         else:
             if isinstance(call.result, BaseException) and not isinstance(call.result, RetryLater | DeadLetter):
-                ids = ", ".join(message.message_id for message in call.messages)
-                log.warning("a listener failed on %s of %s", ids, owned.queue, exc_info=call.result)
+                self._events.failed(self._listeners.of(call.messages[0]), owned.queue, call.messages, call.result)
         return found
 
     def _finish(self, owned: OwnedQueue, messages: Sequence[StoredMessage], now: float) -> None:
@@ -248,20 +253,26 @@ class ConcurrentListening:
         self._feed()
 
     async def _clean_up(self) -> None:
-        """Send back what listeners have been working on for too long."""
-        if self._send_backs is None:
-            return
+        """Send back what listeners have been working on for too long, or drop it where nothing can be sent back."""
         now = self._clock.monotonic()
         for owned in list(self._owned()):
             for message in owned.flight.overdue(now, self._timeout_s):
                 if owned.flight.is_dropped or not owned.flight.is_consuming(message):
                     continue  # somebody else's, or done, while others were sent back
-                reason = f"not handled within {self._timeout_s:g} s"
-                log.warning("message %s of %s was %s: it is sent back", message.message_id, owned.queue, reason)
-                verdict = Verdict(False, OVERDUE_LEVEL, reason)
-                if await self._send_backs.send(message, owned.queue.broker_name, verdict):
+                if await self._is_given_up(owned, message):
                     self._finish(owned, [message], self._clock.monotonic())
                     owned.note_done()
+
+    async def _is_given_up(self, owned: OwnedQueue, message: StoredMessage) -> bool:
+        """Whether an overdue message need not be waited for here any more."""
+        reason = f"not handled within {self._timeout_s:g} s"
+        if self._send_backs is None:
+            log.warning(
+                "BROADCASTING, the message was %s, drop it: message %s of %s", reason, message.message_id, owned.queue
+            )
+            return True
+        log.warning("message %s of %s was %s: it is sent back", message.message_id, owned.queue, reason)
+        return await self._send_backs.send(message, owned.queue.broker_name, Verdict(False, OVERDUE_LEVEL, reason))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -6,8 +6,12 @@
     RetryLater(delay_level=5)                     … after that level    … after that level's time
     DeadLetter("no such customer")                a dead letter         a dead letter
     Suspend(wait_ms=200)                          —                     the queue waits so long
+    COMMIT, ROLLBACK                              —                     with auto_commit=False: see below
     AckIndex(2)                                   the first three done, the others tried again
     [SUCCESS, DeadLetter(…), …]                   one for each message
+
+With `auto_commit=False`, what an orderly listener has done is committed only when it returns COMMIT, together with all that it did before.
+ROLLBACK lets all of that come again. Neither counts as an attempt, and a crash is a rollback. A failure is only that of its own messages.
 
 A listener that comes to its end is content: to say nothing is success, as everywhere in Python. Anything else that it returns
 is an error (UsageError), and counts as any exception: a text or a number may have been meant as a failure, and a message that
@@ -19,10 +23,10 @@ from enum import Enum
 from math import isnan
 from pathlib import PurePath
 from traceback import walk_tb
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pocketmq.errors import UsageError
-from pocketmq.model.delay import DELAY_LEVELS
+from pocketmq.errors import UnreadableMessage, UsageError
+from pocketmq.model.delay import DELAY_LEVELS, delay_level_fault
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.reconsume import DEAD_LETTER_LEVEL
 from pocketmq.protocol.bodies.running_info import ConsumeOutcome
@@ -41,18 +45,22 @@ class ConsumeResult(Enum):
 
     SUCCESS = "success"
     LATER = "later"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
 
 
 SUCCESS: Final = ConsumeResult.SUCCESS
 LATER: Final = ConsumeResult.LATER
+COMMIT: Final = ConsumeResult.COMMIT
+ROLLBACK: Final = ConsumeResult.ROLLBACK
 
 
 class RetryLater(Exception):
     """The message is to be tried again, after the time of `delay_level`; 0 lets the broker choose, longer every time."""
 
     def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
-        if not isinstance(delay_level, int) or delay_level < 0:
-            raise UsageError(f"delay level {delay_level!r} does not exist; for a dead letter raise DeadLetter")
+        if fault := delay_level_fault(delay_level):
+            raise UsageError(f"{fault}, or 0: the broker chooses; for a dead letter raise DeadLetter")
         super().__init__(reason)
         self.reason = words_of(reason)
         self.delay_level = delay_level
@@ -122,6 +130,8 @@ def words_of(thing: object, say: Callable[[object], str] = str) -> str:
 
 def _verdicts(result: ListenerResult | BaseException, count: int) -> list[Verdict]:
     if isinstance(result, AckIndex):
+        if fault := delay_level_fault(result.delay_level):
+            raise UsageError(f"the listener returned {result}: {fault}")
         done = min(max(result.last + 1, 0), count)
         return [DONE] * done + [Verdict(False, result.delay_level)] * (count - done)
     if isinstance(result, Sequence) and not isinstance(result, str | bytes):
@@ -133,8 +143,12 @@ def _verdicts(result: ListenerResult | BaseException, count: int) -> list[Verdic
 
 def _verdict(result: object) -> Verdict:
     match result:
-        case None | True | ConsumeResult.SUCCESS:
+        case None | True | ConsumeResult.SUCCESS | ConsumeResult.COMMIT:
             return DONE
+        case ConsumeResult.ROLLBACK:
+            raise UsageError(
+                "the listener returned ROLLBACK, which is for ordered consumers with auto_commit=False; return LATER instead"
+            )
         case False | ConsumeResult.LATER:
             return Verdict(False)
         case RetryLater():
@@ -181,8 +195,10 @@ def orderly_verdict(
 ) -> OrderlyVerdict:
     """From the first that may be tried again, all come again: what follows it must not be handled before it.
 
-    One that was tried `max_times` again already is a dead letter; so is one that the listener gives up.
+    One that was tried `max_times` again already is a dead letter; so is one that the listener gives up, and one whose body cannot
+    be read: another attempt reads the same bytes, and would hold up the queue for ever.
     """
+    result = [*map(_given_up, result)] if isinstance(result, list) else _given_up(result)
     fates = list(zip(messages, verdicts(result, len(messages)), strict=True))
     cut = next((at for at, (message, fate) in enumerate(fates) if _comes_again(message, fate, max_times)), len(fates))
     dead = tuple(
@@ -193,6 +209,10 @@ def orderly_verdict(
     if cut == len(fates):
         return OrderlyVerdict(dead)
     return OrderlyVerdict(dead, tuple(messages[cut:]), _wait_ms(result, suspend_ms))
+
+
+def _given_up(result: Any) -> Any:
+    return DeadLetter(_told(result)) if isinstance(result, UnreadableMessage) else result
 
 
 def _comes_again(message: StoredMessage, fate: Verdict, max_times: int) -> bool:
@@ -214,6 +234,10 @@ def direct_outcome(result: ListenerResult | BaseException) -> ConsumeOutcome:
     """What an administrator is told who had one message consumed directly."""
     if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
         return ConsumeOutcome.CR_THROW_EXCEPTION
+    if result is COMMIT:
+        return ConsumeOutcome.CR_COMMIT
+    if result is ROLLBACK:
+        return ConsumeOutcome.CR_ROLLBACK
     return ConsumeOutcome.CR_SUCCESS if verdicts(result, 1)[0].is_done else ConsumeOutcome.CR_LATER
 
 
@@ -223,5 +247,7 @@ def traced_outcome(result: ListenerResult | BaseException, took_ms: float, timeo
         return Outcome.RAISED
     if took_ms >= timeout_ms:
         return Outcome.TIMED_OUT
+    if result is ROLLBACK:
+        return Outcome.FAILED
     count = len(result) if isinstance(result, Sequence) and not isinstance(result, AckIndex) else 1
     return Outcome.SUCCESS if all(fate.is_done for fate in verdicts(result, count)) else Outcome.FAILED

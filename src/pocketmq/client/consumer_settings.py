@@ -1,16 +1,19 @@
 """Every option of a consumer, with RocketMQ's defaults where it has them. They are keyword arguments, as those of `settings`.
 
 start_at            where a new group begins, in queues that it has no offset for
-  "last"              what comes from now on
-  "first"             everything that is there
+  "last", "latest"      what comes from now on
+  "first", "earliest"   everything that is there
   a time              from then on: milliseconds, a datetime, a timedelta before now, or 20240131235959
 """
 
 import os
 from datetime import datetime, timedelta
+from typing import Final
 
 from pocketmq.client.allocation import AVERAGE, AllocationStrategy, strategy_named
+from pocketmq.client.consume_result import MAX_SUSPEND_MS, MIN_SUSPEND_MS
 from pocketmq.client.flow_limits import FlowLimits
+from pocketmq.client.offsets import OffsetStore, UserOffsets
 from pocketmq.client.settings import KIB, MIB, ClientOptions, ClientSettings
 from pocketmq.client.start_offset import start_time_ms
 from pocketmq.errors import InvalidSetting
@@ -18,12 +21,74 @@ from pocketmq.model.names import GroupName, parse_group, wrap
 from pocketmq.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 StartAt = str | int | datetime | timedelta
-"""`"last"`, `"first"`, or a time."""
+"""`"last"` or `"latest"`, `"first"` or `"earliest"`, or a time."""
+Workers = int | tuple[int, int]
+"""How many calls of listeners are made at the same time: a number, or the least and the most."""
 
 _WORDS = {
     "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    "latest": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
     "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
 }
+
+_INT: Final = 2**31 - 1
+BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "pull_batch": (1, 1024),
+    "pull_batch_bytes": (1, _INT),
+    "pull_interval_ms": (0, 65_535),
+    "max_queue_messages": (1, 65_535),
+    "max_queue_bytes": (1, 1024 * MIB),
+    "max_topic_messages": (1, 6_553_500),
+    "max_topic_bytes": (1, 102_400 * MIB),
+    "max_span": (1, 65_535),
+    "max_reconsume_times": (-1, _INT),
+    "suspend_ms": (MIN_SUSPEND_MS, MAX_SUSPEND_MS),
+    "processes": (1, 1000),
+}
+"""What RocketMQ's consumers check when they are started (`checkConfig`), and what travels as a number of 32 bits."""
+WORKERS: Final = (1, 1000)
+"""The same of both numbers of `workers`."""
+DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
+"""RocketMQ's word for: no group was chosen. Its clients refuse it as well."""
+
+
+def _check_bounds(settings: ClientSettings) -> None:
+    for name, (low, high) in BOUNDS.items():
+        value = getattr(settings, name, None)
+        if value is not None and (type(value) is not int or not low <= value <= high):
+            raise InvalidSetting(_out_of_bounds(name, value, low, high))
+
+
+def _out_of_bounds(name: str, value: object, low: int, high: int) -> str:
+    nearest = min(max(value, low), high) if type(value) is int else max(low, 1)
+    return f"option {name} = {value!r} must be a whole number from {low} to {high}, for example {name}={nearest}"
+
+
+def worker_range(workers: Workers) -> tuple[int, int]:
+    """The least and the most of `workers`; InvalidSetting when it cannot be, with one that can."""
+    low, high = WORKERS
+    numbers = workers if isinstance(workers, tuple) else (workers, workers)
+    if len(numbers) == 2 and all(type(number) is int and low <= number <= high for number in numbers):
+        least, most = numbers
+        if least <= most:
+            return least, most
+        raise InvalidSetting(
+            f"option workers = {workers} has its least above its most, for example workers=({most}, {least})"
+        )
+    raise InvalidSetting(
+        f"option workers = {workers!r} must be a whole number from {low} to {high}, or the least and the most as two of them, "
+        "for example workers=20 or workers=(4, 64)"
+    )
+
+
+def _require_time_to_hold(wait_ms: int, name: str, timeout_ms: int) -> None:
+    """A pull that times out while its broker still holds it loses what the broker sends then, and comes again and again."""
+    if timeout_ms < wait_ms:
+        raise InvalidSetting(
+            f"pull_wait_ms = {wait_ms} must not be above {name} = {timeout_ms}: a broker holds a pull for so long and then "
+            f"answers; for example pull_wait_ms={timeout_ms // 2} or {name}={2 * wait_ms}"
+        )
 
 
 class GroupOptions(ClientOptions, total=False):
@@ -31,6 +96,7 @@ class GroupOptions(ClientOptions, total=False):
 
     group: str
     own_thread: bool
+    offset_store: OffsetStore | None
 
 
 class SharingOptions(GroupOptions, total=False):
@@ -43,6 +109,8 @@ class SharingOptions(GroupOptions, total=False):
     persist_ms: int
     pull_batch: int
     pull_interval_ms: int | None
+    pull_retry_ms: int
+    pull_wait_ms: int
     pull_timeout_ms: int
     max_queue_messages: int
     max_queue_bytes: int
@@ -54,10 +122,10 @@ class PushOptions(SharingOptions, total=False):
     """The keyword arguments of a push consumer; see `PushSettings`."""
 
     ordered: bool
-    workers: int
+    auto_commit: bool
+    workers: Workers
     processes: int | None
     pull_batch_bytes: int
-    pull_wait_ms: int
     max_topic_messages: int | None
     max_topic_bytes: int | None
     max_reconsume_times: int | None
@@ -72,7 +140,6 @@ class LitePullOptions(SharingOptions, total=False):
     auto_commit: bool
     auto_commit_ms: int
     poll_timeout_ms: int
-    pull_wait_ms: int
     max_messages: int
 
 
@@ -95,12 +162,27 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
     own_thread: bool = True
     """The network lives in the client's own thread, so that whatever holds up this loop does not cost its queues.
     False: it lives on this loop. (Only async consumers can choose; blocking ones always have the thread.)"""
+    offset_store: OffsetStore | None = None
+    """Keeps the offsets of this consumer, instead of brokers or a file."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.group:
             raise InvalidSetting("a consumer needs group=…: its members share the messages of their topics")
+        if self.group == DEFAULT_GROUP:
+            raise InvalidSetting(
+                f"group = {DEFAULT_GROUP!r} is RocketMQ's word for no group: give one of your own, for example group='billing'"
+            )
+        _check_bounds(self)
+        if not isinstance(self.offset_store, OffsetStore | None):
+            raise InvalidSetting(
+                f"option offset_store = {self.offset_store!r} must be an object of a class that inherits from OffsetStore"
+            )
         _ = self.wire_group
+
+    @property
+    def own_offsets(self) -> UserOffsets | None:
+        return None if self.offset_store is None else UserOffsets(self.offset_store, self.namespace)
 
     @property
     def wire_group(self) -> GroupName:
@@ -125,9 +207,13 @@ class SharingSettings(GroupSettings, frozen=True, kw_only=True):
     pull_batch: int = 32
     """Messages of one pull."""
     pull_interval_ms: int | None = None
-    """A pause between pulls of a queue; None for none."""
+    """A pause after each pull of a queue that brought messages; None for none."""
+    pull_retry_ms: int = 1_000
+    """How long after a pull that failed the next one is sent; Java's clients wait 3000."""
+    pull_wait_ms: int = 15_000
+    """How long a broker holds a pull that finds nothing."""
     pull_timeout_ms: int = 30_000
-    """How long the answer to a pull may take; brokers hold pulls for less."""
+    """How long the answer to a pull may take; not less than `pull_wait_ms`."""
 
     # bounds
     max_queue_messages: int = 1_000
@@ -141,8 +227,11 @@ class SharingSettings(GroupSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.start_at, str | int | datetime | timedelta | None) or isinstance(self.start_at, bool):
-            raise InvalidSetting(f"start_at = {self.start_at!r} must be 'last', 'first' or a time")
+            raise InvalidSetting(
+                f"start_at = {self.start_at!r} must be 'first' or 'earliest', 'last' or 'latest', or a time"
+            )
         _ = self.limits, self.strategy, self.start_time_ms(0)
+        _require_time_to_hold(self.pull_wait_ms, "pull_timeout_ms", self.pull_timeout_ms)
         if self.rebalance_ms < 1_000:
             raise InvalidSetting(f"rebalance_ms = {self.rebalance_ms} must be at least 1000")
 
@@ -173,9 +262,17 @@ class SharingSettings(GroupSettings, frozen=True, kw_only=True):
 
     @property
     def strategy(self) -> AllocationStrategy:
-        if self.allocation is None:
+        wanted = self.allocation
+        if wanted is None:
             return AVERAGE
-        return strategy_named(self.allocation) if isinstance(self.allocation, str) else self.allocation
+        if isinstance(wanted, str):
+            return strategy_named(wanted)
+        if not callable(wanted) or not isinstance(getattr(wanted, "name", None), str):
+            raise InvalidSetting(
+                f"option allocation = {wanted!r} must be a strategy, which is a callable with a `name`, or the name of one, "
+                "for example allocation='AVG_BY_CIRCLE'"
+            )
+        return wanted
 
     @property
     def limits(self) -> FlowLimits:
@@ -187,13 +284,14 @@ class PushSettings(SharingSettings, frozen=True, kw_only=True):
 
     ordered: bool = False
     """Messages of a queue are handled one after the other, in their order, by one member of the group at a time."""
-    workers: int = 20
-    """Calls of listeners at the same time: threads for plain functions, tasks for `async def`."""
+    auto_commit: bool = True
+    """False, with `ordered`: what a listener has done is committed when it returns COMMIT, and comes again after ROLLBACK."""
+    workers: Workers = 20
+    """Calls of listeners at the same time: threads for plain functions, tasks for `async def`. `(4, 64)`: up to 64, and of the threads
+    those above 4 end after a minute without work."""
     processes: int | None = None
     """Call plain listeners in so many processes instead of threads: for those that compute, not wait."""
     pull_batch_bytes: int = 256 * KIB
-    pull_wait_ms: int = 15_000
-    """How long a broker holds a pull that finds nothing."""
     max_topic_messages: int | None = None
     max_topic_bytes: int | None = None
     """The same limits for all queues of a topic together, instead of for each."""
@@ -209,6 +307,14 @@ class PushSettings(SharingSettings, frozen=True, kw_only=True):
     """Send the filter with every pull, so that brokers need not have heard it before."""
 
     @property
+    def min_workers(self) -> int:
+        return worker_range(self.workers)[0]
+
+    @property
+    def max_workers(self) -> int:
+        return worker_range(self.workers)[1]
+
+    @property
     def limits(self) -> FlowLimits:
         return FlowLimits(
             queue_messages=self.max_queue_messages,
@@ -220,8 +326,11 @@ class PushSettings(SharingSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.processes is not None and self.processes < 1:
-            raise InvalidSetting(f"processes = {self.processes} must be above 0, or None for threads")
+        _ = self.min_workers
+        if not self.auto_commit and not self.ordered:
+            raise InvalidSetting(
+                "option auto_commit = False needs ordered=True: messages that are handled in no order are committed as they are done"
+            )
         if self.ordered and self.broadcast and self.max_reconsume_times is not None:
             raise InvalidSetting(
                 "max_reconsume_times means nothing to a broadcasting consumer: it has no retries and no dead letters"
@@ -233,7 +342,6 @@ class LitePullSettings(SharingSettings, frozen=True, kw_only=True):
 
     pull_batch: int = 10
     pull_wait_ms: int = 20_000
-    """How long a broker holds a pull that finds nothing."""
     auto_commit: bool = True
     """Messages of one poll are committed by a later one, at the earliest `auto_commit_ms` after the last commit."""
     auto_commit_ms: int = 5_000
@@ -268,6 +376,10 @@ class PullSettings(GroupSettings, frozen=True, kw_only=True):
     """How long the answer may take, to a pull and to one that may wait."""
     max_reconsume_times: int | None = None
     local_offsets: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_time_to_hold(self.pull_wait_ms, "block_timeout_ms", self.block_timeout_ms)
 
     @property
     def keeps_default_name(self) -> bool:

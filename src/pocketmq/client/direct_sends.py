@@ -1,7 +1,7 @@
 """Sends of threads that wait for each result: straight over a socket, past the loop.
 
     thread ── a line that no other thread uses, or a new one ──► request ──► answer ──► SendResult
-                    └─ too many, no route yet, batches, hooks, TLS, an order to keep: the loop does it
+                    └─ too many, no route yet, no connection, batches, hooks, TLS, an order to keep: the loop does it
 
 Only the first attempt goes this way. What comes of a failure is the loop's business, as is everything that a broker asks: these
 lines are never greeted, so no broker sends anything over them but answers. Threads only read what the loop owns (routes,
@@ -15,7 +15,7 @@ from pocketmq.client.queue_choice import Wish
 from pocketmq.client.results import SendResult
 from pocketmq.client.sending import Sender
 from pocketmq.clock import Clock
-from pocketmq.errors import PocketMQError
+from pocketmq.errors import ConnectFailed, PocketMQError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.blocking_line import BlockingLine
@@ -40,6 +40,8 @@ class DirectSends:
     def __init__(self, sender: Sender, clock: Clock, *, connect_s: float) -> None:
         self._sender = sender
         self._clock = clock
+        self._unreached: set[Address] = set()
+        """Addresses that could not be connected. Until the loop has a line there, threads do not try: see `comebacks`."""
 
         def connect(address: Address, within_s: float) -> BlockingLine:
             return BlockingLine(address, clock, connect_s=max(min(connect_s, within_s), LEAST_CONNECT_S))
@@ -53,6 +55,10 @@ class DirectSends:
         if aim is None:
             return None
         queue, address = aim
+        if self._unreached and address in self._unreached:
+            if not self._sender.is_connected(address):
+                return None
+            self._unreached.discard(address)
         try:
             line = self.lines.take(address, timeout_s)
             if line is None:
@@ -68,6 +74,8 @@ class DirectSends:
                 self.lines.give(line)
             return self._sender.result(answer, out, queue)
         except PocketMQError as failure:
+            if isinstance(failure, ConnectFailed):
+                self._unreached.add(address)
             return Failed(queue, failure)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """First offsets: acting on the decisions of `start_offset`. Asks brokers, decides, and has the outcome kept at once.
 
-    a queue without an offset ── was the topic read here before without it? ── yes ──► it came later: its minimum
+    a queue without an offset ── was the topic read or missed here before without it? ── yes ──► it came later: its minimum
                                     │ no
                                     └─ has the group an offset in another queue? ── yes ──► it came later: its minimum
                                           │ no: the group is new
@@ -39,6 +39,11 @@ class FirstOffsets:
         self._seen: dict[str, frozenset[MessageQueue]] = {}
         self._begun: dict[str, float] = {}
         """Topics with which the group had begun, and since when that is known."""
+
+    def missing(self, topic: str) -> None:
+        """The topic does not exist now: whatever queues it will have are younger than the group, and are read from their beginning."""
+        self._seen[topic] = frozenset()
+        self._begun.pop(topic, None)
 
     def forget(self, topic: str) -> None:
         """The topic is not read any more."""

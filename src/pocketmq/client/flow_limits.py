@@ -9,6 +9,8 @@
 A limit is passed when there is *more* than it says, so a queue may go over it by one pull. A limit for the topic replaces the
 one for its queues and is divided among those that this member owns, so a member with few queues keeps more of each.
 (Java divides it by its queues of all topics.)
+
+The first time that a limit stops a pull, and every 1000th time, is logged in RocketMQ's words.
 """
 
 from collections import Counter
@@ -17,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.client.owned_queue import OwnedQueue
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.errors import InvalidSetting
 
@@ -43,6 +46,9 @@ PAUSE_MS: Final[dict[PauseCause, int]] = {
     PauseCause.SPAN: 50,
 }
 """How long it waits before it looks again."""
+
+LOGGED_EVERY: Final = 1000
+"""Of flow controls of one cause, the first is logged, and then one of so many."""
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
@@ -114,9 +120,39 @@ class PauseCounts:
         self._counts[cause] += 1
         return PAUSE_MS[cause]
 
+    def is_to_be_logged(self, cause: PauseCause) -> bool:
+        """Whether the pause that was noted last is one of those that the log tells. A pause that the user asked for is not."""
+        is_flow_control = cause not in (PauseCause.PAUSED, PauseCause.UNLOCKED)
+        return is_flow_control and self._counts[cause] % LOGGED_EVERY == 1
+
     def __getitem__(self, cause: PauseCause) -> int:
         return self._counts[cause]
 
     def snapshot(self) -> dict[PauseCause, int]:
         """All causes, also those that never came up."""
         return {cause: self._counts[cause] for cause in PauseCause}
+
+
+def flow_control_text(
+    cause: PauseCause, limits: QueueLimits, owned: OwnedQueue, *, all_messages: int, times: int
+) -> str:
+    """What the log says of a pull that a limit stopped."""
+    queue = owned.flight
+    match cause:
+        case PauseCause.MESSAGES:
+            start = f"the cached message count exceeds the threshold {limits.messages}"
+        case PauseCause.BYTES:
+            start = f"the cached message size exceeds the threshold {_mib(limits.body_bytes)}"
+        case PauseCause.SPAN:
+            start = f"the queue's messages, span too long (maxSpan={limits.span})"
+        case _:
+            start = f"the message count of all queues, {all_messages}, exceeds the threshold {limits.all_messages}"
+    return (
+        f"{start}, so do flow control, minOffset={queue.min_offset}, maxOffset={queue.max_offset}, count={queue.count}, "
+        f"size={_mib(queue.body_bytes)}, span={queue.span}, pullRequest={owned.queue} nextOffset={owned.next_offset}, "
+        f"flowControlTimes={times}; the next pull is tried in {PAUSE_MS[cause]} ms"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:g} MiB" if not size % _MIB else f"{size / _MIB:.1f} MiB"

@@ -7,9 +7,11 @@
 It lives on one loop: the one on which it is started. What brokers ask of its group comes here, see `members.ConsumerMember`.
 """
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 from pocketmq.client.assignment import Assignment
@@ -42,6 +44,8 @@ from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectCon
 log = logging.getLogger("pocketmq.client")
 
 FIRST_PERSIST_S = 10.0
+FIRST_ROUND_S = 3.0
+"""A start or a subscription waits so long at most for the first offsets of its queues. Brokers may be away."""
 
 
 class GroupMember(ABC):
@@ -74,6 +78,7 @@ class GroupMember(ABC):
         self._rounds: list[Repeating] = []
         self._instance: Instance
         self._offsets: Offsets
+        self._first: FirstOffsets
         self._assignment: Assignment
         self._pulls: PullLoops
         self._rebalance: Rebalance
@@ -140,6 +145,17 @@ class GroupMember(ABC):
         for each in self._rounds:
             each.start()
         self._rebalance.start()
+        try:
+            await self._first_round()
+        except BaseException:  # the start is given up, and listeners may be at work already
+            await self.stop(self._settings.stop_timeout_ms / 1000)
+            raise
+
+    async def _first_round(self) -> None:
+        """Wait until the queues of new topics are begun: what is sent from now on is not older than a group that reads from the end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ROUND_S):
+                await self._rebalance.done()
 
     async def stop(self, drain_s: float) -> None:
         """Take no more messages, wait for those in work, keep the offsets, leave: the queues move to others at once."""
@@ -165,11 +181,12 @@ class GroupMember(ABC):
     def _make_parts(self) -> None:
         instance, settings = self._instance, self._settings
         folder = LocalFolder(self._around.files, settings.local_offsets, instance.client_id)
-        store = offset_store(instance.brokers.offsets, self._group, folder if settings.broadcast else None)
+        local = folder if settings.broadcast else None
+        store = offset_store(instance.brokers.offsets, self._group, local, settings.own_offsets)
         self._offsets = Offsets(store)
         calls = instance.brokers.offsets
         start_ms = settings.start_time_ms(self._clock.now_ms())
-        first = FirstOffsets(calls, self._offsets, settings.from_where, start_ms)
+        self._first = FirstOffsets(calls, self._offsets, settings.from_where, start_ms)
         self._pulls = PullLoops(
             instance,
             self._pulling(),
@@ -183,7 +200,7 @@ class GroupMember(ABC):
         self._assignment = Assignment(
             self._clock,
             self._offsets,
-            first,
+            self._first,
             self._pulls.begin,
             self._leaving,
             self._locks(),
@@ -224,7 +241,7 @@ class GroupMember(ABC):
                 self.want(topic, before.sub_string, before.expression_type)
             raise
         self._greet()
-        self._rebalance.soon()
+        await self._first_round()
 
     def unsubscribe(self, topic: TopicName) -> None:
         """Want nothing of `topic` any more. While running, nothing more of it is begun, and the next rebalance, which comes soon,
@@ -254,6 +271,7 @@ class GroupMember(ABC):
                 await self._instance.routes.find(topic)
             except TopicNotFound:
                 log.debug("topic %s does not exist yet", topic)
+                self._first.missing(topic)
             except PocketMQError as error:
                 log.warning("nobody tells where topic %s is, it is looked for again: %s", topic, error)
                 return
@@ -269,7 +287,12 @@ class GroupMember(ABC):
                 continue
             try:
                 address = self._instance.brokers.reader(data.broker_name)
+                await self._instance.brokers.peer(address)
+                await self._instance.heartbeats.wait_heard(address)
+                self._instance.heartbeats.require_sql(address, data.broker_name)
                 await self._instance.brokers.members.check_config(address, config)
+            except InvalidExpression:
+                raise
             except RemoteError as error:
                 raise InvalidExpression(
                     f"broker {data.broker_name} cannot filter topic {subscription.topic} by "
@@ -336,9 +359,15 @@ class GroupMember(ABC):
     async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
         raise ServerFailed("this consumer has no listener: its messages are polled")
 
+    @property
+    def core_workers(self) -> int:
+        """Java's core pool size; -1 where nothing is called."""
+        return -1
+
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
         return running_info(
             self._settings,
+            self.core_workers,
             str(self._instance.name_servers),
             self.consume_type,
             self._subscriptions,

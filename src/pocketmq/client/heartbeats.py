@@ -14,8 +14,8 @@ import logging
 from pocketmq.client.brokers import Brokers
 from pocketmq.client.links import Links
 from pocketmq.client.members import Members
-from pocketmq.codes import RequestCode
-from pocketmq.errors import PocketMQError
+from pocketmq.codes import VERSION, RequestCode, Version
+from pocketmq.errors import InvalidExpression, PocketMQError
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.command import Command
@@ -39,7 +39,7 @@ class Heartbeats:
     def say(self, address: Address, peer: Peer) -> None:
         """One heartbeat, now. What comes of it is noted when it is known."""
         try:
-            future = peer.ask(self._command(), self._timeout_s)
+            future = self._links.start(peer, self._command(), self._timeout_s)
         except PocketMQError as error:
             self._complain(address, error)
             return
@@ -62,6 +62,15 @@ class Heartbeats:
         future = self._unheard.get(address)
         if future is not None:
             await asyncio.wait((future,))
+
+    def require_sql(self, address: Address, name: str) -> None:
+        """InvalidExpression when the broker said that it is older than SQL filters. One that said nothing yet passes."""
+        version = self.versions.get(address, VERSION)
+        if version < Version.V4_1_0_SNAPSHOT:
+            raise InvalidExpression(
+                f"broker {name} at {address} has version {version} and cannot filter by SQL: RocketMQ 4.1 "
+                f"({int(Version.V4_1_0_SNAPSHOT)}) and newer can; upgrade it, or filter by tags"
+            )
 
     async def _say_and_wait(self, address: Address, brokers: Brokers) -> None:
         connected = brokers.live(address) is not None

@@ -5,9 +5,13 @@
     before_consume ──► a listener ──► after_consume      once for each call of a listener
     after_decision                                       a transaction was committed, rolled back, or left open
     after_pull, after_pause, after_leave                 a queue was pulled, had to wait, or is not read any more
+    filter_messages                                      which of the pulled messages a consumer gets
 
 A hook is a class with those of these methods that it wants. They run where the message is handled and must not wait. One that
-raises is logged and does no harm to the message: watching must never change what is watched.
+raises is logged and does no harm to the message: watching must never change what is watched. Only `filter_messages` is asked for a
+choice: what it takes away counts as done.
+
+An `RpcHook` is below all that: it sees every request to a name server or broker, and its response.
 """
 
 import logging
@@ -20,6 +24,7 @@ from pocketmq.client.results import SendResult
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.command import Command
 from pocketmq.protocol.trace_text import Outcome, TracedType
 
 log = logging.getLogger("pocketmq.client")
@@ -103,6 +108,28 @@ class LeaveEvent(msgspec.Struct, kw_only=True):
     queue: MessageQueue
 
 
+class FilterEvent(msgspec.Struct, kw_only=True):
+    """Messages of one pull, before a listener or a poll gets them. A hook sets `messages` to those that are to be handled."""
+
+    group: str
+    queue: MessageQueue
+    messages: Sequence[StoredMessage]
+
+
+class RpcHook:
+    """Sees every request of a client to a name server or a broker, and its response. Inherit, and override what you want.
+
+    It runs on the thread of the network and must not wait. A hook that raises is logged, and the request goes its way. With a hook, sends and
+    pulls take the longer way through `Command`, which costs two to three times as much for each request.
+    """
+
+    def before_request(self, address: str, request: Command) -> None:
+        """A request is about to leave. Its `ext` fields may be changed or added to: it is signed afterwards."""
+
+    def after_response(self, address: str, request: Command, response: Command) -> None:
+        """Its response came, whatever it says. Requests that are sent one-way have none, nor have those that fail."""
+
+
 class Hooks:
     """All hooks by name; each does nothing. Inherit, and override those you want."""
 
@@ -135,6 +162,9 @@ class Hooks:
     def after_leave(self, event: LeaveEvent) -> None:
         """A queue is read by another member from now on, or by nobody."""
 
+    def filter_messages(self, event: FilterEvent) -> None:
+        """Messages were pulled: set `event.messages` to those that are to be handled. The others count as done."""
+
 
 class HookList:
     """The hooks of one client, called in the order in which they were given. Empty lists cost one look."""
@@ -150,6 +180,8 @@ class HookList:
         self._after_pull = _overridden(hooks, "after_pull")
         self._after_pause = _overridden(hooks, "after_pause")
         self._after_leave = _overridden(hooks, "after_leave")
+        self._filter_messages = _overridden(hooks, "filter_messages")
+        self.filters = bool(self._filter_messages)
         self.add_properties = bool(self._carry)
         self.watch_sends = bool(self._before_send or self._after_send)
         self.watch_consumption = bool(self._before_consume or self._after_consume)
@@ -192,6 +224,9 @@ class HookList:
 
     def after_leave(self, event: LeaveEvent) -> None:
         _call(self._after_leave, event)
+
+    def filter_messages(self, event: FilterEvent) -> None:
+        _call(self._filter_messages, event)
 
 
 def _overridden(hooks: Sequence[Hooks], name: str) -> tuple[Callable[[Any], Any], ...]:

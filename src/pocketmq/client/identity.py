@@ -1,7 +1,10 @@
 """Who this process is to a cluster: its address, its client id, and the ids of its messages.
 
-    client id    ip@pid#start[@unit][@STREAM]        as Java's: who is in a group, who holds a lock
+    client id    ip@pid#start[#n][@unit][@STREAM]    as Java's: who is in a group, who holds a lock
     unique id    see `model.message_id`              the id of a message, from before it is sent
+
+Brokers tell the members of a group apart by client id, so no two clients of a process that have connections of their own have the same
+one: the second gets `#2`. That happens on another event loop, and with other name servers, credentials or TLS.
 
 After a fork parent and child would be one and the same to every broker. So the child begins anew: another pid in its ids, another
 `generation`, by which a client notices that it was made by somebody else.
@@ -10,6 +13,8 @@ After a fork parent and child would be one and the same to every broker. So the 
 import asyncio
 import os
 import random
+import threading
+from itertools import count
 
 from pocketmq.client.settings import DEFAULT_INSTANCE, ClientSettings
 from pocketmq.clock import SystemClock
@@ -29,6 +34,9 @@ class _Process:
         self.generation = generation
         self.instance_name = f"{os.getpid()}#{SystemClock().now_ms()}"
         self.ids: dict[str, UniqueIds] = {}
+        self.clients: dict[str, asyncio.AbstractEventLoop] = {}
+        """Client ids in use, each with the loop of its client."""
+        self.lock = threading.Lock()  # guards `clients`: loops run in different threads
         self.ip: str | None = None
 
 
@@ -58,11 +66,34 @@ def require_same_loop(running: asyncio.AbstractEventLoop, loop: asyncio.Abstract
         )
 
 
-def client_id(settings: ClientSettings, *, stream: bool = False) -> str:
-    """The name under which brokers know a client with these settings. `stream` is for clients that poll by themselves."""
+def take_client_id(settings: ClientSettings, loop: asyncio.AbstractEventLoop, *, stream: bool = False) -> str:
+    """A client id that no other client of this process has, until `free_client_id`, or until the loop is closed."""
+    with _process.lock:
+        for number in count(1):
+            taken = client_id(settings, stream=stream, number=number)
+            owner = _process.clients.get(taken)
+            if owner is None or owner.is_closed():
+                break
+        _process.clients[taken] = loop
+    return taken
+
+
+def free_client_id(taken: str) -> None:
+    """Its client has left."""
+    with _process.lock:
+        _process.clients.pop(taken, None)
+
+
+def client_id(settings: ClientSettings, *, stream: bool = False, number: int = 1) -> str:
+    """The name under which brokers know a client with these settings. `stream` is for clients that poll by themselves.
+
+    `number` is above 1 for further clients with the same settings.
+    """
     name = settings.instance_name
     if name == DEFAULT_INSTANCE and not settings.keeps_default_name:
         name = _process.instance_name + settings.instance_mark
+    if number > 1:
+        name += f"#{number}"
     unit = f"@{settings.unit_name}" if settings.unit_name else ""
     return f"{client_ip(settings)}@{name}{unit}{STREAM_MARK if stream else ''}"
 

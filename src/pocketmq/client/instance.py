@@ -6,7 +6,8 @@
                                                     └─ serving ─────── what brokers ask, given to the member it concerns
 
 An instance lives on the event loop on which its first member was started, and is found again by that loop, the name servers and
-the client id: so all clients of a loop share their connections unless they are told not to.
+the client id: so all clients of a loop share their connections unless they are told not to. Instances that are not shared have
+client ids of their own, see `identity`.
 """
 
 import asyncio
@@ -22,8 +23,9 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from pocketmq.client.brokers import Brokers
+from pocketmq.client.comebacks import Comebacks
 from pocketmq.client.heartbeats import Heartbeats
-from pocketmq.client.identity import client_id, client_ip, unique_ids
+from pocketmq.client.identity import client_id, client_ip, free_client_id, take_client_id, unique_ids
 from pocketmq.client.links import STREAM_MARKS, Links
 from pocketmq.client.members import ConsumerMember, Members, ProducerMember
 from pocketmq.client.name_servers import NameServers, parse_name_servers
@@ -45,6 +47,9 @@ from pocketmq.net.tls import client_context
 log = logging.getLogger("pocketmq.client")
 
 FIRST_HEARTBEAT_S = 1.0
+BACKOFF_S = 0.1
+BACKOFF_MAX_S = 0.5
+"""Between two tries of an address: a server that restarts is used again within half a second."""
 
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, "Instance"]] = WeakKeyDictionary()
 
@@ -69,7 +74,6 @@ class Instance:
         call_s = settings.call_timeout_ms / 1000
         self.clock = around.clock
         self.dice = around.dice
-        self.client_id = client_id(settings, stream=stream)
         self.unique_ids = unique_ids(client_ip(settings))
         self.members = Members()
         self.replies = WaitingReplies()
@@ -79,11 +83,15 @@ class Instance:
             credentials=settings.credentials,
             marks=STREAM_MARKS if stream else None,
             call_timeout_s=call_s,
+            rpc_hook=settings.rpc_hook,
         )
+        self.client_id = take_client_id(settings, asyncio.get_running_loop(), stream=stream)
         self.heartbeats = Heartbeats(self.client_id, self.members, self.links, timeout_s=call_s)
         self.brokers = Brokers(self.links, self.heartbeats.say)
         addresses = parse_name_servers(settings.name_servers, os.environ)
-        self.name_servers = NameServers(addresses, self.links, around.dice, timeout_s=call_s)
+        self.name_servers = NameServers(
+            addresses, self.links, around.dice, timeout_s=call_s, is_plain=settings.tls is False
+        )
         self.routes = Routes(
             self.name_servers,
             self.brokers,
@@ -92,6 +100,7 @@ class Instance:
             on_forget=self._route_forgotten,
             idle_polls=settings.idle_route_polls,
         )
+        self.comebacks = Comebacks(self.routes, self.brokers)
         self._rounds = (
             Repeating("route polling", settings.route_poll_ms / 1000, self.routes.poll, log),
             Repeating("heartbeats", settings.heartbeat_ms / 1000, self._say_heartbeats, log, first_s=FIRST_HEARTBEAT_S),
@@ -119,6 +128,12 @@ class Instance:
         here = _instances.get(asyncio.get_running_loop(), {})
         if here.get(self._key) is self:
             del here[self._key]  # whoever joins from now on gets a new one
+        try:
+            await self._end()
+        finally:
+            free_client_id(self.client_id)
+
+    async def _end(self) -> None:
         for each in self._rounds:
             await each.stop()
         await self._say_good_bye(producer_group=INNER_PRODUCER_GROUP)
@@ -126,6 +141,7 @@ class Instance:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self.comebacks.close()
         await self.routes.close()
         await self._pool.close()
 
@@ -196,6 +212,7 @@ def _key(settings: ClientSettings, around: Surroundings, stream: bool) -> Hashab
         client_id(settings, stream=stream),
         settings.credentials,
         settings.tls,
+        settings.rpc_hook,
         around.network,
     )
 
@@ -210,7 +227,12 @@ def _pool(settings: ClientSettings, around: Surroundings, requests: BrokerReques
         network=around.network or TcpNetwork(),
         serve=requests.serve,
         tls=_tls(settings.tls),
-        settings=PoolSettings(peer=peer, connect_s=settings.connect_timeout_ms / 1000),
+        settings=PoolSettings(
+            peer=peer,
+            connect_s=settings.connect_timeout_ms / 1000,
+            backoff_s=BACKOFF_S,
+            backoff_max_s=BACKOFF_MAX_S,
+        ),
         dice=around.dice,
     )
 

@@ -23,7 +23,7 @@ import msgspec
 from pocketmq.client.consume_result import SUCCESS
 from pocketmq.client.listener import Listener, Unit
 from pocketmq.client.owned_queue import OwnedQueue
-from pocketmq.errors import UsageError
+from pocketmq.errors import MissingLibrary, UnreadableMessage, UsageError
 from pocketmq.model.message import StoredMessage
 
 SHORT_JOB_S: Final = 0.001
@@ -164,6 +164,11 @@ class Job:
         if inspect.iscoroutine(result):
             result.close()
             result = UsageError(f"{self.listener!r} returned a coroutine: make it an `async def` function")
+        if isinstance(result, UnreadableMessage | MissingLibrary) and (parts := self.listener.apart(unit)):
+            self.todo.extendleft(
+                reversed(parts)
+            )  # the listener was not called: the others of the batch must not fail with it
+            return True
         self._others.append((unit, result))
         return not self.stops_at_failure
 

@@ -54,6 +54,15 @@ class Living(ABC):
         if self._ending is not None:
             await asyncio.shield(self._ending)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it was not started yet."""
+        return self._state is State.NEW
+
+    @property
+    def is_running(self) -> bool:
+        return self._state is State.RUNNING
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

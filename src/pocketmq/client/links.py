@@ -3,11 +3,16 @@
     ask(address, code, header, body) ── ext fields, marks of this client, signature ──► peer ──► answer
                                                                                code 0 ◄──┴──► another: `error_for` it
 
-A request carries its own fields, then the marks that this client puts on all of them, then the signature over both.
+A request carries its own fields, then the marks that this client puts on all of them, then the signature over both. With an `RpcHook`, it
+is signed when it is sent, after the hook has seen it.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping
+from functools import partial
 
+from pocketmq.client.hooks import RpcHook
 from pocketmq.codes import RequestCode
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
@@ -15,6 +20,8 @@ from pocketmq.net.pool import Pool
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.signing import Credentials, signed_fields
+
+log = logging.getLogger("pocketmq.client")
 
 STREAM_MARKS: Mapping[str, str] = {"ReqT": "0"}
 """On every request of a client that polls by itself, so that brokers can tell it from others."""
@@ -30,17 +37,21 @@ class Links:
         credentials: Credentials | None = None,
         marks: Mapping[str, str] | None = None,
         call_timeout_s: float = 3.0,
+        rpc_hook: RpcHook | None = None,
     ) -> None:
         self._pool = pool
         self.credentials = credentials
         self._marks = dict(marks or {})
         self._call_timeout_s = call_timeout_s
-        self.adds_fields = bool(self._marks) or credentials is not None
+        self._rpc_hook = rpc_hook
+        self.is_watched = rpc_hook is not None
+        """Whether every request has to be a `Command` that is sent here, because a hook sees it."""
+        self.adds_fields = bool(self._marks) or credentials is not None or self.is_watched
         """Whether requests leave with more ext fields than their own: who writes their bytes by himself adds those, too."""
 
-    async def peer(self, address: Address) -> Peer:
-        """The live line to `address`, connected if need be."""
-        return await self._pool.peer(address)
+    async def peer(self, address: Address, *, waits_for_retry: bool = True) -> Peer:
+        """The live line to `address`, connected if need be; see `Pool.peer`."""
+        return await self._pool.peer(address, waits_for_retry=waits_for_retry)
 
     def command(
         self, code: int, header: Fields | None = None, body: bytes = b"", extra: Mapping[str, str] | None = None
@@ -52,7 +63,9 @@ class Links:
         return self.signed(Command(int(code), ext, body))
 
     def signed(self, command: Command) -> Command:
-        """`command` with the marks of this client and its signature, if it has any."""
+        """`command` with the marks of this client and its signature, if it has any and no hook is to see it first."""
+        if self.is_watched:
+            return command
         command.ext = self.signed_fields(command.ext, command.body)
         return command
 
@@ -78,7 +91,49 @@ class Links:
 
     async def ask_peer(self, peer: Peer, command: Command, timeout_s: float | None = None) -> Command:
         """The same on a line that is there, for a command of `command`."""
-        answer = await peer.call(command, self._call_timeout_s if timeout_s is None else timeout_s)
+        answer = await self.call(peer, command, timeout_s)
         if error := answer.error():
             raise error
         return answer
+
+    async def call(self, peer: Peer, command: Command, timeout_s: float | None = None) -> Command:
+        """The answer, whatever its code."""
+        self._about_to_send(peer, command)
+        answer = await peer.call(command, self._call_timeout_s if timeout_s is None else timeout_s)
+        self._answered(peer, command, answer)
+        return answer
+
+    def start(self, peer: Peer, command: Command, timeout_s: float) -> asyncio.Future[Command]:
+        """The same as a future, without waiting. TooManyCalls when the line is not writable."""
+        self._about_to_send(peer, command)
+        future = peer.ask(command, timeout_s)
+        if self.is_watched:
+            future.add_done_callback(partial(self._ended, peer, command))
+        return future
+
+    def tell(self, peer: Peer, command: Command) -> None:
+        """Send a command of `command` one-way."""
+        self._about_to_send(peer, command)
+        peer.oneway(command)
+
+    def _about_to_send(self, peer: Peer, command: Command) -> None:
+        if self._rpc_hook is None:
+            return
+        command.ext = command.ext or {}
+        try:
+            self._rpc_hook.before_request(str(peer.address), command)
+        except Exception:
+            log.exception("the hook %r failed; request %d goes its way", self._rpc_hook, command.code)
+        command.ext = self.signed_fields(command.ext, command.body)
+
+    def _answered(self, peer: Peer, command: Command, answer: Command) -> None:
+        if self._rpc_hook is None:
+            return
+        try:
+            self._rpc_hook.after_response(str(peer.address), command, answer)
+        except Exception:
+            log.exception("the hook %r failed; the response to request %d goes its way", self._rpc_hook, command.code)
+
+    def _ended(self, peer: Peer, command: Command, future: asyncio.Future[Command]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._answered(peer, command, future.result())

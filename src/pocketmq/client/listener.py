@@ -14,16 +14,16 @@ that says why.
 import inspect
 import typing
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from pocketmq.client.calling import is_async
-from pocketmq.client.received import readable
+from pocketmq.client.received import NOT_PLAIN, readable
 from pocketmq.client.send_backs import original_topic
-from pocketmq.errors import InvalidSetting, UsageError
-from pocketmq.model.flags import SysFlag
+from pocketmq.errors import InvalidSetting, PocketMQError, UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import RETRY_PREFIX
 
@@ -33,7 +33,8 @@ Read = Callable[[StoredMessage], Any]
 Unit = StoredMessage | Sequence[StoredMessage]
 """What one call is about: a message, or some of them for a listener of batches."""
 
-_COMPRESSED: Final = SysFlag.COMPRESSED
+MAX_BATCH_SIZE: Final = 1024
+"""Messages of one call, as RocketMQ bounds consumeMessageBatchMaxSize."""
 _AS_IT_IS = (inspect.Parameter.empty, Any, object, StoredMessage)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -56,8 +57,12 @@ class Listener:
     ) -> None:
         if not callable(function):
             raise UsageError(f"{function!r} cannot be a listener: give a function")
-        if batch_size is not None and (batch_size < 1 or isinstance(batch_size, bool)):
-            raise InvalidSetting(f"batch_size = {batch_size} must be above 0; leave it out for one message a call")
+        if batch_size is not None and (type(batch_size) is not int or not 1 <= batch_size <= MAX_BATCH_SIZE):
+            nearest = MAX_BATCH_SIZE if type(batch_size) is int and batch_size > 1 else 1
+            raise InvalidSetting(
+                f"batch_size = {batch_size!r} must be a whole number from 1 to {MAX_BATCH_SIZE}, for example "
+                f"batch_size={nearest}; leave it out for one message a call"
+            )
         self.function = function
         self.batch_size = batch_size
         self.namespace = namespace
@@ -68,6 +73,11 @@ class Listener:
 
     def __repr__(self) -> str:
         return f"<Listener {_name(self.function)}>"
+
+    @property
+    def name(self) -> str:
+        """Its function, as `module.function`."""
+        return f"{getattr(self.function, '__module__', None) or '?'}.{_name(self.function)}"
 
     def units(self, messages: Sequence[StoredMessage]) -> Sequence[Unit]:
         """What the calls for these messages are about."""
@@ -82,18 +92,35 @@ class Listener:
         if not self._takes_them_as_they_are or messages[0].topic.startswith(RETRY_PREFIX):
             return self.call
         flags = {one.sys_flag for one in messages}  # mostly all are 0
-        is_compressed = any(flags) and any(flag & _COMPRESSED for flag in flags)
-        return self.call if is_compressed else self.function
+        are_plain = not any(flags) or not any(flag & NOT_PLAIN for flag in flags)
+        return self.function if are_plain else self.call
 
     def call(self, unit: Unit) -> Any:
         """What the function returns for messages as they came over the wire."""
         return self.function(*self.arguments([unit] if isinstance(unit, StoredMessage) else unit))
 
+    def apart(self, unit: Unit) -> list[Unit]:
+        """The same messages in several units, so that those whose bodies cannot be read fail alone; at least two, or none."""
+        if isinstance(unit, StoredMessage) or len(unit) < 2:
+            return []
+        parts = [(is_bad, list(found)) for is_bad, found in groupby(unit, self._is_unreadable)]
+        units: list[Unit] = []
+        for is_bad, found in parts:
+            units += [[one] for one in found] if is_bad else [found]
+        return units if len(units) > 1 else []
+
+    def _is_unreadable(self, message: StoredMessage) -> bool:
+        try:
+            as_seen(message, self.namespace)
+        except PocketMQError:
+            return True
+        return False
+
     def arguments(self, messages: Sequence[StoredMessage]) -> tuple[Any, ...]:
         """What to call the function with, for messages as they came over the wire."""
         if self.batch_size is None:
             message = messages[0]
-            if message.sys_flag & _COMPRESSED or self.namespace is not None or message.topic.startswith(RETRY_PREFIX):
+            if message.sys_flag & NOT_PLAIN or self.namespace is not None or message.topic.startswith(RETRY_PREFIX):
                 message = as_seen(message, self.namespace)
             return (message,) if self._wants_messages_only else tuple(read(message) for read in self._reads)
         seen = [as_seen(message, self.namespace) for message in messages]
@@ -104,7 +131,7 @@ def as_seen(message: StoredMessage, namespace: str | None) -> StoredMessage:
     """A message as listeners see it: of the topic that it was sent to, with its body not compressed any more."""
     if message.topic.startswith(RETRY_PREFIX):
         message = replace(message, topic=original_topic(message))
-    if namespace is None and not message.sys_flag & SysFlag.COMPRESSED:
+    if namespace is None and not message.sys_flag & NOT_PLAIN:
         return message
     return readable(message, namespace)
 

@@ -69,13 +69,13 @@ class ListenerWorkers:
         finished: Finished,
         clock: Clock,
         *,
-        threads: int,
+        threads: tuple[int, int],
         processes: int | None,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._finished = finished
         self._clock = clock
-        self._thread_count = threads
+        self._thread_range = threads
         self._process_count = processes
         self._loop = loop
         self._plain: Workers | None = None
@@ -85,6 +85,17 @@ class ListenerWorkers:
     def at_work(self) -> int:
         """Jobs that were submitted and are not finished."""
         return sum(workers.at_work for workers in (self._plain, self._async) if workers is not None)
+
+    @property
+    def least(self) -> int:
+        """Threads that stay, once they were needed."""
+        return self._thread_range[0]
+
+    def resize(self, least: int, most: int) -> None:
+        """How many threads there may be from now on."""
+        self._thread_range = least, most
+        if isinstance(self._plain, ThreadWorkers):
+            self._plain.resize(least, most)
 
     def submit(self, job: Job) -> None:
         self._workers(job.listener).submit(job)
@@ -103,5 +114,5 @@ class ListenerWorkers:
             if self._process_count is not None:
                 self._plain = ProcessWorkers(self._process_count, self._finished)
             else:
-                self._plain = ThreadWorkers(self._thread_count, self._finished, self._clock)
+                self._plain = ThreadWorkers(*self._thread_range, self._finished, self._clock)
         return self._plain

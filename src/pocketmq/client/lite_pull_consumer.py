@@ -11,7 +11,7 @@ again. With `auto_commit=False` nothing is committed but by `commit`. Leaving th
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Unpack
+from typing import Never, Unpack
 
 from pocketmq.client.async_consumer import AsyncConsumer
 from pocketmq.client.consumer_settings import LitePullOptions, LitePullSettings
@@ -25,6 +25,7 @@ from pocketmq.client.subscriptions import filter_of
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
+from pocketmq.model.suggesting import refuse_unknown
 from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
 
 QueuesChanged = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
@@ -46,7 +47,7 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
         surroundings: Surroundings | None = None,
         **options: Unpack[LitePullOptions],
     ) -> None:
-        settings = settings_of(LitePullSettings, name_servers, options)
+        settings = settings_of(LitePullSettings, name_servers, options, ("hooks", "on_queues_changed"))
         super().__init__(settings, LitePullMember(settings, hooks, surroundings or Surroundings()))
         self._names = QueueNames(settings.namespace)
         self._on_queues_changed = on_queues_changed
@@ -74,8 +75,9 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
 
     # what it reads
 
-    async def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
+    async def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None, **unknown: Never) -> None:
         """Read `topic` together with the other members of the group."""
+        refuse_unknown("subscribe", unknown, ("tags", "sql"))
         expression, kind = filter_of(topic, tags, sql)
         name = self._member.wire_topic(topic)
         if self.is_new:

@@ -92,6 +92,7 @@ class LitePullMember(GroupMember):
         return PullWishes(
             batch=settings.pull_batch,
             interval_s=None if settings.pull_interval_ms is None else settings.pull_interval_ms / 1000,
+            retry_s=settings.pull_retry_ms / 1000,
             timeout_s=settings.pull_timeout_ms / 1000,
             limits=settings.limits,
             tells_offsets=False,

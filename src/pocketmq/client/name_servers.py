@@ -11,8 +11,17 @@ from collections.abc import Mapping, Sequence
 
 from pocketmq.client.links import Links
 from pocketmq.codes import RequestCode
-from pocketmq.errors import BodyError, CallTimedOut, InvalidSetting, NetworkError
+from pocketmq.errors import (
+    BodyError,
+    CallTimedOut,
+    ConnectFailed,
+    ConnectionLost,
+    InvalidSetting,
+    NetworkError,
+    RequestNotSupported,
+)
 from pocketmq.net.address import Address
+from pocketmq.net.line import Ending
 from pocketmq.protocol.api.routes import GetRoute
 from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
 from pocketmq.protocol.command import Command
@@ -39,13 +48,22 @@ def parse_name_servers(given: str | Sequence[str] | None, environ: Mapping[str, 
     return addresses
 
 
+_OF_NAME_SERVERS = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
+"""Requests that every name server knows."""
+
+
 class NameServers:
     """The name servers of one cluster, as one."""
 
-    def __init__(self, addresses: tuple[Address, ...], links: Links, dice: random.Random, *, timeout_s: float) -> None:
+    def __init__(
+        self, addresses: tuple[Address, ...], links: Links, dice: random.Random, *, timeout_s: float, is_plain: bool
+    ) -> None:
         self.addresses = addresses
         self._links = links
         self._timeout_s = timeout_s
+        self._is_plain = is_plain
+        """Whether this client talks without TLS."""
+        self._has_answered = False
         self._current = dice.randrange(len(addresses))
 
     def __str__(self) -> str:
@@ -69,15 +87,34 @@ class NameServers:
 
     async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
         """The answer of success of one of them; its failure as an error, NetworkError when none could be asked."""
-        failures: list[str] = []
-        timed_out = True
+        failures: list[NetworkError] = []
         for _ in self.addresses:
             address = self.current
             try:
-                return await self._links.ask(address, code, header, body, timeout_s=self._timeout_s)
+                answer = await self._links.ask(address, code, header, body, timeout_s=self._timeout_s)
+                self._has_answered = True
+                return answer
+            except RequestNotSupported as error:
+                if code in _OF_NAME_SERVERS:
+                    raise InvalidSetting(_not_a_name_server(address, code)) from error
+                raise
             except NetworkError as error:
-                failures.append(str(error))
-                timed_out = timed_out and isinstance(error, CallTimedOut)
+                failures.append(error)
                 self._current = (self._current + 1) % len(self.addresses)
-        kind = CallTimedOut if timed_out else NetworkError
-        raise kind(f"no name server could be asked: {'; '.join(failures)}")
+        kinds = {type(error) for error in failures}
+        kind = kinds.pop() if kinds in ({CallTimedOut}, {ConnectFailed}) else NetworkError
+        hint = ""
+        if self._is_plain and not self._has_answered and any(map(_was_hung_up, failures)):
+            hint = "; a server that requires TLS hangs up like this: give tls=True or client_context(…)"
+        raise kind(f"no name server could be asked: {'; '.join(map(str, failures))}{hint}")
+
+
+def _was_hung_up(error: NetworkError) -> bool:
+    return isinstance(error, ConnectionLost) and str(error).endswith(Ending.PEER.value)
+
+
+def _not_a_name_server(address: Address, code: RequestCode) -> str:
+    return (
+        f"{address} answers and is no name server: it does not know {code.name}. It looks like a broker; name_servers are "
+        f"the addresses of name servers, which listen on port {DEFAULT_PORT} unless set otherwise"
+    )

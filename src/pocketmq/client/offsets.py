@@ -3,6 +3,7 @@
     finished messages ──► noted here, in memory ── every 5 s, when a queue is lost, at the end ──► kept
                                                        clustering: by the broker of the queue, for the whole group
                                                        broadcasting: in a file of this client
+                                                       `offset_store=…`: wherever the user's own store keeps them
 
 What is kept may be older than what is noted, never newer: after a crash messages come again, none is left out.
 """
@@ -10,12 +11,15 @@ What is kept may be older than what is noted, never newer: after a crash message
 import asyncio
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from pocketmq.client.calls.offsets import OffsetCalls, first_of_topics
 from pocketmq.client.local_offsets import FOLDER, LocalOffsetFile, offsets_folder
+from pocketmq.client.queue_names import QueueNames
 from pocketmq.errors import PocketMQError, StoreError
 from pocketmq.files import Files, home_folder
 from pocketmq.model.queue import MessageQueue
@@ -26,23 +30,65 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class OffsetStore(Protocol):
-    """Where offsets are kept. Failures are PocketMQErrors."""
+class OffsetStore(ABC):
+    """Where offsets are kept. Inherit from it, and give an object of yours as `offset_store=` to keep them yourself.
 
-    async def require_readable(self) -> None:
-        """Look whether offsets can be read at all."""
+    All of it runs on the client's network thread, so what blocks belongs into `asyncio.to_thread`. Whatever is raised is logged and tried
+    again; a queue whose offset cannot be loaded is not read.
+    """
 
+    async def require_readable(self) -> None:  # noqa: B027 not every store can tell beforehand
+        """Look whether offsets can be read at all; what it raises is raised by the start of the consumer."""
+
+    @abstractmethod
     async def load(self, queue: MessageQueue) -> int | None:
-        """The offset that is kept; None when there is none."""
+        """The offset that is kept; None when there is none, and the queue is begun where `start_at` says."""
 
-    async def begin(self, queue: MessageQueue, offset: int) -> None:
-        """Keep the first offset of a queue, at once."""
-
+    @abstractmethod
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         """Keep these; with `wait`, they are kept when this returns."""
 
+    async def begin(self, queue: MessageQueue, offset: int) -> None:
+        """Keep the first offset of a queue, at once."""
+        await self.save({queue: offset}, wait=True)
 
-class RemoteOffsets:
+
+class UserOffsets(OffsetStore):
+    """A store of the user's: queues have the names that the user knows, and whatever it raises is a StoreError."""
+
+    def __init__(self, store: OffsetStore, namespace: str | None) -> None:
+        self._store = store
+        self._names = QueueNames(namespace)
+
+    async def require_readable(self) -> None:
+        await self._do(self._store.require_readable)
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        offset = await self._do(self._store.load, self._names.shown(queue))
+        if offset is not None and not isinstance(offset, int):
+            raise StoreError(
+                f"the offset store {self._store!r} failed: it gave {offset!r} for {queue}, which is no number"
+            )
+        return offset
+
+    async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
+        if offsets:
+            shown = {self._names.shown(queue): offset for queue, offset in offsets.items()}
+            await self._do(partial(self._store.save, shown, wait=wait))
+
+    async def begin(self, queue: MessageQueue, offset: int) -> None:
+        await self._do(self._store.begin, self._names.shown(queue), offset)
+
+    async def _do(self, work: Callable[[*Ts], Awaitable[T]], *arguments: *Ts) -> T:
+        try:
+            return await work(*arguments)
+        except PocketMQError:
+            raise
+        except Exception as error:
+            raise StoreError(f"the offset store {self._store!r} failed: {type(error).__name__}: {error}") from error
+
+
+class RemoteOffsets(OffsetStore):
     """Brokers keep them, for a group."""
 
     def __init__(self, calls: OffsetCalls, group: str) -> None:
@@ -83,7 +129,7 @@ class RemoteOffsets:
         return await asyncio.gather(*sending, return_exceptions=True)
 
 
-class LocalOffsets:
+class LocalOffsets(OffsetStore):
     """A file of this client keeps them."""
 
     def __init__(self, file: LocalOffsetFile) -> None:
@@ -136,8 +182,12 @@ class LocalFolder(NamedTuple):
     client_id: str
 
 
-def offset_store(calls: OffsetCalls, group: str, local: LocalFolder | None) -> OffsetStore:
-    """Where the offsets of a consumer of `group` are kept; `local` None: by brokers."""
+def offset_store(
+    calls: OffsetCalls, group: str, local: LocalFolder | None, own: UserOffsets | None = None
+) -> OffsetStore:
+    """Where the offsets of a consumer of `group` are kept: by the user's `own` store, by brokers, or in a file of the `local` folder."""
+    if own is not None:
+        return own
     if local is None:
         return RemoteOffsets(calls, group)
     root = home_folder() / FOLDER if local.root is None else Path(local.root)
@@ -151,6 +201,11 @@ class Offsets:
         self._store = store
         self._noted: dict[MessageQueue, int] = {}
         self._complaint = ""
+
+    @property
+    def are_local(self) -> bool:
+        """Whether somebody else than brokers keeps them, this client or the user's store."""
+        return not isinstance(self._store, RemoteOffsets)
 
     def get(self, queue: MessageQueue) -> int | None:
         return self._noted.get(queue)

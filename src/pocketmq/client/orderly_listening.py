@@ -9,18 +9,29 @@
                         └──────────────────┼────────────────────────────────────────────────────────────────┘
                                            └─ given up, or tried too often ──► a dead letter, and done
 
+Without `auto_commit`, done messages are kept until the listener returns COMMIT, or come again when it returns ROLLBACK.
+
 A turn lasts a minute at most, then other queues come first. A queue that is begun anew waits until the listener of its earlier
 time is done: two never work on one queue.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from pocketmq.client.consume_events import ConsumeEvents
-from pocketmq.client.consume_result import DeadLetter, OrderlyVerdict, RetryLater, Suspend, orderly_verdict
+from pocketmq.client.consume_result import (
+    COMMIT,
+    ROLLBACK,
+    DeadLetter,
+    OrderlyVerdict,
+    RetryLater,
+    Suspend,
+    orderly_verdict,
+)
 from pocketmq.client.consume_stats import ConsumeStats
 from pocketmq.client.jobs import Call, Collected, Job, calls_per_job
 from pocketmq.client.listeners import Listeners, Submit
@@ -59,6 +70,7 @@ class OrderlyListening:
         *,
         workers: int,
         suspend_ms: int,
+        auto_commit: bool,
     ) -> None:
         self._clock = clock
         self._listeners = listeners
@@ -69,7 +81,8 @@ class OrderlyListening:
         self._events = events
         self._stats = stats
         self._suspend_ms = suspend_ms
-        self._room = asyncio.Semaphore(workers)
+        self._auto_commit = auto_commit
+        self._slots = _Slots(workers)
         self._latest: dict[MessageQueue, OwnedQueue] = {}
         self._turns: dict[MessageQueue, asyncio.Task[None]] = {}
         self._jobs: dict[Job, asyncio.Future[None]] = {}
@@ -87,6 +100,10 @@ class OrderlyListening:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    def resize(self, workers: int) -> None:
+        """So many queues may have a turn at the same time from now on; turns under way go on."""
+        self._slots.resize(workers)
 
     def finished(self, job: Job) -> None:
         """A worker is done with a job."""
@@ -109,7 +126,7 @@ class OrderlyListening:
         try:
             while (owned := self._latest[queue]).is_active and owned.flight.waiting:
                 if await self._is_ours(owned):
-                    async with self._room:
+                    async with self._slots:
                         wait_s = await self._turn_whatever_comes(owned)
                     await asyncio.sleep(wait_s)
         finally:
@@ -163,7 +180,7 @@ class OrderlyListening:
             self._note(owned, collected)
             return await self._conclude(owned, collected)
         finally:
-            owned.flight.rollback()  # whatever is not finished comes again
+            owned.flight.put_back()  # whatever is not finished, or kept, comes again
             owned.note_done()
 
     def _next_job(self, owned: OwnedQueue) -> Job | None:
@@ -195,6 +212,12 @@ class OrderlyListening:
             return None
         self._finish(owned, collected.done)
         for call in collected.others:
+            if not self._auto_commit and call.result is ROLLBACK:
+                log.info(
+                    "%s is rolled back: %d messages come again", owned.queue, owned.flight.kept + len(call.messages)
+                )
+                owned.flight.rollback()
+                return self._suspend_ms
             verdict = self._verdict(owned, call)
             again = list(verdict.again)
             wait_ms = verdict.wait_ms
@@ -205,6 +228,9 @@ class OrderlyListening:
                     break
             first = again[0].queue_offset if again else None
             self._finish(owned, [one for one in call.messages if first is None or one.queue_offset < first])
+            if not self._auto_commit and call.result is COMMIT:
+                owned.flight.put_back()
+                self._note_offset(owned, owned.flight.commit(self._clock.monotonic()))
             for message in again:
                 message.reconsume_times += 1
             if wait_ms is not None:
@@ -215,8 +241,7 @@ class OrderlyListening:
         max_times = UNLIMITED if self._send_backs is None else self._send_backs.max_times
         result: Any = call.result
         if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
-            ids = ", ".join(message.message_id for message in call.messages)
-            log.warning("a listener failed on %s of %s", ids, owned.queue, exc_info=result)
+            self._events.failed(self._listeners.of(call.messages[0]), owned.queue, call.messages, result)
         try:
             return orderly_verdict(result, call.messages, max_times, self._suspend_ms)
         except UsageError as error:
@@ -228,7 +253,13 @@ class OrderlyListening:
         return self._send_backs is None or await self._send_backs.bury(message, reason)
 
     def _finish(self, owned: OwnedQueue, messages: Sequence[StoredMessage]) -> None:
-        offset = owned.flight.finish(messages, self._clock.monotonic())
+        """They are done, or kept for a commit."""
+        if self._auto_commit:
+            self._note_offset(owned, owned.flight.finish(messages, self._clock.monotonic()))
+        else:
+            owned.flight.keep(messages)
+
+    def _note_offset(self, owned: OwnedQueue, offset: int | None) -> None:
         if offset is not None:
             self._offsets.move(owned.queue, offset)
 
@@ -237,5 +268,47 @@ class OrderlyListening:
             return
         mean_s = collected.took_s / collected.calls
         self._mean_s = mean_s if self._mean_s is None else _KEPT * self._mean_s + (1 - _KEPT) * mean_s
-        failed = sum(len(call.messages) for call in collected.others)
-        self._stats.note_consumed(owned.queue.topic, len(collected.done), failed, collected.took_s)
+        done, failed = len(collected.done), 0
+        for call in collected.others:
+            if call.result is COMMIT:
+                done += len(call.messages)
+            else:
+                failed += len(call.messages)
+        self._stats.note_consumed(owned.queue.topic, done, failed, collected.took_s)
+
+
+class _Slots:
+    """A semaphore whose limit may change. Waiting tasks get free slots in the order in which they came."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._taken = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def resize(self, count: int) -> None:
+        self._count = count
+        self._call_next()
+
+    async def __aenter__(self) -> None:
+        if self._taken < self._count and not self._waiting:
+            self._taken += 1
+            return
+        called = asyncio.get_running_loop().create_future()
+        self._waiting.append(called)
+        try:
+            await called
+        except asyncio.CancelledError:
+            if called.done() and not called.cancelled():
+                await self.__aexit__()  # it had its slot already
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._taken -= 1
+        self._call_next()
+
+    def _call_next(self) -> None:
+        while self._waiting and self._taken < self._count:
+            called = self._waiting.popleft()
+            if not called.done():
+                self._taken += 1
+                called.set_result(None)

@@ -240,6 +240,7 @@ class Outbox:
         lanes = list(islice(cycle(tray.lanes), place, place + free))
         brokers = tray.brokers
         if has_chosen:
+            posted = self._without_overtakers(posted)
             turns = iter(lanes)
             lanes = [next(turns) if one.queue is NO_QUEUE else self._lane(tray, one.queue) for one in posted]
             brokers = list(dict.fromkeys(lane.queue.broker_name for lane in lanes))
@@ -249,6 +250,15 @@ class Outbox:
         for broker_name in brokers:
             share = [pair for pair in zip(posted, lanes, strict=True) if pair[1].queue.broker_name == broker_name]
             self._send(broker_name, [one for one, _ in share], [lane for _, lane in share])
+
+    def _without_overtakers(self, posted: list[Posted]) -> list[Posted]:
+        """Those that may leave now: others wait for their queue, and these go behind them."""
+        order = self._choice.order
+        late = {one.queue for one in posted if one.queue is not NO_QUEUE and order.is_waited_for(one.queue)}
+        if not late:
+            return posted
+        self._delay([one for one in posted if one.queue in late])
+        return [one for one in posted if one.queue not in late]
 
     def _send(self, broker_name: str, posted: Sequence[Posted], lanes: Sequence[Lane]) -> None:
         """Messages to one broker, in one write."""

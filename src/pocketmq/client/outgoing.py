@@ -16,7 +16,7 @@ from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage
 from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag, with_compression
-from pocketmq.model.message import Message
+from pocketmq.model.message import Message, encoded_body
 from pocketmq.model.message_id import UniqueIds
 from pocketmq.model.names import (
     CHECK_MAX_TIME_TOPIC,
@@ -204,7 +204,7 @@ class Packer:
         """The body, if a broker may take it."""
         body = message.body
         if type(body) is not bytes:
-            body = _as_bytes(body)
+            body = encoded_body(body)  # set after the message was made
         if not body:
             raise InvalidMessage("the body is empty; brokers refuse such a message")
         if len(body) > self._max_bytes:
@@ -247,12 +247,6 @@ def can_share_a_batch(message: Message) -> bool:
     """Whether it may travel with others: not what is postponed, retried or half of a transaction."""
     properties = message.properties
     return not (is_retry(message.topic) or (properties and not _POSTPONED.isdisjoint(properties)))
-
-
-def _as_bytes(body: object) -> bytes:
-    if isinstance(body, bytearray | memoryview):
-        return bytes(body)
-    raise InvalidMessage(f"the body is {type(body).__name__}, not bytes; a text is sent as text.encode()")
 
 
 def traced_type(out: Outgoing) -> TracedType:

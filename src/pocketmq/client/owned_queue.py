@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.model.queue import MessageQueue
+from pocketmq.net.peer import Peer
 
 
 class OwnedQueue:
@@ -17,14 +18,18 @@ class OwnedQueue:
 
     __slots__ = (
         "_idle",
+        "awaits_topic",
         "done_heard",
         "earlier",
         "enough",
         "flight",
+        "is_in_doubt",
         "is_leaving",
         "is_listed",
         "is_paused",
+        "last_pulled",
         "leave_heard",
+        "line",
         "next_offset",
         "pulling",
         "queue",
@@ -48,6 +53,14 @@ class OwnedQueue:
         """The first pull waits so long: another member may still be finishing what it has of the queue."""
         self.reread = reread
         """Ask once more where the group is before the first pull."""
+        self.awaits_topic = False
+        """Its topic was deleted: when there is one again, ask where the group is, and begin at 0 if it is nowhere."""
+        self.last_pulled: tuple[int, int] | None = None
+        """Offset and store time of the last message that was pulled, also before the queue was begun anew: by it the log is known."""
+        self.is_in_doubt = False
+        """A pull failed since, or the master was connected again: the broker may be another process by now, whose log is shorter."""
+        self.line: Peer | None = None
+        """The line to the master of its broker when it was pulled last."""
         self.earlier: OwnedQueue | None = None
         """The same queue before it was begun anew, if a listener may still work on it that nobody else may meet."""
         self.is_leaving = False

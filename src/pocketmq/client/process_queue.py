@@ -11,7 +11,7 @@
 
 Listeners finish in any order. Messages that came together are mostly taken and finished together, and such a stretch costs one step,
 however many they are. Concurrent and orderly listening use the same steps; what an orderly one has taken is always the head, and is
-committed or rolled back as a whole.
+committed or rolled back as a whole. An orderly listener that commits by itself leaves what it has handled here until then: `keep`.
 
 Offsets only grow during the life of a process queue: whoever moves to another place in the queue (a reset, a seek, an
 illegal offset) drops this one and begins a new one. A message that comes a second time is therefore left out.
@@ -43,6 +43,7 @@ class ProcessQueue:
 
     __slots__ = (
         "_flight",
+        "_kept_to",
         "_last_consume",
         "_last_pull",
         "_locked_at",
@@ -54,6 +55,7 @@ class ProcessQueue:
         "is_dropped",
         "is_orderly",
         "is_taken_over",
+        "kept",
         "unlock_attempts",
         "waiting",
     )
@@ -66,6 +68,9 @@ class ProcessQueue:
         """Messages in flight."""
         self.waiting = 0
         """Those that nobody consumes."""
+        self.kept = 0
+        """Those that were handled and are not committed yet; see `keep`."""
+        self._kept_to = -1
         self.body_bytes = 0
         """Bytes of all bodies in flight."""
         self._flight = Stretches()
@@ -86,13 +91,23 @@ class ProcessQueue:
 
     @property
     def consuming(self) -> int:
-        return self.count - self.waiting
+        return self.count - self.waiting - self.kept
 
     @property
     def span(self) -> int:
         """From the smallest offset in flight to the largest: how far one slow message lets the others run ahead."""
         flight = self._flight
         return flight.last.last - flight.first.first if self.count else 0
+
+    @property
+    def min_offset(self) -> int:
+        """The smallest offset in flight; -1 when nothing is."""
+        return self._flight.first.first if self.count else -1
+
+    @property
+    def max_offset(self) -> int:
+        """The largest offset that was ever here; -1 before the first."""
+        return self._max_offset
 
     @property
     def commit_offset(self) -> int | None:
@@ -211,15 +226,28 @@ class ProcessQueue:
         smallest, largest = min(offsets), max(offsets)
         return [one for one in self._taken.values() if one.first <= largest and smallest <= one.last]
 
+    def keep(self, messages: Sequence[StoredMessage]) -> None:
+        """Messages at the head were handled, and stay until `commit` or `rollback`. They hold the commit offset back."""
+        if messages:
+            self.kept += len(messages)
+            self._kept_to = messages[-1].queue_offset
+
     def commit(self, now: float) -> int | None:
-        """All that is being consumed is done with; as `finish`."""
-        return self.finish(self._being_consumed(), now)
+        """All that was taken is done with; as `finish`."""
+        self.kept = 0
+        return self.finish(self._taken_ones(), now)
 
     def rollback(self) -> None:
-        """All that is being consumed waits again; as `give_back`."""
-        self.give_back(self._being_consumed())
+        """All that was taken waits again, also what was kept; as `give_back`."""
+        self.kept = 0
+        self.give_back(self._taken_ones())
 
-    def _being_consumed(self) -> list[StoredMessage]:
+    def put_back(self) -> None:
+        """All that was taken waits again, but for what was kept."""
+        taken = self._taken_ones()
+        self.give_back([one for one in taken if one.queue_offset > self._kept_to] if self.kept else taken)
+
+    def _taken_ones(self) -> list[StoredMessage]:
         return [message for stretch in self._taken.values() for message in stretch.messages]
 
     def overdue(self, now: float, timeout_s: float) -> list[StoredMessage]:
@@ -288,7 +316,7 @@ class ProcessQueue:
             cached_msg_size_in_mib=self.body_bytes // _MIB,
             transaction_msg_min_offset=min((one.first for one in taken), default=0),
             transaction_msg_max_offset=max((one.last for one in taken), default=0),
-            transaction_msg_count=self.consuming if self.is_orderly else 0,
+            transaction_msg_count=self.count - self.waiting if self.is_orderly else 0,
             locked=self.is_locked(now),
             try_unlock_times=self.unlock_attempts,
             last_lock_timestamp=wall_ms(self._locked_at),

@@ -12,7 +12,7 @@ This is what users see of it. What it is made of, and what brokers see, is a mem
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final, Unpack
+from typing import Final, Never, Unpack
 
 from pocketmq.client.batching import Batching, BatchKind
 from pocketmq.client.calling import call
@@ -37,6 +37,7 @@ from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
+from pocketmq.model.suggesting import refuse_unknown
 from pocketmq.protocol.api.sending import RecallMessage
 from pocketmq.protocol.recall_handle import RecallHandle
 
@@ -62,7 +63,7 @@ class AsyncProducer(Living):
         **options: Unpack[ProducerOptions],
     ) -> None:
         super().__init__("producer")
-        self._settings = settings_of(ProducerSettings, name_servers, options)
+        self._settings = settings_of(ProducerSettings, name_servers, options, ("hooks", "check", "listener"))
         if check is not None and listener is not None:
             raise InvalidSetting("give check or listener, not both: a listener brings its own check")
         self._check = listener.check if listener is not None else check
@@ -120,7 +121,7 @@ class AsyncProducer(Living):
     async def send(
         self,
         message: Message | str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -166,7 +167,7 @@ class AsyncProducer(Living):
     def submit(
         self,
         message: Message | str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -213,7 +214,7 @@ class AsyncProducer(Living):
     async def send_one_way(
         self,
         message: Message | str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -227,13 +228,19 @@ class AsyncProducer(Living):
         await self.sender.tell(self.packer.pack(made), wish)
 
     async def send_many(
-        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout_s: float | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        **unknown: Never,
     ) -> list[SendResult]:
         """Send messages in batches, one after the other, in their order; their results in the same order.
 
         All are checked before the first is sent. When a batch fails after others were stored, PartlySent tells which.
         `timeout_s` is for each batch.
         """
+        refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
         self._require_running()
         return await self._member.bulk.send([self._hooks.carrying(message) for message in messages], queue, timeout_s)
 
@@ -262,7 +269,7 @@ class AsyncProducer(Living):
     async def request(
         self,
         message: Message | str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         timeout_s: float,
         queue: MessageQueue | None = None,
@@ -276,7 +283,7 @@ class AsyncProducer(Living):
         wish = wish_for(made, queue, selector, selector_key)
         return await self._member.requests.request(made, wish, timeout_s)
 
-    async def reply(self, request: StoredMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
+    async def reply(self, request: StoredMessage, body: object, *, timeout_s: float | None = None) -> SendResult:
         """Answer a request that a consumer got."""
         self._require_running()
         return await self._member.requests.reply(request, body, timeout_s)

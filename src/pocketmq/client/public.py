@@ -10,7 +10,9 @@ from pocketmq.client.blocking_producer import BlockingTransaction, Producer
 from pocketmq.client.blocking_pull_consumer import PullConsumer
 from pocketmq.client.blocking_push_consumer import PushConsumer
 from pocketmq.client.consume_result import (
+    COMMIT,
     LATER,
+    ROLLBACK,
     SUCCESS,
     AckIndex,
     ConsumeResult,
@@ -22,15 +24,18 @@ from pocketmq.client.consumer_settings import LitePullSettings, PullSettings, Pu
 from pocketmq.client.hooks import (
     ConsumeEvent,
     DecisionEvent,
+    FilterEvent,
     Hooks,
     LeaveEvent,
     PauseEvent,
     PullEvent,
+    RpcHook,
     SendEvent,
 )
 from pocketmq.client.instance import Instance, Surroundings
 from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.metrics import ClientMetrics, MetricsInMemory
+from pocketmq.client.offsets import OffsetStore
 from pocketmq.client.otel_metrics import OpenTelemetryMetrics
 from pocketmq.client.otel_tracing import OpenTelemetryTracing, context_of
 from pocketmq.client.producer import AsyncProducer
@@ -39,9 +44,11 @@ from pocketmq.client.pull_consumer import AsyncPullConsumer
 from pocketmq.client.pulling import PullResult, PullStatus
 from pocketmq.client.push_consumer import AsyncPushConsumer
 from pocketmq.client.results import SendResult, SendStatus
+from pocketmq.client.running import run
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.transaction import Transaction
 from pocketmq.client.transactions import TransactionListener, TransactionResult
 from pocketmq.model.flags import TransactionState
 from pocketmq.net.tls import client_context
+from pocketmq.protocol.command import Command
 from pocketmq.protocol.signing import Credentials

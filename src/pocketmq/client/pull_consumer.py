@@ -10,11 +10,13 @@ Nothing is pulled ahead, nothing is shared out, nothing is committed by itself. 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Unpack
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, Unpack
 
 from pocketmq.client.async_consumer import AsyncConsumer
 from pocketmq.client.consumer_settings import PullOptions, PullSettings
+from pocketmq.client.hooks import Hooks
 from pocketmq.client.instance import Surroundings
 from pocketmq.client.lite_pull_consumer import QueuesChanged
 from pocketmq.client.pull_member import PullMember
@@ -26,23 +28,33 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
 
+log = logging.getLogger("pocketmq.client")
+
 DEFAULT_PULL = 32
 """Messages of one pull."""
+NEXT_TASK_S: Final = 0.2
+"""When a task that says nothing is called again; RocketMQ's scheduler has the same times."""
+FAILED_TASK_S: Final = 1.0
+
+PullTask = Callable[[MessageQueue], Awaitable[float | None]]
+"""Pulls and handles what it wants of a queue; after how many seconds it is to be called again."""
 
 
 class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
-    """A member of a consumer group that pulls by itself. Options are those of `PullSettings`; `group` must be given."""
+    """A member of a consumer group that pulls by itself. Options are those of `PullSettings`; `group` must be given. `hooks` may filter."""
 
     def __init__(
         self,
         name_servers: str | Sequence[str] | None = None,
         *,
+        hooks: Iterable[Hooks] = (),
         surroundings: Surroundings | None = None,
         **options: Unpack[PullOptions],
     ) -> None:
         settings = settings_of(PullSettings, name_servers, options)
-        super().__init__(settings, PullMember(settings, surroundings or Surroundings()))
+        super().__init__(settings, PullMember(settings, hooks, surroundings or Surroundings()))
         self._names = QueueNames(settings.namespace)
+        self._tasks: dict[str, PullTasks] = {}
 
     # messages
 
@@ -116,6 +128,23 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
 
         await self._run(self._member.watch(wrap(self._settings.namespace, topic), changed))
 
+    async def schedule(self, topic: str, task: PullTask) -> None:
+        """Call `task` with each queue of this member's share of `topic`, again and again, until the queue is another member's.
+
+        It returns after how many seconds to call it again, or nothing: 0.2. When it raises, that is logged, and it is called again
+        after 1 s. Calls for different queues are made at the same time, for one queue one after the other. Another task for the same
+        topic replaces the first.
+        """
+        if old := self._tasks.pop(topic, None):
+            old.cancel()
+        tasks = self._tasks[topic] = PullTasks(task)
+        await self.on_queues_changed(topic, tasks.changed)
+
+    async def _end(self) -> None:
+        for tasks in self._tasks.values():
+            tasks.cancel()
+        await super()._end()
+
     async def _pull(
         self,
         queue: MessageQueue,
@@ -133,3 +162,39 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:
         return self._names.on_the_wire(queue, wrap(self._settings.namespace, queue.topic))
+
+
+class PullTasks:
+    """The calls of one task: one at a time for each queue, on the loop on which the task was scheduled."""
+
+    def __init__(self, task: PullTask) -> None:
+        self._task = task
+        self._running: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._is_over = False
+
+    def changed(self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
+        """After a rebalance: these queues are assigned to this member."""
+        if self._is_over:
+            return
+        for queue in self._running.keys() - set(mine):
+            log.info("the pull task of %s is cancelled: another member has the queue", queue)
+            self._running.pop(queue).cancel()
+        for queue in mine:
+            if queue not in self._running:
+                self._running[queue] = asyncio.get_running_loop().create_task(self._repeat(queue))
+
+    def cancel(self) -> None:
+        self._is_over = True
+        for running in self._running.values():
+            running.cancel()
+        self._running.clear()
+
+    async def _repeat(self, queue: MessageQueue) -> None:
+        while True:
+            try:
+                asked_s = await self._task(queue)
+                wait_s = NEXT_TASK_S if asked_s is None else max(0.0, float(asked_s))
+            except Exception:
+                log.exception("the pull task of %s failed; it is called again in %g s", queue, FAILED_TASK_S)
+                wait_s = FAILED_TASK_S
+            await asyncio.sleep(wait_s)

@@ -10,19 +10,23 @@ from msgspec.structs import replace
 from pocketmq.client.allocation import AVERAGE
 from pocketmq.client.consume_result import Verdict
 from pocketmq.client.consumer_settings import PullSettings
+from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.instance import Instance, Surroundings
 from pocketmq.client.listener import as_seen
 from pocketmq.client.offsets import LocalFolder, Offsets, offset_store
+from pocketmq.client.pull_events import PullEvents
 from pocketmq.client.pulling import Pulling, PullResult
 from pocketmq.client.rebalance import OnShared, Rebalance
 from pocketmq.client.sending_back import SendBacks
 from pocketmq.client.shares import All, ByStrategy
 from pocketmq.client.subscriptions import SubscriptionTable
-from pocketmq.errors import ServerFailed, UsageError
+from pocketmq.errors import PocketMQError, ServerFailed, UsageError
+from pocketmq.model.delay import delay_level_fault
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
+from pocketmq.model.reconsume import DEAD_LETTER_LEVEL
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from pocketmq.protocol.bodies.offsets import ResetOffsets
@@ -40,8 +44,9 @@ REBALANCE_S = 20.0
 class PullMember:
     """`namespace` is known here, but topics and queues have the names of the wire; messages have those of users."""
 
-    def __init__(self, settings: PullSettings, around: Surroundings) -> None:
+    def __init__(self, settings: PullSettings, hooks: Iterable[Hooks], around: Surroundings) -> None:
         self._settings = settings
+        self._events = PullEvents(HookList(hooks), settings.group, settings.namespace)
         self._around = around
         self._group = settings.wire_group
         self._topics = SubscriptionTable(self._group, 0, with_retries=False)
@@ -71,7 +76,8 @@ class PullMember:
         settings = self._settings
         self._started_ms = instance.clock.now_ms()
         folder = LocalFolder(self._around.files, settings.local_offsets, instance.client_id)
-        store = offset_store(instance.brokers.offsets, self._group, folder if settings.broadcast else None)
+        local = folder if settings.broadcast else None
+        store = offset_store(instance.brokers.offsets, self._group, local, settings.own_offsets)
         self._offsets = Offsets(store)
         self._pulls = self._pulling(PullFlag.SUBSCRIPTION)
         self._holds = self._pulling(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
@@ -118,10 +124,30 @@ class PullMember:
             timeout_s = (settings.block_timeout_ms if may_wait else settings.pull_timeout_ms) / 1000
         pulling = self._holds if may_wait else self._pulls
         result = await pulling.pull(queue, offset, subscription, limit, timeout_s=timeout_s)
-        return replace(result, messages=[as_seen(one, settings.namespace) for one in result.messages])
+        return self._seen(self._events.filtered(queue, result), queue)
+
+    def _seen(self, result: PullResult, queue: MessageQueue) -> PullResult:
+        """What was pulled as the user sees it, up to the first message whose body cannot be read; the next pull begins there.
+
+        UnreadableMessage when that is the first one.
+        """
+        seen: list[StoredMessage] = []
+        for message in result.messages:
+            try:
+                seen.append(as_seen(message, self._settings.namespace))
+            except PocketMQError as error:
+                if seen:
+                    return replace(result, messages=seen, next_offset=message.queue_offset)
+                error.add_note(
+                    f"this is offset {message.queue_offset} of {queue}; pull from {message.queue_offset + 1} to go on without it"
+                )
+                raise
+        return replace(result, messages=seen)
 
     async def send_back(self, message: StoredMessage, broker_name: str, delay_level: int) -> None:
         """ServerFailed when neither the message's broker nor the retry topic takes it."""
+        if fault := delay_level_fault(delay_level, least=DEAD_LETTER_LEVEL):
+            raise UsageError(f"{fault}; 0 lets the broker choose, -1 makes it a dead letter")
         message = replace(message, topic=wrap(self._settings.namespace, message.topic))
         if not await self._send_backs.send(message, broker_name, Verdict(False, delay_level)):
             raise ServerFailed(f"message {message.message_id} could not be sent back to {broker_name}")

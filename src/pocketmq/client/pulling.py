@@ -6,7 +6,8 @@
     OFFSET_ILLEGAL the queue begins or ends elsewhere, or an administrator moved the group: go on where the answer says
 
 A broker may suggest to read from another one of its name, a slave, next time. A slave is never told offsets, and after a pull that
-failed the master is asked again.
+failed the master is asked again. For a broker that is in no known route, the route of the topic is asked for again first. An SQL filter is
+not sent to a broker that is older than RocketMQ 4.1, which would take it for a tag.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from pocketmq.client.brokers import MASTER_ID
 from pocketmq.client.calls.messages import Pulled, pulled_of
 from pocketmq.client.instance import Instance
 from pocketmq.client.pull_frames import PullWriter, pull_writer
-from pocketmq.client.received import one_by_one
+from pocketmq.client.received import received
 from pocketmq.client.subscriptions import wanted_messages
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
@@ -31,7 +32,6 @@ from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer, Waiting
 from pocketmq.protocol.api.pulling import PullMessage
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.record import decode_records
 
 UNLIMITED_BYTES: Final = 2**31 - 1
 
@@ -79,6 +79,7 @@ class Pulling:
         self._links = instance.links
         self._brokers = instance.brokers
         self._heartbeats = instance.heartbeats
+        self._routes = instance.routes
         self._group = group
         self._code = code
         self._flags = flags
@@ -86,8 +87,8 @@ class Pulling:
         self._wait_ms = wait_ms
         self._suggested: dict[MessageQueue, int] = {}
         self._writers: dict[MessageQueue, tuple[Subscription, int, PullWriter]] = {}
-        self._is_written_beforehand = code is RequestCode.PULL_MESSAGE
-        """Else brokers may not know it, and are asked again in another way."""
+        self._is_written_beforehand = code is RequestCode.PULL_MESSAGE and not instance.links.is_watched
+        """Else brokers may not know it, and are asked again in another way; or a hook is to see it."""
         self._older: set[Address] = set()
         """Brokers that know only the first kind of pull, as RocketMQ 4 does."""
 
@@ -95,6 +96,10 @@ class Pulling:
         """Nobody pulls it any more."""
         self._suggested.pop(queue, None)
         self._writers.pop(queue, None)
+
+    def asks_master(self, queue: MessageQueue) -> bool:
+        """Whether the next pull of it goes to a master, which knows what exists."""
+        return self._brokers.is_master(queue.broker_name, self._address(queue))
 
     def note_failure(self, queue: MessageQueue) -> None:
         """A pull of it failed. Where it was suggested to read may be gone; the master tells where to read now."""
@@ -112,7 +117,17 @@ class Pulling:
     ) -> PullResult:
         """One pull. `committed` above 0 is where the group is, told on the way. Failures are PocketMQErrors."""
         pulled = await self.pull_records(queue, offset, subscription, limit, committed=committed, timeout_s=timeout_s)
-        return _result_of(pulled, subscription)
+        return _result_of(pulled, queue, subscription)
+
+    async def peek(self, queue: MessageQueue, offset: int, *, timeout_s: float) -> PullResult:
+        """The message at `offset`, whatever the filter says of it. The broker does not wait for one."""
+        address = self._address(queue)
+        everything = Subscription(queue.topic)
+        flags = self._flags & ~PullFlag.SUSPEND | PullFlag.SUBSCRIPTION
+        await self._brokers.peer(address)
+        await self._heartbeats.wait_heard(address)
+        header = self._header(queue, everything, 1, offset, flags, 0)
+        return _result_of(await self._ask(address, queue.broker_name, header, timeout_s), queue, everything)
 
     def send(
         self,
@@ -129,10 +144,14 @@ class Pulling:
 
         False, and nothing is sent, when this would have to wait for something first. `deadline` is a time of the loop.
         """
+        if not self._brokers.knows(queue.broker_name):
+            return False
         address = self._address(queue)
         peer = self._free_line(address)
         if peer is None:
             return False
+        if not subscription.is_tag:
+            self._heartbeats.require_sql(address, queue.broker_name)
         write = self._writer(queue, subscription, limit)
         flags = self._flags_to(queue, address, committed)
         peer.ask_for(waiting, deadline, write, offset, flags, committed or 0)
@@ -140,7 +159,7 @@ class Pulling:
 
     def hear(self, answer: Command, queue: MessageQueue, subscription: Subscription) -> PullResult:
         """What the answer to a pull that was sent says; a failure is raised as the error that it stands for."""
-        return _result_of(self.heard(queue, answer), subscription)
+        return _result_of(self.heard(queue, answer), queue, subscription)
 
     async def pull_records(
         self,
@@ -153,9 +172,15 @@ class Pulling:
         timeout_s: float,
     ) -> Pulled:
         """The same for who decodes records by himself. Filters by tag are as good as the broker's, which compares hashes."""
+        if not self._brokers.knows(queue.broker_name):
+            await self._routes.refresh(queue.topic)
         address = self._address(queue)
         flags = self._flags_to(queue, address, committed)
         committed = committed or 0
+        if not subscription.is_tag:
+            await self._brokers.peer(address)
+            await self._heartbeats.wait_heard(address)
+            self._heartbeats.require_sql(address, queue.broker_name)
         peer = self._free_line(address)
         if peer is not None:
             write = self._writer(queue, subscription, limit)
@@ -244,9 +269,11 @@ class Pulling:
         return await ask(address, broker_name, header, timeout_s=timeout_s)
 
 
-def _result_of(pulled: Pulled, subscription: Subscription) -> PullResult:
+def _result_of(pulled: Pulled, queue: MessageQueue, subscription: Subscription) -> PullResult:
     told = pulled.header
     messages: Sequence[StoredMessage] = ()
+    next_offset = told.next_begin_offset
     if pulled.code == ResponseCode.SUCCESS:
-        messages = wanted_messages(subscription, one_by_one(decode_records(pulled.records)))
-    return PullResult(_STATUSES[pulled.code], told.next_begin_offset, told.min_offset, told.max_offset, messages)
+        messages, next_offset = received(pulled.records, queue, next_offset)
+        messages = wanted_messages(subscription, messages)
+    return PullResult(_STATUSES[pulled.code], next_offset, told.min_offset, told.max_offset, messages)

@@ -6,8 +6,7 @@
     async def handle(message: StoredMessage) -> None:
         ...                                         # returns: done. raises: comes again, later and later, 16 times
 
-    async with consumer:
-        await consumer.wait()
+    asyncio.run(consumer.run())                     # until SIGINT or SIGTERM; or: async with consumer: …
 
 A listener may be a plain function: it is called in a thread then. It may return or raise `RetryLater`, `DeadLetter` and others, see
 `consume_result`, and ask for decoded bodies and for batches, see `listener`.
@@ -15,21 +14,24 @@ A listener may be a plain function: it is called in a thread then. It may return
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Never, TypeVar, Unpack
 
 from pocketmq.client.async_consumer import AsyncConsumer
-from pocketmq.client.consumer_settings import PushOptions, PushSettings
+from pocketmq.client.consumer_settings import PushOptions, PushSettings, Workers
 from pocketmq.client.flow_limits import PauseCause
 from pocketmq.client.hooks import Hooks
 from pocketmq.client.instance import Surroundings
 from pocketmq.client.listener import Listener
 from pocketmq.client.push_member import PushMember
 from pocketmq.client.queue_names import QueueNames
+from pocketmq.client.running import signals_of_loop
 from pocketmq.client.settings import settings_of
 from pocketmq.client.subscriptions import filter_of
 from pocketmq.model.queue import MessageQueue
+from pocketmq.model.suggesting import refuse_unknown
 from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
 
+LISTENER_ARGUMENTS: Final = ("tags", "sql", "batch_size")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -56,13 +58,20 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
     # what it listens to
 
     def on(
-        self, topic: str, *, tags: str | None = None, sql: str | None = None, batch_size: int | None = None
+        self,
+        topic: str,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        batch_size: int | None = None,
+        **unknown: Never,
     ) -> Callable[[F], F]:
         """Make a function the listener of `topic`, before the start; `subscribe` does it at any time.
 
         `tags` are those that it wants, such as `"a || b"`, and `sql` an expression over properties; neither means all
         messages. With `batch_size` it gets lists of so many messages at most, else one message a call.
         """
+        refuse_unknown("on", unknown, LISTENER_ARGUMENTS)
 
         def register(function: F) -> F:
             self._require_new()
@@ -80,8 +89,10 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         tags: str | None = None,
         sql: str | None = None,
         batch_size: int | None = None,
+        **unknown: Never,
     ) -> None:
         """Give the messages of `topic` to `listener`; as `on`, but also while running, and also instead of another."""
+        refuse_unknown("subscribe", unknown, LISTENER_ARGUMENTS)
         made = Listener(listener, batch_size, self._settings.namespace)
         expression, kind = filter_of(topic, tags, sql)
         if self.is_new:
@@ -103,6 +114,26 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
             self._member.loop = asyncio.get_running_loop()
         await super().start()
 
+    async def run(self) -> None:
+        """Start, consume until SIGINT or SIGTERM, stop as `stop` does, and return: a whole program is `asyncio.run(consumer.run())`.
+
+        Several consumers may run at once (`asyncio.gather`), and all end with the signal; a second one ends the program.
+        Returns also after a `stop` from elsewhere. WrongState outside the main thread.
+        """
+        with signals_of_loop() as came:
+            try:
+                if not self.is_running:
+                    await self.start()
+                signalled = asyncio.ensure_future(came.wait())
+                stopped = asyncio.ensure_future(self.wait())
+                try:
+                    await asyncio.wait((signalled, stopped), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    signalled.cancel()
+                    stopped.cancel()
+            finally:
+                await self.stop()
+
     # what it does
 
     def pause(self) -> None:
@@ -113,6 +144,10 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
     def resume(self) -> None:
         self._require_running()
         self._member.resume()
+
+    async def set_workers(self, workers: Workers) -> None:
+        """Make so many calls of listeners at the same time from now on: a number, or the least and the most of the threads."""
+        await self._run(self._member.resize(workers))
 
     @property
     def at_work(self) -> int:

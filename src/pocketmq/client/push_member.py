@@ -10,10 +10,12 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from pocketmq.client.concurrent_listening import ConcurrentListening
 from pocketmq.client.consume_events import ConsumeEvents
 from pocketmq.client.consume_result import direct_outcome, words_of
-from pocketmq.client.consumer_settings import PushSettings
+from pocketmq.client.consumer_settings import PushSettings, Workers, worker_range
 from pocketmq.client.flow_limits import PauseCause
 from pocketmq.client.group_member import GroupMember
 from pocketmq.client.hooks import HookList, Hooks
@@ -98,7 +100,7 @@ class PushMember(GroupMember):
         self._workers = ListenerWorkers(
             self._finished,
             self._clock,
-            threads=settings.workers,
+            threads=worker_range(settings.workers),
             processes=settings.processes,
             loop=self.loop,
         )
@@ -120,8 +122,9 @@ class PushMember(GroupMember):
                 self._queue_locks,
                 events,
                 self._stats,
-                workers=settings.workers,
+                workers=settings.max_workers,
                 suspend_ms=settings.suspend_ms,
+                auto_commit=settings.auto_commit,
             )
             if self._queue_locks is not None:
                 self._rounds.append(
@@ -137,7 +140,7 @@ class PushMember(GroupMember):
                 events,
                 self._stats,
                 self._assignment.all,
-                workers=settings.processes or settings.workers,
+                workers=settings.processes or settings.max_workers,
                 timeout_s=settings.consume_timeout_ms / 1000,
                 ahead=PULLS_AHEAD * settings.pull_batch,
             )
@@ -157,6 +160,7 @@ class PushMember(GroupMember):
         return PullWishes(
             batch=settings.pull_batch,
             interval_s=None if settings.pull_interval_ms is None else settings.pull_interval_ms / 1000,
+            retry_s=settings.pull_retry_ms / 1000,
             timeout_s=settings.pull_timeout_ms / 1000,
             limits=settings.limits,
             tells_offsets=not settings.broadcast,
@@ -214,6 +218,18 @@ class PushMember(GroupMember):
     def resume(self) -> None:
         self._pulls.is_paused = False
 
+    async def resize(self, workers: Workers) -> None:
+        """So many calls of listeners at the same time from now on."""
+        if self._push.processes is not None:
+            raise UsageError(f"listeners run in {self._push.processes} processes, whose number is fixed at the start")
+        least, most = worker_range(workers)
+        self._workers.resize(least, most)
+        self._listening.resize(most)
+
+    @property
+    def core_workers(self) -> int:
+        return self._workers.least
+
     @property
     def at_work(self) -> int:
         """Jobs that workers have now."""
@@ -247,6 +263,7 @@ class PushMember(GroupMember):
         if listener is None:
             raise ServerFailed(f"no listener of this member is for topic {message.topic}")
         queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
+        message = replace(message, _queue=queue)
         now = self._clock.monotonic()
         owned = OwnedQueue(queue, ProcessQueue(now), message.queue_offset)
         job = Job(owned, listener, [message], now, stops_at_failure=False)
@@ -258,6 +275,7 @@ class PushMember(GroupMember):
             raise ServerFailed("this member stops, and did not call its listener any more")
         return DirectConsumption(
             order=self._push.ordered,
+            auto_commit=self._push.auto_commit,
             consume_result=_outcome(collected.result),
             remark=_remark(collected.result),
             spent_time_mills=int(collected.took_s * 1000),

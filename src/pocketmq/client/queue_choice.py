@@ -9,6 +9,7 @@ Queues outside have the names that users know, inside those of the wire.
 """
 
 import asyncio
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from pocketmq.client.fault_strategy import BrokerHealth, QueueChooser
@@ -16,8 +17,9 @@ from pocketmq.client.instance import Instance
 from pocketmq.client.queue_names import QueueNames
 from pocketmq.client.routes import TopicRoute
 from pocketmq.client.selectors import QueueSelector, by_hash
+from pocketmq.client.send_order import SendOrder
 from pocketmq.client.settings import ProducerSettings
-from pocketmq.errors import CallTimedOut, NoPermission, UsageError
+from pocketmq.errors import CallTimedOut, ConnectFailed, NoPermission, UsageError
 from pocketmq.model import properties as names
 from pocketmq.model.message import Message
 from pocketmq.model.names import wrap
@@ -58,12 +60,14 @@ class QueueChoice:
 
     def __init__(self, instance: Instance, settings: ProducerSettings, health: BrokerHealth | None) -> None:
         self._routes = instance.routes
+        self._comebacks = instance.comebacks
         self._clock = instance.clock
         self._settings = settings
         self._names = QueueNames(settings.namespace)
         self._chooser = QueueChooser(lambda: instance.dice.randrange(2**31), health)
         self._looks_at_time = health is not None
         self.shown = self._names.shown
+        self.order = SendOrder()
 
     def at_once(self, topic: str, message: Message, wish: Wish) -> MessageQueue | None:
         """The queue for a first attempt; None when nobody knows yet where the topic is."""
@@ -81,17 +85,31 @@ class QueueChoice:
         return None if route is None or not route.writable else (route, self._chooser.take_turns(topic, count))
 
     async def find(
-        self, topic: str, message: Message, wish: Wish, deadline: float, last_broker: str | None = None
+        self,
+        topic: str,
+        message: Message,
+        wish: Wish,
+        deadline: float,
+        last_broker: str | None = None,
+        unreached: Collection[str] = (),
     ) -> MessageQueue:
-        """The queue for an attempt, after one at `last_broker` failed; asks name servers if need be."""
+        """The queue for an attempt, after one at `last_broker` failed and those at `unreached` could not be made.
+
+        Asks name servers if need be, and waits for them until the deadline when none can be connected.
+        """
         route = self._routes.get(topic)
         if route is None:
-            route = await self._ask(topic, deadline)
+            route = await self.route(topic, deadline)
         if not route.writable and wish.queue is None:
             raise NoPermission(
                 f"topic {topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
             )
-        return self._choose(message, wish, route, last_broker)
+        return self._choose(message, wish, route, last_broker, unreached)
+
+    def brokers(self, topic: str) -> set[str]:
+        """The brokers of a topic that can be written to, as far as is known."""
+        route = self._routes.get(topic)
+        return set() if route is None else {queue.broker_name for queue in route.writable}
 
     async def pinned(self, message: Message, wish: Wish, deadline: float) -> Wish:
         """The queue that a selector chooses, as a wish for it: messages to one queue share its batches."""
@@ -113,21 +131,38 @@ class QueueChoice:
         self._chooser.forget(topic)
         self._names.forget(topic)
 
-    def _choose(self, message: Message, wish: Wish, route: TopicRoute, last_broker: str | None) -> MessageQueue:
+    def _choose(
+        self,
+        message: Message,
+        wish: Wish,
+        route: TopicRoute,
+        last_broker: str | None,
+        unreached: Collection[str] = (),
+    ) -> MessageQueue:
         if wish.queue is not None:
             return self._names.on_the_wire(wish.queue, route.topic)
         if wish.selector is not None:
-            queues = [self.shown(queue) for queue in route.writable]
-            return self._names.on_the_wire(wish.selector(queues, message, wish.key), route.topic)
+            shown = [self.shown(queue) for queue in route.writable]
+            return self._names.on_the_wire(wish.selector(shown, message, wish.key), route.topic)
         now = self._clock.monotonic() if self._looks_at_time else 0.0
-        return self._chooser.choose(route.topic, route.writable, now, last_broker)
+        queues: Sequence[MessageQueue] = route.writable
+        if unreached:
+            queues = [queue for queue in queues if queue.broker_name not in unreached] or queues
+        return self._chooser.choose(route.topic, queues, now, last_broker)
 
-    async def _ask(self, topic: str, deadline: float) -> TopicRoute:
+    async def route(self, topic: str, deadline: float) -> TopicRoute:
+        """The route to send by; name servers that cannot be connected are waited for until the deadline."""
         settings = self._settings
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._routes.find_or_template(topic, settings.template_topic, settings.new_topic_queues)
-        except TimeoutError as error:
-            if isinstance(error, CallTimedOut):
-                raise
-            raise CallTimedOut(f"no name server told in time where topic {topic!r} is; nothing was sent") from None
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._routes.find_or_template(
+                        topic, settings.template_topic, settings.new_topic_queues
+                    )
+            except ConnectFailed:
+                if not await self._comebacks.wait(topic, None, deadline):
+                    raise
+            except TimeoutError as error:
+                if isinstance(error, CallTimedOut):
+                    raise
+                raise CallTimedOut(f"no name server told in time where topic {topic!r} is; nothing was sent") from None

@@ -7,6 +7,7 @@
 
 Nobody leads: each member computes the same from the same two lists. Between two rounds lies a moment at least, so that a crowd of
 members that come at once is not shared out anew with each; it is shorter than new owners wait for old ones. When a list of members cannot be had, everything stays as it is.
+Each topic is handled separately: a strategy that raises for one topic leaves the queues of that topic as they are, and the others are rebalanced.
 A topic that does not exist (yet) is looked for again after 1, 2, 4 … 20 s.
 """
 
@@ -14,11 +15,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from math import inf
+from shlex import quote
 from typing import Protocol
 
 from pocketmq.client.routes import Routes
 from pocketmq.client.shares import Shares
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.model.names import is_retry
 from pocketmq.model.queue import MessageQueue
 
 log = logging.getLogger("pocketmq.client")
@@ -26,6 +30,8 @@ log = logging.getLogger("pocketmq.client")
 UNBALANCED_S = 1.0
 """After so long it is tried again what did not work out."""
 MIN_GAP_S = 0.2
+MISSING_S = 2.5
+"""A topic that does not exist for so long is warned of: a topic that is made meanwhile is not worth a warning."""
 
 OnShared = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
 """Hears of a change: the topic, all its queues, and those that are ours."""
@@ -67,6 +73,8 @@ class Rebalance:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._missing_s = UNBALANCED_S
+        self._missing: dict[str, float] = {}
+        """Topics that do not exist, each with the loop's time from which on a warning is due; infinite after the warning."""
         self._complaints: dict[str, str] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -101,9 +109,6 @@ class Rebalance:
             began = asyncio.get_running_loop().time()
             try:
                 wait_s = await self._round()
-            except Exception:  # such as a strategy of the user's that fails
-                log.exception("queues cannot be shared out, which is tried again")
-                wait_s = self._interval_s
             finally:
                 self._tell(waiting)
             with suppress(TimeoutError):
@@ -121,9 +126,8 @@ class Rebalance:
     async def _round(self) -> float:
         """Every topic once; how long to wait before the next round, in seconds."""
         topics = list(self._topics())
-        for topic in self._assignment.topics() - set(topics):
-            await self._assignment.drop_topic(topic)
-        states = [await self._balance(topic) for topic in topics]
+        states = [await self._drop(topic) for topic in sorted(self._assignment.topics() - set(topics))]
+        states += [await self._balance(topic) for topic in topics]
         if False in states:
             return UNBALANCED_S
         if None not in states:
@@ -132,6 +136,16 @@ class Rebalance:
         wait_s = self._missing_s
         self._missing_s = min(2 * wait_s, self._interval_s)
         return wait_s
+
+    async def _drop(self, topic: str) -> bool | None:
+        """Leave a topic that is not subscribed to any more; False when that failed."""
+        try:
+            await self._assignment.drop_topic(topic)
+        except Exception as error:
+            self._complain(topic, error)
+            return False
+        self._complaints.pop(topic, None)
+        return True
 
     async def _balance(self, topic: str) -> bool | None:
         """Whether the topic is as it should be; None when there is no such topic."""
@@ -142,19 +156,42 @@ class Rebalance:
             changed, complete = await self._assignment.apply(
                 topic, share.all_queues, share.mine, is_shared=share.is_shared
             )
+            if changed:
+                self._on_shared(topic, share.all_queues, share.mine)
         except TopicNotFound:
+            self._note_missing(topic)
             return None
-        except PocketMQError as error:
+        except Exception as error:  # also one of the allocation strategy, which may be the user's
             self._complain(topic, error)
             return False
         self._complaints.pop(topic, None)
-        if changed:
-            self._on_shared(topic, share.all_queues, share.mine)
+        self._missing.pop(topic, None)
         return complete
 
-    def _complain(self, topic: str, error: PocketMQError) -> None:
+    def _note_missing(self, topic: str) -> None:
+        """Warn once. Brokers make the retry topic of a group by themselves."""
+        now = asyncio.get_running_loop().time()
+        if is_retry(topic) or now < self._missing.setdefault(topic, now + MISSING_S):
+            return
+        self._missing[topic] = inf
+        log.warning(
+            "No route info of this topic: %s. Create it with `pocketmq topic create %s -n %s`; nothing of it is consumed "
+            "until it exists, which the client looks for at least every %g s",
+            topic, topic, quote(str(self._routes.name_servers)), self._interval_s,
+        )  # fmt: skip
+
+    def _complain(self, topic: str, error: Exception) -> None:
         """Once for each cause."""
-        if self._complaints.get(topic) != type(error).__name__:
-            self._complaints[topic] = type(error).__name__
-            level = logging.ERROR if isinstance(error, UsageError) else logging.WARNING
-            log.log(level, "queues of %s cannot be shared out, which is tried again: %s", topic, error)
+        if self._complaints.get(topic) == type(error).__name__:
+            return
+        self._complaints[topic] = type(error).__name__
+        is_foreseen = isinstance(error, PocketMQError)
+        log.log(
+            logging.WARNING if is_foreseen and not isinstance(error, UsageError) else logging.ERROR,
+            "rebalance of %s failed: %s: %s; next attempt in %g s",
+            topic,
+            type(error).__name__,
+            error,
+            UNBALANCED_S,
+            exc_info=None if is_foreseen else error,
+        )

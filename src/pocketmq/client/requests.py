@@ -42,7 +42,7 @@ class Requests:
         deadline = loop.time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
-                await self._be_known(wrap(self._settings.namespace, message.topic))
+                await self._be_known(wrap(self._settings.namespace, message.topic), deadline)
         except TimeoutError:
             raise CallTimedOut(
                 f"{message.topic}: no broker could be greeted within {timeout_s} s; nothing was sent"
@@ -63,7 +63,7 @@ class Requests:
         finally:
             reply.cancel()
 
-    async def reply(self, request: StoredMessage, body: bytes, timeout_s: float | None) -> SendResult:
+    async def reply(self, request: StoredMessage, body: object, timeout_s: float | None) -> SendResult:
         """Answer a request that a consumer got; UsageError when it is none."""
         asked = request.properties
         cluster = asked.get(names.CLUSTER)
@@ -86,10 +86,10 @@ class Requests:
             },
         )
 
-    async def _be_known(self, topic: str) -> None:
+    async def _be_known(self, topic: str, deadline: float) -> None:
         """To the brokers of the topic, and to all that may bring the reply."""
-        settings, routes = self._settings, self._instance.routes
-        route = await routes.find_or_template(topic, settings.template_topic, settings.new_topic_queues)
+        routes = self._instance.routes
+        route = await self._sender.choice.route(topic, deadline)
         brokers = {broker.broker_name for broker in route.data.broker_datas}
         for cluster in {broker.cluster for broker in route.data.broker_datas if broker.cluster}:
             try:

@@ -1,7 +1,7 @@
 """Retries of a send: which failures are worth another attempt, and how long to wait before it.
 
                                           awaited send   callback send   one-way, or a chosen queue
-    line lost, connect failed, time-out   elsewhere      elsewhere       no
+    line lost, time-out                   elsewhere      elsewhere       no
     too many calls in flight here         elsewhere      no              no
     response 1 14 16 17 204 205 1500      elsewhere      no              no
     stored, but not safely (10 11 12)     if told so     no              no
@@ -13,7 +13,7 @@ keep up is not helped by three times the load: the caller is told. Who wants ret
 the broker asks for, spread so that many refused producers do not come back in the same millisecond.
 
 A retry goes to another queue, of another broker if there is one; a queue that was chosen, for the sake of order, has no other.
-One budget of time covers all attempts.
+One budget of time covers all attempts. A message that found no connection was not sent, so that is no attempt: see `attempts`.
 """
 
 from enum import Enum
@@ -24,7 +24,6 @@ import msgspec
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import (
     CallTimedOut,
-    ConnectFailed,
     ConnectionLost,
     PocketMQError,
     RemoteError,
@@ -54,7 +53,7 @@ BUSY_WAIT_MS: Final = 100
 SPREAD: Final = 0.5
 """Part of a wait that is added at most, by chance."""
 
-_LINE_FAILURES = (ConnectFailed, ConnectionLost, CallTimedOut)
+_LINE_FAILURES = (ConnectionLost, CallTimedOut)
 
 
 class SendKind(Enum):

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from shlex import quote
 
 import msgspec
 
@@ -64,7 +65,7 @@ class Routes:
         on_forget: Callable[[str], None] = lambda _: None,
         idle_polls: int = 20,
     ) -> None:
-        self._name_servers = name_servers
+        self.name_servers = name_servers
         self._brokers = brokers
         self._wanted = wanted
         self._on_change = on_change
@@ -146,16 +147,16 @@ class Routes:
             await asyncio.wait(asking)
 
     async def _ask(self, topic: str) -> TopicRoute:
-        data = await self._name_servers.route(topic)
+        data = await self.name_servers.route(topic)
         return self._remember(route_of(topic, data))
 
     async def _by_template(self, topic: str, template: str, queues: int) -> TopicRoute:
         try:
-            data = await self._name_servers.route(template)
+            data = await self.name_servers.route(template)
         except TopicNotFound:
             raise TopicNotFound(
                 f"no broker has the topic {topic!r}, and none makes topics by itself (there is no {template!r}): "
-                f"create it first; asked: {self._name_servers}"
+                f"create it with `pocketmq topic create {topic} -n {quote(str(self.name_servers))}`"
             ) from None
         # Meanwhile somebody else may have made it known.
         known = self._known.get(topic)

@@ -25,11 +25,12 @@ from pocketmq.protocol.bodies.running_info import (
     ConsumerRunningInfo,
 )
 
-_SECRET = frozenset({"credentials", "tls", "name_servers"})
+_SECRET = frozenset({"credentials", "tls", "name_servers", "rpc_hook", "offset_store"})
 
 
 def running_info(
     settings: SharingSettings,
+    core_workers: int,
     name_servers: str,
     consume_type: ConsumeType,
     subscriptions: Iterable[Subscription],
@@ -50,7 +51,7 @@ def running_info(
             NAMESERVER_ADDR: name_servers + ";",
             CONSUME_TYPE: consume_type.value,
             CONSUME_ORDERLY: _text(getattr(settings, "ordered", False)),
-            THREADPOOL_CORE_SIZE: str(getattr(settings, "workers", -1)),
+            THREADPOOL_CORE_SIZE: str(core_workers),
             CONSUMER_START_TIMESTAMP: str(started_ms),
             CLIENT_VERSION: VERSION.name,
             **{name: _text(getattr(settings, name)) for name in settings.__struct_fields__ if name not in _SECRET},

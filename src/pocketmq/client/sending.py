@@ -27,7 +27,7 @@ from pocketmq.client.retries import SendKind
 from pocketmq.client.room import Room
 from pocketmq.client.send_frames import SendFrames, code_of
 from pocketmq.client.settings import ProducerSettings
-from pocketmq.errors import NetworkError, PocketMQError
+from pocketmq.errors import ConnectFailed, NetworkError, PocketMQError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.protocol.command import Command, encode_command
@@ -50,7 +50,12 @@ class Sender:
         self._ask = attempts.ask
         self.leave_first: Callable[[], None] = _nothing
         """Lets go what waits in the outbox: nothing overtakes it."""
-        self._is_plain = not (hooks.watch_sends or settings.avoid_slow_brokers or settings.retry_when_not_stored)
+        self._is_plain = not (
+            hooks.watch_sends
+            or settings.avoid_slow_brokers
+            or settings.retry_when_not_stored
+            or instance.links.is_watched
+        )
         self.uses_outbox = self._is_plain and not instance.links.adds_fields
 
     async def deliver(
@@ -82,6 +87,9 @@ class Sender:
     ) -> SendResult:
         """What follows a first attempt that somebody else made: others, or its failure."""
         deadline = asyncio.get_running_loop().time() + timeout_s
+        if isinstance(failure, ConnectFailed):  # nothing was sent: it was no attempt
+            last_broker = queue.broker_name
+            return await self.attempts.until_stored(out, wish, deadline, SendKind.AWAITED, last_broker=last_broker)
         wait_ms = self.attempts.wait_ms(failure, 1, deadline, SendKind.AWAITED, wish)
         if wait_ms is None:
             raise failure
@@ -112,21 +120,19 @@ class Sender:
         self._room.take_now(out.count, out.size)
         try:
             queue = self.choice.at_once(out.topic, out.message, wish)
-            if queue is not None and self._is_plain and not out.is_timed:
+            if queue is not None and self._is_plain and not out.is_timed and not self._overtakes(queue, wish):
                 future: asyncio.Future[SendResult] = self._loop.create_future()
                 if self._submit_now(_Submitted(self, future, out, wish, queue, code_of(out), seconds, deadline)):
                     return future
         except BaseException:
             self._room.give(out.count, out.size)
             raise
-        return self._start(out, self.attempts.until_stored(out, wish, deadline, SendKind.CALLBACK, queue=queue))
+        return self._start_in_order(out, wish, deadline, SendKind.CALLBACK, queue)
 
     async def tell(self, out: Outgoing, wish: Wish = ANY_QUEUE) -> None:
         """Send one-way: once, and nobody knows what becomes of it."""
         self.leave_first()
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
-        queue = await self.choice.find(out.topic, out.message, wish, deadline)
-        await self.attempts.tell(out, queue, deadline)
+        await self.attempts.tell(out, wish, asyncio.get_running_loop().time() + self._timeout_s)
 
     # for threads that send past the loop: nothing here changes anything but whose turn it is
 
@@ -135,7 +141,20 @@ class Sender:
         if not self._is_plain or out.is_timed:
             return None
         queue = self.choice.at_once(out.topic, out.message, wish)
-        return None if queue is None else (queue, self._brokers.master(queue.broker_name))
+        try:
+            if queue is None or self._overtakes(queue, wish):
+                return None
+            return queue, self._brokers.master(queue.broker_name)
+        except ConnectFailed:
+            return None  # no master is known: the loop waits for one
+
+    def _overtakes(self, queue: MessageQueue, wish: Wish) -> bool:
+        """Whether others wait for the queue that was chosen."""
+        return not wish.is_any and self.choice.order.is_waited_for(queue)
+
+    def is_connected(self, address: Address) -> bool:
+        """Whether the loop has a line to this address."""
+        return self._brokers.live(address) is not None
 
     def frame(self, out: Outgoing, queue: MessageQueue, number: int) -> bytes:
         """The request as bytes."""
@@ -155,7 +174,7 @@ class Sender:
     ) -> tuple[MessageQueue | None, asyncio.Future[Command] | None]:
         """A first attempt without waiting for anything: its queue and the future of its answer, as far as that goes."""
         queue = self.choice.at_once(out.topic, out.message, wish)
-        if queue is None or not self._is_plain or out.is_timed:
+        if queue is None or not self._is_plain or out.is_timed or self._overtakes(queue, wish):
             return queue, None
         try:
             peer = self._brokers.live_master(queue.broker_name)
@@ -219,8 +238,17 @@ class Sender:
         out = posted.outbox.outgoing(posted)
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         queue = None if posted.queue is NO_QUEUE else posted.queue
-        attempts = self.attempts.until_stored(out, posted.wish, deadline, posted.kind, queue=queue)
-        _hand_over(self._start(out, attempts), posted.future)
+        _hand_over(self._start_in_order(out, posted.wish, deadline, posted.kind, queue), posted.future)
+
+    def _start_in_order(
+        self, out: Outgoing, wish: Wish, deadline: float, kind: SendKind, queue: MessageQueue | None
+    ) -> asyncio.Task[SendResult]:
+        """The attempts of a message. In a queue that was chosen it has its turn from now on, not only from the first step of its task."""
+        turn = None if queue is None or wish.is_any else self.choice.order.turn(queue)
+        task = self._start(out, self.attempts.until_stored(out, wish, deadline, kind, queue=queue, turn=turn))
+        if turn is not None:
+            task.add_done_callback(lambda _: turn.end())
+        return task
 
     def _start(self, out: Outgoing, attempts: Coroutine[Any, Any, SendResult]) -> asyncio.Task[SendResult]:
         """The attempts of a submitted message that could not be made at once; it has its room already."""

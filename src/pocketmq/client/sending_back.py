@@ -10,6 +10,7 @@ from pocketmq.client.consume_result import Verdict
 from pocketmq.client.hooks import HookList
 from pocketmq.client.instance import Instance
 from pocketmq.client.outgoing import Packer
+from pocketmq.client.received import is_of_inner_batch, is_unreadable_as_stored
 from pocketmq.client.room import Room
 from pocketmq.client.send_backs import (
     SEND_BACK_TIMEOUT_MS,
@@ -50,6 +51,8 @@ class SendBacks:
         is_last = message.reconsume_times >= self.max_times
         if verdict.reason and (verdict.is_dead or is_last) and await self.bury(message, verdict.reason):
             return True
+        if is_of_inner_batch(message):  # a send-back names the record of the whole batch
+            return await self._send(self._again(message, verdict), message)
         header = SendMessageBack(
             offset=message.log_offset,
             group=self._group,
@@ -63,13 +66,14 @@ class SendBacks:
             await self._instance.brokers.messages.send_back(broker_name, header, timeout_s=SEND_BACK_TIMEOUT_MS / 1000)
         except PocketMQError as error:
             log.warning("message %s could not be sent back to %s: %s", message.message_id, broker_name, error)
-            again = (
-                resend_dead(message, self._group, verdict.reason)
-                if verdict.is_dead
-                else resend(message, self._group, self.max_times)
-            )
-            return await self._send(again, message)
+            return await self._send(self._again(message, verdict), message)
         return True
+
+    def _again(self, message: StoredMessage, verdict: Verdict) -> Resend:
+        """A copy for another attempt; for the dead letters if there is to be none, or if a copy would look sound and is not."""
+        if verdict.is_dead or is_unreadable_as_stored(message):
+            return resend_dead(message, self._group, verdict.reason)
+        return resend(message, self._group, self.max_times)
 
     async def bury(self, message: StoredMessage, reason: str) -> bool:
         """Make it a dead letter that says why, if there is room for that among its properties. Whether it worked."""

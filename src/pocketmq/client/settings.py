@@ -4,16 +4,17 @@ Options are the keyword arguments of the clients: `AsyncProducer("10.0.0.1:9876"
 none is refused with the nearest one that is; a value that can never work is refused before anything is sent.
 """
 
-import difflib
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
+from pocketmq.client.hooks import RpcHook
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import Compression
 from pocketmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, parse_group, parse_topic, wrap
+from pocketmq.model.suggesting import suggestion
 from pocketmq.protocol.compression import LEVEL, MIN_BODY_BYTES
 from pocketmq.protocol.signing import Credentials
 
@@ -27,6 +28,8 @@ DEFAULT_INSTANCE = "DEFAULT"
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 
 _MAY_BE_ZERO = frozenset({"linger_ms", "retries", "compression_level", "brokers_good_ms"})
+_OF_SEVERAL_KINDS = frozenset({"workers"})
+"""Checked by the settings that have them."""
 _A_KIND: dict[type, str] = {bool: "True or False", int: "a whole number", str: "a text"}
 
 
@@ -50,6 +53,7 @@ class ClientOptions(TypedDict, total=False):
     trace: bool
     trace_topic: str
     max_waiting_traces: int
+    rpc_hook: RpcHook | None
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -115,8 +119,15 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting_traces: int = 2_048
     """Trace records that wait to be sent; more are dropped, and counted."""
 
+    rpc_hook: RpcHook | None = None
+    """Sees every request to a name server or broker, and its response."""
+
     def __post_init__(self) -> None:
         _check_values(self)
+        if not isinstance(self.rpc_hook, RpcHook | None):
+            raise InvalidSetting(
+                f"option rpc_hook = {self.rpc_hook!r} must be an object of a class that inherits from RpcHook"
+            )
         if self.route_poll_ms < 1_000 or not 1_000 <= self.heartbeat_ms <= 60_000:
             raise InvalidSetting(
                 "route_poll_ms must be at least 1000, and heartbeat_ms from 1000 to 60000: brokers forget clients after 120000"
@@ -187,14 +198,20 @@ class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
             raise InvalidSetting(f"batch_bytes={self.batch_bytes} is above max_message_bytes={self.max_message_bytes}")
 
 
-def settings_of(kind: type[S], name_servers: str | Sequence[str] | None, options: Mapping[str, Any]) -> S:
-    """The settings that a client was given as arguments; InvalidSetting says what is wrong with them."""
+def settings_of(
+    kind: type[S],
+    name_servers: str | Sequence[str] | None,
+    options: Mapping[str, Any],
+    arguments: Sequence[str] = ("hooks",),
+) -> S:
+    """The settings that a client was given as arguments; InvalidSetting says what is wrong with them.
+
+    `arguments` are those that the client has beside its settings, which may be meant.
+    """
     known = kind.__struct_fields__
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1, 0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(sorted(known))}"
-            raise InvalidSetting(f"there is no option {name!r}{hint}")
+            raise InvalidSetting(f"there is no option {name!r}; {suggestion(name, (*known, *arguments))}")
     return kind(name_servers=name_servers, **options)
 
 
@@ -206,6 +223,8 @@ def _check_values(settings: ClientSettings) -> None:
         if name == "tls":
             if not isinstance(value, bool | ssl.SSLContext):
                 raise InvalidSetting(f"option tls = {value!r} must be True, False or a context of `client_context`")
+            continue
+        if name in _OF_SEVERAL_KINDS:
             continue
         wanted = type(default)
         if wanted in _A_KIND and type(value) is not wanted:

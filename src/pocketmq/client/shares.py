@@ -47,14 +47,15 @@ class ByStrategy:
         return Share(queues, mine, len(members) > 1)
 
     async def _members(self, route: TopicRoute) -> list[str]:
-        """As one broker of the topic knows them; another one is asked when it is away."""
+        """As one broker of the topic knows them; another one is asked when it is away, slaves last."""
         names = [data.broker_name for data in route.data.broker_datas if data.broker_name]
         self._instance.dice.shuffle(names)
         failure: PocketMQError | None = None
-        for name in names:
+        brokers = self._instance.brokers
+        known = [brokers.holders(name) for name in names if brokers.knows(name)]
+        for address in [*(each[0] for each in known), *(slave for each in known for slave in each[1:])]:
             try:
-                address = self._instance.brokers.reader(name)
-                return await self._instance.brokers.members.of_group(address, self._group)
+                return await brokers.members.of_group(address, self._group)
             except PocketMQError as error:
                 failure = error
         if failure is not None:

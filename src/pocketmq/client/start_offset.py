@@ -77,8 +77,8 @@ def start_of(stored: int | None, wish: ConsumeFromWhere, *, is_retry: bool, is_l
 def has_begun(stored: Iterable[int | None]) -> bool:
     """Whether a group has begun with a topic, by its committed offsets in all queues that are not new to it.
 
-    An offset of 0 proves nothing: RocketMQ 5 answers so for a queue whose first message is still in its memory, and 4.9
-    for every queue that nobody has read. A consumer that has seen the topic without the queue knows better than to ask.
+    An offset of 0 proves nothing: RocketMQ 4.9 answers so for every queue whose first message is still in its memory, and for every
+    queue that never had one. A consumer that has seen the topic without the queue knows better than to ask.
     """
     return any(offset is not None and offset > 0 for offset in stored)
 
@@ -91,7 +91,8 @@ def parse_timestamp(text: str) -> int:
         return int(datetime.strptime(text, TIMESTAMP_FORMAT).timestamp() * 1000)
     except ValueError:
         raise InvalidSetting(
-            f"consume timestamp {text!r} is not of the form yyyyMMddHHmmss, such as 20240131235959"
+            f"start_at = {text!r} is not 'first' or 'earliest', 'last' or 'latest', nor a consume timestamp of the form "
+            "yyyyMMddHHmmss, such as 20240131235959"
         ) from None
 
 

@@ -15,6 +15,7 @@ from pocketmq.errors import InvalidExpression, UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import GroupName, is_retry, parse_topic, retry_topic
 from pocketmq.model.properties import TAGS, raw_property
+from pocketmq.model.sql92 import check_expression
 from pocketmq.model.subscription import ExpressionType, Subscription
 
 _TAGS = TAGS.encode()
@@ -83,4 +84,8 @@ def filter_of(topic: str, tags: str | None, sql: str | None) -> tuple[str | None
         return tags, ExpressionType.TAG
     if not sql.strip():
         raise InvalidExpression(f"the sql expression for topic {topic!r} is empty")
+    try:
+        check_expression(sql)
+    except InvalidExpression as error:
+        raise InvalidExpression(f"the sql expression {sql!r} for topic {topic!r} is wrong: {error}") from None
     return sql, ExpressionType.SQL92

@@ -25,7 +25,7 @@ from pocketmq.model import properties as names
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import UniqueIds
-from pocketmq.model.names import MAX_GROUP_CHARS
+from pocketmq.model.names import MAX_GROUP_CHARS, TRACE_GROUP_PREFIX
 from pocketmq.net.peer import Peer
 from pocketmq.net.repeating import Repeating
 from pocketmq.protocol.api.transactions import CheckTransactionState
@@ -45,7 +45,6 @@ log = logging.getLogger("pocketmq.client")
 LOOK_S = 0.5
 """How often it is looked whether there is something to send."""
 INSTANCE_PREFIX = "PID_CLIENT_INNER_TRACE_PRODUCER_"
-GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 _DECISIONS = {
     TransactionState.COMMIT: Decision.COMMIT,
     TransactionState.ROLLBACK: Decision.ROLLBACK,
@@ -66,7 +65,7 @@ class Tracer(Hooks):
     """Writes traces for one producer or consumer. Give it to its hooks, start it before and stop it after."""
 
     def __init__(self, settings: ClientSettings, group: str, traced: Traced, around: Surroundings) -> None:
-        name = f"{GROUP_PREFIX}-{group}-{traced}-{next(_numbers)}"
+        name = f"{TRACE_GROUP_PREFIX}-{group}-{traced}-{next(_numbers)}"
         self._settings = ProducerSettings(
             name_servers=settings.name_servers,
             credentials=settings.credentials,

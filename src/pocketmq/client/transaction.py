@@ -31,7 +31,7 @@ class Transaction:
 
     async def send(
         self,
-        message: Message | bytes,
+        message: object,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -48,7 +48,7 @@ class Transaction:
         self._halves.append(half)
         return half.sent
 
-    def message_of(self, message: Message | bytes, options: MessageOptions) -> Message:
+    def message_of(self, message: object, options: MessageOptions) -> Message:
         """The message that is meant: the one that was given, or a new one to the topic of this transaction."""
         return message if isinstance(message, Message) else message_of(self._topic, message, options)
 

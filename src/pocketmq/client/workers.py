@@ -10,7 +10,9 @@ decided by whoever submits them. `finished` is called for each job on the loop t
 import asyncio
 import logging
 import queue
+import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -20,12 +22,21 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Protocol
 
-from pocketmq.client.consume_result import AckIndex, ConsumeResult, DeadLetter, RetryLater, Suspend, words_of
+from pocketmq.client.consume_events import users_lines
+from pocketmq.client.consume_result import (
+    AckIndex,
+    ConsumeResult,
+    DeadLetter,
+    RetryLater,
+    Suspend,
+    words_of,
+)
 from pocketmq.client.jobs import Job, is_plain_success, parcels
 from pocketmq.client.listener import Listener, Unit
 from pocketmq.client.mailbox import Mailbox
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import ProgramFailed
+from pocketmq.errors import MissingLibrary, ProgramFailed, UnreadableMessage
+from pocketmq.model.message import StoredMessage
 from pocketmq.net.portal import Portal
 
 log = logging.getLogger("pocketmq.client")
@@ -34,6 +45,9 @@ CLOSE_S = 1.0
 """How long a loop of listeners gets to end."""
 THREAD_RETRY_S = 1.0
 """How long after the machine gave no first thread it is asked for one again."""
+
+IDLE_S = 60.0
+"""Threads above the least number end when they had nothing to do for so long."""
 
 Finished = Callable[[Job], None]
 
@@ -65,14 +79,15 @@ class _Counting:
 
 
 class ThreadWorkers(_Counting):
-    """Threads. They are daemons: a listener that never ends does not keep the program from ending.
+    """Threads, from `least` to `most`. They are daemons: a listener that never ends does not keep the program from ending.
 
     Short jobs that come in one turn of the loop travel together, as short calls do: waking a thread costs more than many a job.
     """
 
-    def __init__(self, count: int, finished: Finished, clock: Clock) -> None:
+    def __init__(self, least: int, most: int, finished: Finished, clock: Clock) -> None:
         super().__init__(finished)
-        self._count = count
+        self._least = least
+        self._most = most
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._ready: list[Job] = []
@@ -81,7 +96,16 @@ class ThreadWorkers(_Counting):
         self._done: Mailbox[list[Job]] = Mailbox(self._loop, self._take_back)
         self._busy = 0
         """Parcels that were handed out and are not back."""
-        self._threads: list[threading.Thread] = []
+        self._most_busy = 0
+        """The most of them at the same time, since idle threads were looked for."""
+        self._threads = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    def resize(self, least: int, most: int) -> None:
+        """From now on. Threads that are too many end when they are done with what they have."""
+        self._least, self._most = least, most
+        self._dismiss(self._threads - most)
+        self._watch_idle()
 
     def submit(self, job: Job) -> None:
         self.at_work += 1
@@ -91,22 +115,24 @@ class ThreadWorkers(_Counting):
 
     async def close(self) -> None:
         self._hand_out()
-        self._count = 0
-        for _ in self._threads:
-            self._parcels.put(None)
-        self._threads.clear()
+        self._least = self._most = 0
+        self._dismiss(self._threads)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
 
     def _hand_out(self) -> None:
         ready, self._ready = self._ready, []
         for parcel in parcels(ready):
-            if self._busy >= len(self._threads) < self._count:
+            if self._busy >= self._threads < self._most:
                 self._grow()
             self._busy += 1
+            if self._busy > self._most_busy:
+                self._most_busy = self._busy
             self._parcels.put(parcel)
 
     def _grow(self) -> None:
         """One thread more. Where the machine gives none, those that are there do the work; if there are none, one is tried for again."""
-        thread = threading.Thread(target=self._work, name=f"pocketmq listener {len(self._threads)}", daemon=True)
+        thread = threading.Thread(target=self._work, name=f"pocketmq listener {self._threads}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
@@ -114,11 +140,29 @@ class ThreadWorkers(_Counting):
                 log.warning("listeners wait for a thread, which is tried for every %g s: %s", THREAD_RETRY_S, error)
                 self._loop.call_later(THREAD_RETRY_S, self._grow_if_none)
         else:
-            self._threads.append(thread)
+            self._threads += 1
+            self._watch_idle()
 
     def _grow_if_none(self) -> None:
-        if self._busy and not self._threads and self._count:
+        if self._busy and not self._threads and self._most:
             self._grow()
+
+    def _dismiss(self, count: int) -> None:
+        """So many threads end, each when it comes for its next parcel."""
+        for _ in range(count):
+            self._parcels.put(None)
+            self._threads -= 1
+
+    def _watch_idle(self) -> None:
+        if self._idle_timer is None and self._threads > self._least:
+            self._idle_timer = self._loop.call_later(IDLE_S, self._dismiss_idle)
+
+    def _dismiss_idle(self) -> None:
+        """Those that were never needed since the last time."""
+        self._idle_timer = None
+        self._dismiss(self._threads - max(self._least, self._most_busy))
+        self._most_busy = self._busy
+        self._watch_idle()
 
     def _work(self) -> None:
         while (parcel := self._parcels.get()) is not None:
@@ -243,9 +287,9 @@ class ProcessWorkers(_Counting):
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _new(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
+        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"), initializer=_outlive_an_interrupt)
 
-    def _made(self, job: Job, units: list[Unit], future: Future[tuple[list[Any], float]]) -> None:
+    def _made(self, job: Job, units: list[Unit], future: Future[tuple[list[tuple[int, Any]], float]]) -> None:
         """In a thread of the executor, or in this one."""
         error = None if future.cancelled() else future.exception()
         if future.cancelled():
@@ -257,14 +301,24 @@ class ProcessWorkers(_Counting):
                 job.note(unit, error)
         else:
             results, took_s = future.result()
-            for unit, result in zip(units, results, strict=False):
+            rest = deque(units)
+            for count, result in results:
+                unit = rest.popleft()
+                if not isinstance(unit, StoredMessage) and len(unit) > count:  # it came apart
+                    rest.appendleft(unit[count:])
+                    unit = unit[:count]
                 job.note(unit, result)
             job.note_time(took_s)
-            job.todo.extend(units[len(results) :])
+            job.todo.extend(rest)
         try:
             self._back.put(job)
         except RuntimeError:
             return  # the loop is closed: nobody wants to know any more
+
+
+def _outlive_an_interrupt() -> None:
+    """In the child: Ctrl-C goes to all processes of a terminal, and the consumer waits for its listeners then. A second one ends them."""
+    signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def _in_process(
@@ -273,18 +327,26 @@ def _in_process(
     namespace: str | None,
     stops_at_failure: bool,
     units: Sequence[Unit],
-) -> tuple[list[Any], float]:
-    """In the child: what each call returned or raised, and how long all of them took."""
+) -> tuple[list[tuple[int, Any]], float]:
+    """In the child: what each call returned or raised, with its number of messages, and how long all of them took.
+
+    A batch with bodies that cannot be read comes apart into several calls, as in `Job.note`.
+    """
     listener = Listener(function, batch_size, namespace)
     clock = SystemClock()
-    results: list[Any] = []
+    results: list[tuple[int, Any]] = []
     began = clock.monotonic()
-    for unit in units:
+    todo = deque(units)
+    while todo:
+        unit = todo.popleft()
         try:
             result = listener.call(unit)
         except BaseException as error:
             result = error
-        results.append(_travelling(result))
+        if isinstance(result, UnreadableMessage | MissingLibrary) and (parts := listener.apart(unit)):
+            todo.extendleft(reversed(parts))
+            continue
+        results.append((1 if isinstance(unit, StoredMessage) else len(unit), _travelling(result)))
         if stops_at_failure and not is_plain_success(result):
             break
     return results, clock.monotonic() - began
@@ -303,8 +365,13 @@ def _travelling(result: Any) -> Any:
             return DeadLetter(result.reason)
         case Suspend():
             return Suspend(result.reason, wait_ms=result.wait_ms)
+        case UnreadableMessage() | MissingLibrary():
+            return type(result)(*result.args)
         case BaseException():
-            return ProgramFailed(f"{type(result).__name__}: {words_of(result)}")
+            failed = ProgramFailed(f"{type(result).__name__}: {words_of(result)}")
+            if lines := traceback.format_tb(users_lines(result.__traceback__)):
+                failed.add_note("".join(lines).rstrip())
+            return failed
     return words_of(result, repr)  # a text means nothing either, which is told where it arrives
 
 

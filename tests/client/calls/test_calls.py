@@ -104,7 +104,13 @@ ROWS = [
         outcome=4,
     ),
     Row(lambda b: b.offsets.earliest_store_ms(QUEUE), 32, OF_QUEUE, {"timestamp": "-1"}, outcome=-1),
-    Row(lambda b: b.offsets.of_group("CG", QUEUE), 14, {**OF_QUEUE, "consumerGroup": "CG"}, {"offset": "7"}, outcome=7),
+    Row(
+        lambda b: b.offsets.of_group("CG", QUEUE),
+        14,
+        {**OF_QUEUE, "consumerGroup": "CG", "setZeroIfNotFound": "false"},
+        {"offset": "7"},
+        outcome=7,
+    ),
     Row(lambda b: b.offsets.commit("CG", QUEUE, 8), 15, {**OF_QUEUE, "consumerGroup": "CG", "commitOffset": "8"}),
     Row(
         lambda b: b.offsets.tell_commit("CG", QUEUE, 8),

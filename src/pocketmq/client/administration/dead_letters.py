@@ -14,15 +14,15 @@ from pocketmq.client.administration.reading import check_limit, read_queue, show
 from pocketmq.client.administration.topics import TopicAdmin
 from pocketmq.client.hooks import HookList
 from pocketmq.client.outgoing import Packer
+from pocketmq.client.received import readable
 from pocketmq.client.results import SendResult
 from pocketmq.client.room import Room
 from pocketmq.client.send_backs import REASON
 from pocketmq.client.sending import Sender
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.codes import RequestCode
-from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.errors import PocketMQError, ProtocolError, TopicNotFound, UsageError
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.names import DLQ_PREFIX, INNER_PRODUCER_GROUP, TopicName, dlq_topic, group_of, is_dlq
 from pocketmq.model.queue import MessageQueue
@@ -47,6 +47,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     """The one that it was sent to at first."""
     original_id: str
+    """The id that its producer got, which logs and traces have, too; the broker's where the producer gave none."""
     reason: str | None
     """Why it died, when its consumer said so."""
 
@@ -174,7 +175,7 @@ class DeadLetterAdmin:
             queue=self._reach.shown_queue(queue),
             message=shown_message(self._reach, message),
             topic=self._reach.shown(topic),
-            original_id=properties.get(names.ORIGIN_MESSAGE_ID) or message.message_id,
+            original_id=properties.get(names.UNIQ_KEY) or properties.get(names.ORIGIN_MESSAGE_ID) or message.message_id,
             reason=properties.get(REASON),
         )
 
@@ -188,9 +189,10 @@ class DeadLetterAdmin:
 
 def again(letter: Letter, topic: str | None, properties: Mapping[str, str | None]) -> Message:
     """The message that a letter was, without its past, and with these properties; UsageError when it tells no topic."""
-    stored = letter.message
-    if stored.sys_flag & SysFlag.COMPRESSED:
-        raise UsageError("its body is damaged and cannot be read")
+    try:
+        stored = readable(letter.message, None)
+    except ProtocolError as error:
+        raise UsageError(f"its body is damaged and cannot be read: {error}") from None
     where = topic or letter.topic
     if not where or group_of(where):
         raise UsageError(f"the letter does not tell which topic it was for (it says {where!r}): give one")

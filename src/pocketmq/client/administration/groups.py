@@ -15,7 +15,7 @@ from pocketmq.errors import (
     TopicNotFound,
     UsageError,
 )
-from pocketmq.model.names import GroupName, dlq_topic, is_system_group, retry_topic
+from pocketmq.model.names import GroupName, dlq_topic, is_internal_group, is_system_group, retry_topic
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.reconsume import MAX_RECONSUME_TIMES
 from pocketmq.model.subscription import Subscription
@@ -70,14 +70,14 @@ class GroupAdmin:
         self._reach = reach
 
     async def names(self, *, everything: bool = False) -> list[str]:
-        """All groups that brokers know, sorted; with `everything` also those of RocketMQ itself."""
+        """All groups that brokers know, sorted; with `everything` also internal ones: of RocketMQ itself, of traces, of Spark's sinks."""
         calls = self._reach.brokers.groups
         tables = await self._reach.gather(await self._reach.masters(), lambda place: calls.all_configs(place.address))
         found = {group for table in tables for group in table.subscription_group_table}
         return sorted(
             self._reach.shown(group)
             for group in found
-            if self._reach.is_ours(group) and (everything or not is_system_group(group))
+            if self._reach.is_ours(group) and (everything or not is_internal_group(group))
         )
 
     async def configs(self) -> dict[str, dict[str, SubscriptionGroupConfig]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pocketmq.client.administration.reach import Reach
 from pocketmq.client.administration.reading import check_limit, read_queue, shown_message
 from pocketmq.client.administration.traces import MessageTrace, trace_of
+from pocketmq.client.received import readable
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
 from pocketmq.model.message import StoredMessage
@@ -25,7 +26,7 @@ DEFAULT_LIMIT = 1_000
 
 
 class MessageAdmin:
-    """Messages of the cluster. Bodies are as they were before they were compressed."""
+    """Messages of the cluster. Bodies are as they were before they were compressed, unless the option `decompress` is False."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -104,7 +105,8 @@ class MessageAdmin:
         """What clients with `trace=True` wrote about a message; it is empty when none of them did."""
         topic = parse_topic(trace_topic or self._reach.settings.trace_topic)
         found = await self._by_key(topic, message_id, 0, END_OF_TIME_MS, MAX_BY_KEY, is_id=False)
-        return trace_of(message_id, (record for message in found for record in decode_trace(message.body)))
+        plain = (readable(message, None).body for message in found)
+        return trace_of(message_id, (record for body in plain for record in decode_trace(body)))
 
     async def passed_by(self, queue: MessageQueue, offset: int) -> dict[str, bool]:
         """Which groups have read past a message, of those that read its topic and have an offset in its queue."""
@@ -114,7 +116,7 @@ class MessageAdmin:
         groups = (await self._reach.brokers.groups.reading(target, wire_queue.topic)).group_list
         wanted = sorted(set(groups) - {wire_queue.topic})
         calls = self._reach.brokers.offsets
-        offsets = await self._reach.gather(wanted, lambda group: calls.of_group(group, wire_queue, only_stored=True))
+        offsets = await self._reach.gather(wanted, lambda group: calls.of_group(group, wire_queue))
         return {
             self._reach.shown(group): at > offset for group, at in zip(wanted, offsets, strict=True) if at is not None
         }

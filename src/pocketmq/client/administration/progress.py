@@ -89,7 +89,7 @@ def _together(parts: Sequence[GroupLag]) -> GroupLag:
 async def stored_offset(reach: Reach, group: GroupName, queue: MessageQueue) -> int | None:
     """Where a group is in one queue; None when it never was there."""
     absent = await _never_there(reach, group, [queue])
-    return None if queue in absent else await reach.brokers.offsets.of_group(group, queue, only_stored=True)
+    return None if queue in absent else await reach.brokers.offsets.of_group(group, queue)
 
 
 async def _progress(reach: Reach, group: GroupName, topic: TopicName | None) -> tuple[list[ConsumeStats], Problems]:
@@ -140,7 +140,7 @@ async def _never_there(reach: Reach, group: GroupName, queues: Iterable[MessageQ
         if name in tables:
             is_there = queue.queue_id in tables[name].get(f"{queue.topic}@{group}", {})
         else:
-            is_there = await reach.brokers.offsets.of_group(group, queue, only_stored=True) is not None
+            is_there = await reach.brokers.offsets.of_group(group, queue) is not None
         if not is_there:
             absent.add(queue)
     return absent

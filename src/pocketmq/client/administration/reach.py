@@ -37,6 +37,7 @@ class AdminOptions(ClientOptions, total=False):
     route_timeout_ms: int
     max_calls_at_once: int
     brokers_good_ms: int
+    decompress: bool
 
 
 class AdminSettings(ClientSettings, frozen=True, kw_only=True):
@@ -50,6 +51,8 @@ class AdminSettings(ClientSettings, frozen=True, kw_only=True):
     """Questions that are under way at the same time, of one call."""
     brokers_good_ms: int = 0
     """How long a name server's list of brokers is good, for who asks brokers all the time; 0: each call asks for it."""
+    decompress: bool = True
+    """Give bodies as they were before they were compressed. False: as they are stored, for programs that show only their beginnings."""
 
     @property
     def instance_mark(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from pocketmq.client.administration.reach import Reach
 from pocketmq.client.calls.messages import is_hole
-from pocketmq.client.received import readable
+from pocketmq.client.received import readable, with_shown_topic
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.model.flags import PullFlag
@@ -55,10 +55,12 @@ async def first_at(reach: Reach, queue: MessageQueue, offset: int) -> StoredMess
 
 def shown_message(reach: Reach, message: StoredMessage) -> StoredMessage:
     """A message as users see it; one whose body is damaged stays as it is stored, so that it can be looked at."""
+    if not reach.settings.decompress:
+        return with_shown_topic(message, reach.settings.namespace)
     try:
         return readable(message, reach.settings.namespace)
     except ProtocolError:
-        return message
+        return with_shown_topic(message, reach.settings.namespace)
 
 
 async def _pull(reach: Reach, queue: MessageQueue, offset: int, limit: int) -> tuple[list[StoredMessage], int]:
@@ -80,7 +82,7 @@ async def _pull(reach: Reach, queue: MessageQueue, offset: int, limit: int) -> t
     timeout_s = reach.settings.call_timeout_ms / 1000
     pulled = await reach.brokers.messages.pull(address, queue.broker_name, header, timeout_s=timeout_s)
     if pulled.code == ResponseCode.SUCCESS:
-        return decode_records(pulled.records), pulled.header.next_begin_offset
+        return decode_records(pulled.records, queue=queue), pulled.header.next_begin_offset
     following = pulled.header.next_begin_offset
     if pulled.code == ResponseCode.PULL_NOT_FOUND and not is_hole(pulled.code, following, offset):
         return [], offset

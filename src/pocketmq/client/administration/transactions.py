@@ -129,7 +129,7 @@ class TransactionAdmin:
     async def _read(self, queue: MessageQueue, limit: int | None) -> tuple[list[StoredMessage], bool]:
         """From where the broker itself has dealt with everything; whether that was all."""
         calls = self._reach.brokers.offsets
-        begin = await calls.of_group(TRANSACTION_CHECK_GROUP, queue, only_stored=True)
+        begin = await calls.of_group(TRANSACTION_CHECK_GROUP, queue)
         begin = max(begin or 0, await calls.smallest(queue))
         end = await calls.largest(queue)
         stop = end if limit is None else min(end, begin + limit)

@@ -18,6 +18,9 @@ Target = str | Address
 class Asking(Protocol):
     """A way to ask brokers; see `brokers.Brokers`."""
 
+    def holders(self, name: str) -> list[Address]:
+        """Every broker of this name, the master first."""
+
     async def ask(
         self,
         target: Target,

@@ -1,11 +1,13 @@
 """Offsets: where a queue begins and ends, where a group stands in it, and moving it elsewhere."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from pocketmq.client.calls.asking import Calls, Target, named
 from pocketmq.codes import BoundaryType, RequestCode
-from pocketmq.errors import NotFound
+from pocketmq.errors import ConnectFailed, ConnectionLost, NotFound, PocketMQError
 from pocketmq.model.queue import MessageQueue
+from pocketmq.net.address import Address
 from pocketmq.protocol.api.offsets import (
     CloneGroupOffset,
     GetConsumerStatus,
@@ -27,6 +29,8 @@ from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields
 from pocketmq.protocol.java_json import read_optional_body
 
+T = TypeVar("T")
+
 
 def first_of_topics(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
     """One queue of each topic on each broker. Its offset is committed before those of the others where a group may be new to a topic:
@@ -36,7 +40,11 @@ def first_of_topics(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 
 
 class OffsetCalls(Calls):
-    """Questions about one queue go to the broker that has it."""
+    """Questions about one queue go to the master of its broker.
+
+    Group offsets, and where a queue begins, can be had from a slave as well: while the master cannot be reached, any other broker of the
+    name is asked, so that a consumer that reads from a slave goes on and keeps its offsets. Where a queue ends only the master knows.
+    """
 
     __slots__ = ()
 
@@ -48,7 +56,8 @@ class OffsetCalls(Calls):
 
     async def smallest(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that `queue` still has."""
-        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, GetMinOffset(queue.topic, queue.queue_id))
+        header = GetMinOffset(queue.topic, queue.queue_id)
+        return _offset_in(await self._ask_any(queue, RequestCode.GET_MIN_OFFSET, header))
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int, boundary: BoundaryType = BoundaryType.LOWER) -> int:
         """The offset of the first message stored at that time or later; the largest offset when there is none."""
@@ -61,29 +70,27 @@ class OffsetCalls(Calls):
         answer = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         return read_fields(StoreTimeReply, answer.ext).timestamp
 
-    async def of_group(self, group: str, queue: MessageQueue, *, only_stored: bool = False) -> int | None:
-        """Where `group` stands in `queue`; None when the broker knows of nothing.
+    async def of_group(self, group: str, queue: MessageQueue) -> int | None:
+        """The offset that `group` has committed in `queue`; None when it has committed none.
 
-        A broker may say 0 of a group that never was here, so that it begins with the first message; RocketMQ 5 does not
-        when `only_stored` is what the group has committed.
+        Unless told otherwise, brokers answer 0 for a group that is new to a queue while its first message is in their memory, and
+        the group would read the whole history. RocketMQ 4.9 cannot be told: there 0 may also mean that nothing is stored.
         """
-        header = QueryConsumerOffset(group, queue.topic, queue.queue_id, False if only_stored else None)
+        header = QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
         try:
-            return await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            return _offset_in(await self._ask_any(queue, RequestCode.QUERY_CONSUMER_OFFSET, header))
         except NotFound:
             return None
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Tell where `group` stands, and hear that it was understood."""
-        await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, _update(group, queue, offset))
+        await self._ask_any(queue, RequestCode.UPDATE_CONSUMER_OFFSET, _update(group, queue, offset))
 
     async def tell_commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Tell it one-way, as it is done every few seconds."""
-        await self._brokers.tell(
-            queue.broker_name,
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            _update(group, queue, offset),
-            extra=named(queue.broker_name),
+        header, extra = _update(group, queue, offset), named(queue.broker_name)
+        await self._first_reached(
+            queue, lambda address: self._brokers.tell(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, extra=extra)
         )
 
     async def reset(self, target: Target, header: ResetOffset) -> ResetOffsets:
@@ -111,10 +118,29 @@ class OffsetCalls(Calls):
         await self._brokers.ask(target, RequestCode.CLONE_GROUP_OFFSET, header)
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, header: Fields) -> int:
-        return read_fields(OffsetReply, (await self._ask(queue, code, header)).ext).offset
+        return _offset_in(await self._ask(queue, code, header))
 
     async def _ask(self, queue: MessageQueue, code: RequestCode, header: Fields) -> Command:
         return await self._brokers.ask(queue.broker_name, code, header, extra=named(queue.broker_name))
+
+    async def _ask_any(self, queue: MessageQueue, code: RequestCode, header: Fields) -> Command:
+        extra = named(queue.broker_name)
+        return await self._first_reached(queue, lambda address: self._brokers.ask(address, code, header, extra=extra))
+
+    async def _first_reached(self, queue: MessageQueue, ask: Callable[[Address], Awaitable[T]]) -> T:
+        """What `ask` comes to at the master, or else at the first broker of its name that can be reached."""
+        failure: PocketMQError | None = None
+        for address in self._brokers.holders(queue.broker_name):
+            try:
+                return await ask(address)
+            except (ConnectFailed, ConnectionLost) as error:
+                failure = failure or error
+        assert failure is not None  # `holders` gives one broker at least
+        raise failure
+
+
+def _offset_in(answer: Command) -> int:
+    return read_fields(OffsetReply, answer.ext).offset
 
 
 def _update(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:

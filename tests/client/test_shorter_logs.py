@@ -1,0 +1,236 @@
+"""Logs that become shorter under consumers that go on running: whatever is new is handled. Real servers, virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
+from tests.client.test_offsets import Shelf
+
+from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
+from pocketmq.model.queue import MessageQueue
+from pocketmq.testing import run
+
+KEPT, LOST = [b"kept %d" % number for number in range(5)], [b"lost %d" % number for number in range(5)]
+SYNC_S = 11
+"""After so long all that was sent is on the disk, and offsets are kept."""
+PUSHED = ["concurrent", "ordered", "broadcast"]
+kinds = pytest.mark.parametrize("kind", ["concurrent", "ordered", "lite", "broadcast"])
+
+
+@asynccontextmanager
+async def consuming(c: RealCluster, kind: str, start_at: str = "first", **options: Any) -> AsyncIterator[Basket]:
+    """A consumer of this kind, and what it has handled."""
+    basket = Basket()
+    if kind == "lite":
+        async with c.lite_consumer(start_at=start_at, **options) as lite:
+            await lite.subscribe("T")
+            polling = asyncio.create_task(_poll(lite, basket))
+            yield basket
+            polling.cancel()
+        return
+    tags = options.pop("tags", None)
+    consumer = c.push_consumer(start_at=start_at, ordered=kind == "ordered", broadcast=kind == "broadcast", **options)
+    consumer.on("T", tags=tags)(basket)
+    async with consumer:
+        yield basket
+
+
+async def _poll(consumer: AsyncLitePullConsumer, basket: Basket) -> None:
+    while True:
+        for message in await consumer.poll(timeout_s=1):
+            await basket(message)
+
+
+def keep(c: RealCluster, bodies: list[bytes]) -> None:
+    for body in bodies:
+        c.keep("T", body)
+
+
+@kinds
+@pytest.mark.parametrize("new_end", [0, 7, 10, 11, 25])
+def test_what_is_sent_after_a_power_loss_is_handled_whether_it_passes_the_old_offset_or_not(
+    kind: str, new_end: int
+) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, consuming(c, kind) as basket:
+            await c.send("T", *KEPT)
+            await asyncio.sleep(SYNC_S)
+            await c.send("T", *LOST)
+            await basket.wait(10)
+
+            await c.lose_power()
+            end = c.broker.parts.store.max_offset("T", 0)
+            assert end < 10
+            new = [b"new %d" % number for number in range(end, new_end)]
+            keep(c, new)
+            await until(lambda: set(new) <= set(basket.bodies), 600)
+            await asyncio.sleep(SYNC_S)
+            await c.send("T", b"last")
+            await until(lambda: b"last" in basket.bodies, 600)
+            await asyncio.sleep(SYNC_S)
+
+            assert set(basket.bodies) == {*KEPT, *LOST, *new, b"last"}
+            assert basket.bodies[:10] == [*KEPT, *LOST]
+            if kind != "broadcast":
+                assert c.committed("G", "T", 0) == end + len(new) + 1
+
+    run(main())
+
+
+def test_a_consumer_that_was_sent_elsewhere_in_its_queue_still_knows_the_log() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, c.lite_consumer(start_at="first") as consumer:
+            await consumer.subscribe("T")
+            await c.send("T", *LOST)
+            basket, queue = Basket(), MessageQueue("T", "broker-a", 0)
+            while len(basket.bodies) < 5:
+                for message in await consumer.poll(timeout_s=1):
+                    await basket(message)
+            await consumer.seek(queue, 5)
+
+            await c.lose_power()
+            if "T" not in c.broker.parts.topics:
+                c.add_topic("T", 1)
+            new = [b"new %d" % number for number in range(c.broker.parts.store.max_offset("T", 0), 5)]
+            keep(c, new)
+            async with asyncio.timeout(60):
+                while not set(new) <= set(basket.bodies):
+                    for message in await consumer.poll(timeout_s=1):
+                        await basket(message)
+
+            assert new
+
+    run(main())
+
+
+@kinds
+@pytest.mark.parametrize("more", [3, 5, 8])
+@pytest.mark.parametrize("pause_s", [0, 40], ids=["at once", "later"])
+@pytest.mark.parametrize("start_at", ["first", "last"])
+def test_a_topic_that_is_created_again_is_read_from_its_beginning(
+    kind: str, more: int, pause_s: float, start_at: str
+) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, consuming(c, kind, start_at) as basket:
+            await c.send("T", *KEPT)
+            await basket.wait(5)
+            await asyncio.sleep(SYNC_S)
+            new = [b"new %d" % number for number in range(more)]
+
+            await c.delete_topic("T")
+            await asyncio.sleep(pause_s)
+            c.add_topic("T", 1)
+            keep(c, new)
+            await until(lambda: set(new) <= set(basket.bodies), 600)
+            await asyncio.sleep(SYNC_S)
+
+            assert basket.bodies == [*KEPT, *new]
+            if kind != "broadcast":
+                assert c.committed("G", "T", 0) == more
+
+    run(main())
+
+
+def test_a_group_that_is_away_while_its_topic_is_created_again_reads_it_from_the_beginning() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            async with consuming(c, "concurrent", "last") as basket:
+                await c.send("T", *KEPT)
+                await basket.wait(5)
+            await c.delete_topic("T")
+            c.add_topic("T", 2)
+            keep(c, [b"new"])
+            c.keep("T", b"other", queue=1)
+
+            async with consuming(c, "concurrent", "last") as basket:
+                await basket.wait(2)
+
+            assert sorted(basket.bodies) == [b"new", b"other"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", PUSHED)
+def test_a_filter_does_not_hide_that_the_log_became_shorter(kind: str) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, consuming(c, kind, tags="a") as basket:
+            await c.send("T", *KEPT, tags="a")
+            await asyncio.sleep(SYNC_S)
+            await c.send("T", *LOST, tags="a")
+            await basket.wait(10)
+
+            await c.lose_power()
+            end = c.broker.parts.store.max_offset("T", 0)
+            new = [b"new %d" % number for number in range(end, 15)]
+            for number, body in enumerate(new, end):
+                c.keep("T", body, tags="b" if number == 9 else "a")  # 9 is where the last message was that is gone
+            wanted = {body for body in new if body != b"new 9"}
+
+            await until(lambda: wanted <= set(basket.bodies), 600)
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", PUSHED)
+def test_a_power_loss_between_two_pulls_is_noticed_too(kind: str) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, consuming(c, kind, pull_interval_ms=20_000) as basket:
+            await c.send("T", *KEPT)
+            await basket.wait(5)
+            await asyncio.sleep(SYNC_S)
+            await c.send("T", *LOST)
+            await basket.wait(10)
+
+            await c.lose_power()
+            end = c.broker.parts.store.max_offset("T", 0)
+            assert end < 10
+            new = [b"new %d" % number for number in range(end, 15)]
+            keep(c, new)
+
+            await until(lambda: set(new) <= set(basket.bodies), 600)
+
+    run(main())
+
+
+@pytest.mark.parametrize("more", [3, 8])
+def test_a_store_of_the_users_begins_anew_with_a_topic_that_is_created_again(more: int) -> None:
+    async def main() -> None:
+        shelf = Shelf()
+        async with real_cluster(queues=1) as c, consuming(c, "concurrent", offset_store=shelf) as basket:
+            await c.send("T", *KEPT)
+            await basket.wait(5)
+            await asyncio.sleep(SYNC_S)
+            new = [b"new %d" % number for number in range(more)]
+
+            await c.delete_topic("T")
+            await asyncio.sleep(5)
+            assert shelf.kept[MessageQueue("T", "broker-a", 0)] == 0
+            c.add_topic("T", 1)
+            keep(c, new)
+            await until(lambda: set(new) <= set(basket.bodies), 60)
+
+            assert basket.bodies == [*KEPT, *new]
+
+    run(main())
+
+
+def test_a_store_of_the_users_that_fails_when_a_topic_is_deleted_does_not_end_the_pulls() -> None:
+    async def main() -> None:
+        shelf = Shelf()
+        async with real_cluster(queues=1) as c, consuming(c, "concurrent", offset_store=shelf) as basket:
+            await c.send("T", *KEPT)
+            await basket.wait(5)
+            await asyncio.sleep(SYNC_S)
+            shelf.fails = True
+            await c.delete_topic("T")
+            await asyncio.sleep(5)
+            shelf.fails = False
+            c.add_topic("T", 1)
+            keep(c, [b"new"])
+
+            await until(lambda: b"new" in basket.bodies, 60)
+
+    run(main())
