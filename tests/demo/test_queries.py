@@ -1,5 +1,6 @@
 """How far Spark's queries are, and what becomes of one that fails."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_queries_that_are_stopped_are_not_active() -> None:
 def test_queries_have_caught_up_when_none_of_them_works_or_has_something_to_do() -> None:
     idle, busy = FakeQuery(), FakeQuery()
     for query in (idle, busy):
-        query.recentProgress = ["a batch"]
+        query.lastProgress = SimpleNamespace(json="{}")  # nothing of ours is behind
     busy.status = {"isDataAvailable": False, "isTriggerActive": True}
     queries = Queries(nobody)
 

@@ -4,7 +4,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from pocketmq.pipelines.failures import SHOWN_CHARS, told
+from pyspark.errors import AnalysisException
+
+from pocketmq.errors import InvalidSetting, PipelineFailed
+from pocketmq.pipelines.failures import SHOWN_CHARS, told, told_failures
 
 TASK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -37,3 +40,16 @@ def test_the_sentence_that_says_what_is_wrong(text: str, sentence: str) -> None:
 def test_a_sentence_is_not_endless_and_never_empty() -> None:
     assert len(told(RuntimeError("x" * 5000))) == SHOWN_CHARS + 1
     assert told(RuntimeError("")) == "RuntimeError"
+
+
+def test_errors_of_spark_become_failures_and_others_stay_what_they_are() -> None:
+    def fail(error: Exception) -> None:
+        with told_failures():
+            raise error
+
+    with pytest.raises(PipelineFailed, match=r"^No such column\. \[UNRESOLVED\]$"):
+        fail(AnalysisException("[UNRESOLVED] No such column. SQLSTATE: 42703\n\tat org.apache"))
+    with pytest.raises(InvalidSetting, match="odd"):
+        fail(InvalidSetting("odd"))
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())

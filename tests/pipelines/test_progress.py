@@ -107,3 +107,11 @@ def test_the_table_has_a_row_for_each_query() -> None:
 )
 def test_how_long_it_still_takes(eta_s: float | None, words: str) -> None:
     assert eta_words(eta_s) == words
+
+
+def test_brokers_that_do_not_answer_are_reported_and_nobody_knows_how_much_waits() -> None:
+    latest = {**offset(100), "outage": {"error": "ConnectFailed: refused", "lastedMs": 9_000}}
+
+    [row] = Tally("q").add([report(1, offset(30), offset(30), latest)])
+
+    assert (row.state, row.outage, row.behind) == ("waiting", "ConnectFailed: refused", None)

@@ -51,6 +51,21 @@ def test_a_lake_is_replayed_once_also_when_it_was_compacted_in_between(
     assert values_in(broker, target) == Counter(f"{text}!" for text in bodies(0, 12) if text != "7")
 
 
+def test_of_a_lake_only_what_was_stored_in_a_stretch_of_time_is_replayed(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    source, target, lake = new_topic(broker, queues=1), new_topic(broker), str(tmp_path / "lake")
+    fill(broker, source, bodies(0, 6))
+    run_archive(spark, ArchiveSettings(namesrv=broker.name_server, topics=[source], lake=lake), Run())
+    stored = [Moment(row["storeTimestamp"].timestamp() * 1000) for row in rows_in(broker, source)]
+    told = settings(broker, tmp_path, lake=lake, to=target, since=stored[0], until=Moment(stored[-1] + 1))
+    later = settings(broker, tmp_path / "later", lake=lake, to=target, since=Moment(stored[-1] + 1))
+
+    assert run_replay(spark, told, Run()).facts["rows_written"] == 6
+    assert run_replay(spark, later, Run()).facts["rows_written"] == 0
+    assert values_in(broker, target) == Counter(bodies(0, 6))
+
+
 def test_dead_letters_go_back_to_the_topic_that_they_were_for(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:

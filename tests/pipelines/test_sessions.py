@@ -49,6 +49,7 @@ def with_builder(monkeypatch: pytest.MonkeyPatch, builder: Builder) -> Builder:
     Session.builder = builder  # type: ignore[attr-defined]
     monkeypatch.setattr(sessions, "SparkSession", Session)
     monkeypatch.setattr(sessions, "find_java", lambda: Path("/java"))
+    monkeypatch.setattr(sessions, "check_master", lambda *where: None)
     monkeypatch.setattr(os, "environ", {})
     return builder
 
@@ -82,7 +83,9 @@ def test_on_a_cluster_nothing_is_said_about_this_machine(monkeypatch: pytest.Mon
     assert "spark.sql.shuffle.partitions" not in told
 
 
-def test_a_master_and_a_connect_server_exclude_one_another() -> None:
+def test_a_master_and_a_connect_server_exclude_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pocketmq.pipelines.sessions.SparkSession.getActiveSession", lambda: None)
+
     with pytest.raises(InvalidSetting, match="exclude one another"):
         spark_session("x", master="local[2]", remote="sc://host")
 

@@ -82,6 +82,7 @@ class KillingSource(RocketMQSource):
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:
         plain = super().streamReader(schema)
+        assert isinstance(plain, TopicStreamReader)
         return KillingReader(plain, self._killer)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:

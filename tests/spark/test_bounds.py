@@ -3,9 +3,9 @@
 import pytest
 from tests.spark.metadata_kit import FakeMetadata
 
-from pocketmq.errors import InvalidSetting, TopicNotFound
+from pocketmq.errors import InvalidSetting, NoPermission, TopicNotFound, WrongState
 from pocketmq.model.queue import MessageQueue
-from pocketmq.spark.bounds import ending_places, present_queues, queues_of, starting_places
+from pocketmq.spark.bounds import check_checkpoint, ending_places, present_queues, queues_of, starting_places
 from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.read_options import ReadOptions, parse_read_options
 
@@ -146,3 +146,47 @@ def test_a_beginning_that_cannot_be_is_refused(given: dict[str, str], told: str)
 def test_an_end_beyond_the_queue_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="endingOffsets: orders@broker-a:1 ends at 50, before 51"):
         ending_places(options(endingOffsets=json_of(20, 51)), [A0, A1], METADATA)
+
+
+class Misnamed(FakeMetadata):
+    """Has no topic `ordes`."""
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        raise TopicNotFound("No topic route info in name server for the topic: ordes")
+
+
+class Secretive(Misnamed):
+    """And lists its topics to nobody."""
+
+    def topics(self) -> list[str]:
+        raise NoPermission("no right to list topics")
+
+
+def test_a_topic_that_does_not_exist_is_named_with_the_nearest_that_does() -> None:
+    with pytest.raises(TopicNotFound, match=r"there is no topic 'ordes'; did you mean 'orders'\? `pocketmq topic ls`"):
+        queues_of(options(subscribe="ordes"), Misnamed({A0: (0, 1)}))
+    with pytest.raises(TopicNotFound, match=r"there is no topic 'ordes'\. `pocketmq topic ls`"):
+        queues_of(options(subscribe="ordes"), Misnamed({P0: (0, 1)}))
+    with pytest.raises(TopicNotFound, match=r"No topic route info"):
+        queues_of(options(subscribe="ordes"), Secretive({A0: (0, 1)}))
+
+
+@pytest.mark.parametrize(
+    "given", [{"subscribe": "orders,new"}, {"subscribePattern": "ord.*"}, {"assign": '{"orders":{"broker-a":[5]}}'}]
+)
+def test_a_checkpoint_is_ones_own_while_one_of_its_topics_is_read(given: dict[str, str]) -> None:
+    check_checkpoint(stream_options(**given), [A0, P0])
+    check_checkpoint(stream_options(**given), [])
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"subscribe": "refunds"}, "reads refunds"),
+        ({"subscribePattern": "re.*"}, r"reads the pattern re\.\*"),
+        ({"assign": '{"refunds":{"broker-a":[5]}}'}, "reads refunds"),
+    ],
+)
+def test_a_checkpoint_of_other_topics_is_refused_and_both_are_named(given: dict[str, str], what: str) -> None:
+    with pytest.raises(WrongState, match=f"a query that reads orders, payments, and this query {what}: give it"):
+        check_checkpoint(stream_options(**given), [A0, A1, P0])

@@ -17,6 +17,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import ProtocolError
 from pocketmq.model.flags import Compression, SysFlag
 from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.record import decode_records
 from pocketmq.spark.decoding import Decoder, Pulled
 from pocketmq.spark.libraries import pa
@@ -218,9 +219,22 @@ def test_a_topic_that_is_not_utf8_is_refused() -> None:
         decoded([made(0, topic=b"\xff\xfe")], [Name.TOPIC])
 
 
-def test_a_topic_that_keeps_batches_whole_is_refused() -> None:
+WHOLE = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+THREE = encode_batch([(0, b"a", b"")] * 3)
+
+
+@pytest.mark.parametrize("run", [[made(0, THREE, sys_flag=WHOLE)], [made(0, THREE, sys_flag=WHOLE), made(3)]])
+def test_a_topic_that_keeps_batches_whole_is_refused(run: list[bytes]) -> None:
     with pytest.raises(ProtocolError, match="keeps batches whole"):
-        decoded([made(0, sys_flag=SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)])
+        decoded(run)
+
+
+@pytest.mark.parametrize("body", [THREE, b"no batch at all"])
+@pytest.mark.parametrize("more_flags", [0, SysFlag.COMPRESSED])
+def test_a_message_that_only_claims_to_be_a_batch_is_one_row_as_it_is_stored(body: bytes, more_flags: int) -> None:
+    run = [made(0), made(1, body, sys_flag=WHOLE | more_flags), made(2, b"next")]
+
+    assert [row["value"] for row in decoded(run, [Name.VALUE])] == [b"hello", body, b"next"]
 
 
 @pytest.mark.parametrize("record", [made(0, b"hello"), made(0, b"hello", store_host=V6)])

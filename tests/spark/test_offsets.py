@@ -66,7 +66,12 @@ def test_before_the_first_offset_there_is_a_constant() -> None:
 @pytest.mark.parametrize(
     ("told", "what"),
     [
-        ({}, "version None"),
+        ({}, "another source: its offset is {}"),
+        (17, "another source: its offset is 17"),
+        (
+            {"orders": {"0": 5}},
+            'another source: its offset is {"orders":{"0":5}}. This query reads topics of RocketMQ',
+        ),
         ({"version": 2, "queues": {}}, "version 2"),
         ({"version": 1}, "damaged: KeyError 'queues'"),
         ({"version": 1, "queues": {"t": {"b": {"x": 1}}}, "seenMs": 0}, "damaged: ValueError"),

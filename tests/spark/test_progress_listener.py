@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from tests.spark.broker_kit import Broker, new_topic, options, queue
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 from pocketmq import Admin
 from pocketmq.errors import InvalidSetting
@@ -30,6 +30,7 @@ def shown(group: str, *present: MessageQueue) -> str:
 
 def test_the_end_of_a_batch_is_published_for_its_group_alone(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
+    fill(broker, topic, [str(number) for number in range(9)])
     place = queue(broker, topic, 0)
     listener = ProgressListener(options(broker, groupId="listened"))
 
@@ -44,6 +45,7 @@ def test_the_end_of_a_batch_is_published_for_its_group_alone(broker: Broker) -> 
 
 def test_queues_that_are_gone_are_not_in_the_way_of_others(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
+    fill(broker, topic, [str(number) for number in range(9)])
     place, gone = queue(broker, topic, 0), queue(broker, f"{topic}-deleted", 0)
     listener = ProgressListener(options(broker, groupId="unmoved"))
     end = QueryOffset({place: 4, gone: 7}).to_json()
@@ -69,3 +71,14 @@ def test_a_listener_needs_a_group_and_knows_its_options() -> None:
         ProgressListener({"rocketmq.namesrv.addr": "127.0.0.1:9876"})
     with pytest.raises(InvalidSetting, match=r"did you mean groupId\?"):
         ProgressListener({"rocketmq.namesrv.addr": "127.0.0.1:9876", "groupIt": "x"})
+
+
+def test_an_outage_of_brokers_is_logged_and_nothing_is_published(caplog: pytest.LogCaptureFixture) -> None:
+    listener = ProgressListener({"rocketmq.namesrv.addr": "127.0.0.1:1", "groupId": "listened"})
+    place = queue(Broker("", "broker-a"), "orders", 0)
+    seen = {**json.loads(shown("listened", place)), "outage": {"error": "ConnectFailed: refused", "lastedMs": 12_000}}
+
+    listener.onQueryProgress(progress((json.dumps(QueryOffset({place: 1}).to_json()), json.dumps(seen))))
+
+    assert "the query of the group listened waits for brokers: ConnectFailed: refused" in caplog.text
+    assert "published" not in caplog.text

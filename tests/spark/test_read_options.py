@@ -102,6 +102,23 @@ def test_filters_become_subscriptions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "text", "why"),
+    [
+        ("filterSql", "nonsense nonsense", "filterSql = 'nonsense nonsense' is wrong: .* column 10"),
+        ("filterTags", "||", "names no tag"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_filter_that_cannot_be_read_is_refused_before_anything_is_read(
+    option: str, text: str, why: str, streaming: bool
+) -> None:
+    given = {**BASE, option: text}
+
+    with pytest.raises(InvalidExpression, match=why):
+        parse_read_options(given, streaming=streaming, environ={})
+
+
+@pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"subscribePattern": "a.*"}, "subscribe and subscribePattern exclude one another"),

@@ -12,6 +12,7 @@ from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 from pocketmq import Admin, Message, Producer
 from pocketmq.errors import TopicNotFound
+from pocketmq.model.names import is_internal_group
 from pocketmq.model.queue import QueueRange
 from pocketmq.spark.sink_ids import ROW_ID
 from pocketmq.spark.sink_progress import SinkProgress
@@ -34,6 +35,8 @@ def test_two_groups_of_a_query_take_turns(broker: Broker) -> None:
     with progress_of_a_query(broker) as progress:
         assert progress.group(0) == progress.group(2) != progress.group(1) == progress.group(3)
         assert progress.group(0).startswith("spark-rocketmq-sink-")
+        assert is_internal_group(progress.group(0))
+        assert is_internal_group(progress.group(1))
 
 
 def test_the_first_batch_of_a_query_looks_at_what_came_since_it_began(broker: Broker) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+IDLE_REPORTS = "spark.sql.streaming.noDataProgressEventInterval"
 SECRET = "the-secret-of-orders"
 ACCOUNTS = f"""
 [[account]]
@@ -205,3 +207,37 @@ def test_keys_tls_and_namespace_reach_the_brokers_and_no_secret_is_to_be_seen(
     kept = "".join(file.read_text("utf-8", "replace") for file in checkpoint.rglob("*") if file.is_file())
     assert SECRET not in said + kept
     assert "orders" in kept
+
+
+def test_a_query_waits_while_its_broker_is_away_and_continues_when_it_is_back(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    def outage(query: "StreamingQuery") -> bool:
+        last = query.lastProgress
+        return last is not None and "outage" in (last.sources[0].latestOffset or "")
+
+    def rows(query: "StreamingQuery") -> int:
+        return sum(progress.numInputRows for progress in query.recentProgress)
+
+    spark.conf.set(IDLE_REPORTS, "100")
+    try:
+        with Server(tmp_path / "data") as server:
+            name_port, port = (int(text.rpartition(":")[2]) for text in (server.name_server, server.broker_address))
+            broker = Broker.of(server)
+            topic = new_topic(broker)
+            fill(broker, topic, ["before"])
+            given = options(broker, subscribe=topic, startingOffsets="earliest", fetchOffset_retryIntervalMs=50)
+            writing = stream(spark, {**given, "fetchOffset.numRetries": "0"}).writeStream.format("noop")
+            query = running(writing.start, lambda query: rows(query) == 1)
+        running(lambda: query, outage)
+        with Server(tmp_path / "data", name_server_port=name_port, broker_port=port):
+            fill(broker, topic, ["after"])
+            running(lambda: query, lambda query: rows(query) == 2)
+        running(lambda: query, outage)
+        began = monotonic()
+        query.stop()
+    finally:
+        spark.conf.unset(IDLE_REPORTS)
+
+    assert monotonic() - began < 10
+    assert query.exception() is None

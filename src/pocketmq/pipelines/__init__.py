@@ -9,10 +9,12 @@ from pocketmq.pipelines.catalogue import JOBS
 from pocketmq.pipelines.contracts import Checked, Contract, Rule
 from pocketmq.pipelines.dead_letter_rows import dead_letters, write_dead_letters
 from pocketmq.pipelines.deduplication import deduplicate
+from pocketmq.pipelines.failures import told_failures
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.job_file import read_job, settings_of
 from pocketmq.pipelines.json_rows import JsonRows, parse_json, read_json
 from pocketmq.pipelines.late_rows import LateRows, Split
+from pocketmq.pipelines.masters import check_master
 from pocketmq.pipelines.metrics import ProgressMetrics, metrics_served
 from pocketmq.pipelines.progress import Progress, ProgressTable, progress_table
 from pocketmq.pipelines.project.making import make_project
@@ -36,6 +38,7 @@ __all__ = [
     "Run",
     "Split",
     "Summary",
+    "check_master",
     "check_project",
     "dead_letters",
     "deduplicate",
@@ -58,6 +61,7 @@ __all__ = [
     "spark_session",
     "stopped_by_signals",
     "table_rows",
+    "told_failures",
     "what_to_install",
     "write_dead_letters",
 ]

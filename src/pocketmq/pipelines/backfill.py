@@ -13,13 +13,15 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.pipelines.archive.form import Form
+from pocketmq.files import DiskFiles
+from pocketmq.pipelines.archive.form import Form, check_form
+from pocketmq.pipelines.archive.formats import check_format
 from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
 from pocketmq.pipelines.archive.layout import Slot
 from pocketmq.pipelines.archive.rows import schema_of
 from pocketmq.pipelines.archive.staging import Stage
 from pocketmq.pipelines.archive.tasks import stage_ranges
-from pocketmq.pipelines.checkpoint import Owner, owned
+from pocketmq.pipelines.checkpoint import Owner, check_owner, owned
 from pocketmq.pipelines.cluster import ranges_of
 from pocketmq.pipelines.connector_options import check_used, of_reads
 from pocketmq.pipelines.job import Job
@@ -82,9 +84,20 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
     def sink(self) -> str:
         return f"the topic {self.to}" if self.to else f"{self.format} files in {self.lake}, by topic and {self.slot}"
 
+    @property
+    def owner(self) -> Owner:
+        return Owner(pipeline="backfill", topics=tuple(self.topics), sink=self.sink)
+
+    @property
+    def form(self) -> Form:
+        return Form(format=self.format, slot=Slot(self.slot), properties=True)
+
 
 def check_backfill(settings: BackfillSettings) -> None:
     _check(settings)
+    if settings.remote is None:
+        check_format(settings.format, settings.spark)
+        check_owner(settings.checkpoint, settings.owner)
     require_topics(settings.connection, settings.topics)
     check_reading(settings.reading, settings)
     check_target(settings)
@@ -95,8 +108,7 @@ def run_backfill(spark: SparkSession, settings: BackfillSettings, run: Run) -> S
     """Write the stretch, or what is left of it."""
     _check(settings)
     check_target(settings)
-    owner = Owner(pipeline="backfill", topics=tuple(settings.topics), sink=settings.sink)
-    with owned(spark, settings.checkpoint, owner) as name, ExitStack() as leave:
+    with owned(spark, settings.checkpoint, settings.owner) as name, ExitStack() as leave:
         notes = notes_in(spark, settings.checkpoint)
         do = _to_topic(spark, settings, name) if settings.to else _to_lake(spark, settings, name, leave)
         return run_pieces(
@@ -121,6 +133,7 @@ def plan_backfill(settings: BackfillSettings) -> Plan:
         queues=batch_queues(settings.reading),
         begins="with the first message of the stretch, unless the checkpoint says that some of it is done",
         options=settings.reading,
+        notes=settings.plan_notes,
         messages_per_s=min(settings.rate or MESSAGES_PER_S, MESSAGES_PER_S),
     )
 
@@ -131,6 +144,8 @@ def _check(settings: BackfillSettings) -> None:
         raise InvalidSetting("say where the messages go: either --to TOPIC or --lake FOLDER")
     if settings.lake is not None and (settings.where or settings.select):
         raise InvalidSetting("--where and --select change what is sent to a topic; a lake keeps messages as they are")
+    if settings.lake is not None:
+        check_form(settings.lake, settings.form, DiskFiles())
     if settings.to in settings.topics:
         raise InvalidSetting(f"the topic {settings.to!r} would be filled with itself: give another --to")
 
@@ -145,7 +160,7 @@ def _to_topic(spark: SparkSession, settings: BackfillSettings, name: str) -> Do:
 
 
 def _to_lake(spark: SparkSession, settings: BackfillSettings, name: str, leave: ExitStack) -> Do:
-    form = Form(format=settings.format, slot=Slot(settings.slot), properties=True)
+    form = settings.form
     lake = leave.enter_context(Lake(Path(settings.lake or ""), form))
 
     def do(piece: Piece) -> int:

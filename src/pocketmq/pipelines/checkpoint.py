@@ -23,7 +23,7 @@ from pocketmq.pipelines.libraries import SparkSession
 from pocketmq.pipelines.notes import FileNotes, Notes, SparkNotes, is_classic, is_local
 from pocketmq.spark.offsets import QueryOffset, parse_offset
 
-__all__ = ["Owner", "is_local", "last_offset", "owned"]
+__all__ = ["Owner", "check_owner", "is_local", "last_offset", "owned"]
 
 OWNER_FILE: Final = "pipeline.json"
 LOCK_FILE: Final = "pipeline.lock"
@@ -58,9 +58,7 @@ def owned(spark: SparkSession, checkpoint: str, owner: Owner, *, files: Files | 
         yield _taken(SparkNotes(spark, checkpoint), checkpoint, owner)
         return
     disk, folder = files or DiskFiles(), Path(checkpoint)
-    if (status := disk.status(folder)) is not None and not status.is_dir:
-        raise WrongState(f"the checkpoint {checkpoint} is a file: give a folder")
-    _check(FileNotes(folder, disk), checkpoint, owner)  # before anything is made in a folder that may be another's
+    check_owner(checkpoint, owner, files=disk)  # before anything is made in a folder that may be another's
     disk.make_dir(folder)
     with disk.open(folder / LOCK_FILE, create=True) as lock:
         if not lock.lock():
@@ -68,6 +66,16 @@ def owned(spark: SparkSession, checkpoint: str, owner: Owner, *, files: Files | 
                 f"another run of {owner.pipeline} uses the checkpoint {checkpoint}: wait for it, or stop it"
             )
         yield _taken(FileNotes(folder, disk), checkpoint, owner)
+
+
+def check_owner(checkpoint: str, owner: Owner, *, files: Files | None = None) -> None:
+    """WrongState when a checkpoint of this machine is another's. One that only Spark can reach is checked when it is used."""
+    if not is_local(checkpoint):
+        return
+    disk, folder = files or DiskFiles(), Path(checkpoint)
+    if (status := disk.status(folder)) is not None and not status.is_dir:
+        raise WrongState(f"the checkpoint {checkpoint} is a file: give a folder")
+    _check(FileNotes(folder, disk), checkpoint, owner)
 
 
 def last_offset(folder: Path, files: Files) -> QueryOffset | None:

@@ -1,7 +1,11 @@
 """What went wrong in Spark, in a sentence: the error of a task comes back inside a Java stack of hundreds of lines."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from pocketmq.errors import PipelineFailed, PocketMQError
 
 _OURS: Final = re.compile(r"^(?:Caused by: )?(?:.*?: )?pocketmq\.errors\.(\w+): (.+)$", re.MULTILINE)
 _OF_PYTHON: Final = re.compile(r"^([\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -9,6 +13,17 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ((?:(?!\[[A-Z][A-Z0-9_.]
 _OF_JAVA: Final = re.compile(r"(?:Caused by: |: )((?:java|org)\.[\w.$]+(?:Exception|Error)): (.+)")
 _STREAM: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 SHOWN_CHARS: Final = 600
+
+
+@contextmanager
+def told_failures() -> Iterator[None]:
+    """PipelineFailed, with one sentence, instead of an error of Spark or of its bridge to Java."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, PocketMQError) or type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise PipelineFailed(told(error)) from error
 
 
 def told(error: BaseException) -> str:

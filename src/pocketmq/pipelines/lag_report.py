@@ -105,7 +105,7 @@ def plan(settings: LagSettings) -> Plan:
         pipeline=NAME,
         source=f"groups: {', '.join(groups[:10])}{' …' if len(groups) > 10 else ''}",
         sink=f"{settings.format} below {settings.output}" if settings.output else "the screen",
-        options={"window": str(settings.window), "every": str(Span(settings.step_ms)), "looks": str(settings.looks)},
+        options={"window": settings.window.text, "every": Span(settings.step_ms).text, "looks": str(settings.looks)},
     )
 
 

@@ -21,8 +21,13 @@ __all__ = [
     "functions",
     "parquet",
     "pyspark_folder",
+    "pyspark_version",
     "types",
 ]
+
+
+def pyspark_version() -> str:
+    return str(pyspark.__version__)
 
 
 def pyspark_folder() -> Path:

@@ -47,6 +47,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that operators keep in memory: windows and keys."""
     watermark: str | None = None
     lost: tuple[Lost, ...] = ()
+    outage: str | None = None
+    """The error of brokers that do not answer; None while they do."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     kept: int = 0
     watermark: str | None = None
     state: str = "running"
+    """Or `waiting`, while brokers do not answer."""
+    outage: str | None = None
+    """Their error."""
 
 
 class Tally:
@@ -125,6 +130,8 @@ class Tally:
             duplicates=self.duplicates,
             kept=batch.kept,
             watermark=batch.watermark,
+            state="running" if batch.outage is None else "waiting",
+            outage=batch.outage,
         )
 
 
@@ -140,7 +147,9 @@ def batch_of(report: Mapping[str, Any], query: str = "") -> Batch:
     written = (report.get("sink") or {}).get("numOutputRows", -1)
     ours = [(source, end) for source in sources if (end := _offset(source.get("endOffset"))) is not None]
     others = [source for source in sources if _offset(source.get("endOffset")) is None]
-    lags = [_behind(end, _offset(source.get("latestOffset"))) for source, end in ours]
+    seen = [_told(source.get("latestOffset")) for source, _ in ours]
+    outage = next((str(told["outage"].get("error")) for told in seen if "outage" in told), None)
+    lags = [None if outage else _behind(end, _offset(source.get("latestOffset"))) for source, end in ours]
     return Batch(
         query=query or report.get("name") or str(report.get("id", ""))[:8],
         batch=report.get("batchId", 0),
@@ -155,17 +164,24 @@ def batch_of(report: Mapping[str, Any], query: str = "") -> Batch:
         kept=sum(int(state.get("numRowsTotal", 0)) for state in states),
         watermark=(report.get("eventTime") or {}).get("watermark"),
         lost=tuple(lost for source, end in ours for lost in _lost(source, end)),
+        outage=outage,
     )
 
 
-def _offset(told: Any) -> QueryOffset | None:
-    """An offset of ours; None for those of other sources, and before the first batch."""
-    if isinstance(told, str):
+def _told(offset: Any) -> dict[str, Any]:
+    """What an offset of the report says; nothing for one that is no JSON object."""
+    if isinstance(offset, str):
         try:
-            told = json.loads(told)
+            offset = json.loads(offset)
         except ValueError:
-            return None
-    if not isinstance(told, dict) or "queues" not in told:
+            return {}
+    return offset if isinstance(offset, dict) else {}
+
+
+def _offset(offset: Any) -> QueryOffset | None:
+    """An offset of ours; None for those of other sources, and before the first batch."""
+    told = _told(offset)
+    if "queues" not in told:
         return None
     try:
         return parse_offset({"seenMs": 0, **told})  # where queues end is told without it

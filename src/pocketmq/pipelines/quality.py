@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
-from pocketmq.pipelines.checkpoint import Owner, owned
+from pocketmq.pipelines.checkpoint import Owner, check_owner, owned
 from pocketmq.pipelines.connector_options import of_writes
 from pocketmq.pipelines.contracts import VIOLATIONS, Checked, Contract
 from pocketmq.pipelines.dead_letter_rows import write_dead_letters
@@ -66,6 +66,10 @@ class QualitySettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         return Contract.of(told) if told else None
 
     @property
+    def owner(self) -> Owner:
+        return Owner(pipeline=NAME, topics=tuple(sorted(self.topics)), sink=_sink(self))
+
+    @property
     def writing(self) -> dict[str, str]:
         """The options of the connector for both topics."""
         return of_writes(self.options, self.address)
@@ -106,7 +110,10 @@ def plan(settings: QualitySettings) -> Plan:
         queues=queues,
         begins=begins,
         options={"schema": settings.schema, **settings.reading, "checkpoint": settings.checkpoint},
-        notes=(f"a row is bad if it: {'; '.join(names)}",),
+        notes=(
+            f"a row is bad if it: {'; '.join(names)}",
+            "only Spark can read --schema and --expect: a mistake in them is found when it runs",
+        ),
         messages_per_s=40_000,
     )
 
@@ -114,6 +121,8 @@ def plan(settings: QualitySettings) -> Plan:
 def check(settings: QualitySettings) -> None:
     """All but the schema, which only Spark can read."""
     _ = settings.contract
+    if settings.remote is None:
+        check_owner(settings.checkpoint, settings.owner)
     parse_read_options(settings.reading, streaming=True, environ=os.environ)
     parse_write_options({**settings.writing, "writeId": NAME}, streaming=False, environ=os.environ)
     require_topics(settings.connection, settings.topics)
@@ -129,8 +138,7 @@ def run(spark: SparkSession, settings: QualitySettings, run: Run) -> Summary:
     parse_schema(settings.schema)
     made = ensure_topics(settings.connection, settings.written)
     counted: list[Counts] = []
-    owner = Owner(pipeline=NAME, topics=tuple(sorted(settings.topics)), sink=_sink(settings))
-    with owned(spark, settings.checkpoint, owner) as name:
+    with owned(spark, settings.checkpoint, settings.owner) as name:
 
         def each(batch: DataFrame, number: int) -> None:
             counted.append(_write(batch, number, settings, contract, name))

@@ -20,7 +20,7 @@ from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.manifest import DataFile
 from pocketmq.pipelines.archive.reading import ReadLake
 from pocketmq.pipelines.archive.rows import schema_of
-from pocketmq.pipelines.checkpoint import Owner, owned
+from pocketmq.pipelines.checkpoint import Owner, check_owner, owned
 from pocketmq.pipelines.cluster import ranges_of
 from pocketmq.pipelines.connector_options import check_used, of_reads
 from pocketmq.pipelines.job import Job
@@ -80,10 +80,18 @@ class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab")
     def sink(self) -> str:
         return f"the topic {self.to}" if self.to else "the topic of each message"
 
+    @property
+    def owner(self) -> Owner:
+        return Owner(pipeline="replay", topics=(self.source,), sink=self.sink)
+
 
 def check_replay(settings: ReplaySettings) -> None:
     _check(settings)
-    if not settings.lake:
+    if settings.remote is None:
+        check_owner(settings.checkpoint, settings.owner)
+    if settings.lake:
+        lake_ranges(settings)
+    else:
         require_topics(settings.connection, settings.sources)
         check_reading(settings.reading, settings)
     check_target(settings)
@@ -94,12 +102,11 @@ def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summa
     """Send what is to be replayed, or what is left of it."""
     _check(settings)
     check_target(settings)
-    owner = Owner(pipeline="replay", topics=(settings.source,), sink=settings.sink)
 
     def begin_ranges() -> list[QueueRange]:
         return lake_ranges(settings) if settings.lake else ranges_of(settings.reading)
 
-    with owned(spark, settings.checkpoint, owner) as name:
+    with owned(spark, settings.checkpoint, settings.owner) as name:
 
         def do(piece: Piece) -> int:
             messages = _messages(spark, settings, piece)
@@ -129,6 +136,7 @@ def plan_replay(settings: ReplaySettings) -> Plan:
         queues=_lake_queues(settings) if settings.lake else batch_queues(settings.reading),
         begins="with the oldest message, unless the checkpoint says that some of it is done",
         options={**settings.connection, **{name: text for name, text in filters.items() if text}},
+        notes=settings.plan_notes,
         messages_per_s=min(settings.rate or MESSAGES_PER_S, MESSAGES_PER_S),
     )
 

@@ -6,6 +6,7 @@
 What a run did comes back as a `Summary`: sums, lost ranges, and tables of the pipeline's own. A failure is one sentence.
 """
 
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import msgspec
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import PipelineFailed
 from pocketmq.pipelines.failures import told
-from pocketmq.pipelines.progress import Progress, Tally
+from pocketmq.pipelines.progress import Progress, Tally, batch_of
 from pocketmq.spark.offsets import Lost
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Run:
         self.report = report
         self.clock: Clock = clock or SystemClock()
         self.stopping = threading.Event()
-        self._every_ms = int(every_ms)  # a span of the settings is a number that would write itself with its unit
+        self._every_ms = every_ms
 
     @property
     def trigger(self) -> dict[str, Any]:
@@ -156,9 +157,15 @@ def run_until_caught_up(
 
 
 def is_caught_up(query: "StreamingQuery") -> bool:
-    """Whether a running query has done all that its sources have: by Spark, which is asked when nothing is under way."""
+    """Whether a running query has done all that its sources have: by Spark, which is asked when nothing is under way.
+
+    A query whose brokers are away finds nothing new either, so its last report must say that nothing waits.
+    """
     status = query.status
-    return not status["isDataAvailable"] and not status["isTriggerActive"] and bool(query.recentProgress)
+    if status["isDataAvailable"] or status["isTriggerActive"] or (last := query.lastProgress) is None:
+        return False
+    batch = batch_of(json.loads(last.json))
+    return not batch.behind and batch.outage is None
 
 
 def stop_all(queries: Sequence["StreamingQuery"]) -> None:

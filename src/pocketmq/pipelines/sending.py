@@ -34,7 +34,8 @@ class SendingSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
     select: Annotated[
         list[str],
         Meta(
-            description="A column to send, in SQL, such as 'upper(string(value)) AS value'; may be repeated. As they were, if not told."
+            description="A column to send, in SQL, such as 'upper(string(value)) AS value'; may be repeated. As they were, if not told.",
+            extra={"split": False},
         ),
     ] = msgspec.field(default_factory=list)
     since: Annotated[Moment | None, Meta(description="Only messages stored at this time or later.")] = None
@@ -46,7 +47,15 @@ class SendingSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
 
     def check_times(self) -> None:
         if self.since is not None and self.until is not None and self.until <= self.since:
-            raise InvalidSetting(f"--until {self.until} is not behind --since {self.since}: nothing lies between them")
+            raise InvalidSetting(
+                f"--until {self.until.text} is not behind --since {self.since.text}: nothing lies between them"
+            )
+
+    @property
+    def plan_notes(self) -> tuple[str, ...]:
+        """What a dry run cannot check."""
+        is_sql = self.where is not None or self.select
+        return ("only Spark can read --where and --select: a mistake in them is found when it runs",) if is_sql else ()
 
     @property
     def times(self) -> dict[str, str]:

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from pocketmq.errors import InvalidSetting, MissingLibrary, PocketMQError
+from pocketmq.errors import MissingLibrary, PocketMQError
 from pocketmq.files import heard_errors
 from pocketmq.pipelines.failures import told
 from pocketmq.pipelines.libraries import SparkSession
+from pocketmq.pipelines.masters import check_master
 from pocketmq.spark.java import find_java
 
 LOG_LEVEL: Final = "spark.log.level"
@@ -43,10 +44,9 @@ def spark_session(
 
     A quiet one says nothing on the error stream, neither Java nor workers, unless it does not start or `spark.log.level` is given.
     """
-    if remote is not None and master is not None:
-        raise InvalidSetting("--master and --remote exclude one another: a Connect server has its master already")
     if (active := SparkSession.getActiveSession()) is not None:
         return active
+    check_master(master, remote)
     if remote is not None:
         return _made(SparkSession.builder.remote(remote).appName(name), remote, settings or {})
     os.environ["JAVA_HOME"] = str(find_java())

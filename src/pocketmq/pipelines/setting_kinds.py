@@ -1,4 +1,8 @@
-"""How settings of a pipeline are written: spans of time, sizes and moments, the same in a file and on the command line."""
+"""How settings of a pipeline are written: spans of time, sizes and moments, the same in a file and on the command line.
+
+A value is a plain number for the code that uses it. `str` gives its digits, because py4j hands a number to Java as `str` writes it;
+`text` is for people.
+"""
 
 import re
 from collections.abc import Callable
@@ -23,7 +27,8 @@ class Span(int):
             raise ValueError("a span of time such as 500ms, 30s, 10m, 2h or 7d")
         return cls(int(match[1]) * _SPAN_MS[match[2]])
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         for unit in ("d", "h", "m", "s"):
             if self and self % _SPAN_MS[unit] == 0:
                 return f"{self // _SPAN_MS[unit]}{unit}"
@@ -42,7 +47,8 @@ class Size(int):
             raise ValueError("a size such as 500KB, 128MiB or 1GB")
         return cls(int(match[1]) * _SIZE_BYTES[(match[2] or "B").lower()])
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         for unit in ("GiB", "GB", "MiB", "MB", "KiB", "KB"):
             if self and self % _SIZE_BYTES[unit.lower()] == 0:
                 return f"{self // _SIZE_BYTES[unit.lower()]}{unit}"
@@ -67,7 +73,8 @@ class Moment(int):
             raise ValueError("a moment since 1970, which is where times of messages begin")
         return moment
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         return datetime.fromtimestamp(self / 1000).astimezone().isoformat(timespec="milliseconds")
 
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pocketmq.errors import TopicNotFound
+from pocketmq.client import Admin
+from pocketmq.errors import PocketMQError, TopicNotFound
 from pocketmq.pipelines.cluster import admin_of
+from pocketmq.spark.bounds import no_such_topic
 
 NEW_QUEUES: Final = 8
 """Of a topic that is made, on each broker."""
@@ -15,7 +17,15 @@ def require_topics(connection: Mapping[str, str], topics: Iterable[str]) -> None
     with admin_of(connection) as admin:
         for topic in topics:
             if not admin.topics.exists(topic):
-                raise TopicNotFound(f"there is no topic {topic!r}; `pocketmq topic ls` shows which there are")
+                raise TopicNotFound(no_such_topic(topic, _names(admin)))
+
+
+def _names(admin: Admin) -> list[str]:
+    """All topics; none for an account that may not list them."""
+    try:
+        return admin.topics.names()
+    except PocketMQError:
+        return []
 
 
 def ensure_topics(connection: Mapping[str, str], topics: Iterable[str], *, queues: int = NEW_QUEUES) -> list[str]:

@@ -6,13 +6,15 @@ which one plans and another one reads: who plans needs no numpy and no pyarrow, 
 
 from typing import TYPE_CHECKING
 
+from pocketmq.spark.python_program import use_this_python
+
 if TYPE_CHECKING:
     from pocketmq.spark.batch_reader import FilteringTopicReader, TopicReader
     from pocketmq.spark.kept_memory import keep_memory
     from pocketmq.spark.range_reading import read_partition
     from pocketmq.spark.sink_task import note_end, write_rows
     from pocketmq.spark.source import RocketMQSource
-    from pocketmq.spark.stream_reader import TopicStreamReader
+    from pocketmq.spark.stream_reader import RefusedStreamReader, TopicStreamReader
     from pocketmq.spark.writer import TopicStreamWriter, TopicWriter
 else:
 
@@ -25,10 +27,10 @@ else:
             from pocketmq.spark import batch_reader
 
             return getattr(batch_reader, name)
-        if name == "TopicStreamReader":
-            from pocketmq.spark.stream_reader import TopicStreamReader
+        if name in ("TopicStreamReader", "RefusedStreamReader"):
+            from pocketmq.spark import stream_reader
 
-            return TopicStreamReader
+            return getattr(stream_reader, name)
         if name in ("TopicWriter", "TopicStreamWriter"):
             from pocketmq.spark import writer
 
@@ -48,8 +50,11 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+use_this_python()
+
 __all__ = [
     "FilteringTopicReader",
+    "RefusedStreamReader",
     "RocketMQSource",
     "TopicReader",
     "TopicStreamReader",

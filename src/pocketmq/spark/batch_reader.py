@@ -18,6 +18,7 @@ from pocketmq.spark.planning import plan_partitions
 from pocketmq.spark.pushdown import Pushed, split_filters
 from pocketmq.spark.read_options import ReadOptions
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
+from pocketmq.spark.short_errors import short_errors
 from pocketmq.spark.worker_connections import READING
 
 
@@ -30,6 +31,7 @@ class TopicReader(DataSourceReader):
         self._never_null = never_null
         self._pushed = Pushed()
 
+    @short_errors()
     def partitions(self) -> Sequence[InputPartition]:
         require_libraries()
         keep_memory()

@@ -6,8 +6,9 @@ ending     endingTimestamp   ── else endingOffsetsByTimestamp   ── else 
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
-from pocketmq.errors import InvalidSetting, TopicNotFound
+from pocketmq.errors import InvalidSetting, PocketMQError, TopicNotFound, WrongState
 from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.broker_facts import Bounds, Metadata
 from pocketmq.spark.option_kinds import EARLIEST, LATEST
@@ -25,10 +26,24 @@ def queues_of(options: ReadOptions, metadata: Metadata, read: Collection[Message
     known = {queue.topic for queue in read}
     for topic, failure in missing.items():
         if topic not in known:
-            raise failure
+            raise _no_such_topic(topic, failure, metadata)
     if unknown := sorted({*(options.queues or ())} - {*present, *read}):
         raise InvalidSetting(f"the option assign names queues that do not exist: {_named(unknown)}")
     return present
+
+
+def check_checkpoint(options: ReadOptions, queues: Iterable[MessageQueue]) -> None:
+    """WrongState when a checkpoint has offsets of `queues`, and the query reads none of their topics."""
+    topics = {queue.topic for queue in queues}
+    wanted = set(options.topics or ()) | {queue.topic for queue in options.queues or ()}
+    if options.pattern is not None:
+        wanted = {topic for topic in topics if re.fullmatch(options.pattern, topic)}
+    if topics and not topics & wanted:
+        what = f"the pattern {options.pattern}" if options.pattern is not None else ", ".join(sorted(wanted))
+        raise WrongState(
+            f"the checkpoint belongs to a query that reads {', '.join(sorted(topics))}, and this query reads {what}: "
+            "give it a checkpointLocation of its own"
+        )
 
 
 def present_queues(options: ReadOptions, metadata: Metadata) -> list[MessageQueue]:
@@ -80,6 +95,22 @@ def _looked_up(options: ReadOptions, metadata: Metadata) -> tuple[list[MessageQu
             if options.pattern is None:  # else it was there a moment ago, and nobody named it
                 missing[topic] = error
     return sorted(found if options.queues is None else found.intersection(options.queues)), missing
+
+
+def _no_such_topic(topic: str, failure: TopicNotFound, metadata: Metadata) -> TopicNotFound:
+    """The failure, with the topic that was meant if one is named nearly the same. Accounts that may not list topics get no hint."""
+    try:
+        known = metadata.topics()
+    except PocketMQError:
+        return failure
+    return failure if topic in known else TopicNotFound(no_such_topic(topic, known))
+
+
+def no_such_topic(topic: str, known: Sequence[str]) -> str:
+    """The sentence about a topic that does not exist."""
+    near = get_close_matches(topic, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return f"there is no topic {topic!r}{hint} `pocketmq topic ls` lists the topics that exist"
 
 
 def _topics(options: ReadOptions, metadata: Metadata) -> Iterable[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from pocketmq import compiled
-from pocketmq.client.received import readable
+from pocketmq.client.received import inner_batch, is_unreadable_as_stored, readable
 from pocketmq.errors import ProtocolError
 from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
@@ -146,7 +146,7 @@ class Decoder:
 
     def _decoded(self, records: Records, row: int) -> StoredMessage:
         message = decode_record(records.one(row), 0, self._check_crc)
-        return readable(message, None) if self._odd_flags else message
+        return message if not self._odd_flags or is_unreadable_as_stored(message) else readable(message, None)
 
     def _batch(self, arrays: dict[Name, Any]) -> Any:
         if self._namespace is not None and Name.TOPIC in arrays:
@@ -173,14 +173,22 @@ def _pull_of_each(records: Records, pulls: Sequence[Pulled]) -> Numbers:
 def _wanted(records: Records, pulls: Sequence[Pulled], pull_of: Numbers) -> Switches | None:
     """Which records count: those of their range, unless their transaction was not committed; None when all do."""
     offsets, flags = records.field("queue_offset"), records.field("sys_flag")
-    if ((flags & _WHOLE_BATCH) == _WHOLE_BATCH).any():
-        raise ProtocolError(
-            "a topic that keeps batches whole (queue.type=BatchCQ) has no offsets of its messages and cannot be read so"
-        )
+    for row in np.flatnonzero((flags & _WHOLE_BATCH) == _WHOLE_BATCH).tolist():
+        _refuse_batch(records, pulls, pull_of, row)
     starts = np.array([pull.wanted.start for pull in pulls], np.int64)
     ends = np.array([pull.wanted.end for pull in pulls], np.int64)
     kept: Switches = (offsets >= starts[pull_of]) & (offsets < ends[pull_of]) & ((flags & _UNDECIDED) == 0)
     return None if kept.all() else kept
+
+
+def _refuse_batch(records: Records, pulls: Sequence[Pulled], pull_of: Numbers, row: int) -> None:
+    """ProtocolError for an inner batch. A message that only claims to be one, and has a single offset, is a row like any other."""
+    has_next = row + 1 < len(records) and pull_of[row + 1] == pull_of[row]
+    end = int(records.field("queue_offset")[row + 1]) if has_next else pulls[pull_of[row]].wanted.end
+    if inner_batch(decode_record(records.one(row), 0, check_crc=False), end):
+        raise ProtocolError(
+            "a topic that keeps batches whole (queue.type=BatchCQ) has no offsets of its messages and cannot be read so"
+        )
 
 
 def _merged(name: Name, usual: UsualRows, odd: Sequence[StoredMessage], order: Numbers | None) -> Any:

@@ -12,7 +12,7 @@ from pocketmq.client.administration.progress import stored_offset
 from pocketmq.client.administration.topics import TopicAdmin
 from pocketmq.client.calls.offsets import first_of_topics
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import GroupNotFound, ImpossibleRequest, PocketMQError, RemoteError
+from pocketmq.errors import GroupNotFound, ImpossibleRequest, NetworkError, PocketMQError, RemoteError
 from pocketmq.model.names import TOOLS_GROUP, TopicName
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
@@ -60,33 +60,29 @@ class ClientMetadata:
         self._ttl_s = ttl_ms / 1000
         self._clock = clock or SystemClock()
         self._sleep = sleep
+        self.name_servers_problem = ""
+        """Why no name server answered the last question about topics and queues; empty when one did."""
         self._topics: _Remembered[list[str]] | None = None
         self._queues: dict[str, _Remembered[list[MessageQueue]]] = {}
         self._kept_ms: dict[str, _Remembered[int | None]] = {}
 
     @classmethod
-    def of(cls, client: Held[ReadingCore], options: ReadOptions) -> Self:
-        """As the options of a read say."""
+    def of(cls, client: Held[ReadingCore], options: ReadOptions, *, retries: int | None = None) -> Self:
+        """As the options of a read say, unless `retries` says how often to ask again."""
         return cls(
             client,
-            retries=options.fetch_retries,
+            retries=options.fetch_retries if retries is None else retries,
             retry_interval_ms=options.fetch_interval_ms,
             ttl_ms=options.metadata_ttl_ms,
             pull_group=options.pull_group,
         )
 
     def topics(self) -> list[str]:
-        known = self._topics
-        if known is None or self._clock.monotonic() >= known.until:
-            found = self._asked(lambda core: TopicAdmin(core.reach).names())
-            known = self._topics = _Remembered(found, self._clock.monotonic() + self._ttl_s)
-        return known.found
+        self._topics = self._routed(self._topics, lambda core: TopicAdmin(core.reach).names())
+        return self._topics.found
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        known = self._queues.get(topic)
-        if known is None or self._clock.monotonic() >= known.until:
-            found = self._asked(lambda core: _readable(core, topic))
-            known = self._queues[topic] = _Remembered(found, self._clock.monotonic() + self._ttl_s)
+        known = self._queues[topic] = self._routed(self._queues.get(topic), lambda core: _readable(core, topic))
         return known.found
 
     def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
@@ -184,6 +180,24 @@ class ClientMetadata:
 
         return {queue: found for queue, found in self._of_each(list(places), size).items() if found}
 
+    def _routed(
+        self, known: _Remembered[T] | None, ask: Callable[[ReadingCore], Coroutine[Any, Any, T]]
+    ) -> _Remembered[T]:
+        """What name servers say, remembered for a while. While none of them answers, what they said last stays true."""
+        if known is not None and self._clock.monotonic() < known.until:
+            return known
+        try:
+            found = self._asked(ask)
+            self.name_servers_problem = ""
+        except NetworkError as error:
+            if known is None:
+                raise
+            found = known.found
+            if not self.name_servers_problem:
+                log.warning("no name server answers, so topics and queues are those that it named last: %s", error)
+            self.name_servers_problem = str(error)
+        return _Remembered(found, self._clock.monotonic() + self._ttl_s)
+
     def _of_each(
         self, queues: Sequence[MessageQueue], ask: Callable[[ReadingCore, MessageQueue], Awaitable[T]]
     ) -> dict[MessageQueue, T]:
@@ -198,7 +212,7 @@ class ClientMetadata:
         """The answer; asked again after a failure that may pass."""
         for left in range(self._retries, -1, -1):
             try:
-                return self._client.run(ask(self._client.core()))
+                return self._client.call(ask(self._client.core()))
             except PocketMQError as error:
                 if not (error.retriable and left):
                     raise

@@ -29,6 +29,9 @@ VERSION: Final = 1
 UNRESOLVED: Final[Mapping[str, Any]] = {"version": VERSION, "start": "unresolved"}
 """The offset before the first one."""
 
+SHOWN_CHARS: Final = 120
+"""Of an offset that is none of ours, in the sentence about it."""
+
 Places = Mapping[MessageQueue, int]
 
 
@@ -76,7 +79,13 @@ class QueryOffset(msgspec.Struct, frozen=True):
 
 def parse_offset(told: Mapping[str, Any]) -> QueryOffset | None:
     """The offset that Spark read from the checkpoint; None for the one before the first. WrongState when it is none of ours."""
-    version = told.get("version")
+    if not isinstance(told, Mapping) or "version" not in told:
+        shown = msgspec.json.encode(told).decode()[:SHOWN_CHARS]
+        raise WrongState(
+            f"the checkpoint belongs to a query that reads another source: its offset is {shown}. This query reads topics of RocketMQ: "
+            "give it a checkpointLocation of its own"
+        )
+    version = told["version"]
     if version != VERSION:
         raise WrongState(
             f"the checkpoint holds offsets of version {version!r}, and this connector reads version {VERSION}: "

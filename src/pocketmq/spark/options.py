@@ -100,7 +100,9 @@ class OptionTable:
             raise InvalidSetting(f"there is no option {key[:SHOWN_CHARS]!r} for {_WORDS[use]}{self._hint(folded, use)}")
         if use not in option.use:
             uses = " or ".join(word for one, word in _WORDS.items() if one in option.use)
-            raise InvalidSetting(f"the option {option.name} is for {uses}, not for {_WORDS[use]}")
+            ends = "; trigger(availableNow=True) ends a stream at the last message that is there"
+            hint = ends if use is Use.STREAM and option.field.startswith("ending") else ""
+            raise InvalidSetting(f"the option {option.name} is for {uses}, not for {_WORDS[use]}{hint}")
         return option
 
     def _hint(self, folded: str, use: Use) -> str:

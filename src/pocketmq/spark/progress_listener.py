@@ -54,7 +54,11 @@ class ProgressListener(StreamingQueryListener):
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
         for source in event.progress.sources:
             seen = _read(source.latestOffset)
-            if seen.get("groupId") == self._group and (done := parse_offset(_read(source.endOffset))) is not None:
+            if seen.get("groupId") != self._group:
+                continue
+            if "outage" in seen:  # nothing is done that was not published before it
+                log.warning("the query of the group %s waits for brokers: %s", self._group, seen["outage"].get("error"))
+            elif (done := parse_offset(_read(source.endOffset))) is not None:
                 self._publish(done.queues, places_of(seen))
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802

@@ -30,6 +30,7 @@ from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.offsets import Cause, Lost
 from pocketmq.spark.planning import ReadPartition
 from pocketmq.spark.schema import NULLS_ANYWHERE, NeverNull
+from pocketmq.spark.short_errors import short_errors
 from pocketmq.spark.worker_connections import READING, Held, ReadingCore
 
 log = logging.getLogger("pocketmq.spark")
@@ -170,7 +171,11 @@ def read_partition(partition: ReadPartition, never_null: NeverNull = NULLS_ANYWH
         namespace=partition.connection.namespace,
         check_crc=partition.check_crc,
     )
-    with READING.borrow(partition.connection, partition.idle_timeout_ms) as client, ExitStack() as leave:
+    with (
+        short_errors(),
+        READING.borrow(partition.connection, partition.idle_timeout_ms) as client,
+        ExitStack() as leave,
+    ):
         ahead = pulled_ahead(partition, _way_to_pull(client, partition, leave))
         leave.callback(ahead.close)
         yield from decoded(ahead, decoder, partition.buffer_bytes)
@@ -188,7 +193,7 @@ def _way_to_pull(
 
     topics = {wanted.queue.topic for wanted in partition.slices}
     try:
-        direct = client.run(core.direct_pulls(partition.group, topics, partition.pull_bytes))
+        direct = client.call(core.direct_pulls(partition.group, topics, partition.pull_bytes))
     except PocketMQError as error:
         log.info("topics are pulled over the loop: %s", error)
         direct = None

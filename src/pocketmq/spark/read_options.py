@@ -6,8 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pocketmq.errors import InvalidSetting
+from pocketmq.errors import InvalidExpression, InvalidSetting
+from pocketmq.model.names import SPARK_SOURCE_GROUP
 from pocketmq.model.queue import MessageQueue
+from pocketmq.model.sql92 import check_expression
 from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.spark.connection_options import CONNECTION_OPTIONS, FORBIDDEN, Connection, connection_of
 from pocketmq.spark.option_kinds import (
@@ -64,7 +66,7 @@ READ_OPTIONS: Final = OptionTable(
         Option("retentionWarning", "retention_warning_ms", DURATION, 3_600_000, Use.STREAM, "warn when what is read next will be deleted within this time; 0 never", "1h"),
         # progress
         Option("groupId", "group", GROUP, None, Use.READ, "the consumer group that progress is published to and that pulls are made as; the query never joins it", "spark-orders"),
-        Option("groupIdPrefix", "group_prefix", GROUP, "spark-rocketmq-source", Use.READ, "without `groupId`, pulls are made as a group of this name and a hash of what is read; nothing is published", "etl"),
+        Option("groupIdPrefix", "group_prefix", GROUP, SPARK_SOURCE_GROUP, Use.READ, "without `groupId`, pulls are made as a group of this name and a hash of what is read; nothing is published", "etl"),
         # pulling
         Option("pullBatchSize", "pull_messages", whole(1, 65_536), 16_384, Use.READ, "messages that a pull asks for; brokers give less by their own settings", "1024"),
         Option("pullBatchBytes", "pull_bytes", whole(KIB, 64 * MIB), 4 * MIB, Use.READ, "bytes that a pull asks for", "1048576"),
@@ -72,8 +74,9 @@ READ_OPTIONS: Final = OptionTable(
         Option("verifyChecksums", "check_crc", SWITCH, False, Use.READ, "compare the checksum of every body, as a check of the way from disk to Spark", "true"),
         Option("rocketmqConsumer.pollTimeoutMs", "poll_timeout_ms", whole(1, _MAX_WAIT_MS), 120_000, Use.READ, "how long a task tries to get the next messages of its range", "60000"),
         Option("rocketmqConsumer.idleTimeoutMs", "idle_timeout_ms", whole(0, 24 * _MAX_WAIT_MS), 300_000, Use.READ, "how long a worker keeps a connection that nobody uses", "60000"),
-        Option("fetchOffset.numRetries", "fetch_retries", whole(0, 1000), 3, Use.READ, "how often asking for offsets is tried again", "10"),
-        Option("fetchOffset.retryIntervalMs", "fetch_interval_ms", whole(0, _MAX_WAIT_MS), 1000, Use.READ, "and how long to wait before", "500"),
+        Option("fetchOffset.numRetries", "fetch_retries", whole(0, 1000), 3, Use.READ, "how often a batch, or a stream that is started without a checkpoint, asks brokers for offsets again before it fails", "10"),
+        Option("fetchOffset.retryIntervalMs", "fetch_interval_ms", whole(0, _MAX_WAIT_MS), 1000, Use.READ, "how long it waits before it asks again; a stream doubles this up to 5 s", "500"),
+        Option("fetchOffset.retryTimeout", "fetch_timeout_ms", DURATION, 300_000, Use.STREAM, "how long brokers may be away before a stream that has a checkpoint fails, in milliseconds or with a unit", "30m"),
         Option("latestOffset.minIntervalMs", "latest_interval_ms", whole(0, _MAX_WAIT_MS), 100, Use.STREAM, "ask brokers for new messages at most this often; Spark asks ninety times a second", "1000"),
         Option("partition.metadata.cache.ttl.ms", "metadata_ttl_ms", whole(0, _MAX_WAIT_MS), 10_000, Use.READ, "how long the queues of a topic are believed to be the same", "60000"),
         Option("pushFilters", "push_filters", SWITCH, False, Use.BATCH, "push filters on topic, queueId, queueOffset, storeTimestamp and tags down; needs `spark.sql.python.filterPushdown.enabled` true, or every read fails", "true"),
@@ -123,6 +126,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout_ms: int
     fetch_retries: int
     fetch_interval_ms: int
+    fetch_timeout_ms: int = 300_000
     latest_interval_ms: int = 100
     metadata_ttl_ms: int
     push_filters: bool = False
@@ -139,6 +143,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 def wanted_of(topic: str, filter_tags: str | None, filter_sql: str | None) -> Subscription:
     """What the two filter options want of a topic; InvalidExpression for one that cannot be."""
     if filter_sql is not None:
+        try:
+            check_expression(filter_sql)
+        except InvalidExpression as error:
+            raise InvalidExpression(f"filterSql = {filter_sql!r} is wrong: {error}") from None
         return Subscription.parse(topic, filter_sql, ExpressionType.SQL92)
     return Subscription.parse(topic, filter_tags)
 

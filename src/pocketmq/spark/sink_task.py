@@ -47,7 +47,7 @@ def write_rows(
         metadata = borrow_metadata(options.connection, lease)
         # Once for a task, so that rows of one sharding key stay together: those that producers write to, not all that can be read.
         sends = Sends(
-            client.core(), options, client.submit, cache(lambda topic: client.run(client.core().queues(topic)))
+            client.core(), options, client.submit, cache(lambda topic: client.call(client.core().queues(topic)))
         )
         progress = SinkProgress(options, query_id, metadata, launch=None if attempt else launch)
         replays = Replays(progress, query_id, batch_id, partition)

@@ -15,9 +15,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pocketmq import spark
-from pocketmq.errors import InvalidSetting
+from pocketmq.errors import InvalidSetting, PocketMQError
 from pocketmq.spark import schema as columns
 from pocketmq.spark.read_options import ReadOptions, parse_read_options
+from pocketmq.spark.short_errors import is_streaming_read, short_errors
 from pocketmq.spark.spark_types import spark_schema
 from pocketmq.spark.write_options import parse_write_options
 
@@ -35,19 +36,28 @@ class RocketMQSource(DataSource):
         leaves_out = [key for key in ("includeproperties", "includeheaders") if shown.get(key, "").lower() == "false"]
         return spark_schema(with_properties=not leaves_out)
 
+    @short_errors()
     def reader(self, schema: StructType) -> "spark.TopicReader":
         options = parse_read_options(self.options, streaming=False, environ=os.environ)
         kind = spark.FilteringTopicReader if options.push_filters else spark.TopicReader
         return kind(options, _columns(schema, options), columns.never_null_of(schema.fields))
 
-    def streamReader(self, schema: StructType) -> "spark.TopicStreamReader":  # noqa: N802
-        options = parse_read_options(self.options, streaming=True, environ=os.environ)
-        return spark.TopicStreamReader(options, _columns(schema, options), columns.never_null_of(schema.fields))
+    @short_errors()
+    def streamReader(self, schema: StructType) -> "spark.TopicStreamReader | spark.RefusedStreamReader":  # noqa: N802
+        try:
+            options = parse_read_options(self.options, streaming=True, environ=os.environ)
+            return spark.TopicStreamReader(options, _columns(schema, options), columns.never_null_of(schema.fields))
+        except PocketMQError as error:
+            if not is_streaming_read():
+                raise
+            return spark.RefusedStreamReader(error)
 
+    @short_errors()
     def writer(self, schema: StructType, overwrite: bool) -> "spark.TopicWriter":
         options = parse_write_options(self.options, streaming=False, environ=os.environ)
         return spark.TopicWriter(options, overwrite=overwrite)
 
+    @short_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> "spark.TopicStreamWriter":  # noqa: N802
         options = parse_write_options(self.options, streaming=True, environ=os.environ)
         return spark.TopicStreamWriter(options)

@@ -8,16 +8,17 @@ Connected, and with a memory; the memory only saves questions and sentences that
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from pocketmq.clock import SystemClock
+from pocketmq.errors import PocketMQError
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.admission import Limits, admitted, capped, is_due
-from pocketmq.spark.bounds import present_queues, queues_of, starting_places
+from pocketmq.spark.bounds import check_checkpoint, present_queues, queues_of, starting_places
 from pocketmq.spark.data_loss import QueueFacts, find_losses, settle
 from pocketmq.spark.metadata import ClientMetadata
 from pocketmq.spark.missing_queues import MissingQueues
@@ -32,6 +33,7 @@ from pocketmq.spark.offsets import (
     ranges_between,
 )
 from pocketmq.spark.oldest_messages import OldestMessages
+from pocketmq.spark.outage import Outage
 from pocketmq.spark.planning import partition_count
 from pocketmq.spark.progress_group import ProgressGroup
 from pocketmq.spark.read_options import ReadOptions
@@ -39,6 +41,8 @@ from pocketmq.spark.retention_watch import RetentionWatch
 from pocketmq.spark.worker_connections import READING
 
 log = logging.getLogger("pocketmq.spark")
+
+T = TypeVar("T")
 
 
 class StreamDriver:
@@ -49,7 +53,9 @@ class StreamDriver:
         self._clock = SystemClock()
         self._lease = ExitStack()
         client = self._lease.enter_context(READING.borrow(options.connection, options.idle_timeout_ms))
-        self._metadata = ClientMetadata.of(client, options)
+        self._metadata = ClientMetadata.of(client, options, retries=0)  # `_outage` says how often the query asks
+        self._outage = Outage(options, self._clock)
+        self._was_answered = False
         self._progress = ProgressGroup(options.group)
         self._watch = RetentionWatch(options.retention_warning_ms, options.pull_group)
         self._missing = MissingQueues()
@@ -65,29 +71,39 @@ class StreamDriver:
 
     def close(self) -> None:
         """The last words: what is done and was not published yet, because that failed or was broken off."""
-        self._progress.publish(self._metadata, self._present)
+        if not self._outage.is_on:
+            self._progress.publish(self._metadata, self._present)
         self._lease.close()
 
     def publish(self, places: Places) -> None:
         self._progress.note(places)
-        self._progress.publish(self._metadata, self._present)
+        if not self._outage.is_on:
+            self._progress.publish(self._metadata, self._present)
 
     def fix_target(self) -> None:
         """Read no further than where queues end now."""
-        bounds = self._metadata.bounds(present_queues(self._options, self._metadata))
-        self._target = {queue: held.max for queue, held in bounds.items()}
+
+        def ends() -> dict[MessageQueue, int]:
+            bounds = self._metadata.bounds(present_queues(self._options, self._metadata))
+            return {queue: held.max for queue, held in bounds.items()}
+
+        self._target = self._answered(ends, is_new=True)
         self._limits = self._limits.without_waiting()
 
     def of_the_same_queues(self, ranges: Sequence[QueueRange], seen_ms: int) -> list[QueueRange]:
         """What can be read again of a batch that was planned at `seen_ms`. A topic that was re-created since then has other messages
         there: DataLost, or the ranges are left out, and the look for the next batch finds and records it.
         """
+        check_checkpoint(self._options, [part.queue for part in ranges])
         ends = {part.queue: part.end for part in ranges}
-        bounds = self._metadata.bounds(
-            [queue for queue in present_queues(self._options, self._metadata) if queue in ends]
-        )
-        oldest = self._metadata.earliest_store_ms(list(bounds))
-        facts = {queue: QueueFacts(held, oldest[queue]) for queue, held in bounds.items()}
+
+        def look() -> dict[MessageQueue, QueueFacts]:
+            present = [queue for queue in present_queues(self._options, self._metadata) if queue in ends]
+            bounds = self._metadata.bounds(present)
+            oldest = self._metadata.earliest_store_ms(list(bounds))
+            return {queue: QueueFacts(held, oldest[queue]) for queue, held in bounds.items()}
+
+        facts = self._answered(look, is_new=False)
         others = {lost.range.queue for lost in find_losses(ends, facts, seen_ms) if lost.cause is Cause.RECREATION}
         losses = [Lost(part, Cause.RECREATION) for part in ranges if part.queue in others]
         settle(losses, facts, self._options.on_data_loss)
@@ -97,7 +113,8 @@ class StreamDriver:
 
     def latest_seen(self) -> dict[str, Any] | None:
         """What the progress of the query shows beside its offsets: where queues end, and what there is to worry about."""
-        if not self._latest:
+        outage = self._outage.to_json()
+        if not self._latest and outage is None:
             return None
         told: dict[str, Any] = QueryOffset(self._latest).to_json()
         del told["seenMs"]
@@ -107,17 +124,33 @@ class StreamDriver:
             told["endangered"] = [danger.to_json() for danger in dangers]
         if missing := self._missing.to_json():
             told["missing"] = missing
+        if outage is not None:
+            told["outage"] = outage
+        if problem := self._metadata.name_servers_problem:
+            told["nameServersProblem"] = problem
         return told
 
     def next(self, before: QueryOffset | None, *, everything: bool) -> QueryOffset:
-        """Where the next batch ends; `before` itself when there is nothing to do. `everything`: Spark wants no limits."""
+        """Where the next batch ends; `before` itself when there is nothing to do. `everything`: Spark wants no limits.
+
+        Nothing to do is also the answer while brokers are away: Spark then reports the outage in its progress and asks again. With
+        a target Spark would take that answer for the end of the query, so this waits.
+        """
         if before is not None:
+            check_checkpoint(self._options, before.queues)
             self._progress.note(before.queues)  # Spark asks for more when all of this is done
         self._wait_for_turn()
         if before is None:
-            after = self._resolved(everything=everything)
+            after = self._answered(lambda: self._resolved(everything=everything), is_new=True)
+        elif self._target is not None or not self._was_answered:
+            after = self._answered(lambda: self._gone_on(before, everything=everything), is_new=False)
         else:
-            after = self._gone_on(before, everything=everything)
+            try:
+                after = self._gone_on(before, everything=everything)
+                self._outage.end()
+            except PocketMQError as error:
+                self._outage.note(error, is_new=False)
+                return before
         if after is before:
             self._idle_since = self._clock.monotonic()
         else:
@@ -127,8 +160,22 @@ class StreamDriver:
             after = self._with_partitions(before, after)
         return after
 
+    def _answered(self, ask: Callable[[], T], *, is_new: bool) -> T:
+        """The answer, for which this waits while brokers are away."""
+        while True:
+            try:
+                found = ask()
+            except PocketMQError as error:
+                self._outage.note(error, is_new=is_new)
+                self._outage.pause()
+            else:
+                self._outage.end()
+                self._was_answered = True
+                return found
+
     def _wait_for_turn(self) -> None:
         """Spark asks ninety times a second when nothing is new."""
+        self._outage.pause()
         if self._idle_since is not None:
             left_s = self._idle_since + self._options.latest_interval_ms / 1000 - self._clock.monotonic()
             if left_s > 0:
@@ -150,8 +197,8 @@ class StreamDriver:
     def _gone_on(self, before: QueryOffset, *, everything: bool) -> QueryOffset:
         seen_ms = self._clock.now_ms()
         present = sorted(self._look_up(before.queues))
-        self._progress.publish(self._metadata, self._present)
         bounds = self._metadata.bounds(present)
+        self._progress.publish(self._metadata, self._present)
         for sentence in self._missing.note(queue_changes(before, present).removed, before.queues, self._latest):
             log.warning("%s", sentence)
         self._latest = {queue: held.max for queue, held in bounds.items()}

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pocketmq import spark
+from pocketmq.errors import PocketMQError
 from pocketmq.spark.kept_memory import keep_memory
 from pocketmq.spark.needed_libraries import require_libraries
 from pocketmq.spark.offsets import UNRESOLVED, QueryOffset, parse_offset, ranges_between
@@ -35,10 +36,8 @@ from pocketmq.spark.option_kinds import LARGEST
 from pocketmq.spark.planning import plan_partitions
 from pocketmq.spark.read_options import ReadOptions
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
+from pocketmq.spark.short_errors import is_streaming_read, short_errors
 from pocketmq.spark.stream_driver import StreamDriver
-
-RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
-"""What Spark runs in the process of a streaming read."""
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -51,7 +50,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: StreamDriver | None = None
         self._given: QueryOffset | None = None
         self._is_told_to_end = False
-        if not _is_a_process_of_spark():
+        if not is_streaming_read():
             keep_memory()  # one that plans query after query, and not only this one
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -66,9 +65,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # With a limit of any kind this one comes only by a trigger that takes all at once, and waits for nothing.
         return ReadAllAvailable()
 
+    @short_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._asking().fix_target()
 
+    @short_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         before = parse_offset(start)
         after = self._given = self._asking().next(before, everything=isinstance(limit, ReadAllAvailable))
@@ -77,6 +78,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return None if self._driver is None else self._driver.latest_seen()
 
+    @short_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = parse_offset(start), parse_offset(end)
         # The same offset twice is nothing, as when only another source of the query has something new: where its own batch
@@ -92,6 +94,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where none was planned Spark reads one without a value."""
         return iter(()) if partition.value is None else spark.read_partition(partition.value, self._never_null)
 
+    @short_errors()
     def commit(self, end: dict[str, Any]) -> None:
         if (done := parse_offset(end)) is not None:
             self._asking().publish(done.queues)
@@ -112,7 +115,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end_in_good_order(self) -> None:
         """Let SIGTERM lead to `stop`. Only where nobody else handles it, and signals can be handled at all."""
-        if threading.current_thread() is not threading.main_thread() or not _is_a_process_of_spark():
+        if threading.current_thread() is not threading.main_thread() or not is_streaming_read():
             return
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._told_to_end)
@@ -123,6 +126,23 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sys.exit()
 
 
-def _is_a_process_of_spark() -> bool:
-    """Whether this is the process that Spark started for this reader, and not a program that uses it by itself."""
-    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == RUNNER
+class RefusedStreamReader(DataSourceStreamReader):
+    """Raises by its first answer. Spark hides an error of `streamReader` behind one of its own: that it has no reader to stop."""
+
+    def __init__(self, error: PocketMQError) -> None:
+        self._error = error
+
+    @short_errors()
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    @short_errors()
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    @short_errors()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error

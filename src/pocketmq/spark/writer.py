@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 
 from pocketmq import spark
 from pocketmq.errors import UsageError, WrongState
+from pocketmq.spark.short_errors import short_errors
 from pocketmq.spark.write_options import WriteOptions
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -44,9 +45,11 @@ class TopicWriter(DataSourceArrowWriter):
             raise UsageError("a topic cannot be overwritten: write with mode append")
         self._options = options
 
+    @short_errors()
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return _write(iterator, self._options, self._options.write_id or "", self._options.write_batch or 0)
 
+    @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Writes that are numbered look only behind the one before; a single one is not followed by another."""
         if self._options.write_batch is not None:
@@ -59,6 +62,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
+    @short_errors()
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         task = _task()
         query_id, batch_id = task.getLocalProperty(QUERY_ID_PROPERTY), task.getLocalProperty(BATCH_ID_PROPERTY)
@@ -66,6 +70,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             raise WrongState("Spark does not tell which query and batch a task belongs to; is this a streaming write?")
         return _write(iterator, self._options, query_id, int(batch_id), task.getLocalProperty(RUN_ID_PROPERTY))
 
+    @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         _note_end(self._options, messages, batchId)
 

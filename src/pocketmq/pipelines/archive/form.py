@@ -9,6 +9,7 @@ from pocketmq.errors import InvalidSetting, StoreDamaged
 from pocketmq.files import Files, write_atomically
 from pocketmq.pipelines.archive.layout import MANIFEST, Slot
 from pocketmq.pipelines.archive.rows import lake_schema
+from pocketmq.pipelines.notes import is_local
 
 FORM_FILE: Final = "form"
 COMPRESSION: Final = "compression"
@@ -73,13 +74,30 @@ def read_form(lake: Path, files: Files) -> Form | None:
         raise StoreDamaged(f"{path} does not tell the form of a lake: {error}") from None
 
 
-def keep_form(lake: Path, form: Form, files: Files) -> Form:
-    """Note the form of a lake. What is read of one that ever had properties has them; InvalidSetting for another form."""
+def check_form(lake: str, form: Form, files: Files) -> None:
+    """InvalidSetting for a lake that is on no file system of this machine, is no folder, or has files of another form."""
+    if not is_local(lake):
+        raise InvalidSetting(
+            f"the lake {lake} is on no file system of this machine: mount it, on the executors as well, or give a "
+            "--format whose tables have commits of their own"
+        )
+    if (status := files.status(Path(lake))) is not None and not status.is_dir:
+        raise InvalidSetting(f"the lake {lake} is a file: give a folder")
+    _known_form(Path(lake), form, files)
+
+
+def _known_form(lake: Path, form: Form, files: Files) -> Form | None:
     known = read_form(lake, files)
     if known is not None and (known.format, known.slot) != (form.format, form.slot):
         raise InvalidSetting(
             f"the lake {lake} has {known.format} files by {known.slot}, not {form.format} by {form.slot}: say so, or give another lake"
         )
+    return known
+
+
+def keep_form(lake: Path, form: Form, files: Files) -> Form:
+    """Note the form of a lake. What is read of one that ever had properties has them; InvalidSetting for another form."""
+    known = _known_form(lake, form, files)
     kept = form if known is None or form.properties else msgspec.structs.replace(form, properties=known.properties)
     if kept != known:
         files.make_dir(lake / MANIFEST)

@@ -20,7 +20,8 @@ from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles, Files
-from pocketmq.pipelines.archive.form import Form
+from pocketmq.pipelines.archive.form import Form, check_form
+from pocketmq.pipelines.archive.formats import check_format
 from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
 from pocketmq.pipelines.archive.layout import CHECKPOINT, Slot
 from pocketmq.pipelines.archive.manifest import Commit, Manifest
@@ -28,7 +29,7 @@ from pocketmq.pipelines.archive.manifest_log import read_manifest
 from pocketmq.pipelines.archive.rows import archive_rows, schema_of
 from pocketmq.pipelines.archive.staging import Stage
 from pocketmq.pipelines.archive.tasks import stage_ranges
-from pocketmq.pipelines.checkpoint import Owner, is_local, last_offset, offset_of, owned
+from pocketmq.pipelines.checkpoint import Owner, check_owner, is_local, last_offset, offset_of, owned
 from pocketmq.pipelines.cluster import known_queues
 from pocketmq.pipelines.connector_options import check_used
 from pocketmq.pipelines.job import Job
@@ -50,6 +51,10 @@ FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
 MESSAGES_PER_S: Final = 100_000
 """Of some millions of 200 bytes on two cores, by the CPU that they took; `python -m bench.pipelines` tells yours."""
 _EARLIEST: Final = -2
+_NEEDS_DRIVER: Final = (
+    "an archive keeps its manifest on the disk of Spark's driver, which --remote hides: give --master, or a --format whose tables "
+    "have commits of their own"
+)
 
 
 class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
@@ -99,6 +104,10 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         return Form(format=self.format, slot=slot, properties=self.properties, options=self.file_options)
 
     @property
+    def owner(self) -> Owner:
+        return Owner(pipeline="archive", topics=tuple(self.topics), sink=f"{self.format} in {self.lake}")
+
+    @property
     def has_manifest(self) -> bool:
         return self.format in FILE_FORMATS
 
@@ -106,17 +115,27 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
 def check_archive(settings: ArchiveSettings) -> None:
     parse_read_options(settings.reading, streaming=True, environ=os.environ)
     check_used(settings.options, settings.reading)
+    if settings.has_manifest:
+        if settings.remote is not None:
+            raise InvalidSetting(_NEEDS_DRIVER)
+        check_form(settings.lake, settings.form, DiskFiles())
+        if not is_local(settings.notes_folder):
+            raise InvalidSetting(
+                f"--checkpoint {settings.notes_folder}: give a folder of this machine, as for the lake"
+            )
+    if settings.remote is None:
+        check_format(settings.format, settings.spark)
+        check_owner(settings.notes_folder, settings.owner)
     require_topics(settings.connection, settings.topics)
 
 
 def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Summary:
     """Archive what is there now, or all the time."""
-    owner = Owner(pipeline="archive", topics=tuple(settings.topics), sink=f"{settings.format} in {settings.lake}")
     if not settings.has_manifest:
-        with owned(spark, settings.notes_folder, owner):
+        with owned(spark, settings.notes_folder, settings.owner):
             return run.follow(_start_table(spark, settings, run))
     folder = _lake_folder(spark, settings)
-    with owned(spark, settings.notes_folder, owner), Lake(folder, settings.form, clock=run.clock) as lake:
+    with owned(spark, settings.notes_folder, settings.owner), Lake(folder, settings.form, clock=run.clock) as lake:
         done: list[Commit] = []
         merged: list[Commit] = []
         add = _adding(lake, settings, done, merged if settings.compact and not run.once else None)
@@ -226,15 +245,8 @@ def _reading(settings: ArchiveSettings, manifest: Manifest, files: Files) -> dic
 
 def _lake_folder(spark: SparkSession, settings: ArchiveSettings) -> Path:
     if not is_classic(spark):
-        raise InvalidSetting(
-            "an archive keeps its manifest on the disk of Spark's driver, which --remote hides: give --master, or a --format "
-            "whose tables have commits of their own"
-        )
-    if not is_local(settings.lake) or not is_local(settings.notes_folder):
-        raise InvalidSetting(
-            f"the lake {settings.lake} is on no file system of this machine: mount it, on the executors as well, or give a "
-            "--format whose tables have commits of their own"
-        )
+        raise InvalidSetting(_NEEDS_DRIVER)
+    check_form(settings.lake, settings.form, DiskFiles())
     return Path(settings.lake)
 
 

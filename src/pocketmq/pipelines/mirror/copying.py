@@ -105,7 +105,7 @@ class _Copying:
         if not self._waiting or self._queue is None:
             return
         target = self._targets[self._queue]
-        results = self._sending.run(
+        results = self._sending.call(
             _deliver(self._sending.core(), target, [copy for _, copy in self._waiting], self._writing)
         )
         for (place, _), result in zip(self._waiting, results, strict=True):

@@ -11,7 +11,7 @@ from msgspec import Meta
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.model.queue import MessageQueue, QueueOffset
-from pocketmq.pipelines.checkpoint import Owner, is_local, offset_of, owned
+from pocketmq.pipelines.checkpoint import Owner, check_owner, is_local, offset_of, owned
 from pocketmq.pipelines.cluster import asking, known_queues
 from pocketmq.pipelines.connector_options import check_used, of_connection, of_writes
 from pocketmq.pipelines.job import Job
@@ -34,6 +34,9 @@ NOTE: Final = "offset_map.json"
 MESSAGES_PER_S: Final = 40_000
 GROUP: Final = "pocketmq-mirror"
 MAX_ROWS: Final = 1_000
+_NEEDS_DRIVER: Final = (
+    "a mirror keeps its map of offsets on the disk of Spark's driver: give --master and a local --checkpoint"
+)
 
 
 class MirrorSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
@@ -58,6 +61,10 @@ class MirrorSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
     ] = False
 
     @property
+    def owner(self) -> Owner:
+        return Owner(pipeline="mirror", topics=tuple(self.topics), sink=f"the cluster {self.target}")
+
+    @property
     def target_connection(self) -> dict[str, str]:
         return of_connection(self.target_options, self.target_address)
 
@@ -74,6 +81,9 @@ class MirrorSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
 
 def check_mirror(settings: MirrorSettings) -> None:
     _check(settings)
+    if settings.remote is not None or not is_local(settings.checkpoint):
+        raise InvalidSetting(_NEEDS_DRIVER)
+    check_owner(settings.checkpoint, settings.owner)
     parse_read_options(settings.reading, streaming=True, environ=os.environ)
     check_used(settings.options, settings.reading)
     _ = settings.writing
@@ -84,12 +94,9 @@ def check_mirror(settings: MirrorSettings) -> None:
 def run_mirror(spark: SparkSession, settings: MirrorSettings, run: Run) -> Summary:
     """Mirror what is there now, or all the time."""
     check_mirror(settings)
-    if not is_classic(spark) or not is_local(settings.checkpoint):
-        raise InvalidSetting(
-            "a mirror keeps its map of offsets on the disk of Spark's driver: give --master and a local --checkpoint"
-        )
-    owner = Owner(pipeline="mirror", topics=tuple(settings.topics), sink=f"the cluster {settings.target}")
-    with owned(spark, settings.checkpoint, owner):
+    if not is_classic(spark):
+        raise InvalidSetting(_NEEDS_DRIVER)
+    with owned(spark, settings.checkpoint, settings.owner):
         notes = notes_in(spark, settings.checkpoint)
         made = make_topics(settings.connection, settings.target_connection, settings.topics)
         stream = spark.readStream.format("rocketmq").schema(READ).options(**settings.reading).load()

@@ -22,7 +22,7 @@ def check_clusters(source: Mapping[str, str], target: Mapping[str, str], groups:
                 f"--target is the cluster that is read, as both have the broker at {min(map(str, shared))}: it would be filled "
                 "with itself"
             )
-        known = here.groups.names() if groups else []
+        known = here.groups.names(everything=True) if groups else []
     for group in groups:
         if group not in known:
             raise GroupNotFound(f"there is no group {group!r} to move; `pocketmq group ls` shows which there are")

@@ -14,7 +14,7 @@ from msgspec import Meta
 from pocketmq.errors import TopicNotFound
 from pocketmq.files import DiskFiles
 from pocketmq.model.names import TRACE_TOPIC
-from pocketmq.pipelines.checkpoint import Owner, owned
+from pocketmq.pipelines.checkpoint import Owner, check_owner, owned
 from pocketmq.pipelines.connector_options import check_used
 from pocketmq.pipelines.job import Job
 from pocketmq.pipelines.libraries import DataFrame, SparkSession
@@ -52,6 +52,10 @@ class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
         return {**super().own_reading, "includeProperties": "false"}
 
     @property
+    def owner(self) -> Owner:
+        return Owner(pipeline=NAME, topics=tuple(sorted(self.topics)), sink=f"the lake {self.lake}")
+
+    @property
     def place(self) -> str:
         """Of the checkpoint."""
         return self.checkpoint or f"{self.lake}/checkpoint"
@@ -60,6 +64,8 @@ class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
 def check(settings: TraceSettings) -> None:
     parse_read_options(settings.reading, streaming=True, environ=os.environ)
     check_used(settings.options, settings.reading)
+    if settings.remote is None:
+        check_owner(settings.place, settings.owner)
     try:
         require_topics(settings.connection, settings.topics)
     except TopicNotFound as error:
@@ -74,7 +80,7 @@ def plan(settings: TraceSettings) -> Plan:
         sink=f"Parquet below {settings.lake}: events, timelines, latencies",
         queues=queues,
         begins=begins,
-        options={**settings.reading, "checkpoint": settings.place, "window": str(settings.window)},
+        options={**settings.reading, "checkpoint": settings.place, "window": settings.window.text},
         notes=("one trace message tells of several messages",),
         messages_per_s=20_000,
     )
@@ -82,8 +88,7 @@ def plan(settings: TraceSettings) -> Plan:
 
 def run(spark: SparkSession, settings: TraceSettings, run: Run) -> Summary:
     check(settings)
-    owner = Owner(pipeline=NAME, topics=tuple(sorted(settings.topics)), sink=f"the lake {settings.lake}")
-    with owned(spark, settings.place, owner):
+    with owned(spark, settings.place, settings.owner):
         messages = spark.readStream.format("rocketmq").options(**settings.reading).load()
         query = (
             trace_events(messages)
@@ -123,7 +128,7 @@ def _derive(
 
 def _recent(events: DataFrame, window: Span) -> DataFrame:
     newest = events.agg(f.max("at").alias("newest"))
-    since = f.col("newest") - f.expr(f"INTERVAL {int(window)} MILLISECOND")
+    since = f.col("newest") - f.expr(f"INTERVAL {window} MILLISECOND")
     return (
         events.crossJoin(f.broadcast(newest)).where((f.col("at") >= since) | f.col("at").isNull()).drop("newest", "day")
     )

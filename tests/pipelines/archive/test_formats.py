@@ -1,0 +1,46 @@
+"""A format that Spark does not have is refused before it starts."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.pipelines.archive.formats import check_format
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    """Libraries of which one has a table format."""
+    with zipfile.ZipFile(tmp_path / "a.jar", "w") as jar:
+        jar.writestr("a/B.class", b"")
+    with zipfile.ZipFile(tmp_path / "delta.jar", "w") as jar:
+        service = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+        jar.writestr(service, "org.apache.spark.sql.delta.sources.DeltaDataSource\n")
+    (tmp_path / "README").write_text("no library", "utf-8")
+    return tmp_path
+
+
+def test_formats_of_spark_and_of_its_libraries_are_taken(jars: Path) -> None:
+    for name in ("parquet", "orc", "json", "delta", "Delta", "com.example.OwnFormat"):
+        check_format(name, {}, {}, jars)
+
+
+@pytest.mark.parametrize("name", ["xyz", "avro", "parket"])
+def test_a_format_that_no_library_has_is_refused_with_what_to_do(jars: Path, name: str) -> None:
+    with pytest.raises(InvalidSetting, match=rf"--format {name}: Spark has no such format here.*spark\.jars\.packages"):
+        check_format(name, {}, {}, jars)
+
+
+def test_libraries_that_settings_bring_and_another_spark_are_believed(jars: Path) -> None:
+    check_format("avro", {"spark.jars.packages": "org.apache.spark:spark-avro_2.13:4.3.0"}, {}, jars)
+    check_format("iceberg", {}, {"SPARK_HOME": "/opt/spark"}, jars)
+
+
+def test_the_spark_that_is_installed_has_what_it_is_said_to_have() -> None:
+    check_format("parquet", {}, {})
+    check_format("kafka.", {}, {})
+    with pytest.raises(InvalidSetting, match="--format xyz"):
+        check_format("xyz", {}, {})
