@@ -8,7 +8,7 @@ from tests.cli.running_cluster import RunningCluster
 import pocketmq
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
     with pocketmq.Server() as server:
         yield RunningCluster(server)

@@ -43,6 +43,51 @@ def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"{told['host']}:{told['port']}"
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9878", "https://mq:9876"])
+def test_a_url_is_no_name_server(url: str) -> None:
+    result = CliRunner().invoke(main, ["topic", "ls", "--namesrv", url])
+
+    assert result.exit_code == 64
+    assert "write HOST:PORT without a scheme" in result.stderr
+
+
+def test_a_broker_or_a_web_server_is_no_name_server() -> None:
+    with pocketmq.Server(metrics_port=0) as server:
+        assert server.metrics_address is not None
+        asked_broker = CliRunner().invoke(main, ["topic", "ls", "--namesrv", server.broker_address])
+        asked_page = CliRunner().invoke(main, ["topic", "ls", "--namesrv", server.metrics_address])
+
+    assert (asked_broker.exit_code, asked_page.exit_code) == (3, 3)
+    assert "--namesrv names a broker" in asked_broker.stderr
+    assert "a web server answers there" in asked_page.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["topic", "show", "invoces"], "there is no topic 'invoces'; did you mean 'invoices'?"),
+        (["msg", "tail", "invoces", "--no-follow"], "did you mean 'invoices'?"),
+        (["group", "lag", "acountants"], "there is no group 'acountants'; did you mean 'accountants'?"),
+        (["dlq", "show", "acountants"], "did you mean 'accountants'?"),
+        (["dlq", "show", "nothing-like-it"], "no broker knows the group 'nothing-like-it'"),
+        (["dlq", "export", "nothing-like-it"], "no broker knows the group 'nothing-like-it'"),
+        (["dlq", "replay", "nothing-like-it"], "no broker knows the group 'nothing-like-it'"),
+        (["dlq", "drop", "nothing-like-it", "--yes"], "no broker knows the group 'nothing-like-it'"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is_nearly_called_so(
+    cluster: RunningCluster, command: list[str], words: str
+) -> None:
+    if {"topic": "invoices"} not in cluster.ask("topic", "ls"):
+        cluster.create("invoices")
+    cluster.stand("accountants", "invoices", 0)
+
+    result = cluster.run(*command)
+
+    assert result.exit_code == 3
+    assert words in result.stderr
+
+
 def test_an_address_that_is_none_is_wrong_usage() -> None:
     result = CliRunner().invoke(main, ["topic", "ls", "--namesrv", "here:there"])
 

@@ -113,7 +113,7 @@ def test_topics_are_not_created_by_sending_unless_the_file_says_so(start: Start,
 def test_a_file_of_rocketmq_is_read_and_options_count_more(start: Start, tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text(
         "brokerName=from-file\nlistenPort=1\nbindAddress=0.0.0.0\nstorePathRootDir=./kept\nfileReservedTime=48\n"
-        "brokerRole=ASYNC_MASTER\nhaListenPort=10912\nlistnPort=1\ndiskMaxUsedSpaceRatio=88\n"
+        "brokerRole=ASYNC_MASTER\nhaListenPort=10912\nlistening=1\ndiskMaxUsedSpaceRatio=88\n"
     )
     process = start("-c", "broker.conf", "--host", "127.0.0.1", "--port", 0, "--json")
 
@@ -125,7 +125,7 @@ def test_a_file_of_rocketmq_is_read_and_options_count_more(start: Start, tmp_pat
     assert (told["host"], told["name"], told["data"]) == ("127.0.0.1", "from-file", "kept")
     assert (settings["fileReservedTime"], settings["listenPort"]) == ("48", str(told["port"]))
     assert "broker.conf: haListenPort has no effect here: there is no replication" in log
-    assert "broker.conf: listnPort is not known; did you mean listenPort?" in log
+    assert "broker.conf: listening is not known" in log
     assert "broker.conf: diskMaxUsedSpaceRatio=88 counts as 85" in log
     assert "brokerRole" not in log
 
@@ -193,7 +193,9 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
         (["--register-as", "me"], "say by --accounts in which file it is"),
         (["--tls-key", "k.pem"], "no certificate of the server"),
         (["--tls-cert", "none.pem"], "TLS: cannot use certificate none.pem"),
-        (["--set", "haListenPort=1"], "haListenPort has no effect here"),
+        (["--set", "brokerRole=SYNC_MASTER"], "there is no replication"),
+        (["--set", "flushDiskTyp=SYNC_FLUSH"], "did you mean flushDiskType?"),
+        (["--set", "readOnlyCommitLogStorePaths=/x"], "the log is in one folder"),
         (["--name", "a/b"], "'a/b'"),
         (["-n", "a:b"], "address 'a:b'"),
     ],
@@ -203,6 +205,24 @@ def test_what_cannot_be_is_told_before_anything_starts(args: list[str], why: str
 
     assert result.exit_code == 64
     assert why in result.stderr
+
+
+def test_keys_of_a_java_broker_are_a_warning_in_options_and_in_a_file(start: Start, tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerFastFailureEnable=false\nhaListenPort=1\nnewInTheNextRelease=7\n", "utf-8")
+    java = ("--set", "brokerFastFailureEnable=false", "--set", "diskMaxUsedSpaceRatio=95")
+
+    process = start("--port", 0, "--json", "-c", config, *java)
+    told = settings_of(ready(process)["port"])
+    process.terminate()
+    log = ended(process)
+
+    assert process.returncode == 0
+    assert told["diskMaxUsedSpaceRatio"] == "85"
+    for source in ("--set", str(config)):
+        assert f"warning: {source}: brokerFastFailureEnable has no effect here" in log
+    assert "warning: --set: diskMaxUsedSpaceRatio=95 counts as 85" in log
+    assert "newInTheNextRelease is not known" in log
 
 
 @pytest.mark.parametrize(

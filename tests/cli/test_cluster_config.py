@@ -41,12 +41,12 @@ def test_a_change_is_shown_asked_about_and_looked_at(own_cluster: RunningCluster
 def test_only_what_is_safe_to_change_is_changed(cluster: RunningCluster) -> None:
     mistyped = cluster.run("cluster", "config", "--set", "transactionTimeout=7000", "--yes")
     dangerous = cluster.run("cluster", "config", "--set", "storePathRootDir=/elsewhere", "--yes")
-    refused = cluster.run("cluster", "config", "--set", "fileReservedTime=48", "--yes")
+    refused = cluster.run("cluster", "config", "--set", "maxMessageSize=0", "--yes")
     elsewhere = cluster.run("cluster", "config", "broker-z", "--set", "traceOn=true", "--yes")
 
     assert (mistyped.exit_code, "did you mean transactionTimeOut?" in mistyped.stderr) == (64, True)
     assert (dangerous.exit_code, "is not changed while a broker runs" in dangerous.stderr) == (64, True)
-    assert (refused.exit_code, "can only be set when the broker starts" in refused.stdout) == (3, True)
+    assert (refused.exit_code, "max_message_bytes = 0 must be" in refused.stdout) == (3, True)
     assert (elsewhere.exit_code, "there is no broker 'broker-z'" in elsewhere.stderr) == (64, True)
 
 

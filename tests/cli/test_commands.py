@@ -30,6 +30,8 @@ def end(how: str) -> int | None:
             raise OSError("strange")
         case "interrupt":
             raise KeyboardInterrupt
+        case "fault":
+            raise ZeroDivisionError("\nfirst line\n\tat org.apache.Spark.run(Spark.java:5)")
         case "code":
             return ExitCode.REPAIRABLE
     return None
@@ -44,6 +46,14 @@ def end(how: str) -> int | None:
         ("damage", 3, "pocketmq: that is broken\n"),
         ("disk", 3, "pocketmq: /dev/x: Input/output error\n"),
         ("nameless", 3, "pocketmq: strange\n"),
+        (
+            "fault",
+            70,
+            (
+                "pocketmq: ZeroDivisionError: first line. This was not foreseen; POCKETMQ_TRACEBACK=1 before the command shows "
+                "where it happened\n"
+            ),
+        ),
         ("interrupt", 130, "pocketmq: interrupted\n"),
     ],
 )
@@ -102,8 +112,8 @@ def test_help_needs_no_client() -> None:
 
 def test_a_program_that_the_shell_does_not_find_is_called_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/shop/.venv/bin/pocketmq", "demo"])
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     assert called() == "/shop/.venv/bin/pocketmq"
 
-    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/pocketmq")
+    monkeypatch.setattr("shutil.which", lambda name, path=None: "/usr/bin/pocketmq")
     assert called() == "pocketmq"

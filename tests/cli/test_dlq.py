@@ -2,6 +2,8 @@
 
 import base64
 import json
+import time
+import tracemalloc
 from pathlib import Path
 from threading import Event
 
@@ -43,6 +45,8 @@ def orders(cluster: RunningCluster, topic: str = "orders") -> list[str]:
 
 def test_without_dead_letters_that_is_told(cluster: RunningCluster) -> None:
     assert "There are no dead letters." in cluster.run("dlq", "ls").stderr
+    with pocketmq.Admin(cluster.name_server) as admin:
+        admin.groups.create("calm")
     assert "Group calm has no dead letters." in cluster.run("dlq", "show", "calm").stderr
     assert cluster.run("dlq", "replay", "calm", "--yes").stdout == "Group calm has no dead letters.\n"
 
@@ -145,3 +149,43 @@ def test_letters_are_dropped_all_at_once(buried: RunningCluster) -> None:
     assert done == {"group": "billing", "letters": 2, "is_done": True}
     assert buried.ask("dlq", "ls") == []
     assert buried.run("dlq", "drop", "billing", "--yes").stdout.endswith("Nothing was changed.\n")
+
+
+def test_letters_with_compressed_bodies_are_shown_without_decompressing_all_of_them(cluster: RunningCluster) -> None:
+    many, mib = 20, 1024 * 1024
+    with pocketmq.Producer(cluster.name_server, max_message_bytes=16 * mib) as producer:
+        for _ in range(many):
+            producer.send("%DLQ%packed", b"start" + b"0" * 8 * mib)
+    tracemalloc.start()
+    try:
+        shown = cluster.run("dlq", "show", "packed")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert shown.exit_code == 0
+    assert shown.stdout.count("start") == many
+    assert peak < 20 * mib
+
+
+def test_a_letter_is_called_by_the_id_that_its_producer_got(own_cluster: RunningCluster) -> None:
+    """However it died: buried by its consumer, or sent back to the broker too often."""
+    consumed, seen = Event(), []
+    consumer = pocketmq.PushConsumer(own_cluster.name_server, group="G", start_at="first", max_reconsume_times=0)
+
+    @consumer.on("T")
+    def handle(message: pocketmq.StoredMessage) -> None:
+        seen.append(message.message_id)
+        if len(seen) == 2:
+            consumed.set()
+        raise pocketmq.DeadLetter("no") if message.body == b"buried" else ValueError("no")
+
+    sent = own_cluster.send("T", b"buried", b"failed")
+    with consumer:
+        assert consumed.wait(DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        while len(shown := own_cluster.run("dlq", "show", "G", "--json").stdout.splitlines()) < 2:
+            assert time.monotonic() < deadline
+
+    ids = {json.loads(line)["id"] for line in shown}
+    assert ids == {result.message_id for result in sent} == set(seen)

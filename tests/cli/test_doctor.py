@@ -1,10 +1,15 @@
 """`pocketmq doctor` on a real server; what it finds is the matter of `tests/doctor`."""
 
+from collections.abc import Callable
+
+import pytest
 from click.testing import CliRunner
 from tests.cli.running_cluster import RunningCluster
 
+import pocketmq
 from pocketmq.cli import main
-from pocketmq.doctor import STEP_NAMES
+from pocketmq.doctor import STEP_NAMES, Report, Step
+from pocketmq.doctor.report import broken
 
 
 def test_a_cluster_that_is_well_ends_with_0(cluster: RunningCluster) -> None:
@@ -38,3 +43,27 @@ def test_nobody_at_the_address_ends_with_3() -> None:
 
     assert result.exit_code == 3
     assert "✗ name server  127.0.0.1:1 does not answer" in result.stdout
+
+
+def test_what_to_do_is_told_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = "Set brokerIP1 to an address that clients reach. " * 10 + "This is the end"
+    step = Step("broker", broken("it does not answer", advice, "a note " * 60 + "ends here"))
+    report = Report(name_servers="", topic=None, group=None, at_ms=0, steps=(step,))
+
+    def examine(*_: object, on_step: Callable[[Step], None], **__: object) -> Report:
+        on_step(step)
+        return report
+
+    monkeypatch.setattr(pocketmq.doctor, "examine", examine)
+
+    told = " ".join(CliRunner().invoke(main, ["doctor"]).stdout.split())
+
+    assert "This is the end." in told
+    assert "ends here" in told
+
+
+def test_plain_text_and_no_accounts_have_no_tick(cluster: RunningCluster) -> None:
+    lines = cluster.run("doctor").stdout.splitlines()
+
+    assert any(line.startswith("- tls          plain text") for line in lines)
+    assert any(line.startswith("- accounts     everybody on this machine is let in") for line in lines)

@@ -54,7 +54,7 @@ def test_a_long_body_is_shortened_in_a_table_only(capsys: pytest.CaptureFixture[
     line = capsys.readouterr().out
 
     assert table.count("x") == MAX_CELL_CHARS
-    assert "(5,000 characters)" in table
+    assert "(5,000 bytes)" in table
     assert json.loads(line)["body"] == body.decode()
 
 

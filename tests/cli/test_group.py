@@ -206,3 +206,12 @@ def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
     assert "its retries and 0 dead letters go" in refused.stdout
     assert done.exit_code == 0
     assert {"group": "doomed"} not in cluster.ask("group", "ls")
+
+
+def test_groups_of_sinks_are_listed_with_all_only(own_cluster: RunningCluster) -> None:
+    own_cluster.create("T")
+    own_cluster.stand("etl-0123456789ab-odd", "T", 0)
+    own_cluster.stand("billing", "T", 0)
+
+    assert own_cluster.ask("group", "ls") == [{"group": "billing"}]
+    assert {"group": "etl-0123456789ab-odd"} in own_cluster.ask("group", "ls", "--all")

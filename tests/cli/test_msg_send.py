@@ -5,6 +5,8 @@ import os
 
 from tests.cli.running_cluster import RunningCluster
 
+import pocketmq
+
 
 def test_a_message_is_sent_with_all_that_is_said_about_it(cluster: RunningCluster) -> None:
     [sent] = cluster.ask(
@@ -68,3 +70,18 @@ def test_a_delayed_message_is_not_there_yet(cluster: RunningCluster) -> None:
 
     assert sent["status"] == "SEND_OK"
     assert cluster.ask("msg", "tail", "later", "--no-follow") == []
+
+
+def test_a_delay_level_that_the_brokers_do_not_have_is_wrong_usage(cluster: RunningCluster) -> None:
+    result = cluster.run("msg", "send", "T", "later", "--delay-level", 19)
+
+    assert result.exit_code == 64
+    assert "the brokers have levels 1 to 18" in result.stderr
+
+
+def test_a_delay_level_that_the_brokers_have_beyond_the_usual_ones_is_taken() -> None:
+    levels = " ".join(f"{n}s" for n in range(1, 21))
+    with pocketmq.Server(settings={"messageDelayLevel": levels}) as server:
+        result = RunningCluster(server).run("msg", "send", "T", "later", "--delay-level", 20)
+
+    assert result.exit_code == 0, result.stderr

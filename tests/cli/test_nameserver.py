@@ -112,7 +112,7 @@ def test_what_was_put_is_there_after_a_restart(start: Start, tmp_path: Path) -> 
 
 def test_a_file_of_rocketmq_is_read_and_options_count_more(start: Start, tmp_path: Path) -> None:
     (tmp_path / "namesrv.conf").write_text(
-        "listenPort=0\nbindAddress=0.0.0.0\nkvConfigPath=./kv.json\nrocketmqHome=/opt\nlistenport=1\n"
+        "listenPort=0\nbindAddress=0.0.0.0\nkvConfigPath=./kv.json\nrocketmqHome=/opt\n"
     )
     process = start("-c", "namesrv.conf", "--host", "127.0.0.1", "--json")
 
@@ -123,6 +123,15 @@ def test_a_file_of_rocketmq_is_read_and_options_count_more(start: Start, tmp_pat
     assert told["host"] == "127.0.0.1"
     assert told["data"] == "."
     assert "namesrv.conf: rocketmqHome has no effect here" in log
+
+
+def test_a_key_that_is_almost_a_setting_is_refused(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "namesrv.conf").write_text("listenport=1\n")
+    process = start("-c", "namesrv.conf", "--json")
+
+    _, log = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 64
     assert "namesrv.conf: listenport is not known; did you mean listenPort?" in log
 
 

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from click.testing import CliRunner, Result
 from tests.spark.broker_kit import Broker, fill, new_topic
 
+from pocketmq import pipelines
 from pocketmq.cli import main
 from pocketmq.cli.commands import ExitCode
 from pocketmq.pipelines.project import running
@@ -91,7 +92,7 @@ def test_a_dry_run_of_a_topic_that_is_not_there_says_so(broker: Broker, tmp_path
     result = quality(broker, "not-there", tmp_path, "--dry-run")
 
     assert result.exit_code == ExitCode.REFUSED
-    assert "there is no topic 'not-there'; `pocketmq topic ls` shows which there are" in result.output
+    assert "there is no topic 'not-there'. `pocketmq topic ls` lists the topics that exist" in result.output
 
 
 def test_what_cannot_be_is_told_before_spark_is_started(
@@ -115,6 +116,62 @@ def test_what_cannot_be_is_told_before_spark_is_started(
     assert "would be filled with itself" in itself.output
     assert "there is no group 'nope'" in group.output
     assert not list(tmp_path.glob("[!r]*"))
+
+
+def test_an_expression_of_sql_is_not_split_at_its_commas(broker: Broker, tmp_path: Path) -> None:
+    source, target = new_topic(broker), new_topic(broker)
+    where = ("-n", broker.name_server, "--topic", source, "--to", target, "--checkpoint", tmp_path / "c")
+
+    result = invoke(
+        "replay", *where, "--select", "concat(value, '!') AS value", "--select", "keys", "--dry-run", "--json"
+    )
+
+    assert rows(result.output)[0]["options"]["select"] == "concat(value, '!') AS value, keys"
+    assert split_settings() == {"topics", "groups"}
+
+
+def split_settings() -> set[str]:
+    """Lists whose flags may name several at once: only names, which have no commas."""
+    settings = [setting for job in pipelines.JOBS.values() for setting in pipelines.settings_of(job.settings)]
+    return {
+        setting.name for setting in settings if setting.is_list and setting.is_flag and setting.extra.get("split", True)
+    }
+
+
+def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, other = new_topic(broker), new_topic(broker)
+    (tmp_path / "file").write_text("", "utf-8")
+    (tmp_path / "theirs" / "offsets").mkdir(parents=True)
+    (tmp_path / "theirs" / "metadata").write_text("{}", "utf-8")
+    monkeypatch.setattr("pocketmq.pipelines.session", lambda *given, **more: pytest.fail("Spark starts"))
+    read = ("-n", broker.name_server, "--topic", topic)
+    theirs = ("--checkpoint", tmp_path / "theirs")
+    quality_of = ("quality", *read, "--schema", SCHEMA, "--dead-letters", f"{topic}-dead")
+
+    def told(*arguments: str | Path) -> str:
+        dry, real = invoke(*arguments, "--dry-run"), invoke(*arguments)
+        assert (dry.exit_code, dry.output) == (real.exit_code, real.output)
+        assert dry.exit_code != ExitCode.OK
+        assert "Traceback" not in dry.output
+        return dry.output
+
+    assert "s3a://b/lake is on no file system" in told("archive", *read, "--lake", "s3a://b/lake")
+    assert "--format xyz: Spark has no such format" in told(
+        "archive", *read, "--lake", tmp_path / "l", "--format", "xyz"
+    )
+    assert "is a file: give a folder" in told("archive", *read, "--lake", tmp_path / "file")
+    assert "belongs to a query that is none" in told("archive", *read, "--lake", tmp_path / "l", *theirs)
+    assert "s3a://b/lake is on no file system" in told("backfill", *read, "--lake", "s3a://b/lake", *theirs)
+    assert "belongs to a query that is none" in told("backfill", *read, "--to", other, *theirs)
+    assert "belongs to a query that is none" in told("replay", *read, "--to", other, *theirs)
+    assert "is no lake" in told(
+        "replay", *read, "--lake", tmp_path / "no", "--to", other, "--checkpoint", tmp_path / "c"
+    )
+    assert "belongs to a query that is none" in told(*quality_of, *theirs)
+    assert "belongs to a query that is none" in told("trace", *read, "--lake", tmp_path / "l", *theirs)
+    assert "give --master and a local" in told("mirror", *read, "--target", "127.0.0.1:1", "--checkpoint", "s3a://b/c")
+    assert "is no master of Spark" in told(*quality_of, "--checkpoint", tmp_path / "c", "--master", "locl")
+    assert not (tmp_path / "l").exists()
 
 
 def test_a_run_tells_its_progress_and_what_it_did(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:

@@ -197,7 +197,8 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
         (["--set", "storePathRootDir=/x"], "storePathRootDir follows from the data folder"),
         (["--set", "storePathRootDir=/x", "--brokers", "2"], "storePathRootDir follows from the data folder"),
         (["--set", "brokerName=x", "--brokers", "2"], "several brokers cannot have one brokerName"),
-        (["--set", "unheardOf=1"], "unheardOf is not known"),
+        (["--set", "maxTopic=1"], "maxTopic is not known; did you mean maxTopics?"),
+        (["--set", "maxTopic=1", "--brokers", "2"], "maxTopic is not known; did you mean maxTopics?"),
         (["--brokers", "0"], "--brokers"),
         (["--brokers", "27"], "--brokers"),
     ],
@@ -207,6 +208,17 @@ def test_what_cannot_be_is_told_before_anything_starts(args: list[str], why: str
 
     assert result.exit_code == 64
     assert why in result.stderr
+
+
+def test_keys_of_a_java_broker_are_a_warning(start: Start) -> None:
+    process = start("--set", "brokerFastFailureEnable=false", "--set", "diskMaxUsedSpaceRatio=95")
+    ready(process)
+    process.terminate()
+    log = ended(process)
+
+    assert process.returncode == 0
+    assert "brokerFastFailureEnable has no effect here" in log
+    assert "diskMaxUsedSpaceRatio=95 counts as 85" in log
 
 
 def test_several_brokers_stand_behind_one_name_server_and_stop_together(start: Start) -> None:

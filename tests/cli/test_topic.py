@@ -67,11 +67,11 @@ def test_show_tells_queues_and_readers(cluster: RunningCluster) -> None:
 def test_a_topic_that_is_missing_is_told_in_one_sentence(cluster: RunningCluster, command: str) -> None:
     extra = ["--perm", "r"] if command == "alter" else []
 
-    result = cluster.run("topic", command, "nowhere", *extra)
+    result = cluster.run("topic", command, "qqqqqqq", *extra)
 
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 1
-    assert "nowhere; `pocketmq topic ls` shows which topics there are" in result.stderr
+    assert "qqqqqqq; `pocketmq topic ls` shows which topics there are" in result.stderr
 
 
 def test_alter_changes_what_is_named(cluster: RunningCluster) -> None:

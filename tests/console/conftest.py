@@ -35,4 +35,5 @@ def users(tmp_path: Path) -> Path:
     """`ada` may change things, `tim` may look; both have the password."""
     path = tmp_path / "users"
     path.write_text(f"ada:operator:{WEAK}\ntim:viewer:{WEAK}\n")
+    path.chmod(0o600)
     return path

@@ -1,8 +1,29 @@
 """Bodies for a page."""
 
+import json
+import tracemalloc
+
 import pytest
 
-from pocketmq.console.bodies import is_text, shown_body
+from pocketmq.console.bodies import ShownBody, editable_text, first_line, holds, is_text, whole_body
+from pocketmq.console.bodies import shown_body as shown_of
+from pocketmq.model.flags import Compression, with_compression
+from pocketmq.model.message import StoredMessage
+from pocketmq.protocol.compression import compress
+
+MIB = 1024 * 1024
+
+
+def stored(body: bytes, sys_flag: int = 0) -> StoredMessage:
+    return StoredMessage("orders", 0, 0, sys_flag, body, b"", bytes(88), 0)
+
+
+def packed(body: bytes, kind: Compression = Compression.ZLIB) -> StoredMessage:
+    return stored(compress(body, kind), with_compression(0, kind))
+
+
+def shown_body(body: bytes, wanted: str, most_bytes: int) -> ShownBody:
+    return shown_of(stored(body), wanted, most_bytes)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +72,55 @@ def test_only_plain_text_can_be_edited() -> None:
     assert not is_text(b"a\r\nb")
     assert not is_text(b"\x00")
     assert not is_text(b"\xff")
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_of_a_compressed_body_only_what_is_shown_is_decompressed(kind: Compression) -> None:
+    message = packed(b"x" * (16 * MIB - 1), kind)
+    tracemalloc.start()
+    try:
+        shown = shown_of(message, "", 1_000)
+        line = first_line(message)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert shown.text == "x" * 1_000
+    assert shown.is_cut
+    assert shown.total_bytes is None
+    assert line.startswith("xxx")
+    assert peak < MIB
+
+
+def test_a_short_compressed_body_is_shown_like_any_other() -> None:
+    message = packed(b'{"a": 1}')
+
+    shown = shown_of(message, "", 1_000)
+
+    assert (shown.form, shown.text, shown.total_bytes, shown.is_cut) == ("json", '{\n  "a": 1\n}', 8, False)
+    assert whole_body(message) == b'{"a": 1}'
+    assert editable_text(message, 1_000) == '{"a": 1}'
+    assert holds(message, b'"a"')
+    assert not holds(message, b'"b"')
+
+
+def test_a_compressed_body_that_is_damaged_is_shown_as_it_is_stored() -> None:
+    message = stored(b"no zlib", with_compression(0, Compression.ZLIB))
+
+    shown = shown_of(message, "", 1_000)
+
+    assert shown.text == "no zlib"
+    assert "it cannot be decompressed" in shown.problem
+    assert whole_body(message) == b"no zlib"
+    assert editable_text(message, 1_000) is None
+
+
+def test_json_whose_indented_form_is_far_longer_stays_as_it_was_sent() -> None:
+    body = b"[" * 900 + b"1," * 31_000 + b"1" + b"]" * 900
+    assert len(json.dumps(json.loads(body), indent=2)) > 50 * MIB
+
+    shown = shown_body(body, "", 64 * 1024)
+
+    assert shown.form == "text"
+    assert "nested too deeply" in shown.problem
+    assert len(shown.text) == len(body)

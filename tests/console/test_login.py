@@ -1,17 +1,23 @@
 """Logging in and out, and what somebody may do who did."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx2
 import pytest
 from httpx2 import Response
 from tests.console.conftest import PASSWORD, WEAK
+from tests.console.running_console import running_console
 from tests.console.visitor import Visitor, visitor
 
 from pocketmq.console.login import safe_goal
 from pocketmq.console.settings import ConsoleSettings
+from pocketmq.console.users_file import Role, new_user, write_users
 from pocketmq.errors import InvalidSetting
+from pocketmq.files import DiskFiles
 
 
 @pytest.fixture
@@ -123,3 +129,40 @@ def test_a_login_leads_nowhere_else() -> None:
 def test_it_does_not_start_where_others_reach_it_without_a_login() -> None:
     with pytest.raises(InvalidSetting, match="there is no login"):
         ConsoleSettings(host="0.0.0.0")
+
+
+@pytest.mark.parametrize("forwarded", [{}, {"x-forwarded-for": "10.9.8.{n}"}])
+def test_parallel_guesses_at_a_running_console_are_stopped(
+    name_server: str, tmp_path: Path, forwarded: dict[str, str]
+) -> None:
+    """Also when each of them claims to come from another address: no proxy is trusted."""
+    path = tmp_path / "users"
+    write_users(DiskFiles(), path, [new_user("ada", Role.OPERATOR, PASSWORD)])
+    with (
+        running_console(name_server, "--users", str(path)) as url,
+        httpx2.Client(limits=httpx2.Limits(max_connections=80), timeout=60) as client,
+        ThreadPoolExecutor(80) as threads,
+    ):
+
+        def guess(n: int) -> int:
+            headers = {name: value.format(n=n) for name, value in forwarded.items()}
+            return client.post(
+                f"{url}login", data={"name": "ada", "password": f"guess {n}"}, headers=headers
+            ).status_code
+
+        answers = Counter(threads.map(guess, range(80)))
+
+    assert answers == {403: 10, 429: 70}
+
+
+def test_a_proxy_that_is_trusted_says_who_tries(name_server: str, users: Path) -> None:
+    with running_console(name_server, "--users", str(users), "--trusted-proxy", "127.0.0.0/8") as url:
+        form = {"name": "ada", "password": "wrong"}
+        for n in range(12):
+            headers = {"x-forwarded-for": f"10.9.8.{n}"}
+            assert httpx2.post(f"{url}login", data=form, headers=headers).status_code == 403
+
+
+def test_a_proxy_must_be_an_address_or_a_network() -> None:
+    with pytest.raises(InvalidSetting, match="--trusted-proxy nginx"):
+        ConsoleSettings(trusted_proxies=("nginx",))

@@ -109,7 +109,7 @@ def test_a_query_is_shown_with_its_rate_its_lag_and_the_time_of_a_batch() -> Non
         visitor(ConsoleSettings(watched_s=0.4, unwatched_s=1.0), server.name_server) as console,
     ):
         console.wait_for("/pipelines", "paced-query")
-        row = console.wait_for_row("/pipelines", r"paced-query ([\d.]+) ([\d,]+) (\d+ \w+) ([\d.]+) s ")
+        row = console.wait_for_row("/pipelines", r"paced-query running ([\d.]+) ([\d,]+) (\d+ \w+) ([\d.]+) s ")
 
     rate, behind, time_behind, between_s = row.groups()
     assert float(rate) > 0

@@ -1,6 +1,6 @@
-"""Sessions, their tokens, and logins that fail."""
+"""Sessions and their tokens."""
 
-from pocketmq.console.sessions import LoginFailures, Sessions
+from pocketmq.console.sessions import Sessions
 from pocketmq.console.users_file import Role, User
 from pocketmq.testing import FakeClock
 
@@ -66,16 +66,3 @@ def test_a_note_is_told_once() -> None:
 
     assert sessions.take_note(session) == "done"
     assert sessions.take_note(session) == ""
-
-
-def test_who_fails_too_often_waits_a_minute() -> None:
-    clock = FakeClock()
-    failures = LoginFailures(clock, max_failures=2)
-
-    failures.note("10.0.0.1")
-    assert failures.may_try("10.0.0.1")
-    failures.note("10.0.0.1")
-    assert not failures.may_try("10.0.0.1")
-    assert failures.may_try("10.0.0.2")
-    clock.advance_ms(61_000)
-    assert failures.may_try("10.0.0.1")

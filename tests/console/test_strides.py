@@ -1,7 +1,7 @@
 """How groups without members move on."""
 
 from pocketmq.client.administration.lag import GroupLag, QueueLag
-from pocketmq.console.strides import FORGOTTEN_S, Strides
+from pocketmq.console.strides import FORGOTTEN_S, Motion, Stride, Strides
 from pocketmq.model.queue import MessageQueue
 
 
@@ -94,3 +94,19 @@ def test_a_group_that_is_gone_or_still_for_long_is_forgotten() -> None:
 
     strides.note({}, FORGOTTEN_S + 30, 0)
     assert strides.all() == {}
+
+
+def test_a_group_that_is_behind_and_does_not_move_has_stopped() -> None:
+    stride = Stride(moves=5, last_move_ms=1_000_000, per_s=10.0, batch_s=2.0)
+
+    assert stride.motion(1_029_000, 50) is Motion.RUNNING
+    assert stride.motion(1_031_000, 50) is Motion.STOPPED
+    assert stride.motion(1_031_000, None) is Motion.STOPPED
+    assert stride.motion(1_031_000, 0) is Motion.WAITING
+
+
+def test_a_group_with_long_batches_is_given_five_of_them() -> None:
+    stride = Stride(moves=5, last_move_ms=1_000_000, per_s=10.0, batch_s=60.0)
+
+    assert stride.motion(1_299_000, 50) is Motion.RUNNING
+    assert stride.motion(1_301_000, 50) is Motion.STOPPED

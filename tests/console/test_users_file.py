@@ -69,3 +69,15 @@ def test_a_short_password_is_refused() -> None:
 
 def test_a_user_never_shows_its_hash() -> None:
     assert "scrypt" not in repr(new_user("ada", Role.VIEWER, "correct horse"))
+
+
+def test_a_file_that_others_may_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "users"
+    write_users(DiskFiles(), path, [new_user("ada", Role.OPERATOR, "correct horse")])
+    read_users(DiskFiles(), path)
+    assert not caplog.text
+    path.chmod(0o644)
+
+    read_users(DiskFiles(), path)
+
+    assert f"chmod o= {path}" in caplog.text

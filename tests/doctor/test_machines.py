@@ -10,7 +10,7 @@ import pocketmq
 from pocketmq import doctor
 from pocketmq.client.calls.state import StateCalls
 from pocketmq.clock import Clock
-from pocketmq.doctor import Report
+from pocketmq.doctor import Report, Verdict
 from pocketmq.doctor.machines import broker_now_ms
 from pocketmq.protocol.signing import Credentials
 from pocketmq.testing import run
@@ -39,6 +39,12 @@ class ShiftedClock:
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
+
+    def uptime_ms(self) -> int:
+        return self._clock.uptime_ms()
+
+    def settled_ms(self) -> int:
+        return self.now_ms()
 
 
 def test_a_full_disk() -> None:
@@ -132,9 +138,25 @@ def test_without_accounts_and_tls_that_is_told() -> None:
         report = doctor.examine(server.name_server)
         signed = doctor.examine(server.name_server, credentials=Credentials("somebody", "the secret of somebody"))
 
-    assert report.step("accounts").finding.text.startswith("everybody is let in")
-    assert report.step("tls").finding.text == "plain text: whoever is between can read it"
-    assert "does not check accounts" in signed.step("accounts").finding.notes[0]
+    assert report.step("accounts").finding.text.startswith("everybody on this machine is let in")
+    assert report.step("tls").finding.text == "plain text, which stays on this machine"
+    assert "does not check accounts" in signed.step("accounts").finding.text
+    for step in (report.step("accounts"), report.step("tls"), signed.step("accounts")):
+        assert step.verdict is Verdict.FACT, "neither good nor bad on loopback"
+
+
+def test_without_accounts_and_tls_outside_loopback_that_is_a_warning() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c)
+
+    report = run(main())
+
+    for name in ("accounts", "tls"):
+        assert report.step(name).verdict is Verdict.WARNING
+        assert report.step(name).finding.fix
+    assert report.is_well
+    assert report.sentence == "Nothing is broken that can be seen from here. 2 warnings above deserve attention."
 
 
 def test_an_account_that_is_not_let_in(tmp_path: Path) -> None:

@@ -25,9 +25,7 @@ async def commit(cluster: RealCluster, offset: int, group: str = "G") -> None:
     async with admin_of(cluster) as admin:
         if group not in await admin.groups.names():
             await admin.groups.create(group)
-        await admin.topics.describe("T")
-        calls = admin.offsets._reach.brokers.offsets
-        await calls.commit(group, MessageQueue("T", "broker-a", 0), offset)
+    cluster.broker.parts.offsets.commit(group, "T", 0, offset)  # our broker ignores it in a request; Apache's does not
 
 
 def test_an_offset_beyond_the_end_of_its_queue() -> None:
@@ -97,7 +95,7 @@ def test_a_group_that_comes_back_late_and_is_about_to_lose_messages() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"1")
             await commit(c, 0)
-            c.clock.step_ms(60 * HOUR_MS)
+            c.clock.sleep_ms(60 * HOUR_MS)
             async with reading(c, wait):
                 report = await examine(c, topic="T", group="G")
                 release.set()
@@ -114,7 +112,7 @@ def test_messages_that_grow_old_as_nobody_reads_them_are_a_note_of_their_step() 
         async with real_cluster(queues=1) as c:
             await c.send("T", b"1")
             await commit(c, 0)
-            c.clock.step_ms(60 * HOUR_MS)
+            c.clock.sleep_ms(60 * HOUR_MS)
             return await examine(c, topic="T", group="G")
 
     report = run(main())
@@ -129,7 +127,7 @@ def test_messages_that_were_deleted_while_the_group_was_away() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", *[random.Random(1).randbytes(1 << 20)] * 5)  # more than a file of the log holds
             await commit(c, 0)
-            c.clock.step_ms(80 * HOUR_MS)
+            c.clock.sleep_ms(80 * HOUR_MS)
             await until(c.broker.parts.store.drop_expired)  # once it is safe on the disk
             await until(lambda: c.broker.parts.store.min_offset("T", 0) > 0)
             return await examine(c, topic="T", group="G")  # a member would go on behind them at once

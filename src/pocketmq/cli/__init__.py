@@ -5,6 +5,7 @@
 2    damage in the log or in tables
 3    cannot be done: no such store, no such topic, nobody answers, no permission, in use, a program that was started has failed; doctor: something is broken
 64   the command itself makes no sense: unknown option, impossible value
+70   an error that no command foresaw; POCKETMQ_TRACEBACK=1 in the environment shows its traceback
 130  interrupted
 """
 

@@ -7,6 +7,7 @@
 The client itself is imported by the first question, so that help and the other commands need not wait for it.
 """
 
+import difflib
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,9 @@ from pocketmq.errors import (
     NoPermission,
     PocketMQError,
     RemoteError,
+    RequestNotSupported,
     TopicNotFound,
+    UsageError,
 )
 from pocketmq.net.tls import ClientTlsFiles
 from pocketmq.protocol.signing import Credentials
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from pocketmq.client.administration.reach import BrokerPlace
     from pocketmq.client.settings import ClientOptions
 
+HTTP_AS_LENGTH: Final = f"frame of {int.from_bytes(b'HTTP') + 4} bytes"
+"""What the answer of a web server looks like as a frame of RocketMQ, whose first four bytes are its length."""
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 SECRET_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"  # noqa: S105 the name of it
 CLUSTER_PARAMETERS: Final = (
@@ -47,6 +52,7 @@ _ADVICE: Final[dict[type[PocketMQError], str]] = {
     TopicNotFound: "`pocketmq topic ls` shows which topics there are",
     GroupNotFound: "`pocketmq group ls` shows which groups there are",
     NoPermission: f"give an account that may do it by --access-key and the variable {SECRET_VARIABLE}",
+    RequestNotSupported: "the server is too old for this, or --namesrv names a broker: give a name server, whose usual port is 9876",
     NetworkError: "see that name server and brokers run, and that --namesrv or NAMESRV_ADDR is right",
 }
 
@@ -67,7 +73,11 @@ class Cluster:
     @contextmanager
     def long_admin(self) -> Iterator["pocketmq.Admin"]:
         """One for many questions, by somebody who shows how far they are."""
-        with advised(), pocketmq.Admin(self.name_servers, **self._options) as admin:
+        with (
+            advised(),
+            pocketmq.Admin(self.name_servers, decompress=False, **self._options) as admin,
+            nearest_named(admin),
+        ):
             yield admin
 
     @property
@@ -122,6 +132,10 @@ def on_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def cluster_of(given: Mapping[str, Any], **more: Any) -> Cluster:
     """The cluster that the options of `on_a_cluster` mean; `more` are options of the client."""
+    if "://" in given["namesrv"]:
+        raise UsageError(
+            f"--namesrv {given['namesrv']}: write HOST:PORT without a scheme, such as {DEFAULT_NAME_SERVER}"
+        )
     return Cluster(
         given["namesrv"],
         {"tls": _tls(given), "credentials": _credentials(given.get("access_key")), **more},  # type: ignore[typeddict-item]
@@ -139,7 +153,33 @@ def advised() -> Iterator[None]:
             raise
         told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
         first_line = told.partition("\n")[0]  # RocketMQ's own advice stands below
+        if HTTP_AS_LENGTH in first_line:
+            advice = "a web server answers there, such as the console: give the address of a name server"
         raise PocketMQError(f"{first_line.rstrip('.')}; {advice}") from error
+
+
+@contextmanager
+def nearest_named(admin: "pocketmq.Admin") -> Iterator[None]:
+    """Name the nearest existing topic or group in the error for one that does not exist."""
+    try:
+        yield
+    except (TopicNotFound, GroupNotFound) as error:
+        context = click.get_current_context(silent=True)
+        is_topic = isinstance(error, TopicNotFound)
+        name = context.params.get("topic" if is_topic else "group") if context else None
+        known = _names(admin.topics.names if is_topic else admin.groups.names) if isinstance(name, str) else []
+        near = difflib.get_close_matches(name or "", known, 1, 0.6)
+        if not near:
+            raise
+        kind = "topic" if is_topic else "group"
+        raise PocketMQError(f"there is no {kind} {name!r}; did you mean {near[0]!r}?") from error
+
+
+def _names(ask: Callable[[], list[str]]) -> list[str]:
+    try:
+        return ask()
+    except PocketMQError:
+        return []
 
 
 def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerPlace]":

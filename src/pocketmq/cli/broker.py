@@ -14,7 +14,7 @@ from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
 from pocketmq.cli.access_options import accounts_option, tls_options
 from pocketmq.cli.log_lines import log_format_option
-from pocketmq.cli.metrics_options import metrics_port_option
+from pocketmq.cli.metrics_options import MetricsWishes, metrics_options
 from pocketmq.cli.ready import (
     access_facts,
     access_words,
@@ -112,7 +112,7 @@ advertise_option = click.option(
     metavar="FILE",
     help="Reach name servers by TLS, with certificates that this one signed.",
 )
-@metrics_port_option
+@metrics_options
 @click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
 @log_format_option
 @click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
@@ -141,6 +141,8 @@ def broker(
     namesrv_tls: bool,
     namesrv_ca: Path | None,
     metrics_port: int | None,
+    metrics_host: str | None,
+    metrics_is_open: bool,
     is_open: bool,
     log_format: str,
     as_json: bool,
@@ -167,9 +169,7 @@ def broker(
         "tls.server.mode": tls_mode,
         "useTLS": "true" if namesrv_tls or namesrv_ca else None,
         "tls.client.trustCertPath": _text(namesrv_ca),
-        "metricsExporterType": None if metrics_port is None else "PROM",
-        "metricsPromExporterPort": None if metrics_port is None else str(metrics_port),
-        "metricsPromExporterHost": None if metrics_port is None else host,
+        **MetricsWishes(metrics_port, metrics_host, metrics_is_open).keys(),
     }
     told = settings_given(given) | {key: text for key, text in options.items() if text is not None}
     settings = _registering_as(register_as, _settings(config, told, is_open=is_open))
@@ -196,9 +196,7 @@ def _settings(config: Path | None, told: Mapping[str, str], *, is_open: bool) ->
     )
     in_file = {} if config is None else _properties(config)
     settings = _read(f"{config}", in_file, base)
-    settings, warnings = read_keys(told, settings)
-    if warnings:
-        raise InvalidSetting(warnings[0])
+    settings = _read("--set", told, settings)
     store = _store_settings(settings, in_file.keys() | told.keys())
     return replace(settings, store=store, open_to_the_network_without_authentication=is_open)
 
@@ -227,7 +225,7 @@ def _read(source: str, properties: Mapping[str, str], base: BrokerSettings) -> B
     except UsageError as error:
         raise InvalidSetting(f"{source}: {error}") from None
     for warning in warnings:
-        click.echo(f"{source}: {warning}", err=True)
+        click.echo(f"warning: {source}: {warning}", err=True)
     return settings
 
 
@@ -252,7 +250,7 @@ def _show_banner(broker: Broker) -> None:
             "data": str(settings.store.folder),
             "flush": flush_words(settings.store.flush),
             "topics": "created by sending to them" if settings.auto_create_topic else "have to be created first",
-            **metrics_words(broker.metrics_address),
+            **metrics_words(broker.metrics_address, settings.metrics, settings.tls),
             **access_words(broker.address, settings.accounts, settings.tls),
         },
     )
@@ -277,7 +275,7 @@ def _show_json(broker: Broker) -> None:
             "name_servers": [str(address) for address in settings.name_servers],
             "data": str(settings.store.folder),
             "flush": settings.store.flush,
-            **metrics_facts(broker.metrics_address),
+            **metrics_facts(broker.metrics_address, settings.metrics, settings.tls),
             **access_facts(broker.address, settings.accounts, settings.tls),
         },
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pocketmq.broker.setting_keys import KEYS
 from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, require_brokers, yes_option
 from pocketmq.cli.commands import ExitCode
 from pocketmq.cli.completion import complete_broker
@@ -16,38 +17,8 @@ from pocketmq.errors import PocketMQError, UsageError
 if TYPE_CHECKING:
     from pocketmq.client.blocking_admin import Admin
 
-CHANGEABLE: Final = frozenset(
-    [
-        "brokerPermission",
-        "enablePropertyFilter",
-        "litePullMessageEnable",
-        "rejectTransactionMessage",
-        "traceOn",
-        "longPollingEnable",
-        "shortPollingTimeMills",
-        "slaveReadEnable",
-        "notifyConsumerIdsChangedEnable",
-        "storeReplyMessageEnable",
-        "useServerSideResetOffset",
-        "clientCallMillis",
-        "timerMaxDelaySec",
-        "recallMessageEnable",
-        "transactionTimeOut",
-        "transactionCheckMax",
-        "transactionCheckInterval",
-        "registerNameServerPeriod",
-        "autoCreateTopicEnable",
-        "autoCreateSubscriptionGroup",
-        "defaultTopicQueueNums",
-        "fileReservedTime",
-        "deleteWhen",
-        "diskMaxUsedSpaceRatio",
-        "waitTimeMillsInSendQueue",
-        "waitTimeMillsInPullQueue",
-        "maxMessageSize",
-    ]
-)
-"""Switches and numbers that a broker looks at while it runs. No path, name, address or role: those need a restart, or end it."""
+CHANGEABLE: Final = frozenset(name for name, key in KEYS.items() if key.at_run_time)
+"""What a broker of ours accepts while it runs. No path, name, address or role: those need a restart."""
 _SETTINGS: Final = (Column("broker"), Column("name"), Column("value"))
 _CHANGES: Final = (Column("broker"), Column("name"), Column("before"), Column("after"), Column("problem"))
 

@@ -1,6 +1,7 @@
 """What all commands have in common: how an error becomes a sentence and an exit code, in one place."""
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
@@ -13,6 +14,7 @@ from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.files import is_program
 
 PROGRAM: Final = "pocketmq"
+TRACEBACK_VARIABLE: Final = "POCKETMQ_TRACEBACK"
 
 
 class ExitCode(IntEnum):
@@ -21,6 +23,7 @@ class ExitCode(IntEnum):
     DAMAGE = 2
     REFUSED = 3
     USAGE = 64
+    FAULT = 70
     INTERRUPTED = 130
 
 
@@ -57,6 +60,11 @@ class ErrorTellingGroup(click.Group):
         except OSError as error:
             _tell(_sentence(error))
             sys.exit(ExitCode.REFUSED)
+        except Exception as error:
+            if os.environ.get(TRACEBACK_VARIABLE):
+                raise
+            _tell(_fault(error))
+            sys.exit(ExitCode.FAULT)
         sys.exit(result if isinstance(result, int) else ExitCode.OK)
 
     def resolve_command(
@@ -78,6 +86,15 @@ def called() -> str:
 
 def _tell(text: str) -> None:
     click.echo(f"pocketmq: {text}", err=True)
+
+
+def _fault(error: Exception) -> str:
+    """For what no command foresaw: its first line, as libraries put their own stack below, and how to see the rest."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return (
+        f"{what.rstrip('.')}. This was not foreseen; {TRACEBACK_VARIABLE}=1 before the command shows where it happened"
+    )
 
 
 def _sentence(error: OSError) -> str:

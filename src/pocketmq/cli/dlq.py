@@ -1,6 +1,6 @@
 """`pocketmq dlq`: dead letters, which groups have given up on: count them, read them, send them once more, drop them."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +9,7 @@ from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
 from pocketmq.cli.completion import complete_topic, group_argument
 from pocketmq.cli.dlq_export import export
 from pocketmq.cli.dlq_rows import letter_row
+from pocketmq.cli.dump_screen import CELL_BODY_BYTES, body_cell
 from pocketmq.cli.listing import limit_option
 from pocketmq.cli.msg import body_option
 from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
@@ -16,9 +17,11 @@ from pocketmq.cli.screen import count, late_bar
 from pocketmq.cli.words import number
 from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError
+from pocketmq.model.properties import ORIGIN_MESSAGE_ID
 from pocketmq.store.message_fields import BodyForm
 
 if TYPE_CHECKING:
+    import pocketmq
     from pocketmq.client.administration.dead_letters import Letter, Resent
 
 MAX_AT_ONCE = 50
@@ -31,7 +34,7 @@ _LETTERS = (
     Column("keys"),
     Column("attempts", told=number),
     Column("reason", told=lambda reason: reason or "not told"),
-    Column("body"),
+    Column("body", told=str),
 )
 
 
@@ -61,9 +64,9 @@ def ls(cluster: Cluster, as_json: bool) -> None:
 def show(cluster: Cluster, group: str, limit: int, newest: bool, form: str, as_json: bool) -> None:
     """Show the dead letters of a group, oldest first: where each was sent to, how often it was tried, why it died."""
     with cluster.admin() as admin:
-        total = admin.dead_letters.count(group)
+        total = _letter_count(admin, group)
         letters = admin.dead_letters.read(group, limit=limit, newest=newest)
-    rows = [letter_row(letter, BodyForm(form)) for letter in letters]
+    rows = (_shown(letter, BodyForm(form), as_json=as_json) for letter in letters)
     show_rows(rows, _LETTERS, as_json=as_json, empty=f"Group {group} has no dead letters.")
     if len(letters) < total:
         click.echo(f"{len(letters):,} of {count(total, 'letter')}: --limit says how many are shown.", err=True)
@@ -128,7 +131,7 @@ def replay(
 def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Delete all dead letters of a group. RocketMQ cannot delete single messages, so it is all or none."""
     with cluster.admin() as admin:
-        letters = admin.dead_letters.count(group)
+        letters = _letter_count(admin, group)
     if not as_json:
         tell(
             f"{count(letters, 'dead letter')} of group {group} go for ever; `pocketmq dlq export {group}` keeps a copy."
@@ -149,17 +152,39 @@ def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) 
 dlq_commands.add_command(export)
 
 
+def _shown(letter: "Letter", form: BodyForm, *, as_json: bool) -> dict[str, Any]:
+    """A row; of its body a table gets the beginning."""
+    if as_json:
+        return letter_row(letter, form)
+    row = letter_row(letter, form, CELL_BODY_BYTES)
+    return {**row, "body": body_cell(row)}
+
+
 def _chosen(cluster: Cluster, group: str, ids: tuple[str, ...], limit: int | None, *, newest: bool) -> "list[Letter]":
     with cluster.admin() as admin:
-        wanted = limit if limit is not None and not ids else max(1, admin.dead_letters.count(group))
+        total = _letter_count(admin, group)
+        wanted = limit if limit is not None and not ids else max(1, total)
         letters = admin.dead_letters.read(group, limit=wanted, newest=newest)
     if not ids:
         return letters
-    chosen = [letter for letter in letters if {letter.original_id, letter.message.message_id} & set(ids)]
-    known = {one for letter in chosen for one in (letter.original_id, letter.message.message_id)}
+    chosen = [letter for letter in letters if _ids(letter) & set(ids)]
+    known = {one for letter in chosen for one in _ids(letter)}
     if missing := [one for one in ids if one not in known]:
         raise PocketMQError(f"group {group} has no dead letter {missing[0]}; `pocketmq dlq show {group}` shows them")
     return chosen
+
+
+def _ids(letter: "Letter") -> set[str]:
+    """All that a letter is called by: its producer's id, and the broker's of the message that it was."""
+    return {letter.original_id, letter.message.properties.get(ORIGIN_MESSAGE_ID, letter.original_id)}
+
+
+def _letter_count(admin: "pocketmq.Admin", group: str) -> int:
+    """How many there are; GroupNotFound when there is no such group, for a name may be mistyped."""
+    letters = admin.dead_letters.count(group)
+    if not letters:
+        admin.groups.describe(group)
+    return letters
 
 
 def _show_plan(group: str, letters: "list[Letter]", topic: str | None) -> None:

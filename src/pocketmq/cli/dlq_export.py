@@ -47,6 +47,8 @@ def export(cluster: Cluster, group: str, path: Path | None, form: str, yes: bool
         return ExitCode.REPAIRABLE
     with cluster.long_admin() as admin:
         total = admin.dead_letters.count(group)
+        if not total:
+            admin.groups.describe(group)  # GroupNotFound: a name may be mistyped
         rows = (letter_row(letter, BodyForm(form)) for letter in _letters(admin, group, total))
         if path is None:
             many = _write(rows, lambda line: sys.stdout.write(line.decode()))

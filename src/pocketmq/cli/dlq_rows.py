@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from pocketmq.client.administration.dead_letters import Letter
 
 
-def letter_row(letter: "Letter", form: BodyForm) -> dict[str, Any]:
-    fields = fields_of(letter.message, form)
+def letter_row(letter: "Letter", form: BodyForm, most_bytes: int | None = None) -> dict[str, Any]:
+    """With `most_bytes`, that much of the body is in it, for a table."""
+    fields = fields_of(letter.message, form, most_bytes)
     return {
         "group": letter.group,
         "topic": letter.topic,
@@ -25,5 +26,5 @@ def letter_row(letter: "Letter", form: BodyForm) -> dict[str, Any]:
         "tags": fields["tags"],
         "keys": fields["keys"],
         "properties": fields["properties"],
-        **{name: fields[name] for name in ("body", "body_error") if name in fields},
+        **{name: fields[name] for name in ("body", "body_error", "body_cut") if name in fields},
     }

@@ -9,7 +9,7 @@ import pocketmq
 from pocketmq.cli.asking import Cluster, on_a_cluster
 from pocketmq.cli.commands import ExitCode
 from pocketmq.cli.completion import complete_group, complete_topic
-from pocketmq.cli.dump_screen import cell
+from pocketmq.cli.dump_screen import one_line
 from pocketmq.cli.rows_screen import json_option, show_json, tell
 from pocketmq.cli.screen import screen
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MARKS: Final = {
     "fine": ("✓", "green"),
+    "as it is": ("-", "none"),
+    "warning": ("!", "yellow"),
     "broken": ("✗", "bold red"),
     "unknown": ("?", "yellow"),
     "not looked at": ("·", "dim"),
@@ -50,7 +52,7 @@ def doctor(cluster: Cluster, topic: str | None, group: str | None, as_json: bool
         show_json([_whole(report)])
     else:
         tell("")
-        tell(cell(report.sentence))
+        tell(one_line(report.sentence))
     return ExitCode.OK if report.is_well else ExitCode.REFUSED
 
 
@@ -61,9 +63,11 @@ def _show(step: "Step") -> None:
     )
     shown = step.finding.text if step.verdict.value != "not looked at" else f"not looked at: {step.finding.text}"
     console = screen()
-    console.print(line.append(cell(shown), style="not bold"))
+    console.print(line.append(one_line(shown), style="not bold"))
+    if step.verdict.value == "warning":
+        console.print(Text(f"{'':<{_NAME_WIDTH + 2}}{one_line(step.finding.fix)}"))
     for note in step.finding.notes:
-        console.print(Text(f"{'':<{_NAME_WIDTH + 2}}! {cell(note)}", style="yellow"))
+        console.print(Text(f"{'':<{_NAME_WIDTH + 2}}! {one_line(note)}", style="yellow"))
 
 
 def _row(step: "Step") -> dict[str, Any]:

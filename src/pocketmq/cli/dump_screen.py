@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import click
@@ -62,6 +62,8 @@ _NUMBERS: Final = frozenset(
 )
 MAX_CELL_CHARS: Final = 200
 """Of longer values a table shows the beginning; JSON lines have them whole."""
+CELL_BODY_BYTES: Final = 4 * MAX_CELL_CHARS
+"""What is decompressed of a body for a table."""
 _ROWS: Final = 50
 """Rows that make a table; after them a new one begins, so that a long dump needs no memory."""
 
@@ -128,10 +130,9 @@ class _Rows:
         self._rows: list[list[str]] = []
 
     def add(self, message: StoredMessage) -> None:
-        fields = fields_of(message, self._body)
-        if fields.get("body_error") and fields.get("body") is None:
-            fields["body"] = f"({fields['body_error']})"
-        self._rows.append([cell(fields.get(name)) for name in self._fields])
+        fields = fields_of(message, self._body, CELL_BODY_BYTES)
+        fields["body"] = body_cell(fields)
+        self._rows.append([cell(fields.get(name)) if name != "body" else fields["body"] for name in self._fields])
         if len(self._rows) >= _ROWS:
             self.close()
 
@@ -149,6 +150,16 @@ class _Rows:
         self._rows.clear()
 
 
+def body_cell(fields: Mapping[str, Any]) -> str:
+    """The body of a message in a table, of the fields that `fields_of` made with CELL_BODY_BYTES."""
+    if fields.get("body_error") and fields.get("body") is None:
+        return cell(f"({fields['body_error']})")
+    body = fields.get("body")
+    if "body_cut" not in fields:
+        return cell(body)
+    return cell(str(body)[:MAX_CELL_CHARS]) + f"… ({fields['body_cut']})"
+
+
 def cell(value: Any) -> str:
     """A value in a table: short, on one line, and harmless for a terminal."""
     if value is None:
@@ -160,4 +171,9 @@ def cell(value: Any) -> str:
     else:
         text = msgspec.json.encode(value).decode()
     short = text if len(text) <= MAX_CELL_CHARS else f"{text[:MAX_CELL_CHARS]}… ({len(text):,} characters)"
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in short)
+    return one_line(short)
+
+
+def one_line(text: str) -> str:
+    """All of a text, on one line, and harmless for a terminal."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

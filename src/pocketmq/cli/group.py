@@ -63,7 +63,7 @@ def group_commands() -> None:
 
 @group_commands.command("ls")
 @on_a_cluster
-@click.option("--all", "everything", is_flag=True, help="Also RocketMQ's own.")
+@click.option("--all", "everything", is_flag=True, help="Also internal ones: of RocketMQ, of traces, of Spark's sinks.")
 @click.option("--long", "-l", "is_long", is_flag=True, help="With members and lag: asks about each of them.")
 @json_option
 def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:

@@ -24,7 +24,8 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.store.message_fields import BodyForm
+from pocketmq.protocol.compression import MAX_INFLATED_BYTES
+from pocketmq.store.message_fields import BodyForm, body_start
 
 if TYPE_CHECKING:
     from pocketmq.client.blocking_admin import Admin
@@ -96,7 +97,7 @@ def tail(
         return (
             (tags is None or message.tags in tags)
             and (key is None or key in message.keys)
-            and (needle is None or needle in message.body)
+            and (needle is None or needle in body_start(message, MAX_INFLATED_BYTES).plain)
         )
 
     with cluster.long_admin() as admin:

@@ -14,11 +14,14 @@ from pocketmq.cli.screen import count, late_bar
 from pocketmq.cli.words import number, pair_word, span_word
 from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.model.message import Message
+from pocketmq.model.properties import DELAY
 
 if TYPE_CHECKING:
     from pocketmq.client.results import SendResult
 
+LEVELS_KEY: Final = "messageDelayLevel"
 _SENT: Final = (
     Column("status"),
     Column("message_id"),
@@ -64,8 +67,16 @@ def send(
                3  could not be sent
     """
     given = {name: value for name, value in options.items() if value is not None}
+    _check_level(cluster, given.get("delay_level", 0))
     bodies = _bodies(body, lines=lines)
-    messages = [Message(topic, each, properties=dict(properties), **given) for each in bodies]
+    level = given.get("delay_level", 0)
+    is_beyond = level > len(DELAY_LEVELS)  # `Message` knows RocketMQ's 18 levels; these brokers have more
+    messages = [
+        Message(topic, each, properties=dict(properties), **given | ({"delay_level": 1} if is_beyond else {}))
+        for each in bodies
+    ]
+    for message in messages if is_beyond else ():
+        message.properties[DELAY] = str(level)
     if not messages:
         raise UsageError("there is nothing to send: the standard input is empty")
     results: list[SendResult] = []
@@ -80,6 +91,18 @@ def send(
         if results:
             show_rows(map(_sent_row, results), _SENT, as_json=as_json, empty="")
     return ExitCode.OK if all(result.is_ok for result in results) else ExitCode.REPAIRABLE
+
+
+def _check_level(cluster: Cluster, level: int) -> None:
+    """UsageError for a delay level that the brokers do not have: they would take it for their longest one."""
+    if level <= len(DELAY_LEVELS):
+        return
+    with cluster.admin() as admin:
+        tables = [admin.cluster.settings(place.name) for place in admin.cluster.brokers() if place.is_master]
+    fewest = min((len(DelayLevels(table[LEVELS_KEY])) for table in tables if table.get(LEVELS_KEY)), default=0)
+    most = fewest or len(DELAY_LEVELS)
+    if level > most:
+        raise UsageError(f"--delay-level {level}: the brokers have levels 1 to {most}; --delay SPAN takes any time")
 
 
 def _bodies(body: str, *, lines: bool) -> list[bytes]:

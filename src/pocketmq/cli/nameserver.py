@@ -9,12 +9,11 @@ import msgspec
 from pocketmq.access.door import OPEN_FLAG
 from pocketmq.cli.access_options import accounts_option, tls_options, with_tls
 from pocketmq.cli.log_lines import log_format_option
-from pocketmq.cli.metrics_options import metrics_port_option
+from pocketmq.cli.metrics_options import MetricsWishes, metrics_options
 from pocketmq.cli.ready import access_facts, access_words, metrics_facts, metrics_words, show_banner, show_json
 from pocketmq.cli.running import log_to_stderr, run_until_stopped
 from pocketmq.errors import BodyError, InvalidSetting
 from pocketmq.files import DiskFiles
-from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.setting_keys import read_keys
 from pocketmq.nameserver.settings import DEFAULT_PORT, NameServerSettings
@@ -49,7 +48,7 @@ KV_CONFIG_FILE = "kvConfig.json"
 )
 @accounts_option
 @tls_options
-@metrics_port_option
+@metrics_options
 @click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
 @log_format_option
 @click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
@@ -64,6 +63,8 @@ def nameserver(
     tls_client_ca: Path | None,
     tls_mode: str | None,
     metrics_port: int | None,
+    metrics_host: str | None,
+    metrics_is_open: bool,
     is_open: bool,
     log_format: str,
     as_json: bool,
@@ -76,9 +77,8 @@ def nameserver(
     settings = _settings(config, host=host, port=port, folder=folder, accounts=accounts, is_open=is_open)
     tls = with_tls(settings.tls, tls_cert, tls_key, tls_client_ca, tls_mode)
     settings = msgspec.structs.replace(settings, tls=tls)
-    if metrics_port is not None:
-        metrics = MetricsSettings(enabled=True, host=settings.host, port=metrics_port)
-        settings = msgspec.structs.replace(settings, metrics=metrics)
+    metrics = MetricsWishes(metrics_port, metrics_host, metrics_is_open).over(settings.metrics)
+    settings = msgspec.structs.replace(settings, metrics=metrics)
     log_to_stderr(log_format)
     show = _show_json if as_json else _show_banner
     run_until_stopped(NameServer(settings), lambda server: show(server, settings))
@@ -123,7 +123,7 @@ def _show_banner(server: NameServer, settings: NameServerSettings) -> None:
         {
             "address": str(server.address),
             "KV config": str(settings.kv_config_path),
-            **metrics_words(server.metrics_address),
+            **metrics_words(server.metrics_address, settings.metrics, settings.tls),
             **access_words(server.address, settings.accounts, settings.tls),
         },
     )
@@ -138,7 +138,7 @@ def _show_json(server: NameServer, settings: NameServerSettings) -> None:
             "host": server.address.host,
             "port": server.address.port,
             "data": path and str(path.parent),
-            **metrics_facts(server.metrics_address),
+            **metrics_facts(server.metrics_address, settings.metrics, settings.tls),
             **access_facts(server.address, settings.accounts, settings.tls),
         },
     )

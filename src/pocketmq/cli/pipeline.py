@@ -96,7 +96,7 @@ def flag(setting: "Setting") -> click.Option:
     if setting.is_required:
         more = "  [required]"
     elif setting.default not in (None, "", False, (), {}) and not setting.is_list:
-        more = f"  [default: {setting.default}]"
+        more = f"  [default: {getattr(setting.default, 'text', setting.default)}]"
     shown: dict[str, Any] = {"help": setting.description + more, "default": None}
     if setting.is_switch:
         names[-2] = f"--{setting.flag}/--{setting.extra.get('off', 'no-' + setting.flag)}"
@@ -133,6 +133,7 @@ def _callback(job: "Job[Any]") -> Callable[..., int]:
             files=DiskFiles(),
             now_ms=SystemClock().now_ms(),
         )
+        pocketmq.pipelines.check_master(told.master, told.remote)
         job.check(told)
         if dry_run:
             show_plan(job.plan(told), as_json=as_json)
@@ -154,6 +155,7 @@ def _run(job: "Job[Any]", settings: "JobSettings", *, as_json: bool) -> int:
                 f"pocketmq {job.name}", settings.master, settings.remote, settings.spark, is_quiet=True
             ) as spark,
             pipelines.stopped_by_signals(run),
+            pipelines.told_failures(),
         ):
             screen.tell(f"{job.name} runs" + ("" if is_once else "; ctrl-C ends it"))
             summary = msgspec.structs.replace(job.run(spark, settings, run), pipeline=job.name)

@@ -23,7 +23,7 @@ BROKER_FOLDER = Path(".data", "broker")
 @click.argument("name")
 def new(name: str) -> None:
     """Make a project in the folder NAME: a pipeline for spark-pipelines, a sample, a test and a README."""
-    for path in pocketmq.pipelines.make_project(name, Path().absolute(), DiskFiles()):
+    for path in pocketmq.pipelines.make_project(name, Path().absolute(), DiskFiles(shared=True)):
         tell(f"  {path}")
     install = pocketmq.pipelines.what_to_install()
     tell("\nNext:")

@@ -70,6 +70,8 @@ class RunScreen:
 def _line(progress: "Progress") -> str:
     behind = "" if progress.behind is None else f", {progress.behind:,} behind"
     late = f", {progress.late:,} late rows" if progress.late else ""
+    if progress.outage is not None:
+        return f"{progress.query}: waits for brokers, which do not answer: {progress.outage}"
     took = span(progress.took_ms)
     return (
         f"{progress.query}: batch {progress.batch} in {took}, {progress.messages:,} messages so far, "

@@ -11,6 +11,7 @@ from rich.text import Text
 from pocketmq import __version__
 from pocketmq.cli.screen import screen
 from pocketmq.metrics.page import PATH as METRICS_PATH
+from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles, TlsMode
 from pocketmq.store.settings import FlushMode
@@ -51,14 +52,17 @@ def access_facts(address: Address, accounts: Path | None, tls: ServerTlsFiles) -
     }
 
 
-def metrics_words(address: Address | str | None) -> dict[str, str]:
+def metrics_words(address: Address | str | None, metrics: MetricsSettings, tls: ServerTlsFiles) -> dict[str, str]:
     """Where the metrics are, if anybody asked for them."""
-    return {} if address is None else {"metrics": f"http://{address}{METRICS_PATH}"}
+    if address is None:
+        return {}
+    is_tls = tls.in_use is not TlsMode.DISABLED and not metrics.address.is_loopback
+    return {"metrics": f"{'https' if is_tls else 'http'}://{address}{METRICS_PATH}"}
 
 
-def metrics_facts(address: Address | str | None) -> dict[str, Any]:
+def metrics_facts(address: Address | str | None, metrics: MetricsSettings, tls: ServerTlsFiles) -> dict[str, Any]:
     """The same for scripts."""
-    return {"metrics": metrics_words(address).get("metrics")}
+    return {"metrics": metrics_words(address, metrics, tls).get("metrics")}
 
 
 def _tls_words(tls: ServerTlsFiles) -> str:

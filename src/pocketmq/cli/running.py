@@ -14,9 +14,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
+from pocketmq.clock import SystemClock
 from pocketmq.memory import SERVER, keep_freed
 from pocketmq.metrics.log_lines import log_formatter
-from pocketmq.net.loops import new_loop
+from pocketmq.net.loops import QUIET_S, LoopFailures, new_loop
 
 P = TypeVar("P")
 
@@ -61,13 +62,23 @@ async def _run(
 
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop)
+    failures = LoopFailures(SystemClock(), stop)
+    loop.set_exception_handler(failures)
+    watching = asyncio.ensure_future(_watch(failures))
     try:
         async with program as running:
             on_ready(running)
             await _first_of(told_to_stop.wait(), None if until is None else until(running))
     finally:
+        watching.cancel()
         # A closed loop of uvloop would go on swallowing them.
         give_back_signals()
+
+
+async def _watch(failures: LoopFailures) -> None:
+    while True:
+        await asyncio.sleep(QUIET_S)
+        failures.tick()
 
 
 async def _first_of(signalled: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object] | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import click
 
 from pocketmq.access.door import OPEN_FLAG
+from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import DEFAULT_FOLDER, BrokerSettings
 from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
 from pocketmq.cli.access_options import accounts_option, tls_options, with_tls
@@ -13,10 +14,18 @@ from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, set_option, sett
 from pocketmq.cli.broker_processes import MOST_BROKERS, BrokerPlan, BrokerProcesses, broker_name
 from pocketmq.cli.console import WithConsole, console_options, console_wishes
 from pocketmq.cli.log_lines import log_format_option
-from pocketmq.cli.metrics_options import metrics_port_option
+from pocketmq.cli.metrics_options import MetricsWishes, metrics_options
 from pocketmq.cli.ready import access_facts, access_words, flush_words, metrics_facts, show_banner, show_json
 from pocketmq.cli.running import log_to_stderr, run_until_stopped
-from pocketmq.embedded.server import KV_CONFIG_PATH, LOG_SIZE_KEY, Server, check_keys, name_server_tls, registrar
+from pocketmq.embedded.server import (
+    KV_CONFIG_PATH,
+    LOG_SIZE_KEY,
+    Server,
+    check_keys,
+    limits_for,
+    name_server_tls,
+    registrar,
+)
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.metrics.settings import MetricsSettings
@@ -43,7 +52,7 @@ class Wishes(NamedTuple):
     settings: dict[str, str]
     accounts: Path | None
     tls: ServerTlsFiles
-    metrics_port: int | None
+    metrics: MetricsWishes
     is_open: bool
     log_format: str
 
@@ -95,7 +104,7 @@ class Wishes(NamedTuple):
 @set_option
 @accounts_option
 @tls_options
-@metrics_port_option
+@metrics_options
 @console_options
 @click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
 @log_format_option
@@ -115,6 +124,8 @@ def serve(
     tls_client_ca: Path | None,
     tls_mode: str | None,
     metrics_port: int | None,
+    metrics_host: str | None,
+    metrics_is_open: bool,
     with_console: bool,
     console_host: str,
     console_port: int,
@@ -130,8 +141,10 @@ def serve(
     """
     settings = settings_given(given) | ({"brokerIP1": advertise} if advertise else {})
     tls = with_tls(ServerTlsFiles(), tls_cert, tls_key, tls_client_ca, tls_mode)
+    metrics = MetricsWishes(metrics_port, metrics_host, metrics_is_open)
+    metrics.over(MetricsSettings())
     wishes = Wishes(
-        host, namesrv_port, broker_port, folder, flush, settings, accounts, tls, metrics_port, is_open, log_format
+        host, namesrv_port, broker_port, folder, flush, settings, accounts, tls, metrics, is_open, log_format
     )
     show = _show_json if as_json else _show_banner
     beside = (
@@ -160,16 +173,16 @@ def _in_one_process(wishes: Wishes) -> Server:
         name_server_port=wishes.name_server_port,
         broker_port=wishes.broker_port,
         flush=wishes.flush,
-        settings=wishes.settings,
+        settings=wishes.metrics.keys() | wishes.settings,
         accounts=wishes.accounts,
         tls=wishes.tls,
-        metrics_port=wishes.metrics_port,
         open_to_the_network_without_authentication=wishes.is_open,
     )
 
 
 def _in_processes(wishes: Wishes, count: int) -> BrokerProcesses:
     check_keys(wishes.settings)
+    broker, _ = read_keys(wishes.settings)  # each broker logs its warnings
     if "brokerName" in wishes.settings:
         raise InvalidSetting("several brokers cannot have one brokerName: they are called broker-a, broker-b …")
     name_server = NameServerSettings(
@@ -178,17 +191,11 @@ def _in_processes(wishes: Wishes, count: int) -> BrokerProcesses:
         kv_config_path=wishes.folder / KV_CONFIG_PATH,
         accounts=wishes.accounts,
         tls=wishes.tls,
-        metrics=_metrics(wishes),
+        metrics=wishes.metrics.over(MetricsSettings()),
+        limits=limits_for(broker, count),
         open_to_the_network_without_authentication=wishes.is_open,
     )
     return BrokerProcesses(name_server, [_plan(wishes, number) for number in range(count)])
-
-
-def _metrics(wishes: Wishes) -> MetricsSettings:
-    """Those of the name server; each broker has the next port."""
-    if wishes.metrics_port is None:
-        return MetricsSettings()
-    return MetricsSettings(enabled=True, host=wishes.host, port=wishes.metrics_port)
 
 
 def _plan(wishes: Wishes, number: int) -> BrokerPlan:
@@ -199,8 +206,8 @@ def _plan(wishes: Wishes, number: int) -> BrokerPlan:
     if find_log_file_bytes(DiskFiles(), folder) is None:
         settings.setdefault(LOG_SIZE_KEY, str(EMBEDDED_LOG_FILE_BYTES))
     options = ["--host", wishes.host, "--port", str(port), "--flush", wishes.flush, "--log-format", wishes.log_format]
-    if wishes.metrics_port is not None:
-        options += ["--metrics-port", str(wishes.metrics_port and wishes.metrics_port + 1 + number)]
+    if (first := wishes.metrics.port) is not None:  # the name server's; each broker has the next one
+        options += wishes.metrics.options(first and first + 1 + number)
     options += [OPEN_FLAG] if wishes.is_open else []
     options += _access_options(wishes)
     for key, text in settings.items():
@@ -234,7 +241,7 @@ def _brokers_of(server: Server) -> list[dict[str, Any]]:
             "name": settings.broker_name,
             "address": server.broker_address,
             "data": str(settings.store.folder),
-            **metrics_facts(server.metrics_address),
+            **metrics_facts(server.metrics_address, settings.metrics, settings.tls),
         }
     ]
 

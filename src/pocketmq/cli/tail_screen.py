@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 from rich.text import Text
 
-from pocketmq.cli.dump_screen import cell
+from pocketmq.cli.dump_screen import CELL_BODY_BYTES, body_cell, cell
 from pocketmq.cli.screen import screen
 from pocketmq.model.message import StoredMessage
 from pocketmq.store.message_fields import BodyForm, fields_of, local_time
@@ -32,4 +32,5 @@ def _line(message: StoredMessage) -> Text:
     labels = " ".join(filter(None, (message.tags, *message.keys)))
     if labels:
         line.append(f"  [{cell(labels)}]", style="bold")
-    return line.append(f"  {cell(fields_of(message, BodyForm.TEXT).get('body'))}", style="not dim")
+    body = body_cell(fields_of(message, BodyForm.TEXT, CELL_BODY_BYTES))
+    return line.append(f"  {body}", style="not dim")

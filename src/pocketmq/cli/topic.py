@@ -15,6 +15,7 @@ from pocketmq.cli.topic_stats import stats
 from pocketmq.cli.words import clock_time, number, pair_word, perm_text, perm_word
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.flags import Perm
+from pocketmq.model.names import is_internal_group
 
 if TYPE_CHECKING:
     from pocketmq.client.administration.topics import QueueState, TopicState
@@ -79,7 +80,8 @@ def show(cluster: Cluster, topic: str, as_json: bool) -> None:
         configs = {name: _config_row(config) for name, config in state.configs.items()}
         show_json([{**_row(state), "brokers": configs, "readers": readers, "queues": queues}])
         return
-    facts = {"topic": topic, "messages": number(state.messages), "read by": ", ".join(readers) or "nobody"}
+    shown = [name for name in readers if not is_internal_group(name)]
+    facts = {"topic": topic, "messages": number(state.messages), "read by": ", ".join(shown) or "nobody"}
     for name, config in state.configs.items():
         row = _config_row(config)
         order = ", ordered" if row["ordered"] else ""

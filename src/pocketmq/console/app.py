@@ -1,5 +1,6 @@
 """The application: which path leads to which page, and what lives as long as it does."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,9 +19,10 @@ from pocketmq.client.settings import ClientOptions
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.console.answers import Answers
 from pocketmq.console.endpoints import Endpoints
-from pocketmq.console.guard import Guard
+from pocketmq.console.guard import HEADERS, Guard
 from pocketmq.console.known_users import KnownUsers
 from pocketmq.console.login import Login
+from pocketmq.console.login_attempts import LoginAttempts
 from pocketmq.console.pages import (
     brokers,
     clients,
@@ -36,11 +38,13 @@ from pocketmq.console.pages import (
 )
 from pocketmq.console.rendering import Templates
 from pocketmq.console.replays import Replays
-from pocketmq.console.sessions import LoginFailures, Sessions
+from pocketmq.console.sessions import Sessions
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.site import Action, Page, Site
 from pocketmq.console.snapshot import Collector
 from pocketmq.files import DiskFiles
+
+log = logging.getLogger("pocketmq.console")
 
 BROKERS_GOOD_MS: Final = 1_000
 """How long the console believes a name server's list of brokers: one page may ask brokers a hundred questions."""
@@ -61,7 +65,7 @@ def make_app(
     return Starlette(
         routes=_routes(site),
         middleware=[Middleware(Guard, is_loopback=settings.address.is_loopback, allowed_hosts=settings.allowed_hosts)],
-        exception_handlers={404: _no_such_page, 405: _no_such_page},
+        exception_handlers={404: _no_such_page, 405: _no_such_page, 500: _failed},
         lifespan=lambda _: _alive(site),
     )
 
@@ -71,8 +75,15 @@ async def _no_such_page(request: Request, _: Exception) -> Response:
     return PlainTextResponse(f"The console has no page {request.url.path}. It begins at /", 404)
 
 
+async def _failed(request: Request, error: Exception) -> Response:
+    """For faults of the console itself. Starlette raises the error again, and uvicorn logs it."""
+    log.error("the console failed to make %s: %s: %s", request.url.path, type(error).__name__, error)
+    text = f"The console failed to make {request.url.path}. Its log says why; other pages still work: /"
+    return PlainTextResponse(text, 500, headers=HEADERS)
+
+
 def _site(settings: ConsoleSettings, name_servers: str, options: ClientOptions, clock: Clock) -> Site:
-    admin = AsyncAdmin(name_servers, brokers_good_ms=BROKERS_GOOD_MS, **options)
+    admin = AsyncAdmin(name_servers, brokers_good_ms=BROKERS_GOOD_MS, decompress=False, **options)
     users = KnownUsers(DiskFiles(), settings.users, clock)
     return Site(
         settings=settings,
@@ -83,7 +94,7 @@ def _site(settings: ConsoleSettings, name_servers: str, options: ClientOptions, 
         answers=Answers(clock, settings.answer_s, settings.page_timeout_s),
         templates=Templates(),
         sessions=Sessions(clock, settings.session_s, settings.max_sessions, users.has),
-        failures=LoginFailures(clock, settings.max_login_failures),
+        attempts=LoginAttempts(clock, settings.max_login_failures),
         users=users,
         replays=Replays(admin, clock),
         name_servers=name_servers,

@@ -69,6 +69,13 @@ _users_option = click.option("--users", type=_FILE, required=True, metavar="FILE
     metavar="NAME",
     help="A name by which browsers may call it, beside addresses and localhost. May be given several times.",
 )
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe the X-Forwarded-For of this proxy (10.1.2.3 or 10.1.0.0/16). May be given several times.",
+)
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file.")
 @click.option("--picture", type=_FILE, metavar="FILE", help="A picture (PNG) for the overview, once it is there.")
@@ -103,6 +110,7 @@ def console(
     users: Path | None,
     read_only: bool,
     allowed_hosts: tuple[str, ...],
+    trusted_proxies: tuple[str, ...],
     tls_cert: Path | None,
     tls_key: Path | None,
     picture: Path | None,
@@ -129,6 +137,7 @@ def console(
         users=users,
         read_only=read_only,
         allowed_hosts=allowed_hosts,
+        trusted_proxies=trusted_proxies,
         tls_cert=tls_cert,
         tls_key=tls_key,
         picture=picture,
@@ -179,6 +188,8 @@ async def _run(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         lifespan="on",
         timeout_graceful_shutdown=STOP_S,
     )

@@ -20,7 +20,7 @@ from pocketmq.console.sessions import COOKIE, Session
 from pocketmq.console.site import Action, Page, Site, Visit
 from pocketmq.console.users_file import Role
 from pocketmq.console.words import sentence
-from pocketmq.errors import GroupNotFound, NotFound, PocketMQError, RemoteError, TopicNotFound, UsageError
+from pocketmq.errors import GroupNotFound, NoPermission, NotFound, PocketMQError, RemoteError, TopicNotFound, UsageError
 
 log = logging.getLogger("pocketmq.console")
 
@@ -111,12 +111,11 @@ class Endpoints:
         }
         try:
             return data | dict(await page.view(self._site, visit))
-        except (NotFound, TopicNotFound, GroupNotFound) as error:
-            # Without a broker nothing can be found, which says nothing about what was looked for.
-            why, status = (snapshot.problem, 503) if snapshot.problem else (sentence(error), 404)
-            return data | {"is_known": False, "problem": why, "status": status}
         except PocketMQError as error:
-            status = 400 if isinstance(error, UsageError) else 503
+            status = _status_of(error)
+            # Without a broker nothing can be found, which says nothing about what was looked for.
+            if snapshot.problem and status in (400, 404):
+                return data | {"is_known": False, "problem": snapshot.problem, "status": 503}
             return data | {"is_known": False, "problem": sentence(error), "status": status}
 
     def download(self, find: Callable[[Site, Visit], Awaitable[bytes]]) -> Endpoint:
@@ -251,6 +250,14 @@ class Endpoints:
         again = Visit(path=path, parts=visit.parts, query={}, form=visit.form)
         status = 400 if isinstance(error, UsageError | RemoteError) else 503
         return await self._shown(page, again, session, request, error=sentence(error), status=status)
+
+
+def _status_of(error: PocketMQError) -> int:
+    if isinstance(error, NotFound | TopicNotFound | GroupNotFound):
+        return 404
+    if isinstance(error, NoPermission):
+        return 403
+    return 400 if isinstance(error, UsageError) else 503
 
 
 async def read_form(request: Request, most_bytes: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pocketmq.access.followed_accounts import warn_of_shared_files
 from pocketmq.clock import Clock
 from pocketmq.console.users_file import User, read_users
 from pocketmq.errors import InvalidSetting
@@ -31,6 +32,8 @@ class KnownUsers:
         self._clock = clock
         self._status = self._look()
         self._users: Mapping[str, User] = {} if path is None else read_users(files, path)
+        if path is not None:
+            warn_of_shared_files({path: self._status})
         self._looked = clock.monotonic()
         self._trouble = ""
 

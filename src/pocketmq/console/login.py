@@ -24,7 +24,6 @@ class Login:
         self._door = Door(site)
         self._nobody = hashed("nobody has this password") if site.users.is_login_needed else ""
         """Checked for users that do not exist, so that a wrong name takes as long as a wrong password."""
-        self._one_at_a_time = asyncio.Semaphore(1)
 
     async def show(self, request: Request) -> Response:
         if not self._site.users.is_login_needed:
@@ -37,14 +36,15 @@ class Login:
         name, goal = form.get("name", ""), form.get("next", "/")
         if not is_same_origin(request):
             return PlainTextResponse("This form did not come from a page of this console.", 403)
-        if not self._site.failures.may_try(host):
+        attempt = self._site.attempts.begin(host, name)
+        if attempt is None:
             return self._page(goal, "Too many attempts that failed. Wait a minute.", 429)
-        user = self._site.users.find(name)
-        async with self._one_at_a_time:
+        async with self._site.attempts.turn(attempt):
+            user = self._site.users.find(name)
             secret = user.secret if user is not None else self._nobody
             is_right = await asyncio.to_thread(matches, secret, form.get("password", ""))
+            attempt.is_right = is_right and user is not None
         if user is None or not is_right:
-            self._site.failures.note(host)
             log.warning("a login from %s failed", host)
             return self._page(goal, "No user has this name and password.", 403)
         session = self._site.sessions.begin(user)

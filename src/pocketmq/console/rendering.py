@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pocketmq import __version__
 from pocketmq.console import words
+from pocketmq.model.names import is_internal_group
 
 
 def environment() -> Environment:
@@ -27,8 +28,10 @@ def environment() -> Environment:
         "share": words.share,
         "size": words.size,
         "perm": words.perm_text,
+        "compression": words.compression_name,
         "part": lambda text: quote(str(text), safe=""),
     }
+    made.tests["internal_group"] = is_internal_group
     made.globals |= {"version": __version__, "count": words.count}
     return made
 

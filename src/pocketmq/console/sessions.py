@@ -8,7 +8,6 @@ Without a login a session has nobody in it, and its token protects all the same.
 
 import hmac
 import secrets
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -18,9 +17,6 @@ from pocketmq.clock import Clock
 from pocketmq.console.users_file import Role, User
 
 COOKIE: Final = "pocketmq_console"
-FAILURE_WINDOW_S: Final = 60.0
-MAX_ADDRESSES: Final = 1_000
-"""Addresses of failed logins that are remembered."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -91,24 +87,3 @@ class Sessions:
 
     def is_token(self, session: Session, token: str) -> bool:
         return hmac.compare_digest(self.token(session).encode(), token.encode())
-
-
-class LoginFailures:
-    """Failed logins by address: who fails too often waits a minute, before a password is even looked at."""
-
-    def __init__(self, clock: Clock, max_failures: int) -> None:
-        self._clock = clock
-        self._max_failures = max_failures
-        self._failed: dict[str, deque[float]] = {}
-
-    def may_try(self, host: str) -> bool:
-        since = self._clock.monotonic() - FAILURE_WINDOW_S
-        failed = self._failed.get(host, deque())
-        while failed and failed[0] <= since:
-            failed.popleft()
-        return len(failed) < self._max_failures
-
-    def note(self, host: str) -> None:
-        if host not in self._failed and len(self._failed) >= MAX_ADDRESSES:
-            del self._failed[next(iter(self._failed))]
-        self._failed.setdefault(host, deque(maxlen=self._max_failures)).append(self._clock.monotonic())

@@ -1,5 +1,6 @@
 """Settings of the console, and what it refuses to be: open to others without a login."""
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody can change anything, whoever they are."""
     allowed_hosts: tuple[str, ...] = ()
     """Names, beside addresses and localhost, by which browsers may call it. Others are taken for DNS rebinding."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies whose `X-Forwarded-For` is believed. Of all others the address of the socket counts."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     picture: Path | None = None
@@ -52,13 +55,18 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_streams: int = 200
     """Browsers that are kept up to date at the same time."""
     max_login_failures: int = 10
-    """Of one address in a minute."""
+    """Of one address in a minute; a user who logged in from there before has as many of its own."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= LARGEST_PORT:
             raise InvalidSetting(f"port {self.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}")
         if self.tls_key is not None and self.tls_cert is None:
             raise InvalidSetting("--tls-key without --tls-cert: name the certificate, too")
+        for proxy in self.trusted_proxies:
+            try:
+                ip_network(proxy)
+            except ValueError as error:
+                raise InvalidSetting(f"--trusted-proxy {proxy}: {error}; write 10.1.2.3 or 10.1.0.0/16") from None
         if not self.address.is_loopback and self.users is None:
             raise InvalidSetting(
                 f"{self.host} can be reached by other machines, and there is no login: whoever reaches the console could read "

@@ -18,9 +18,10 @@ from pocketmq.client.settings import ClientOptions
 from pocketmq.clock import Clock
 from pocketmq.console.answers import Answers
 from pocketmq.console.known_users import KnownUsers
+from pocketmq.console.login_attempts import LoginAttempts
 from pocketmq.console.rendering import Templates
 from pocketmq.console.replays import Replays
-from pocketmq.console.sessions import LoginFailures, Session, Sessions
+from pocketmq.console.sessions import Session, Sessions
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.snapshot import Collector
 
@@ -36,7 +37,7 @@ class Site(NamedTuple):
     answers: Answers
     templates: Templates
     sessions: Sessions
-    failures: LoginFailures
+    attempts: LoginAttempts
     users: KnownUsers
     replays: Replays
     name_servers: str

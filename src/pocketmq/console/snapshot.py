@@ -35,8 +35,8 @@ from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.strides import Stride, Strides
 from pocketmq.console.topic_kinds import ordinary_topics
 from pocketmq.console.words import sentence
-from pocketmq.errors import PocketMQError, RequestNotSupported
-from pocketmq.model.names import is_system_group
+from pocketmq.errors import NoPermission, PocketMQError, RequestNotSupported
+from pocketmq.model.names import is_internal_group, is_system_group
 from pocketmq.protocol.bodies.connections import ProducerInfo
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
@@ -61,6 +61,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """When each part was last seen."""
     problems: Mapping[str, str] = {}
     """Why a part cannot be asked now."""
+    refused: frozenset[str] = frozenset()
+    """Those of them that servers answer with NO_PERMISSION."""
     brokers: tuple[BrokerState, ...] = ()
     topics: Mapping[str, Mapping[str, TopicConfig]] = _NO_TOPICS
     ordinary: tuple[str, ...] = ()
@@ -69,7 +71,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     lags: Mapping[str, GroupLag] = {}
     """In messages."""
     behind: Mapping[str, int] = {}
-    """The same as one number for each group that is behind, most first; where it is unknown, the group is not here."""
+    """The same as one number for each group that is behind, most first. Internal groups, and those whose lag is unknown, are not here."""
     times: Mapping[str, GroupLag] = {}
     """The same in time too, of those that are furthest behind."""
     strides: Mapping[str, Stride] = {}
@@ -89,6 +91,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         if silent and len(silent) == len(self.brokers):
             return silent[0].problem
         return ""
+
+    @property
+    def is_refused(self) -> bool:
+        """The servers answer, and the account of this console may not ask for the brokers."""
+        return "brokers" in self.refused
 
     @property
     def lag_messages(self) -> int | None:
@@ -214,9 +221,13 @@ class Collector:
             if part.name not in known.problems:
                 log.warning("%s cannot be asked: %s", part.name, error)
             found = {"problems": {**self.snapshot.problems, part.name: sentence(error)}}
+            is_refused = isinstance(error, NoPermission)
         else:
+            is_refused = False
             found["problems"] = {name: why for name, why in self.snapshot.problems.items() if name != part.name}
             found["seen_ms"] = {**self.snapshot.seen_ms, part.name: self._clock.now_ms()}
+        others = self.snapshot.refused - {part.name}
+        found["refused"] = others | {part.name} if is_refused else others
         before, self.snapshot = self.snapshot, replace(self.snapshot, number=self.snapshot.number + 1, **found)
         if part.name == "brokers":
             self._sample(before)
@@ -269,7 +280,8 @@ class Collector:
         asked_at = self._clock.monotonic()
         lags = {lag.group: lag for lag in await self._admin.offsets.all_lags() if not is_system_group(lag.group)}
         self._strides.note(lags, asked_at, self._clock.now_ms())
-        behind = {group: many for group, lag in lags.items() if (many := lag.messages)}
+        shown = ((group, lag) for group, lag in lags.items() if not is_internal_group(group))
+        behind = {group: many for group, lag in shown if (many := lag.messages)}
         sorted_behind = dict(sorted(behind.items(), key=lambda pair: -pair[1]))
         return {"lags": lags, "behind": sorted_behind, "strides": self._strides.all()}
 

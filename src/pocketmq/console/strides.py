@@ -11,6 +11,7 @@ Rate and batch time are what was seen, as exactly as somebody looked.
 
 from collections import deque
 from collections.abc import Mapping
+from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -22,8 +23,19 @@ from pocketmq.model.names import group_of
 KEPT_MOVES: Final = 20
 TIMED_MOVES: Final = 10
 """The last ones, of which the time between batches is told: it follows soon when somebody begins to look more closely."""
-FORGOTTEN_S: Final = 3_600.0
-"""A group that stood still so long is no running pipeline any more."""
+FORGOTTEN_S: Final = 24 * 3_600.0
+"""A group that stood still so long is not shown any more."""
+PATIENCE_S: Final = 30.0
+PATIENCE_BATCHES: Final = 5
+"""A group that is behind, and has not moved for both of these, has stopped."""
+
+
+class Motion(StrEnum):
+    """What a group does, by how it moved."""
+
+    RUNNING = "running"
+    WAITING = "waits for messages"
+    STOPPED = "stopped"
 
 
 class Stride(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +50,12 @@ class Stride(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between two of them on average."""
     is_at_most: bool = False
     """Batches may be shorter than that: they came faster than anybody looked."""
+
+    def motion(self, now_ms: int, behind: int | None) -> Motion:
+        """Whether it runs. One that has read everything cannot be told from one that stopped: it waits."""
+        if now_ms - self.last_move_ms < 1_000 * max(PATIENCE_S, PATIENCE_BATCHES * self.batch_s):
+            return Motion.RUNNING
+        return Motion.WAITING if behind == 0 else Motion.STOPPED
 
 
 class _Move(NamedTuple):

@@ -9,8 +9,10 @@ An operator may change things, a viewer only looks.
 
 import hashlib
 import hmac
+import logging
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +21,9 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.files import Files, keep_private, write_atomically
+from pocketmq.files import Files, is_open_to_others, write_atomically
+
+log = logging.getLogger("pocketmq.console")
 
 SCRYPT_N: Final = 2**15
 SCRYPT_R: Final = 8
@@ -88,6 +92,13 @@ def read_users(files: Files, path: Path) -> dict[str, User]:
         text = files.read(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSetting(f"the users in {path} cannot be read: {error}") from error
+    if is_open_to_others(files, path):
+        log.warning(
+            "the users file %s can be read by other users of this machine, who may try to guess the passwords; to prevent that: "
+            "chmod o= %s",
+            path,
+            shlex.quote(str(path)),
+        )
     users = parse_users(text, str(path))
     if not users:
         raise InvalidSetting(f"{path} names no user; add one by `pocketmq console user add NAME --users {path}`")
@@ -97,7 +108,6 @@ def read_users(files: Files, path: Path) -> dict[str, User]:
 def write_users(files: Files, path: Path, users: Iterable[User]) -> None:
     lines = [f"{user.name}:{user.role.value}:{user.secret}\n" for user in users]
     write_atomically(files, path, (_HEAD + "".join(lines)).encode())
-    keep_private(path)
 
 
 def new_user(name: str, role: Role, password: str) -> User:

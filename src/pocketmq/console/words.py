@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Final
 
-from pocketmq.errors import NetworkError, PocketMQError, RemoteError, UsageError
-from pocketmq.model.flags import Perm
+from pocketmq.errors import NetworkError, PocketMQError, ProtocolError, RemoteError, UsageError
+from pocketmq.model.flags import Perm, compression_of
 from pocketmq.store.message_fields import local_time
 
 UNKNOWN: Final = "unknown"
@@ -92,6 +92,15 @@ def moment_word(text: str, what: str) -> datetime:
 
 def moment_ms(text: str, what: str) -> int | None:
     return int(moment_word(text, what).timestamp() * 1000) if text else None
+
+
+def compression_name(sys_flag: int) -> str:
+    """`zlib`; empty for a body that is not compressed."""
+    try:
+        kind = compression_of(sys_flag)
+    except ProtocolError:
+        return "compressed"
+    return "" if kind is None else kind.name.lower()
 
 
 def count(many: int, what: str) -> str:

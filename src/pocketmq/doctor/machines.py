@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pocketmq.client.administration.reach import BrokerPlace
 from pocketmq.client.instance import Instance
 from pocketmq.codes import RequestCode
-from pocketmq.doctor.report import Finding, broken, fine, unknown
+from pocketmq.doctor.report import Finding, broken, fact, fine, unknown, warning
 from pocketmq.doctor.visit import Visit
 from pocketmq.doctor.words import span
 from pocketmq.errors import PocketMQError
@@ -85,27 +85,48 @@ async def look_at_flush(visit: Visit) -> Finding:
 async def look_at_tls(visit: Visit) -> Finding:
     """What this examination used, and whether brokers that say so let plain text in beside it."""
     tls = visit.settings.tls
+    if not tls and _is_local(visit):
+        return fact("plain text, which stays on this machine")
     if not tls:
-        return fine("plain text: whoever is between can read it")
+        return warning(
+            "plain text: whoever is between can read it, and send requests again",
+            "Give servers a certificate (--tls-cert), and clients TLS (--tls, tls=True)",
+        )
     notes = [
         f"{place.name} takes plain text as well"
         for place in visit.masters
         if visit.setting(place, "tls.server.mode") == TlsMode.PERMISSIVE
     ]
     if isinstance(tls, ssl.SSLContext) and tls.verify_mode is ssl.CERT_NONE:
-        notes.append("whoever answers is believed to be the server, as its certificate is not checked")
-        return fine("TLS without a check of certificates", *notes)
+        notes.append("whoever answers is believed to be the server")
+        return warning(
+            "TLS without a check of certificates", "Name the authority that signed them (--tls-ca FILE)", *notes
+        )
     return fine("TLS, and certificates are checked", *notes)
 
 
 async def look_at_accounts(visit: Visit) -> Finding:
     """Whether a request without a signature is turned away. Without an account, all that was asked until here was one."""
     if visit.settings.credentials is None:
-        return fine("everybody is let in: there are no accounts, or they are not checked")
+        return _open_to_all(visit, "there are no accounts, or they are not checked")
     place = visit.masters[0]
     if await _lets_anybody_in(visit, place):
-        return fine("everybody is let in", f"{place.name} does not check accounts: yours is not looked at")
+        return _open_to_all(visit, f"{place.name} does not check accounts, so yours is not looked at")
     return fine("only accounts are let in")
+
+
+def _open_to_all(visit: Visit, why: str) -> Finding:
+    if _is_local(visit):
+        return fact(f"everybody on this machine is let in: {why}")
+    return warning(
+        f"everybody who reaches the brokers is let in: {why}", "Start name servers and brokers with --accounts FILE"
+    )
+
+
+def _is_local(visit: Visit) -> bool:
+    """Whether nothing of this leaves the machine: name servers and brokers are at addresses that no other machine reaches."""
+    addresses = [*visit.addresses, *(place.address for place in visit.places)]
+    return all(address.is_loopback for address in addresses)
 
 
 def broker_now_ms(runtime: Mapping[str, str]) -> int | None:

@@ -1,6 +1,8 @@
 """What an examination finds: a verdict for every step of the way from an address to a handler, and the first that is broken.
 
 fine            looked at, and as it should be; notes say what deserves attention all the same
+as it is        looked at; neither good nor bad where it was seen, such as plain text on loopback
+warning         messages get past here, and something should be changed; the fix says what
 broken          messages do not get past here; the fix says what to do
 unknown         looked at, and nobody could tell; the finding says why
 not looked at   it was not asked for, or an earlier step is broken, so that nothing true could be said
@@ -12,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.doctor.words import count
+
 MAX_NOTES: Final = 6
 """Of one step."""
 WAY: Final = ("address", "name server", "route", "broker", "permission")
@@ -20,6 +24,8 @@ WAY: Final = ("address", "name server", "route", "broker", "permission")
 
 class Verdict(StrEnum):
     FINE = "fine"
+    FACT = "as it is"
+    WARNING = "warning"
     BROKEN = "broken"
     UNKNOWN = "unknown"
     NOT_LOOKED_AT = "not looked at"
@@ -31,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True):
     verdict: Verdict
     text: str
     fix: str = ""
-    """What to do, when it is broken."""
+    """What to do, when it is broken or a warning."""
     notes: tuple[str, ...] = ()
     """What deserves attention, and stops nothing."""
 
@@ -88,7 +94,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             return self.first_broken.sentence
         if self.first_dark is not None:
             return f"{self.first_dark.sentence} Nothing behind it could be looked at."
-        return "Nothing is broken that can be seen from here."
+        many = sum(step.verdict is Verdict.WARNING for step in self.steps)
+        warned = f" {count(many, 'warning')} above {'deserves' if many == 1 else 'deserve'} attention." if many else ""
+        return f"Nothing is broken that can be seen from here.{warned}"
 
     def step(self, name: str) -> Step:
         return next(step for step in self.steps if step.name == name)
@@ -96,6 +104,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def fine(text: str, *notes: str) -> Finding:
     return Finding(Verdict.FINE, text, notes=_few(notes))
+
+
+def fact(text: str, *notes: str) -> Finding:
+    return Finding(Verdict.FACT, text, notes=_few(notes))
+
+
+def warning(text: str, fix: str, *notes: str) -> Finding:
+    return Finding(Verdict.WARNING, text, fix, _few(notes))
 
 
 def broken(text: str, fix: str, *notes: str) -> Finding:

@@ -10,7 +10,7 @@ from pocketmq.doctor.visit import Visit
 from pocketmq.doctor.words import count, span
 from pocketmq.errors import GroupNotFound, NoPermission, TopicNotFound
 from pocketmq.model.flags import Perm
-from pocketmq.model.names import group_of
+from pocketmq.model.names import group_of, is_internal_group
 from pocketmq.protocol.bodies.routes import QueueData
 
 PERMISSION_KEY = "brokerPermission"
@@ -68,7 +68,7 @@ async def look_at_topic(visit: Visit) -> Finding:
         absent = sorted({place.name for place in visit.masters} - set(state.configs))
         notes += [f"topic {topic} is not on broker {name}" for name in absent]
     if visit.topic and not visit.group:
-        readers = await visit.topic_admin.readers(visit.topic)
+        readers = [name for name in await visit.topic_admin.readers(visit.topic) if not is_internal_group(name)]
         notes.append(f"topic {visit.topic} is read by: {', '.join(readers) or 'nobody'}")
     return fine("; ".join(texts), *notes)
 

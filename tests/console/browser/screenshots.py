@@ -12,7 +12,7 @@ PAGES: Final = {
     "topic": "/topics/orders",
     "messages": "/topics/orders/messages",
     "groups": "/groups",
-    "group": "/groups/billing",
+    "group": "/groups/analytics",
     "reset": "/groups/billing/reset?topic=orders&to=earliest",
     "dead-letters": "/letters/payments-worker",
     "delayed": "/delayed",

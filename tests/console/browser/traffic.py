@@ -15,7 +15,7 @@ def traffic(name_server: str) -> Iterator[None]:
     over = threading.Event()
     threads = [threading.Thread(target=work, args=(name_server, over)) for work in (_send, _move_on)]
     consumer = pocketmq.PushConsumer(name_server, group="analytics", start_at="first")
-    consumer.on("clicks")(lambda message: None)
+    consumer.on("clicks", tags="page || cart")(lambda message: None)
     with consumer:
         for thread in threads:
             thread.start()
@@ -33,7 +33,7 @@ def _send(name_server: str, over: threading.Event) -> None:
         while not over.wait(SENDS_S):
             number += 1
             for _ in range(1 + number // 40 % 5):
-                producer.send("clicks", b'{"page": "/cart"}', keys=str(number))
+                producer.send("clicks", b'{"page": "/cart"}', tags="cart", keys=str(number))
 
 
 def _move_on(name_server: str, over: threading.Event) -> None:

@@ -3,6 +3,7 @@
 import re
 
 from playwright.sync_api import ConsoleMessage, Page, Request, expect
+from tests.console.browser.screenshots import PAGES
 
 LETTER = "/letters/payments-worker/broker-a:0:3"
 
@@ -94,7 +95,16 @@ class Walk:
         self.page.keyboard.press("Enter")
         expect(self.page.locator("#main")).to_be_focused()
 
+    def see_every_page(self) -> None:
+        """Each answers, as it is, in a browser."""
+        for path in PAGES.values():
+            answer = self.page.goto(self.url + path)
+            assert answer is not None, path
+            assert answer.ok, f"{path}: {answer.status}"
+            expect(self.page.locator("#main h1")).to_be_visible()
+
     def whole(self) -> None:
+        self.see_every_page()
         self.create_a_topic("walked")
         self.send_and_browse("walked")
         self.reset_with_preview("billing", "orders")

@@ -5,10 +5,12 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP
 from pocketmq.codes import Version
 from pocketmq.console.paging import rows
 from pocketmq.console.site import Page, Site, Visit
 from pocketmq.console.snapshot import Snapshot
+from pocketmq.model.names import is_internal_group
 
 
 class ShownClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,13 +23,21 @@ class ShownClient(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     group: str
 
+    @property
+    def is_internal(self) -> bool:
+        """Programs use it beside their own clients. Producers of the default group are somebody's own."""
+        return self.group != DEFAULT_PRODUCER_GROUP and is_internal_group(self.group)
+
 
 async def clients(site: Site, visit: Visit) -> Mapping[str, Any]:
     snapshot = site.collector.snapshot
     needle = visit.query.get("q", "").strip().lower()
-    wanted = [one for one in connected(snapshot) if needle in f"{one.client_id} {one.group} {one.address}".lower()]
+    show_all = visit.query.get("all") == "1"
+    shown = [one for one in connected(snapshot) if show_all or not one.is_internal]
+    wanted = [one for one in shown if needle in f"{one.client_id} {one.group} {one.address}".lower()]
     return {
         "rows": rows(wanted, visit.query.get("page", ""), site.settings.rows_per_page),
+        "show_all": show_all,
         "knows_producers": snapshot.producers is not None,
         "is_seen": "members" in snapshot.seen_ms,
     }

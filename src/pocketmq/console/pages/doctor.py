@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from pocketmq.console.site import Page, Site, Visit
 from pocketmq.doctor import Report, async_examine
+from pocketmq.model.names import is_internal_group
 
 EXAMINATION_S: Final = 60.0
 """Steps that nobody answers take seconds each."""
@@ -25,7 +26,9 @@ async def doctor(site: Site, visit: Visit) -> Mapping[str, Any]:
         "report": report,
         "asked_topic": topic or "",
         "asked_group": group or "",
-        "groups": sorted(snapshot.lags)[: site.settings.rows_per_page],
+        "groups": sorted(group for group in snapshot.lags if not is_internal_group(group))[
+            : site.settings.rows_per_page
+        ],
         "problem": "",
     }
 

@@ -12,7 +12,7 @@ from pocketmq.console.sessions import Session
 from pocketmq.console.site import Action, Done, Page, Site, Visit
 from pocketmq.console.words import count, moment_word
 from pocketmq.errors import PocketMQError, UsageError
-from pocketmq.model.names import is_system_group
+from pocketmq.model.names import is_internal_group
 
 MAX_LAG_ROWS: Final = 200
 """Queues of one group that its page shows, the furthest behind first."""
@@ -20,7 +20,8 @@ MAX_LAG_ROWS: Final = 200
 
 async def groups(site: Site, visit: Visit) -> Mapping[str, Any]:
     snapshot = site.collector.snapshot
-    names = [name for name in {*snapshot.groups, *snapshot.lags} if not is_system_group(name)]
+    show_all = visit.query.get("all") == "1"
+    names = [name for name in {*snapshot.groups, *snapshot.lags} if show_all or not is_internal_group(name)]
     wanted = matching(names, visit.query.get("q", ""))
     if visit.query.get("sort") == "name":
         wanted.sort()
@@ -30,6 +31,7 @@ async def groups(site: Site, visit: Visit) -> Mapping[str, Any]:
         "rows": rows(wanted, visit.query.get("page", ""), site.settings.rows_per_page),
         "is_seen": "tables" in snapshot.seen_ms,
         "sort": visit.query.get("sort", "lag"),
+        "show_all": show_all,
     }
 
 

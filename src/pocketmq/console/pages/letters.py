@@ -1,12 +1,13 @@
 """Dead letters: of which groups, why they died, one of them edited and sent again, or all of them with their progress shown."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
 from pocketmq.client.administration.dead_letters import Letter
 from pocketmq.client.send_backs import REASON
-from pocketmq.console.bodies import is_text, shown_body
+from pocketmq.console.bodies import editable_text, shown_body, whole_body
 from pocketmq.console.paging import matching, rows
 from pocketmq.console.sessions import Session
 from pocketmq.console.site import Action, Done, Page, Site, Visit
@@ -66,9 +67,8 @@ async def letter(site: Site, visit: Visit) -> Mapping[str, Any]:
     return {
         "group": one.group,
         "letter": one,
-        "body": shown_body(one.message.body, visit.query.get("form", ""), site.settings.body_preview_bytes),
-        "can_edit_body": is_text(one.message.body) and len(one.message.body) <= site.settings.form_bytes // 4,
-        "body_text": one.message.body.decode("utf-8", "replace"),
+        "body": shown_body(one.message, visit.query.get("form", ""), site.settings.body_preview_bytes),
+        "body_text": editable_text(one.message, site.settings.form_bytes // 4),
         "properties": properties,
         "properties_text": "\n".join(f"{name}={value}" for name, value in properties.items()),
         "all_properties": one.message.properties,
@@ -98,7 +98,7 @@ async def _letter(site: Site, visit: Visit) -> Letter:
 
 
 async def body(site: Site, visit: Visit) -> bytes:
-    return (await _letter(site, visit)).message.body
+    return await asyncio.to_thread(whole_body, (await _letter(site, visit)).message)
 
 
 async def resend(site: Site, visit: Visit, session: Session) -> Done:

@@ -3,12 +3,13 @@
 Places are offsets, so that a page of a queue of millions costs what its rows cost, and a link to it stays right.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
 from pocketmq.client.administration.topics import QueueState
 from pocketmq.client.administration.traces import MessageTrace
-from pocketmq.console.bodies import first_line, shown_body
+from pocketmq.console.bodies import first_line, holds, shown_body, whole_body
 from pocketmq.console.site import Page, Site, Visit
 from pocketmq.console.words import moment_ms, whole
 from pocketmq.errors import NotFound, PocketMQError, UsageError
@@ -27,13 +28,9 @@ async def messages(site: Site, visit: Visit) -> Mapping[str, Any]:
     queues = await site.answers.ask(("queues", topic), lambda: site.admin.topics.queues(topic))
     key = ("messages", visit.url())
     found, place = await site.answers.ask(key, lambda: _found(site, visit, queues))
-    wanted = query.get("contains", "")
-    tag = query.get("tag", "")
-    shown = [
-        message
-        for message in found
-        if (not wanted or wanted.encode() in message.body) and (not tag or message.tags == tag)
-    ]
+    wanted, tag = query.get("contains", "").encode(), query.get("tag", "")
+    tagged = [message for message in found if not tag or message.tags == tag]
+    shown = tagged if not wanted else await asyncio.to_thread(_holding, tagged, wanted)
     return {
         "topic": topic,
         "queues": queues,
@@ -42,6 +39,10 @@ async def messages(site: Site, visit: Visit) -> Mapping[str, Any]:
         "place": place,
         "max_found": MAX_FOUND,
     }
+
+
+def _holding(found: list[StoredMessage], wanted: bytes) -> list[StoredMessage]:
+    return [message for message in found if holds(message, wanted)]
 
 
 async def _found(
@@ -126,7 +127,7 @@ async def message(site: Site, visit: Visit) -> Mapping[str, Any]:
     return {
         "topic": topic,
         "message": one,
-        "body": shown_body(one.body, visit.query.get("form", ""), site.settings.body_preview_bytes),
+        "body": shown_body(one, visit.query.get("form", ""), site.settings.body_preview_bytes),
         "trace": timeline(trace) if trace else [],
         "trace_problem": trace_problem,
         "readers": readers,
@@ -180,7 +181,7 @@ def timeline(trace: MessageTrace) -> list[tuple[int | None, str, str, bool]]:
 
 
 async def body(site: Site, visit: Visit) -> bytes:
-    return (await _message(site, visit)).body
+    return await asyncio.to_thread(whole_body, await _message(site, visit))
 
 
 PAGES: Final = [
