@@ -9,7 +9,7 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash conformance cli-apache fuzz sanitize clean
+.PHONY: help demo check test demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
 .SILENT:
 
 help: ## list these commands
@@ -76,6 +76,9 @@ client-minute: $(INSTALLED) ## a listener that computes for a minute keeps its p
 N ?= 50000
 crash: $(INSTALLED) ## N power losses of the store at random moments, 50,000 unless told otherwise
 	$(BIN)/python -m tests.store.crash --states $(N)
+
+assault: $(INSTALLED) ## faults of disk, clock, limits and clients at real servers, every message accounted for: ten minutes
+	$(BIN)/python -m tests.assault
 
 cli-apache: $(INSTALLED) ## every command of the command line with the real Apache RocketMQ; needs Java 17 and Maven, some minutes
 	$(BIN)/python -m conformance --part cli

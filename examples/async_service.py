@@ -8,8 +8,6 @@ Prints:
 import asyncio
 from dataclasses import dataclass
 
-import msgspec
-
 from pocketmq import AsyncLitePullConsumer, AsyncProducer, AsyncPushConsumer, Server
 
 
@@ -19,26 +17,24 @@ class Order:
     cents: int
 
 
-async def take_orders(name_server: str, stop: asyncio.Event) -> None:
-    """The service itself: runs until somebody says stop."""
+async def take_orders(name_server: str, consumer: AsyncPushConsumer) -> None:
+    """The service itself: runs until SIGINT or SIGTERM, or until the consumer is stopped."""
     async with AsyncProducer(name_server, group="tills") as producer:
-        consumer = AsyncPushConsumer(name_server, group="tills", start_at="first")
 
         @consumer.on("orders")
         async def charge(order: Order) -> None:
-            await producer.send("receipts", f"{order.customer}: {order.cents / 100:.2f}".encode())
+            await producer.send("receipts", f"{order.customer}: {order.cents / 100:.2f}")
 
-        async with consumer:
-            await stop.wait()
+        await consumer.run()
 
 
 async def main() -> None:
     async with Server() as server, AsyncProducer(server.name_server) as shop:
         for order in (Order("Ann", 350), Order("Ben", 1200)):
-            await shop.send("orders", msgspec.json.encode(order), keys=order.customer)
+            await shop.send("orders", order, keys=order.customer)
 
-        stop = asyncio.Event()
-        service = asyncio.create_task(take_orders(server.name_server, stop))
+        consumer = AsyncPushConsumer(server.name_server, group="tills", start_at="first")
+        service = asyncio.create_task(take_orders(server.name_server, consumer))
         receipts = []
         async with AsyncLitePullConsumer(server.name_server, group="readers", start_at="first") as reader:
             await shop.send("receipts", b"Zoe: 0.00")  # so that the topic is there
@@ -47,7 +43,7 @@ async def main() -> None:
                 receipts.append(message.body.decode())
                 if len(receipts) == 3:
                     break
-        stop.set()
+        await consumer.stop()
         await service
         for receipt in sorted(receipts)[:2]:
             print("receipt for", receipt)

@@ -88,6 +88,12 @@ PURPOSES: Final = (
         passes=True,
     ),
     Purpose(
+        "a pull beyond the end goes on where the group is, and an expression that cannot be read gets nothing",
+        "pull",
+        r"OFFSET_ILLEGAL|broken expression",
+        passes=True,
+    ),
+    Purpose(
         "what is wrong with a request is 29, as in 5.3, and not 1",
         "refused|pull",
         r"CODE: (1|29) ",

@@ -23,7 +23,9 @@ SETTINGS: Final = {
 }
 """The last: a machine on which others work, too, is no reason to refuse a send."""
 TRAITS: Final = {
-    "4.9.7": Traits(timers=False, no_timers=True, recall=False, resets_itself=False, exact_times=False),
+    "4.9.7": Traits(
+        timers=False, no_timers=True, recall=False, resets_itself=False, exact_times=False, tells_new_groups=False
+    ),
 }
 """Of brokers that lack something; all others have everything."""
 AT_ONCE: Final = 8

@@ -41,6 +41,8 @@ class Traits(NamedTuple):
     """Send running members to given offsets."""
     exact_times: bool = True
     """Find the first message at or after a time, and not one near it."""
+    tells_new_groups: bool = True
+    """Say that a group has no offset, when that is what a client wants to know, and not 0."""
     threads: bool = True
     """Time goes by itself, so that blocking clients can be used."""
 

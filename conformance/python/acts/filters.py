@@ -84,15 +84,15 @@ async def sql_push(stage: Stage) -> None:
     stage.same("bodies", sorted(basket.bodies), [b"7", b"8", b"yes"])
 
 
-@FILTERS.act("a filter that cannot be read is refused at the start; one that nothing matches is passed over")
+@FILTERS.act(
+    "a filter that cannot be read is refused before anything is asked; one that nothing matches is passed over"
+)
 async def broken(stage: Stage) -> None:
     topic = await stage.topic(queues=1)
     await _sent(stage, topic)
-    consumer = stage.push(stage.name("CG_broken"))
-    consumer.on(topic, sql="a >>> 1")(Basket())
-    await stage.refused("at the start", InvalidExpression, consumer.start())
     async with stage.pull(stage.name("CG_pull")) as reader:
         (queue,) = await reader.queues(topic)
+        await stage.refused("of a pull", InvalidExpression, reader.pull(queue, 0, sql="a >>> 1"))
         pulled = await reader.pull(queue, 0, tags="NoSuchTag")
 
     stage.same("status of a pull that matches nothing", pulled.status, PullStatus.NO_MATCHED_MESSAGE)

@@ -47,7 +47,7 @@ async def dead(stage: Stage) -> None:
     found = letter.message
     stage.same("letter", (found.body, found.tags, found.keys), (b"doomed", "TagA", ["key"]))
     stage.same("its topic, its property", (letter.topic, found.properties.get("mine")), (topic, "yes"))
-    stage.same("its first id", letter.original_id, sent.offset_id)
+    stage.same("its first id", letter.original_id, sent.message_id)
 
 
 @RETRIES.act("a listener gives a message up at once; the letter has the reason, and can be sent again")

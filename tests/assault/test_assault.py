@@ -1,0 +1,88 @@
+"""The attacks themselves work: a fault reaches the process, and a scene tells a kept promise from a broken one."""
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.assault.__main__ import SCENES, play
+from tests.assault.injector import Injector, unavailable
+from tests.assault.stage import Broken, Stage
+from tests.client.processes import processes
+
+needs_injector = pytest.mark.skipif(unavailable() is not None, reason=unavailable() or "")
+
+
+@pytest.fixture(scope="module")
+def injector(tmp_path_factory: pytest.TempPathFactory) -> Injector:
+    return Injector(tmp_path_factory.mktemp("injector"))
+
+
+def run(injector: Injector, program: str, *args: object) -> str:
+    command = [sys.executable, "-c", program, *map(str, args)]
+    return subprocess.run(command, env=injector.environment, capture_output=True, text=True, check=False).stdout.strip()
+
+
+WRITE = """
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for _ in range(3):
+    try:
+        print(os.pwrite(file, b"12345678", 0))
+    except OSError as error:
+        print(error.errno)
+"""
+
+
+@needs_injector
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [("fail", f"8 {errno.ENOSPC} 8"), ("half", f"8 {errno.ENOSPC} 8"), ("short", "8 4 8"), ("kill", "")],
+)
+def test_a_fault_meets_the_chosen_call_of_the_chosen_file(
+    injector: Injector, tmp_path: Path, action: str, said: str
+) -> None:
+    with injector.fault("write", action, errno.ENOSPC, path="aim.log", skip=1, times=1) as fault:
+        assert run(injector, WRITE, tmp_path / "other").split() == ["8", "8", "8"]
+        assert fault.hits == 0
+
+        assert run(injector, WRITE, tmp_path / "aim.log").split() == said.split()
+        assert fault.hits == 1
+
+    assert run(injector, WRITE, tmp_path / "aim.log").split() == ["8", "8", "8"]
+
+
+@needs_injector
+def test_a_clock_step_moves_the_wall_clock_and_no_other(injector: Injector) -> None:
+    program = "import time; print(int(time.time()), int(time.monotonic()))"
+    before = [int(word) for word in run(injector, program).split()]
+
+    with injector.clock_step(3_600_000):
+        ahead = [int(word) for word in run(injector, program).split()]
+
+    assert 3_600 <= ahead[0] - before[0] < 3_660
+    assert ahead[1] - before[1] < 60
+
+
+@needs_injector
+def test_a_message_that_was_acknowledged_and_never_handled_breaks_the_scene(
+    injector: Injector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.assault.stage.DRAIN_S", 0.2)
+    with processes(tmp_path) as children:
+        stage = Stage(tmp_path, children, injector, seed=1)
+        stage.serve()
+        with pytest.raises(Broken, match=r"1 of .* acknowledged messages were not handled"), stage.load() as load:
+            load.acknowledged.add(-1)
+
+
+@needs_injector
+@pytest.mark.parametrize(
+    "scene",
+    ["write of commitlog is half done, then fails with EIO, 20 times (async flush)", "sends with poisoned flags"],
+)
+def test_the_server_keeps_its_promises_in_quick_scenes(scene: str) -> None:
+    assert scene in SCENES
+
+    assert play(scene, seed=1).broken == ""

@@ -1,0 +1,168 @@
+"""Every command of the documentation runs as it stands, with sample data, or a reason says why no test can run it."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from click.testing import CliRunner
+from tests.doc_pages import PAGES, Command, commands
+
+import pocketmq
+from pocketmq.cli import main
+from pocketmq.cli.commands import ExitCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ELSEWHERE = {"cli.md": "tests/cli/test_cli_document.py"}
+"""Pages whose commands another test runs."""
+ON_SPARK = ("pipelines.md",)
+"""Pages whose commands share the session of Spark."""
+NOT_PROGRAMS_OF_OURS = {
+    "cd": "the test has a folder of its own",
+    "curl": "another program; tests/metrics and tests/console ask the same address",
+    "docker": "another program, with a daemon",
+    "export": "a word of the shell",
+    "git": "asks another machine",
+    "kill": "ends programs of the reader; tests/demo/kills.py does so",
+    "kubectl": "needs a cluster; tests/deploy reads the same files",
+    "make": "takes minutes; tests/test_docs.py checks that there is such a command",
+    "pip": "asks a package index",
+    ".venv/bin/python": "measures for minutes; tests/test_bench.py and its neighbours run the same programs, shortened",
+    "systemctl": "changes this machine",
+    "sudo": "changes this machine",
+}
+NOT_RUN = {
+    r"serve\b.*": "runs until it is stopped; tests/cli/test_serve.py starts it",
+    r"console user .*": "asks for a password; tests/cli/test_console.py gives one",
+    r"(nameserver|broker|console)\b.*": "runs until it is stopped; tests/cli starts each of them",
+    r"demo\b.*": "takes two minutes; tests/demo runs it",
+    r"pipeline run\b.*": "starts a Spark Connect of its own; `make spark-places` does",
+    r"pipeline \w+ --config \S+ --(master|remote) .*": "needs a cluster of Spark; `make spark-cluster` has one",
+}
+"""Commands of ours, without the first word. Their options are read all the same."""
+QUICKLY = {"--continuous": "--once", "10m": "0s"}
+"""Words that would let a command run for long, and what it is given instead."""
+EXIT_CODES = {"doctor --topic orders --group billing": ExitCode.REFUSED}
+"""Of commands that find something."""
+
+
+def reason_not_to_run(command: Command) -> str | None:
+    program, *words = command.words
+    if program != "pocketmq":
+        return NOT_PROGRAMS_OF_OURS.get(program)
+    text = " ".join(words)
+    return next((reason for known, reason in NOT_RUN.items() if re.fullmatch(known, text)), None)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_is_ours_or_has_a_reason_not_to_be_run(page: str) -> None:
+    others = [command for command in commands(page) if command.words[0] != "pocketmq"]
+
+    assert [str(command) for command in others if reason_not_to_run(command) is None] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_options_of_every_command_are_read(page: str) -> None:
+    for command in commands(page):
+        if command.words[0] == "pocketmq":
+            parse([word for word in command.words[1:] if word != "&"])
+
+
+def parse(words: Sequence[str]) -> None:
+    """Read a command line as the program does, without running it; UsageError for one that it would refuse."""
+    context = click.Context(main, info_name="pocketmq")
+    command: click.Command = main
+    rest = list(words)
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        _, found, rest = command.resolve_command(context, rest)
+        assert found is not None
+        command = found
+    command.make_context(command.name, rest, parent=context)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in (*ELSEWHERE, *ON_SPARK)])
+def test_the_commands_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not any(reason_not_to_run(command) is None for command in commands(page)):
+        return
+    store = stopped_store(tmp_path / "store")
+    with pocketmq.Server() as server:
+        run_all(commands(page), server.name_server, tmp_path, monkeypatch, {"DIR": str(store)})
+
+
+def test_the_commands_of_pipelines_run(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pocketmq.Server() as server, pocketmq.Server(settings={"brokerName": "broker-b"}) as other:
+        before = {"replay --dlq billing": lambda: leave_dead_letter(server.name_server)}
+        places = {"10.0.0.7:9876": server.name_server, "10.1.0.7:9876": other.name_server}
+        for page in ON_SPARK:
+            run_all(commands(page), server.name_server, tmp_path, monkeypatch, places, before)
+
+
+def run_all(
+    wanted: Sequence[Command],
+    name_server: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    places: dict[str, str] | None = None,
+    before: dict[str, Callable[[], None]] | None = None,
+) -> None:
+    """Run what can be run, in the order of the page, in one folder and against one server. `before` is done for commands with such words."""
+    monkeypatch.setenv("NAMESRV_ADDR", name_server)
+    monkeypatch.chdir(folder)
+    given = {**QUICKLY, **(places or {})}
+    for command in wanted:
+        if reason_not_to_run(command) is not None:
+            continue
+        for known, prepare in (before or {}).items():
+            if known in str(command):
+                prepare()
+        # Java is in the folder in which its session was made.
+        words = [given.get(word, re.sub(r"^\./", f"{folder}/", word)) for word in command.words[1:]]
+        result = CliRunner().invoke(main, words, input="y\n")
+        expected = EXIT_CODES.get(" ".join(command.words[1:]), ExitCode.OK)
+        assert (str(command), result.exit_code) == (str(command), expected), result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        assert "Traceback" not in result.output
+
+
+def stopped_store(folder: Path) -> Path:
+    """The store of a broker that was stopped, with messages of the topic `Orders`."""
+    with (
+        pocketmq.Server(data=folder) as server,
+        pocketmq.Admin(server.name_server) as admin,
+        pocketmq.Producer(server.name_server) as producer,
+    ):
+        admin.topics.create("Orders", queues=1)
+        for number in range(3):
+            queue = pocketmq.MessageQueue("Orders", "broker-a", 0)
+            producer.send("Orders", b"%d" % number, keys="order-4711", queue=queue)
+    [log] = folder.rglob("commitlog")
+    return log.parent
+
+
+def leave_dead_letter(name_server: str) -> None:
+    """As a broker leaves one: of the group `billing`, for the topic `orders`."""
+    with pocketmq.Admin(name_server) as admin, pocketmq.Producer(name_server) as producer:
+        admin.topics.create("%DLQ%billing", queues=1)
+        admin.groups.create("billing")
+        letter = pocketmq.Message("%DLQ%billing", b"{}")
+        letter.properties["RETRY_TOPIC"] = "orders"
+        producer.send(letter)
+
+
+def test_what_is_not_run_is_on_a_page() -> None:
+    """A reason that no command needs any more goes."""
+    texts = [" ".join(command.words[1:]) for page in PAGES for command in commands(page)]
+
+    assert [known for known in NOT_RUN if not any(re.fullmatch(known, text) for text in texts)] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["topic creat orders", "topic create orders --queues many", "pipeline replay --sinc 2d"]
+)
+def test_a_command_that_cannot_be_is_found(line: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse(line.split())
