@@ -9,7 +9,7 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
+.PHONY: help demo check test coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
 .SILENT:
 
 help: ## list these commands
@@ -23,8 +23,15 @@ check: $(INSTALLED) $(TWIN) ## lint, format and types, without running anything
 	echo "ruff format" && $(BIN)/ruff format --check --quiet .
 	echo "mypy --strict" && $(BIN)/mypy --no-error-summary
 
-test: check ## check, then every test, with warnings as errors
-	echo "pytest" && $(BIN)/python -m pytest --quiet
+test: check ## check, every test with warnings as errors, and a short check of the memory accesses of the C code
+	echo "AddressSanitizer" && $(BIN)/python -m tests.compiled.sanitize --short
+	echo "pytest" && $(BIN)/python -m tests
+
+coverage: $(INSTALLED) $(TWIN) ## every test with branch coverage, programs that they start included, and the lines that none reached
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m tests || echo "some tests failed; the report is about those that ran"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --show-missing
 
 demo-kills: $(INSTALLED) ## demos killed at chance moments and gone on with: some minutes
 	$(BIN)/python -m tests.demo.kills --kills 4
@@ -93,7 +100,7 @@ sanitize: $(INSTALLED) ## the compiled hot path beside its twin in Python, every
 	$(BIN)/python -m tests.compiled.sanitize
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
 
 # The stamp is made last, so an install that broke off is done again. What builds comes first and is pinned like the rest:
 # hatchling builds the project, setuptools builds PySpark, which comes as source.

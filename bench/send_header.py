@@ -10,7 +10,7 @@ from bench.method import Candidate, Subject
 from bench.samples import COUNT, SAMPLES, TOPIC, send_frame
 from pocketmq.protocol.command import decode_command
 from pocketmq.protocol.frames import split_frames
-from pocketmq.protocol.heads import SendV2Head, decode_head
+from pocketmq.protocol.hot_headers import SendV2Head, decode_head
 
 FRAMES = [frame for sample in SAMPLES for frame in split_frames(send_frame(sample))]
 NUMBERS = ("d", "e", "f", "g", "h", "j")

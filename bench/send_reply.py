@@ -14,7 +14,7 @@ from pocketmq.protocol.api.sending import SendReply
 from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command
 from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.frames import split_frames
-from pocketmq.protocol.replies import SendReplies
+from pocketmq.protocol.hot_headers import SendReplies
 
 MESSAGE_ID = "7F00000100004A420000000000003788"
 REPLIES = SendReplies("DefaultRegion", trace_on=True)

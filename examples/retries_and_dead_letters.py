@@ -12,7 +12,7 @@ import threading
 import time
 
 from pocketmq import Admin, DeadLetter, Message, Producer, PushConsumer, RetryLater, Server, StoredMessage
-from pocketmq.client.administration.dead_letters import Letter
+from pocketmq.client.admin.dead_letters import Letter
 
 done = threading.Event()
 

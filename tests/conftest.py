@@ -7,4 +7,5 @@ pytest_plugins = ("tests.spark_fixtures", "tests.twins")
 # A busy machine makes any single example slow now and then; that says nothing about the code.
 settings.register_profile("pocketmq", deadline=None, print_blob=True)
 settings.register_profile("thorough", parent=settings.get_profile("pocketmq"), max_examples=500)
+settings.register_profile("short", parent=settings.get_profile("pocketmq"), max_examples=10)
 settings.load_profile("pocketmq")

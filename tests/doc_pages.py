@@ -9,11 +9,26 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
 SHELL = ("bash", "sh", "shell", "console")
-PROGRAMS = ("pocketmq", "pip", "make", "cd", "python", ".venv/bin/python", "docker", "kubectl", "curl", "git", "export")
+PROGRAMS = (
+    "pocketmq",
+    "pip",
+    "make",
+    "cd",
+    "python",
+    "python3",
+    ".venv/bin/python",
+    "docker",
+    "kubectl",
+    "curl",
+    "git",
+    "export",
+)
 """By which a block without a language is taken for one of a shell."""
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SYNOPSIS = re.compile(r"\s\[-")
 """What may stand in a command, and not one to type: `pocketmq serve [--json]`."""
+_IN_AN_ENVIRONMENT = re.compile(r"^(\.\./)?\.venv/bin/(?=(pocketmq|pip) )", re.MULTILINE)
+"""Where a program is that was installed as the README says."""
 _TYPED = re.compile(r"^    \$ (.+)$", re.MULTILINE)
 
 
@@ -49,7 +64,7 @@ def commands(page: str) -> list[Command]:
 
 
 def _typed(block: Block) -> Iterator[str]:
-    lines = block.text.replace("\\\n", " ").splitlines()
+    lines = _IN_AN_ENVIRONMENT.sub("", block.text.replace("\\\n", " ")).splitlines()
     if block.language == "console":  # with what the program answers
         yield from (line.removeprefix("$ ") for line in lines if line.startswith("$ "))
     elif block.language in SHELL:

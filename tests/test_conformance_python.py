@@ -8,7 +8,7 @@ from conformance.python.stage import Act, Stage, Traits, played
 from tests.client.real_cluster import NAME_SERVER, RealCluster, real_cluster
 
 from pocketmq.broker.settings import TransactionSettings
-from pocketmq.client.instance import Surroundings
+from pocketmq.client.cluster.instance import Surroundings
 from pocketmq.testing import run
 
 TRAITS = Traits(threads=False)

@@ -31,6 +31,7 @@ NOT_PROGRAMS_OF_OURS = {
     "kubectl": "needs a cluster; tests/deploy reads the same files",
     "make": "takes minutes; tests/test_docs.py checks that there is such a command",
     "pip": "asks a package index",
+    "python3": "makes an environment for pip; the Makefile makes one alike",
     ".venv/bin/python": "measures for minutes; tests/test_bench.py and its neighbours run the same programs, shortened",
     "systemctl": "changes this machine",
     "sudo": "changes this machine",
@@ -151,6 +152,22 @@ def leave_dead_letter(name_server: str) -> None:
         letter = pocketmq.Message("%DLQ%billing", b"{}")
         letter.properties["RETRY_TOPIC"] = "orders"
         producer.send(letter)
+
+
+def test_the_first_commands_of_the_readme_are_found() -> None:
+    """Also those that begin with the folder of an environment, which no list of programs names."""
+    typed = list(map(str, commands("README.md")))
+
+    assert typed[:3] == ["python3 -m venv .venv", "pip install .", "pocketmq serve"]
+    assert "pocketmq pipeline run --broker" in typed
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_installed_first_is_the_checkout(page: str) -> None:
+    """No package index has PocketMQ yet."""
+    installs = [command.words for command in commands(page) if command.words[:2] == ("pip", "install")]
+
+    assert [words for words in installs if any(word.startswith("pocketmq") for word in words)] == []
 
 
 def test_what_is_not_run_is_on_a_page() -> None:

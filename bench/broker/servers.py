@@ -60,15 +60,20 @@ class Wishes(NamedTuple):
 
 
 @contextmanager
-def pocketmq(folder: Path, wishes: Wishes) -> Iterator[Target]:
-    """A name server and a broker in one process, started by the command that users type."""
+def pocketmq(folder: Path, wishes: Wishes, tree: Path = ROOT) -> Iterator[Target]:
+    """A name server and a broker in one process, started by the command that users type. `tree`: whose source."""
     command = [sys.executable, "-m", "pocketmq", "serve", "--json", "--data", str(folder / "data")]
     command += ["--namesrv-port", "0", "--broker-port", "0", "--flush", wishes.flush]
     for setting in SETTINGS:
         command += ["--set", setting]
-    with _running(command, folder) as (process, ready):
+    with _running(command, folder, tree) as (process, ready):
         port = int(json.loads(ready)["brokers"][0]["address"].rpartition(":")[2])
         yield Target(OURS, port, (process.pid,), (process.pid,))
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """In which Python finds the source of `tree`, whatever is installed."""
+    return {**os.environ, "PYTHONPATH": str(tree / "src")}
 
 
 @contextmanager
@@ -155,16 +160,16 @@ def _is_free(port: int) -> bool:
 
 
 @contextmanager
-def _running(command: Sequence[str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def _running(command: Sequence[str], folder: Path, tree: Path = ROOT) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process and the line by which it said that it is ready."""
     folder.mkdir(parents=True)
-    with _started(command, folder) as process:
+    with _started(command, folder, tree) as process:
         assert process.stdout is not None
         yield process, _first_line(process.stdout, process, folder / "errors.out")
 
 
 @contextmanager
-def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+def _started(command: Sequence[str], folder: Path, tree: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
     """A process in a session of its own: ctrl-C reaches the benchmark, and that ends it."""
     with (folder / "errors.out").open("ab") as errors:
         process = subprocess.Popen(
@@ -173,7 +178,8 @@ def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            cwd=ROOT,
+            cwd=tree,
+            env=environment(tree),
             start_new_session=True,
         )
     assert process.stdout is not None

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from bench.broker.machine import cpu_s
+from bench.broker.servers import ROOT, environment
 from bench.broker.shots import NotMeasured
 from bench.client.measured import Measured, decode
 from bench.client.rows import Row, is_consuming, is_end_to_end
 from pocketmq import Admin
 
-ROOT = Path(__file__).parents[2]
 QUEUES = 8
 MOST_S = 90.0
 """Of one shot, whatever happens."""
@@ -40,7 +40,8 @@ class Result(NamedTuple):
 class Stage:
     """Where shots are fired."""
 
-    def __init__(self, name_server: str, broker_pid: int, pace: Pace) -> None:
+    def __init__(self, name_server: str, broker_pid: int, pace: Pace, tree: Path = ROOT) -> None:
+        self._tree = tree
         self._name_server = name_server
         self._broker_pid = broker_pid
         self._pace = pace
@@ -110,7 +111,8 @@ class Stage:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=ROOT,
+            cwd=self._tree,
+            env=environment(self._tree),
         )
 
     def _finish(self, process: subprocess.Popen[str]) -> Measured:
@@ -146,14 +148,21 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def our_broker(folder: Path, settings: Mapping[str, object] | None = None) -> Iterator[tuple[str, int]]:
-    """The address of a name server and the process of a broker, started by the command that users type."""
+def our_broker(
+    folder: Path, settings: Mapping[str, object] | None = None, tree: Path = ROOT
+) -> Iterator[tuple[str, int]]:
+    """The address of a name server and the process of a broker, started by the command that users type. `tree`: whose source."""
     command = [sys.executable, "-m", "pocketmq", "serve", "--json", "--data", str(folder), "--namesrv-port", "0"]
     for key, value in (settings or {}).items():
         command += ["--set", f"{key}={value}"]
     with ExitStack() as stack:
         process = subprocess.Popen(
-            [*command, "--broker-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+            [*command, "--broker-port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=tree,
+            env=environment(tree),
         )
         stack.callback(_stop, process)
         stream: IO[str] | None = process.stdout

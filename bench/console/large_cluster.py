@@ -2,9 +2,9 @@
 
 from typing import Final, NamedTuple
 
-from pocketmq.client.administration.reach import AdminSettings, BrokerPlace, Reach
-from pocketmq.client.instance import Instance
-from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.admin.reach import AdminSettings, BrokerPlace, Reach
+from pocketmq.client.cluster.instance import Instance
+from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.model.message import Message
 from pocketmq.model.names import TopicName
 from pocketmq.model.queue import MessageQueue

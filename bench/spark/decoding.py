@@ -12,9 +12,8 @@ from bench.method import Candidate, Subject
 from bench.samples import BORN_HOST, NOW_MS, STORE_HOST, TOPIC
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.protocol.record import decode_records, encode_record
-from pocketmq.spark.arrow_types import arrow_schema
-from pocketmq.spark.decoding import Decoder, Pulled
-from pocketmq.spark.libraries import pa
+from pocketmq.spark.arrow import arrow_schema, pa
+from pocketmq.spark.decode.decoding import Decoder, Pulled
 from pocketmq.spark.schema import Name
 
 BUFFER_BYTES: Final = 2 * 1024 * 1024

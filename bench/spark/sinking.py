@@ -4,15 +4,14 @@ from typing import Any, Final
 
 from bench.method import Candidate, Subject
 from bench.samples import TOPIC
-from pocketmq.client.outgoing import Outgoing
+from pocketmq.client.producer.outgoing import Outgoing
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.clock import SystemClock
 from pocketmq.model.message import Message
 from pocketmq.model.message_id import UniqueIds
-from pocketmq.spark.libraries import pa
-from pocketmq.spark.sink_batches import BatchPacker, PlainRows
-from pocketmq.spark.sink_ids import Replay, RowIds, row_head
-from pocketmq.spark.sink_rows import SinkRows
+from pocketmq.spark.arrow import pa
+from pocketmq.spark.write.sink_batches import BatchPacker, PlainRows, Replay, RowIds, row_head
+from pocketmq.spark.write.sink_rows import SinkRows
 
 ROWS: Final = 2000
 BATCH_BYTES: Final = 512 * 1024

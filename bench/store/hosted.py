@@ -11,8 +11,8 @@ from pocketmq.clock import SystemClock
 from pocketmq.errors import StoreBusy, StoreError
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.batch import BatchItem
-from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queues.consume_queue import ConsumeQueue
 from pocketmq.store.settings import StoreSettings
 
 PATIENCE = 3000
@@ -75,10 +75,10 @@ class HostedStore:
 
     def append_batches(self, batches: Iterable[tuple[ConsumeQueue, list[BatchItem]]]) -> None:
         """Store batches, each a turn of its own."""
-        stage_many, end_turn = self.store.stage_many, self.store.end_turn
+        stage_batch, end_turn = self.store.stage_batch, self.store.end_turn
         for queue, items in batches:
             try:
-                stage_many(queue, items, b"", 0, BORN_MS, BORN_HOST)
+                stage_batch(queue, items, 0, BORN_MS, BORN_HOST)
             except StoreBusy:
                 self.store.abandon_turn()
                 for _, body, properties in items:

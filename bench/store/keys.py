@@ -20,8 +20,8 @@ from bench.store.scale import Scale
 from bench.store.starting import AIM_START_S, timed_start
 from pocketmq.files import DiskFiles
 from pocketmq.model.properties import raw_property
-from pocketmq.store.index_builder import IndexBuilder
-from pocketmq.store.key_index import KeyIndex
+from pocketmq.store.index.index_builder import IndexBuilder
+from pocketmq.store.index.key_index import KeyIndex
 
 TURN = 64
 STEP = 8192

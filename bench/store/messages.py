@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.queues.consume_queue import ConsumeQueue
 
 TOPIC = "OrdersTopic"
 BORN_MS = 1_794_732_142_205

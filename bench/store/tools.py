@@ -14,8 +14,8 @@ from bench.store.scale import Scale
 from pocketmq.clock import SystemClock
 from pocketmq.files import DiskFiles
 from pocketmq.store.layout import KnownSizes, find_layout
-from pocketmq.store.rebuild import Rebuild
-from pocketmq.store.verify import Verification
+from pocketmq.store.tools.rebuild import Rebuild
+from pocketmq.store.tools.verify import Verification
 
 
 def tool_rows(folder: Path, scale: Scale, _pace: Pace) -> Iterator[Row]:

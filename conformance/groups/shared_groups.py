@@ -22,7 +22,14 @@ from conformance.python.against import OURS
 from conformance.python.stage import Stage, Traits
 from conformance.report import Scenario, Trial
 from pocketmq.client import AsyncPushConsumer
-from pocketmq.client.allocation import AVERAGE, Circle, Configured, ConsistentHash, MachineRoom, MachineRoomNearby
+from pocketmq.client.consumer.allocation import (
+    AVERAGE,
+    Circle,
+    Configured,
+    ConsistentHash,
+    MachineRoom,
+    MachineRoomNearby,
+)
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pocketmq.client import AsyncAdmin, AsyncLitePullConsumer, AsyncProducer, AsyncPullConsumer, AsyncPushConsumer
-from pocketmq.client.instance import Surroundings
+from pocketmq.client.cluster.instance import Surroundings
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import RETRY_PREFIX
 

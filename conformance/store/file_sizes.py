@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pocketmq.store.consume_queue import ENTRY_BYTES
+from pocketmq.store.queues.consume_queue import ENTRY_BYTES
 from pocketmq.store.settings import GIB, KIB, StoreSettings
 
 MAX_LOG_FILES: Final = 10_000

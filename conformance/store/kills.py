@@ -29,7 +29,7 @@ from conformance.store.tables import write_tables
 from pocketmq.errors import PocketMQError
 from pocketmq.files import DiskFiles
 from pocketmq.model.message_id import OffsetId
-from pocketmq.store.index_file import IndexFile, IndexShape
+from pocketmq.store.index.index_file import IndexFile, IndexShape
 
 APACHE_RECOVERS: Final = (
     "kill {}: Apache recovers, every message that was acknowledged is served, and no offset is missing"

@@ -20,7 +20,7 @@ from pocketmq.model.message_id import Host
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.record import decode_records
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.recovery import RecoveryReport
+from pocketmq.store.recovery.recovery import RecoveryReport
 
 STORE_HOST: Final = Host.parse("127.0.0.1:10911").packed()
 WAIT_S: Final = 60.0

@@ -54,7 +54,7 @@ def _write_and_remove(trial: Trial, folder: Path) -> Snapshot:
     drafts = [one for one in sample(trial.version, SMALL.largest_body) if one.topic in ("Orders", "Words", "Bulk")]
     with OurStore(folder, SMALL) as ours:
         written = ours.append(drafts)
-    with OurStore(folder, SMALL, retention_hours=0, delete_hour=datetime.now().hour) as ours:
+    with OurStore(folder, SMALL, retention_hours=0, delete_hours=(datetime.now().hour,)) as ours:
         ours.wait_until(lambda: ours.store.min_offset("Orders", 0) > 0)
         for _ in range(10):
             ours.pump()

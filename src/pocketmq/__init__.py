@@ -1,4 +1,32 @@
-"""PocketMQ: Apache RocketMQ that you `pip install`."""
+"""PocketMQ: Apache RocketMQ that you `pip install`.
+
+Modules in reading order:
+
+    codes           numbers of the remoting protocol: request codes, response codes, languages
+    errors          every error as one tree of classes; each knows its code and whether a retry may help
+    clock           the only module that reads the time
+    files           the only module that touches the disk
+    memory          whether glibc keeps freed memory for this process, or returns it to the system
+    model/          values that client and servers share, and small pure rules about them
+    compiled/       optional C twins of hot Python loops
+    protocol/       the remoting protocol: bytes to values and back, without I/O
+    net/            connections, servers, pools, TLS, and the loop thread of blocking clients
+    store/          the message store: commit log, consume queues, key index, recovery
+    access/         accounts and permissions, for both servers
+    metrics/        metrics and log lines of the servers
+    nameserver/     the name server
+    broker/         the broker
+    client/         producers, consumers and the administrator's client
+    spark/          the Spark data source
+    pipelines/      Spark jobs on top of the data source: archive, replay, mirror and others
+    doctor/         finds the first broken step between a producer and a consumer
+    embedded/       a name server and a broker inside another program
+    console/        the web console
+    demo/           `pocketmq demo`
+    cli/            the command line
+    testing/        the test kit: virtual time, in-memory network, faulty disk
+    pytest_plugin   pytest fixtures that start a broker
+"""
 
 from typing import TYPE_CHECKING
 

@@ -105,10 +105,6 @@ class PipelineFailed(PocketMQError):
     """A query of Spark ended by an error; the text is its sentence, the cause is Spark's own error."""
 
 
-class TurnUnderWay(WrongState):
-    """What was asked for needs a turn of the store by itself: end the one under way, then ask again."""
-
-
 class MissingLibrary(PocketMQError, ImportError):
     """What was asked for needs a library that is not installed; the text names the extra that brings it."""
 

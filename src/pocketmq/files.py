@@ -28,7 +28,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TextIO
 
@@ -37,12 +37,12 @@ PRIVATE_FILE = 0o600
 STDERR = 2
 """The number of the error stream."""
 HEARING_S = 2.0
+_LOCK = struct.Struct("hhqqi4x")
+_FIRST_BYTE = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 
 
 class DiskUsage(NamedTuple):
-    """Size of the file system that holds a path, and what of it is free, in bytes. Space that only the administrator may take counts as neither, as
-    with `df` and RocketMQ: it may be most of a disk.
-    """
+    """Size of the file system that holds a path, and what of it is free, in bytes; as with `df`, without what only the administrator may take."""
 
     total: int
     free: int
@@ -211,9 +211,8 @@ class DiskFile:
     def lock(self) -> bool:
         # A record lock on the first byte, as Java takes it, so that a broker of either kind keeps the other out; bound to
         # this open file (OFD) and not to the process, so that it also works between two stores of one process.
-        wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         try:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, wanted)
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _FIRST_BYTE)
         except (BlockingIOError, PermissionError):
             return False
         _held.add(self)
@@ -231,16 +230,11 @@ class DiskFile:
         return True
 
     def lock_holder(self) -> int | None:
-        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        pid: int = struct.unpack("hhqqi4x", fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, wanted))[4]
-        return (
-            pid if pid > 0 else _process_with_lock(os.fstat(self._fd))
-        )  # ours are of an open file, and have no process
+        pid: int = _LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _FIRST_BYTE))[4]
+        return pid if pid > 0 else _process_with_lock(os.fstat(self._fd))  # ours are of an open file, not of a process
 
     def is_locked(self) -> bool:
-        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        found = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, wanted)
-        return bool(struct.unpack("hhqqi4x", found)[0] != fcntl.F_UNLCK)
+        return bool(_LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _FIRST_BYTE))[0] != fcntl.F_UNLCK)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -358,20 +352,13 @@ def write_atomically(files: Files, path: Path, data: bytes) -> None:
     files.sync_dir(path.parent)
 
 
-def is_open_to_others(files: Files, path: Path) -> bool:
-    """Whether other users of this machine may read a file that holds secrets."""
-    status = files.status(path)
-    return status is not None and bool(status.mode & 0o007)
-
-
 def is_running(pid: int) -> bool:
     """Whether there is a process with this id."""
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):
+            os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
     return True
 
 
@@ -381,14 +368,15 @@ def make_executable(path: Path) -> None:
     path.chmod(mode | (mode & 0o444) >> 2)
 
 
+def may_write_in(folder: Path) -> bool:
+    """Whether this user may make files in a folder, and the folder itself where there is none yet."""
+    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+
+
 def home_folder() -> Path:
     """The home folder of the user; RuntimeError when there is none to be found."""
     return Path.home()
-
-
-def is_program(name: str) -> bool:
-    """Whether a shell would find a program of this name."""
-    return find_program(name) is not None
 
 
 def find_program(name: str, path: str | None = None) -> Path | None:
@@ -458,9 +446,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_temporary(folder: Path) -> None:
-    if (
-        _temporary.pop(folder, None) == os.getpid()
-    ):  # the child of a fork has a copy of the table, and no folder of its own in it
+    # The child of a fork has a copy of the table, and no folder of its own in it.
+    if _temporary.pop(folder, None) == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -471,42 +458,40 @@ def _remove_all_temporary() -> None:
 
 
 @contextmanager
-def diverted_errors(path: Path) -> Iterator[TextIO]:
-    """What this process and those that it starts say on the error stream goes to the end of `path`.
-
-    What is yielded is the stream as it was, for those who still have something to say there.
-    """
+def _errors_to(fd: int) -> Iterator[int]:
+    """Meanwhile the error stream is `fd`, which is closed here; what it was before is yielded."""
     sys.stderr.flush()
-    with os.fdopen(os.dup(STDERR), "w", encoding="utf-8", errors="replace") as before:
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
-        os.dup2(log, STDERR)
-        os.close(log)
-        try:
-            yield before
-        finally:
-            sys.stderr.flush()
-            before.flush()
-            os.dup2(before.fileno(), STDERR)
+    before = os.dup(STDERR)
+    os.dup2(fd, STDERR)
+    os.close(fd)
+    try:
+        yield before
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, STDERR)
+        os.close(before)
+
+
+@contextmanager
+def diverted_errors(path: Path) -> Iterator[TextIO]:
+    """What this process and those that it starts say on the error stream goes to the end of `path`; the stream as it was is yielded."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+    with _errors_to(log) as before, os.fdopen(os.dup(before), "w", encoding="utf-8", errors="replace") as stream:
+        yield stream
 
 
 @contextmanager
 def heard_errors(hear: Callable[[str], None]) -> Iterator[None]:
     """What this process, and those that it starts meanwhile for as long as they live, say on the error stream is told line by line."""
-    sys.stderr.flush()
     reading, writing = os.pipe()
-    before = os.dup(STDERR)
-    os.dup2(writing, STDERR)
-    os.close(writing)
     hearing = threading.Thread(target=_hear, args=(reading, hear), name="pocketmq heard errors", daemon=True)
     hearing.start()
     try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(before, STDERR)
-        os.close(before)
-        if sys.exc_info()[0] is not None:
-            hearing.join(HEARING_S)  # who failed has ended, and its last words are told before the failure is
+        with _errors_to(writing):
+            yield
+    except BaseException:
+        hearing.join(HEARING_S)  # who failed has ended, and its last words are told before the failure is
+        raise
 
 
 def _hear(reading: int, hear: Callable[[str], None]) -> None:

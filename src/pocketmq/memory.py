@@ -43,8 +43,22 @@ def told_to_keep(kept: KeptMemory, environ: Mapping[str, str], mallopt: MallocOp
     return mallopt(_MMAP_THRESHOLD, kept.largest_bytes) == 1 and mallopt(_TRIM_THRESHOLD, kept.total_bytes) == 1
 
 
+def give_back_freed() -> bool:
+    """Give all that is free to the system, also what lies between things in use; whether that is possible here.
+
+    It takes some milliseconds for each 100 MB: for after a burst, not for everyday.
+    """
+    trim = _of_libc("malloc_trim")
+    if trim is not None:
+        trim(0)
+    return trim is not None
+
+
 def _mallopt() -> MallocOption | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    found: Any = getattr(ctypes.CDLL(None), "mallopt", None)  # other libraries of C do not have it
-    return None if found is None else found
+    found: MallocOption | None = _of_libc("mallopt")
+    return found
+
+
+def _of_libc(name: str) -> Any:
+    """A function that only glibc has; None elsewhere."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None

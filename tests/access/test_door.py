@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.access.door import check_door
+from pocketmq.access.settings import check_door
 from pocketmq.errors import InvalidSetting
 from pocketmq.net.address import Address
 

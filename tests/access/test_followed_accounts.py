@@ -8,7 +8,7 @@ import pytest
 from tests.access.kit import FILE, TEXT, put_file
 
 import pocketmq
-from pocketmq.access.followed_accounts import FOLLOW_S, FollowedAccounts
+from pocketmq.access.accounts_file import FOLLOW_S, FollowedAccounts
 from pocketmq.errors import InvalidSetting, NoPermission
 from pocketmq.files import DiskFiles
 from pocketmq.protocol.signing import Credentials
@@ -84,7 +84,7 @@ def test_a_file_that_is_gone_keeps_the_accounts_of_before() -> None:
     assert len(accounts.now) == 2
 
 
-@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True)])
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True), (0o602, True)])
 def test_a_file_that_others_can_read_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: bool
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_file_that_others_can_read_is_warned_of(
 
     FollowedAccounts(DiskFiles(), path, {})
 
-    assert ("every user of this machine can read it" in caplog.text) is warned
+    assert ("every user of this machine can read or change it" in caplog.text) is warned
 
 
 def test_a_wrong_file_at_the_start_is_refused() -> None:

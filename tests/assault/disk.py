@@ -102,6 +102,25 @@ def stalled_writes(stage: Stage, *, announced: bool, settings: tuple[str, ...] =
     stage.stop()
 
 
+def stalled_derived_writes(path: str, stage: Stage) -> None:
+    """Files that are made from the log stall: nobody waits for them."""
+    stage.serve(settings=SMALL_FILES)
+    with stage.load() as load:
+        with (
+            stage.latencies() as taken,
+            stage.injector.fault("write", "stall", STALL_MS, path=path, times=1) as injected,
+        ):
+            stage.until(lambda: injected.hits, "the stall")
+            before = len(load.acknowledged)
+            stage.during(STALL_MS / 1000)
+            sent = len(load.acknowledged) - before
+        slowest = max(taken)
+        stage.facts.append(f"slowest look at offsets during the stall {slowest * 1000:.0f} ms, {sent} sends meanwhile")
+        stage.expect(slowest < 1.0, f"a look at offsets took {slowest:.1f} s while a write to {path} stalled")
+        stage.expect(sent > 100, f"{sent} sends were taken while a write to {path} stalled")
+    stage.stop()
+
+
 def failed_sync(stage: Stage) -> None:
     """A failed sync is not forgiven: the server takes no more sends, keeps serving reads, and is right after a restart."""
     stage.serve("--flush", "sync")
@@ -161,6 +180,8 @@ SCENES: Final[dict[str, Callable[[Stage], None]]] = {
     "a write to the log that stalls for 4 s out of the blue, slowWriteMillis=0": partial(
         stalled_writes, announced=False, settings=(*SMALL_FILES, "slowWriteMillis=0")
     ),
+    "a write to a consume queue that stalls for 4 s out of the blue": partial(stalled_derived_writes, "consumequeue"),
+    "a write to the checkpoint that stalls for 4 s out of the blue": partial(stalled_derived_writes, "checkpoint"),
     "a failed sync": failed_sync,
     "a start on a full disk": full_disk_at_start,
     **{str(fault): partial(passing, fault) for fault in PASSING},

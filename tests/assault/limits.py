@@ -79,6 +79,7 @@ def terminated_without_memory(stage: Stage) -> None:
             began = monotonic()
             code = stage.server.terminate(20)
         stage.facts.append(f"SIGTERM ended it with {code} after {monotonic() - began:.1f} s")
+        stage.expect(code == 0, f"SIGTERM ended it with {code}: {stage.log_tail()}")
         stage.start_again()
         before = len(load.acknowledged)
         stage.until(lambda: len(load.acknowledged) > before + 100, "sends after the restart")

@@ -9,18 +9,18 @@ import msgspec
 from tests.store.kit import HOST
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.delays import Delays
-from pocketmq.broker.drafts import Draft, Place
-from pocketmq.broker.moving import MoveLimits
+from pocketmq.broker.delivery.delays import Delays
+from pocketmq.broker.delivery.moving import MoveLimits
+from pocketmq.broker.delivery.timer_progress import TimerProgress
+from pocketmq.broker.delivery.timers import TimerLimits, Timers
+from pocketmq.broker.messages.appending import Appender, Draft, Place
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
-from pocketmq.broker.timers import TimerLimits, TimerProgress, Timers
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.bodies.offsets import DelayOffsets
 from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles
-from pocketmq.testing.disk.power_loss import Survives
+from pocketmq.testing.disk.model import Survives
 
 MOVES = MoveLimits(batch_messages=4)
 """Small batches, so that a few messages make several."""

@@ -22,7 +22,7 @@ from pocketmq.net.address import Address
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, run
-from pocketmq.testing.disk.power_loss import Survives
+from pocketmq.testing.disk.model import Survives
 
 T = TypeVar("T")
 
@@ -86,7 +86,11 @@ class Busy(Protocol):
 def workers_of(broker: Broker) -> list[Busy]:
     """The owners of its store's threads."""
     parts = broker.parts.store._parts
-    return [worker for worker in (parts.flusher, parts.preparer, parts.pool, parts.writer) if worker is not None]
+    return [
+        worker
+        for worker in (parts.flusher, parts.preparer, parts.pool, parts.writer, parts.queue_writer)
+        if worker is not None
+    ]
 
 
 async def lose_what_was_consumed(lives: Lives) -> None:

@@ -25,17 +25,17 @@ from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from pocketmq.protocol.api.pulling import PullMessage
 from pocketmq.protocol.api.sending import SendMessage, SendMessageV2
-from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, MessageModel
+from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.frames import Frame, split_frames
 from pocketmq.protocol.java_json import write_body
 from pocketmq.protocol.record import decode_records
-from pocketmq.store.checks.findings import Finding, Severity
 from pocketmq.store.layout import KnownSizes, find_layout
 from pocketmq.store.settings import StoreSettings
-from pocketmq.store.verify import Verification
+from pocketmq.store.tools.findings import Finding, Severity
+from pocketmq.store.tools.verify import Verification
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, run
 from pocketmq.testing.disk.faults import Stall
 
@@ -199,7 +199,7 @@ class RunningBroker:
         """Let the broker take these requests as one turn now; what it leaves for later has not begun when this returns."""
         frames, answers = self.frames_of(client, *commands)
         self.peer_of(client).line._turn(frames)
-        self.turns._round.take()
+        self.turns.take_shared()
         return answers
 
     def frames_of(self, client: Client, *commands: Command) -> "tuple[list[Frame], list[asyncio.Future[Command]]]":
@@ -269,7 +269,7 @@ async def running(
 
 def _threads(broker: Broker) -> Iterable[Callable[[], bool]]:
     parts = broker.parts.store._parts
-    workers = (parts.flusher, parts.preparer, parts.pool, parts.writer)
+    workers = (parts.flusher, parts.preparer, parts.pool, parts.writer, parts.queue_writer)
     return [lambda worker=worker: worker.busy for worker in workers if worker is not None]  # type: ignore[misc]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, altered, parse_changes
+from pocketmq.broker.topics import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, altered, parse_changes
 from pocketmq.errors import ImpossibleRequest
 
 

@@ -25,10 +25,9 @@ from pocketmq.model.names import HALF_TOPIC
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.clients import ConsumeMessageDirectly
 from pocketmq.protocol.api.pulling import ViewMessage
-from pocketmq.protocol.api.sending import SendMessageBack
-from pocketmq.protocol.api.transactions import EndTransaction
-from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from pocketmq.protocol.bodies.key_values import KVTable
+from pocketmq.protocol.api.sending import EndTransaction, SendMessageBack
+from pocketmq.protocol.bodies.body import KVTable
+from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.java_json import read_body, write_body

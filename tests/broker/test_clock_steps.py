@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from tests.broker.lives import Lives, in_virtual_time, make_topic, stored
@@ -11,7 +12,7 @@ from tests.broker.running import Client
 from pocketmq.broker.broker import Broker
 from pocketmq.codes import RequestCode
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.protocol.java_json import write_body
 
 HOUR_MS = 3_600_000
@@ -126,7 +127,7 @@ async def fill(lives: Lives, broker: Broker) -> Client:
 
 def at_the_hour(lives: Lives) -> None:
     hour = datetime.fromtimestamp(lives.clock.now_ms() / 1000).hour
-    lives.settings = Lives(store={"delete_hour": hour}).settings
+    lives.settings = Lives(store={"delete_hours": (hour,)}).settings
 
 
 def test_nothing_is_deleted_when_the_clock_is_ahead_at_the_deletion_hour() -> None:
@@ -235,5 +236,25 @@ def test_retention_names_the_groups_that_had_not_consumed_what_it_deletes(caplog
             assert "group BEHIND had not consumed" in text
             assert "AHEAD" not in text
             assert broker.parts.unread.messages == deleted - 2 + broker.parts.store.min_offset("T", 1)
+
+    in_virtual_time(main)
+
+
+def test_retention_names_them_when_the_disk_is_too_full_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            client = await fill(lives, broker)
+            await client.beat("BEHIND")
+            await client.commit(2, group="BEHIND")
+            usage = lives.disk.usage(Path("/"))
+            lives.disk.resize(int((usage.total - usage.free) / 0.87))
+            await asyncio.sleep(30)
+            deleted = broker.parts.store.min_offset("T", 0)
+
+            assert deleted > 2, "whatever their age"
+            lines = [record for record in caplog.records if "unread" in record.getMessage()]
+            assert {line.levelno for line in lines} == {logging.WARNING}
+            assert "% full)" in lines[0].getMessage()
+            assert "group BEHIND had not consumed" in lines[0].getMessage()
 
     in_virtual_time(main)

@@ -11,11 +11,11 @@ from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode
 from pocketmq.model.flags import Perm
-from pocketmq.nameserver.brokers import Registration
+from pocketmq.nameserver.registered import Registration
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.routes import RegisterBroker, UnregisterBroker
-from pocketmq.protocol.bodies.registration import RegisterBrokerBody, read_registration
+from pocketmq.protocol.bodies.routes import RegisterBrokerBody, read_registration
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields

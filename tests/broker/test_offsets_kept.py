@@ -3,7 +3,7 @@
 import pytest
 from tests.broker.lives import Lives, in_virtual_time, make_topic
 
-from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.protocol.api.offsets import ResetOffset
 from pocketmq.protocol.bodies.offsets import ConsumerOffsets, SavedOffsets

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pocketmq.broker.paging import MAX_KEPT_BYTES, KeptTable, Page
+from pocketmq.broker.snapshots import MAX_KEPT_BYTES, KeptTable, Page
 from pocketmq.errors import BodyError, InvalidParameter
-from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.java_json import write_body
 
 ROWS = {name: number for number, name in enumerate("abcde")}

@@ -20,7 +20,7 @@ from pocketmq.net.address import Address
 from pocketmq.protocol.api.clients import GetConsumerList
 from pocketmq.protocol.api.offsets import CloneGroupOffset, ResetOffset
 from pocketmq.protocol.api.topics import CreateTopic, DeleteTopic
-from pocketmq.protocol.bodies.locks import LockedQueues, QueueLocks
+from pocketmq.protocol.bodies.clients import LockedQueues, QueueLocks
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.java_json import read_body, write_body
@@ -153,7 +153,7 @@ def test_a_lock_that_is_not_renewed_expires_after_a_minute() -> None:
 def test_log_files_go_when_they_are_older_than_the_retention_time() -> None:
     async def main(lives: Lives) -> None:
         hour = datetime.fromtimestamp(lives.clock.now_ms() / 1000).hour
-        lives.settings = Lives(store={"delete_hour": hour}).settings
+        lives.settings = Lives(store={"delete_hours": (hour,)}).settings
         async with lives.broker() as broker:
             make_topic(broker)
             client = await lives.client()

@@ -71,6 +71,26 @@ def test_a_write_that_stalls_stops_sends_and_nothing_else(
         assert_all_there(line, acknowledged)
 
 
+def test_a_write_to_consume_queues_that_stalls_stops_nothing(start: Start, injector: Injector) -> None:
+    process = start()
+    port = ready(process)["port"]
+    flood, other = Flood(port, "flood"), Flood(port, "other")
+    until(lambda: len(flood.acknowledged) > 200)
+    with BrokerLine(port) as line, injector.fault("write", "stall", 3_000, path="consumequeue", times=1) as stall:
+        until(lambda: stall.hits)
+        before = len(flood.acknowledged)
+        slowest = slowest_answer(line, 2.5)
+        during = len(flood.acknowledged) - before
+    process.terminate()
+    ended(process)
+    acknowledged = flood.end() + other.end()
+
+    assert slowest < 1.0
+    assert during > 200
+    with BrokerLine(ready(start())["port"]) as line:
+        assert_all_there(line, acknowledged)
+
+
 def test_a_kill_during_a_stalled_write_loses_nothing_that_was_acknowledged(start: Start, injector: Injector) -> None:
     process = start(*ALWAYS)
     flood = Flood(ready(process)["port"], "flood")

@@ -8,10 +8,9 @@ import pytest
 from tests.broker.lives import Lives, bodies, in_virtual_time, lose_what_was_consumed, make_topic
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.reconciling import adopt_topics, lower_offsets
-from pocketmq.broker.timers.frontier import Frontier, Step
-from pocketmq.broker.timers.progress import TimerProgress
+from pocketmq.broker.delivery.timer_progress import Frontier, Step, TimerProgress
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.snapshots import adopt_topics, lower_offsets
 from pocketmq.broker.topics import TopicTable
 from pocketmq.protocol.bodies.offsets import DelayOffsets
 from pocketmq.protocol.java_json import write_body

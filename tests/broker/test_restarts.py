@@ -18,16 +18,16 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import SysFlag, TransactionState
 from pocketmq.protocol.api.groups import UpdateGroupForbidden
 from pocketmq.protocol.api.pulling import QueryMessage
+from pocketmq.protocol.api.sending import CheckTransactionState, EndTransaction
 from pocketmq.protocol.api.topics import CreateTopic, DeleteTopic, GetTopicStats
-from pocketmq.protocol.api.transactions import CheckTransactionState, EndTransaction
+from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import write_body
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import CrashPoint, FaultyFiles
-from pocketmq.testing.disk.power_loss import Survives
+from pocketmq.testing.disk.model import Survives
 
 POWER_LOSSES = 40
 SYNC = {"flush": FlushMode.SYNC}

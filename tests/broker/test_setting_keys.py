@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from tests.golden import captured, needs_golden
 
-from pocketmq.broker.keys_without_effect import WITHOUT_EFFECT
-from pocketmq.broker.setting_keys import CONSTANTS, KEYS, change_keys, read_keys, write_keys
+from pocketmq.broker.setting_keys import CONSTANTS, KEYS, WITHOUT_EFFECT, change_keys, read_keys, write_keys
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.errors import InvalidParameter, InvalidSetting, NoPermission, UsageError
 from pocketmq.model.setting_keys import REFUSED
@@ -53,7 +52,7 @@ def test_a_file_of_rocketmq_is_read() -> None:
     assert settings.store.folder == Path("/data/store")
     assert settings.store.flush is FlushMode.SYNC
     assert settings.store.queue_file_entries == 15_000
-    assert (settings.store.retention_hours, settings.store.delete_hour) == (48, 4)
+    assert (settings.store.retention_hours, settings.store.delete_hours) == (48, (4,))
     assert settings.store.delay_levels.ms(3) == 48 * 3_600_000
     assert settings.transaction.timeout_ms == 2000
     assert [warning.partition(":")[0] for warning in warnings] == ["diskMaxUsedSpaceRatio=88 counts as 85"]
@@ -90,7 +89,7 @@ def test_all_keys_are_told_as_rocketmq_writes_them() -> None:
 
 def test_what_is_told_can_be_read_again() -> None:
     settings = read_keys(
-        {"brokerIP1": "h", "namesrvAddr": "a:1;[::1]:2", "messageDelayLevel": "0s 1d 90m", "deleteWhen": "0"}
+        {"brokerIP1": "h", "namesrvAddr": "a:1;[::1]:2", "messageDelayLevel": "0s 1d 90m", "deleteWhen": "0;16"}
     ).settings
 
     told = write_keys(settings)
@@ -99,6 +98,7 @@ def test_what_is_told_can_be_read_again() -> None:
     assert again.warnings == []
     assert write_keys(again.settings) == told
     assert told["messageDelayLevel"] == "0s 1d 90m"
+    assert (told["deleteWhen"], settings.store.delete_hours) == ("00;16", (0, 16))
 
 
 @needs_golden
@@ -158,6 +158,10 @@ def test_every_field_has_one_key_but_those_that_are_for_code_only() -> None:
         ("sendMessageThreadPoolNum", "sendMessageThreadPoolNum is not known; did you mean sendMessageThreadPoolNums?"),
         ("haListenPort", "haListenPort has no effect here: there is no replication"),
         ("rocketmqHome", "rocketmqHome has no effect here: no installation folder is needed"),
+        (
+            "mapedFileSizeCommitLog",
+            "mapedFileSizeCommitLog has no effect here: an older RocketMQ called it so, and newer ones read `mapped…`",
+        ),
         ("xyz", "xyz is not known"),
     ],
 )
@@ -171,8 +175,10 @@ def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
         ("listenPort", "abc", "listenPort=abc is not a whole number"),
         ("listenPort", "70000", "port 70000"),
         ("flushDiskType", "async", "flushDiskType=async is not ASYNC_FLUSH or SYNC_FLUSH"),
-        ("deleteWhen", "04;16", "deleteWhen=04;16 is not one hour of the day"),
-        ("deleteWhen", "24", "not one hour of the day"),
+        ("deleteWhen", "04;x", "deleteWhen=04;x is not an hour of the day, 00 to 23, or several like 04;16"),
+        ("deleteWhen", "04;;16", "is not an hour of the day"),
+        ("deleteWhen", "04;24", "is not an hour of the day"),
+        ("deleteWhen", "", "is not an hour of the day"),
         ("diskMaxUsedSpaceRatio", "0", "diskMaxUsedSpaceRatio=0 is not from 1 to 100, in percent"),
         ("diskSpaceCleanForciblyRatio", "95", "disk ratios must rise"),
         ("messageDelayLevel", "1x", "messageDelayLevel: delay level '1x'"),

@@ -72,6 +72,8 @@ def test_topics_are_made_by_sending_as_the_settings_say_now() -> None:
         async with lives.broker() as broker:
             client, topics = await lives.client(), broker.parts.topics
             await changed(client, "defaultTopicQueueNums=2\n")
+            too_many = await update(client, "defaultTopicQueueNums=65537")
+            assert too_many.remark == "defaultTopicQueueNums=65537 is not a number up to 65536"
             await client.sent(topic="Two", queues=16)
             await changed(client, "autoCreateTopicEnable=false\n")
             refused = await client.send(topic="No")
@@ -90,7 +92,7 @@ def test_topics_are_made_by_sending_as_the_settings_say_now() -> None:
 def test_retention_goes_by_the_settings_of_now() -> None:
     async def main(lives: Lives) -> None:
         hour = datetime.fromtimestamp(lives.clock.now_ms() / 1000).hour
-        lives.settings = Lives(store={"delete_hour": (hour + 12) % 24}).settings
+        lives.settings = Lives(store={"delete_hours": ((hour + 12) % 24,)}).settings
         async with lives.broker() as broker:
             make_topic(broker)
             client, facts = await lives.client(), broker.parts.store.facts

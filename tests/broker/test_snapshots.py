@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from tests.golden import GOLDEN, needs_golden
 
-from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.snapshots import Snapshots
 from pocketmq.broker.topics import TopicTable
 from pocketmq.errors import StoreDamaged, StoreError, StoreFull, WrongState

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 from tests.golden import GOLDEN, captured, needs_golden
 
-from pocketmq.broker.attributes import parse_changes
-from pocketmq.broker.topics import MAX_QUEUES, TopicTable, built_in_topics
+from pocketmq.broker.topics import MAX_QUEUES, TopicTable, built_in_topics, parse_changes
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, InvalidSetting, TopicNotFound
 from pocketmq.model.flags import Perm, TopicFlag
@@ -15,9 +14,9 @@ from pocketmq.model.names import GroupName, TopicName
 from pocketmq.protocol.api.sending import SendMessageV2
 from pocketmq.protocol.api.topics import CreateTopic
 from pocketmq.protocol.bodies import topics as bodies
-from pocketmq.protocol.bodies.data_version import DataVersion
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData
-from pocketmq.protocol.bodies.registration import read_registration
+from pocketmq.protocol.bodies.body import DataVersion
+from pocketmq.protocol.bodies.clients import HeartbeatData
+from pocketmq.protocol.bodies.routes import read_registration
 from pocketmq.protocol.bodies.topics import TopicConfig, TopicConfigList, TopicFilterType
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json

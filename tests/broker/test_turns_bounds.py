@@ -15,7 +15,7 @@ from tests.broker.running import (
 )
 from tests.broker.turns_kit import sent, timed
 
-from pocketmq.broker.flow import Kind
+from pocketmq.broker.requests.flow import Kind
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost

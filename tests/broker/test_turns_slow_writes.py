@@ -8,18 +8,18 @@ import pytest
 from tests.broker.running import Client, RunningBroker, damage, in_virtual_time, offsets_of, running, sending, settled
 from tests.broker.turns_kit import Timed, asked, sent, timed
 
-from pocketmq.broker.flow import Cause, Kind
+from pocketmq.broker.requests.flow import Cause, Kind
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import SysFlag
-from pocketmq.model.retry_after import retry_after_ms
+from pocketmq.model.retries import retry_after_ms
 from pocketmq.protocol.api.offsets import GetMaxOffset
-from pocketmq.protocol.api.sending import SendMessageBack
+from pocketmq.protocol.api.sending import EndTransaction, SendMessageBack
 from pocketmq.protocol.api.topics import DeleteTopic
-from pocketmq.protocol.api.transactions import EndTransaction
 from pocketmq.protocol.batch import encode_batch
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.protocol.java_json import write_body
-from pocketmq.store.log_writer import LONG_SYNC_S, MOST_CALM_S
+from pocketmq.store.log.flushing import LEAST_LONG_SYNC_S, LONG_SYNC_S
+from pocketmq.store.log.log_writer import MOST_CALM_S
 from pocketmq.store.settings import FlushMode
 
 SLOW = {"slow_write_ms": 0}
@@ -244,17 +244,65 @@ async def test_a_slow_write_leaves_the_loop_and_comes_back_when_the_disk_is_calm
 
 
 @in_virtual_time
-async def test_a_long_sync_makes_the_next_write_leave_the_loop() -> None:
+async def test_an_unusually_long_sync_makes_the_next_write_leave_the_loop() -> None:
     async with running(store={"slow_write_ms": 20, "flush_interval_ms": 10, "flush_least_pages": 0}) as broker:
         client = await broker.connect()
         with broker.stall_syncs():
             await client.sent(b"first")
-            await asyncio.sleep(LONG_SYNC_S + 0.1)
-            assert not broker.store._parts.writer.is_calm
+            await asyncio.sleep(LEAST_LONG_SYNC_S - 0.1)
+            assert is_calm(broker)
+            await asyncio.sleep(0.2)
+            assert not is_calm(broker)
             with broker.stall_writes():
                 first = await under_way(broker, client)
                 assert (await beat(client)).seconds < 0.01
         assert (await first).code == DONE
+
+
+@in_virtual_time
+async def test_a_disk_whose_syncs_always_take_long_is_calm_until_one_takes_a_second() -> None:
+    async with running(store={"slow_write_ms": 20, "flush_interval_ms": 10, "flush_least_pages": 0}) as broker:
+        client = await broker.connect()
+        for number in range(5):
+            with broker.stall_syncs():
+                await client.sent(b"%d" % number)
+                await asyncio.sleep(0.5)
+                assert is_calm(broker) is (number > 0)
+            await asyncio.sleep(1)
+            await client.sent(b"quick")
+            await asyncio.sleep(1)
+        with broker.stall_syncs():
+            await client.sent(b"last")
+            await asyncio.sleep(LONG_SYNC_S + 0.1)
+            assert not is_calm(broker)
+
+
+@in_virtual_time
+async def test_while_a_write_to_consume_queues_stalls_everything_goes_on_sends_too() -> None:
+    async with running(store={"slow_write_ms": 20, "queue_least_pages": 0}) as broker:
+        client = await broker.connect()
+        await client.beat()
+        await client.sent(b"before")
+        with broker.disk.stall("write", "*consumequeue*", times=None) as stall:
+            await asyncio.sleep(0.2)
+            stall.wait_until_reached()
+            for number in range(30):
+                assert all(
+                    one.seconds < 0.01 and one.code == DONE
+                    for one in await asyncio.gather(
+                        sent(client, b"%d" % number), timed(client.pull(0)), timed(client.offset()), beat(client)
+                    )
+                )
+                await asyncio.sleep(0.1)
+            assert broker.bodies() == [b"before", *(b"%d" % number for number in range(30))]
+            assert not is_calm(broker), "the log may stall next"
+        await asyncio.sleep(12)
+        await sent(client, b"after")
+        assert is_calm(broker)
+        assert broker.store.facts.unsaved_queues == 1
+        await asyncio.sleep(12)
+        assert broker.store.facts.unsaved_queues == 0
+        assert_sound(broker)
 
 
 @in_virtual_time

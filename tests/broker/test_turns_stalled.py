@@ -15,15 +15,14 @@ from tests.broker.running import (
 )
 from tests.broker.turns_kit import Timed, asked, sent, timed
 
-from pocketmq.broker.flow import Cause, Kind
+from pocketmq.broker.requests.flow import Cause, Kind
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import SysFlag
-from pocketmq.model.retry_after import retry_after_ms
+from pocketmq.model.retries import retry_after_ms
 from pocketmq.protocol.api.offsets import GetMaxOffset
-from pocketmq.protocol.api.sending import SendMessageBack
-from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.api.sending import EndTransaction, SendMessageBack
 from pocketmq.protocol.batch import encode_batch
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.protocol.java_json import write_body
 
 pytestmark = pytest.mark.usefixtures("twin")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.cli import broker_processes
-from pocketmq.cli.broker_processes import BrokerPlan, BrokerProcesses, broker_name
+from pocketmq.cli.serve import BrokerPlan, BrokerProcesses, broker_name
 from pocketmq.errors import ProgramFailed
 from pocketmq.nameserver.settings import NameServerSettings
+
+broker_processes = sys.modules["pocketmq.cli.serve"]  # `pocketmq.cli.serve` is the command
 
 GOOD = """
 print('{"name": "it"}', flush=True)

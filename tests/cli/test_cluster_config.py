@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.cli.running_cluster import RunningCluster
 
-from pocketmq.client import blocking_admin
+from pocketmq.client.admin import admin as blocking_admin
 from pocketmq.errors import ConnectionLost
 
 

@@ -7,8 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from pocketmq.cli import main
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode, called
+from pocketmq.cli.commands import ErrorTellingGroup, ExitCode, called, parsed
 from pocketmq.errors import InvalidSetting, StoreDamaged
+from pocketmq.model.human import parse_pair
 
 
 @click.group(cls=ErrorTellingGroup)
@@ -117,3 +118,9 @@ def test_a_program_that_the_shell_does_not_find_is_called_by_its_path(monkeypatc
 
     monkeypatch.setattr("shutil.which", lambda name, path=None: "/usr/bin/pocketmq")
     assert called() == "pocketmq"
+
+
+def test_a_value_of_another_form_is_an_error_of_click() -> None:
+    assert parsed(parse_pair)("a=b") == ("a", "b")
+    with pytest.raises(click.BadParameter, match="'x' is not of the form NAME=VALUE"):
+        parsed(parse_pair)("x")

@@ -16,7 +16,7 @@ from tests.cli.program import SRC
 from tests.cli.running_cluster import RunningCluster
 
 from pocketmq.cli import main
-from pocketmq.cli.completion import PATIENCE_MS, SHELLS, VARIABLE
+from pocketmq.cli.asking import PATIENCE_MS, SHELLS, VARIABLE
 
 
 def completed(*words: str, incomplete: str = "", name_server: str = "127.0.0.1:1") -> list[str]:

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.program import ACCOUNTS, SECRET, Start, ended, programs, ready
 from tests.net.certificates import make_authority, make_certificate
 
-from pocketmq.cli.console import console_wishes
-from pocketmq.console.users_file import Role, new_user, write_users
+from pocketmq.cli.console import console_settings
+from pocketmq.console.users import Role, new_user, write_users
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.net.tls import ServerTlsFiles
@@ -77,7 +77,7 @@ def test_a_console_of_a_server_with_accounts_needs_users(tmp_path: Path) -> None
     accounts.write_text(ACCOUNTS)
 
     with pytest.raises(InvalidSetting, match="--console-users"):
-        console_wishes("127.0.0.1", 0, None, accounts, ServerTlsFiles())
+        console_settings("127.0.0.1", 0, None, accounts, ServerTlsFiles())
 
 
 def test_secrets_are_not_on_the_command_line(tmp_path: Path, users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_secrets_are_not_on_the_command_line(tmp_path: Path, users: Path, monkey
     accounts.write_text(ACCOUNTS)
     monkeypatch.setenv("OPERATOR_SECRET", SECRET)
 
-    wishes = console_wishes("127.0.0.1", 0, users, accounts, ServerTlsFiles())
+    wishes = console_settings("127.0.0.1", 0, users, accounts, ServerTlsFiles())
 
     assert SECRET not in " ".join(wishes.options)
     assert wishes.environment == {"ROCKETMQ_ACCESS_KEY": "operator", "ROCKETMQ_SECRET_KEY": SECRET}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.cli.running_cluster import RunningCluster
 
-from pocketmq.client import blocking_admin
-from pocketmq.client.administration.delays import Delayed
+from pocketmq.client.admin import admin as blocking_admin
+from pocketmq.client.admin.delays import Delayed
 from pocketmq.errors import ConnectionLost
 from pocketmq.protocol.recall_handle import RecallHandle
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from pocketmq.cli import main
 from pocketmq.demo import day
+from pocketmq.demo.day import Report
 from pocketmq.demo.reconciliation import Check
-from pocketmq.demo.report import Report
 
 
 def run(*words: object) -> Result:
@@ -33,8 +33,8 @@ def report(expected: int, found: int) -> Report:
 
 
 def ending_with(made: Report, asked: list[Any]) -> Callable[..., Report]:
-    def fake(wishes: day.Wishes, show: Callable[[Report], None], *, is_quiet: bool) -> Report:
-        asked.append((wishes, is_quiet))
+    def fake(settings: day.DemoSettings, show: Callable[[Report], None], *, is_quiet: bool) -> Report:
+        asked.append((settings, is_quiet))
         show(made)
         return made
 
@@ -60,7 +60,7 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     done = run("--messages", "1_000_000", "--dir", tmp_path, "--seed", 9, "--keep", "--console-port", 4000)
 
     assert "What to try next" in done.stdout
-    assert asked == [(day.Wishes(tmp_path, 1_000_000, 9, False, 4000, True), False)]
+    assert asked == [(day.DemoSettings(tmp_path, 1_000_000, 9, False, 4000, True), False)]
 
 
 def test_too_few_messages_are_refused() -> None:

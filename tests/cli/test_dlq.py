@@ -11,8 +11,9 @@ import pytest
 from tests.cli.running_cluster import RunningCluster
 
 import pocketmq
-from pocketmq.cli import dlq, dlq_export
-from pocketmq.client import blocking_admin
+from pocketmq.cli import dlq
+from pocketmq.cli import dlq as dlq_export
+from pocketmq.client.admin import admin as blocking_admin
 from pocketmq.errors import ConnectionLost
 
 DEADLINE_S = 30

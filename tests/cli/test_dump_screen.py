@@ -5,13 +5,13 @@ import pytest
 from tests.store.made_store import MadeStore
 
 from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.dump_screen import FIELD_NAMES, MAX_CELL_CHARS, choose_fields, show_messages
+from pocketmq.cli.screen import FIELD_NAMES, MAX_CELL_CHARS, choose_fields, show_messages
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import Compression, with_compression
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.record import decode_record
-from pocketmq.store.dump import Skipped
-from pocketmq.store.message_fields import BodyForm, fields_of
+from pocketmq.store.tools.dump import Skipped
+from pocketmq.store.tools.message_fields import BodyForm, fields_of
 
 
 def messages(*bodies: bytes, sys_flag: int = 0) -> Iterator[StoredMessage | Skipped]:
@@ -86,7 +86,7 @@ def test_no_body_means_no_column(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_long_dump_comes_in_several_tables(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.cli.dump_screen._ROWS", 2)
+    monkeypatch.setattr("pocketmq.cli.screen._ROWS", 2)
 
     show_messages(messages(b"1", b"2", b"3"), ("body",), BodyForm.TEXT, limit=None, as_json=False)
 

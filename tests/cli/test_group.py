@@ -147,8 +147,8 @@ def test_a_reset_goes_to_times_and_offsets(cluster: RunningCluster, where: list[
     [
         ([], "say where to"),
         (["--to", "earliest", "--offset", "broker-a:0", "1"], "say where to"),
-        (["--to", "yesterday"], "'yesterday' is no moment"),
-        (["--offset", "0", "1"], "'0' is no queue"),
+        (["--to", "yesterday"], "'yesterday' is not a time such as"),
+        (["--offset", "0", "1"], "'0' is not a broker and the number of a queue"),
         (["--offset", "broker-a:0", "9"], "has no offset 9"),
     ],
 )

@@ -4,8 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pocketmq.cli.listing import limit_option, show_some
-from pocketmq.cli.rows_screen import Column
+from pocketmq.cli.asking import limit_option, show_some
+from pocketmq.cli.screen import Column
 
 COLUMNS = (Column("name"),)
 

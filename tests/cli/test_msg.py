@@ -172,7 +172,7 @@ def test_a_tail_ends_at_its_limit(cluster: RunningCluster, monkeypatch: pytest.M
 def test_a_tail_reads_more_than_one_look_gives(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create("long")
     cluster.send("long", *(b"%d" % number for number in range(5)))
-    monkeypatch.setattr("pocketmq.cli.tailing.MAX_AT_ONCE", 2)
+    monkeypatch.setattr("pocketmq.cli.msg.MAX_AT_ONCE", 2)
 
     rows = cluster.ask("msg", "tail", "long", "--from-start", "--no-follow")
 

@@ -55,7 +55,7 @@ def test_what_makes_no_message_is_wrong_usage(cluster: RunningCluster) -> None:
     for args, words in [
         (["x", "--lines"], "give - as BODY"),
         (["x", "--property", "colour"], "NAME=VALUE"),
-        (["x", "--delay", "soon"], "'soon' is no span of time"),
+        (["x", "--delay", "soon"], "'soon' is not a duration"),
         (["x", "--delay", "1s", "--delay-level", "1"], "give only one of"),
     ]:
         result = cluster.run("msg", "send", "wrong", *args)

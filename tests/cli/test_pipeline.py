@@ -159,6 +159,8 @@ def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, mon
     assert "--format xyz: Spark has no such format" in told(
         "archive", *read, "--lake", tmp_path / "l", "--format", "xyz"
     )
+    assert "--format text has one column" in told("archive", *read, "--lake", tmp_path / "l", "--format", "text")
+    assert "file/l cannot be written" in told("archive", *read, "--lake", tmp_path / "file" / "l")
     assert "is a file: give a folder" in told("archive", *read, "--lake", tmp_path / "file")
     assert "belongs to a query that is none" in told("archive", *read, "--lake", tmp_path / "l", *theirs)
     assert "s3a://b/lake is on no file system" in told("backfill", *read, "--lake", "s3a://b/lake", *theirs)

@@ -12,9 +12,8 @@ from pocketmq.cli import main
 from pocketmq.files import DiskFiles
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import Form, keep_form
-from pocketmq.pipelines.archive.manifest import Commit, DataFile, Span
-from pocketmq.pipelines.archive.manifest_log import ManifestLog
-from pocketmq.spark.offsets import Cause, Lost
+from pocketmq.pipelines.archive.manifest import Commit, DataFile, ManifestLog, Span
+from pocketmq.spark.read.offsets import Cause, Lost
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 HOUR_MS = 3_600_000

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
-from pocketmq.cli import running
-from pocketmq.cli.running import STOP_SIGNALS, run_until_stopped
+from pocketmq.cli import programs as running
+from pocketmq.cli.programs import STOP_SIGNALS, run_until_stopped
 from pocketmq.errors import ProgramFailed
-from pocketmq.net.end_of_input import end_of_input
+from pocketmq.net.loops import LoopFailures, end_of_input
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -34,8 +34,24 @@ def test_a_signal_ends_a_program_well(number: signal.Signals) -> None:
     assert happened == ["started", "it is ready", "stopped"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_frees_memory_before_the_loop_learns_of_it(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr(LoopFailures, "free_stop_reserve", lambda _: happened.append("freed"))
+
+    def on_ready(_: None) -> None:
+        os.kill(os.getpid(), number)
+        happened.append("went on")
+
+    run_until_stopped(nullcontext(), on_ready)
+
+    assert happened[:2] == ["freed", "went on"]
+
+
 def test_a_second_signal_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "SAME_WISH_S", 0.0)
+    monkeypatch.setattr(running, "SAME_STOP_S", 0.0)
 
     @asynccontextmanager
     async def stubborn() -> AsyncIterator[None]:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.status import Status
 
 from pocketmq.cli import screen as screen_module
-from pocketmq.cli.screen import LateBar, count, late_bar, late_line, screen
+from pocketmq.cli.screen import LateBar, late_bar, late_line, screen
 from pocketmq.testing import FakeClock
 
 
@@ -93,7 +93,3 @@ def test_a_short_wait_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
     assert "asking" not in shown.getvalue()
-
-
-def test_numbers_have_their_nouns() -> None:
-    assert (count(1, "key"), count(0, "key"), count(2000, "key")) == ("1 key", "0 keys", "2,000 keys")

@@ -108,7 +108,7 @@ def test_findings_as_json_are_one_per_line_with_a_summary_at_the_end(folder: Pat
 
 
 def test_many_findings_are_shown_up_to_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pocketmq.cli.verify_screen.MAX_LISTED", 2)
+    monkeypatch.setattr("pocketmq.cli.store.MAX_LISTED", 2)
     for name in "abcde":
         (folder / name).write_text("mine")
 

@@ -2,8 +2,8 @@ import pytest
 from tests.cli.running_cluster import RunningCluster
 
 import pocketmq
-from pocketmq.cli import tailing
-from pocketmq.cli.tailing import Tail, wanted_tags
+from pocketmq.cli import msg as tailing
+from pocketmq.cli.msg import Tail, wanted_tags
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 from tests.cli.running_cluster import RunningCluster
 
-from pocketmq.client import blocking_admin
-from pocketmq.client.administration.topics import TopicState
+from pocketmq.client.admin import admin as blocking_admin
+from pocketmq.client.admin.topics import TopicState
 from pocketmq.errors import TopicNotFound
 
 
@@ -110,7 +110,7 @@ def test_alter_without_a_wish_and_a_strange_perm_are_wrong_usage(cluster: Runnin
 
     assert (nothing.exit_code, strange.exit_code) == (64, 64)
     assert "nothing is to be changed" in nothing.stderr
-    assert "'x' is none of: r, w, rw" in strange.stderr
+    assert "'x' is not a permission; the permissions are rw, r, w" in strange.stderr
 
 
 def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:

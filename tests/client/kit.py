@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pocketmq.client.instance import Surroundings
-from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.message_id import offset_id
@@ -18,7 +18,7 @@ from pocketmq.net.network import Listener
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.routes import GetRoute
 from pocketmq.protocol.batch import decode_batch
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData
+from pocketmq.protocol.bodies.clients import HeartbeatData
 from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields

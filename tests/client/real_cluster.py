@@ -10,15 +10,15 @@ from typing import Any
 from tests.broker.lives import workers_of
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.drafts import Draft
+from pocketmq.broker.messages.appending import Draft
 from pocketmq.broker.settings import BrokerSettings
-from pocketmq.client.admin import AsyncAdmin
-from pocketmq.client.instance import Surroundings
-from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
-from pocketmq.client.producer import AsyncProducer
-from pocketmq.client.pull_consumer import AsyncPullConsumer
-from pocketmq.client.push_consumer import AsyncPushConsumer
-from pocketmq.client.results import SendResult
+from pocketmq.client.admin.admin import AsyncAdmin
+from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
+from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
+from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
+from pocketmq.client.producer.producer import AsyncProducer
+from pocketmq.client.producer.results import SendResult
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.nameserver.server import NameServer
@@ -82,14 +82,14 @@ class RealCluster:
             self.loop.hold_while(lambda worker=worker: broker._ticking is not None and worker.busy)  # type: ignore[misc]
         return broker
 
-    async def lose_power(self) -> None:
+    async def lose_power(self, **settings: Any) -> None:
         """The broker is gone, and so is what it had not synced; the next one starts from the rest. Clients have disks of their own."""
         name, broker = next(iter(self.brokers.items()))
         left = self.files.crash(random.Random(0), survives="nothing")
         self.network.cut(self._hosts[name])
         await broker.stop()
         self.files = left
-        await self.start_broker(name)
+        await self.start_broker(name, **settings)
 
     async def delete_topic(self, topic: str) -> None:
         """As an administrator deletes it: from the brokers, then from the name server."""
@@ -172,11 +172,14 @@ class RealCluster:
         return chosen.parts.offsets.stored(group, topic, queue_id)
 
     def stored(self, topic: str, queue_id: int = 0, broker: str | None = None) -> list[StoredMessage]:
-        """All messages of a queue."""
+        """All messages of a queue that are still there."""
         store = (self.broker if broker is None else self.brokers[broker]).parts.store
         found: list[StoredMessage] = []
-        while len(found) < store.max_offset(topic, queue_id):
-            found += decode_records(store.read(topic, queue_id, len(found), 1000).body())
+        offset = store.min_offset(topic, queue_id)
+        while offset < store.max_offset(topic, queue_id):
+            part = store.read(topic, queue_id, offset, 1000)
+            found += decode_records(part.body())
+            offset = part.next_offset
         return found
 
 

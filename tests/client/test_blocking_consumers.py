@@ -15,14 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.client.blocking_lite_pull_consumer import LitePullConsumer
-from pocketmq.client.blocking_producer import Producer
-from pocketmq.client.blocking_pull_consumer import PullConsumer
-from pocketmq.client.blocking_push_consumer import PushConsumer
-from pocketmq.client.brokers import Brokers
-from pocketmq.client.producer import AsyncProducer
-from pocketmq.client.pulling import PullStatus
-from pocketmq.client.push_consumer import AsyncPushConsumer
+from pocketmq.client.cluster.brokers import Brokers
+from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
+from pocketmq.client.consumer.pulling import PullStatus
+from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
+from pocketmq.client.producer.blocking_producer import Producer
+from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.embedded.server import Server
 from pocketmq.errors import UsageError, WrongState
 from pocketmq.model.message import StoredMessage

@@ -8,7 +8,7 @@ import pytest
 from tests.client.decisions import COMMIT, END, ROLLBACK, UNKNOWN, answers, check_back, ends, says
 from tests.client.kit import cluster, ignore, properties_of
 
-from pocketmq.client.transactions import CHECKS_AT_ONCE, Decision
+from pocketmq.client.producer.transactions import CHECKS_AT_ONCE, Decision
 from pocketmq.codes import RequestCode
 from pocketmq.errors import NetworkError
 from pocketmq.model.flags import Compression, with_compression

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.client.real_cluster import RealCluster, real_cluster, until
 
-from pocketmq.client.push_consumer import AsyncPushConsumer
+from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
 from pocketmq.errors import PocketMQError
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.testing import Weather, run

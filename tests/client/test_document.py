@@ -10,9 +10,9 @@ import pytest
 
 import pocketmq
 import pocketmq.client
-from pocketmq.client.admin import AsyncAdmin
-from pocketmq.client.administration.reach import AdminSettings
-from pocketmq.client.consumer_settings import (
+from pocketmq.client.admin.admin import AsyncAdmin
+from pocketmq.client.admin.reach import AdminSettings
+from pocketmq.client.consumer.settings import (
     BOUNDS,
     WORKERS,
     GroupSettings,
@@ -22,8 +22,8 @@ from pocketmq.client.consumer_settings import (
     SharingSettings,
 )
 from pocketmq.client.hooks import Hooks
-from pocketmq.client.metrics import ALL
 from pocketmq.client.settings import ClientSettings, ProducerSettings
+from pocketmq.client.telemetry.metrics import ALL
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "client.md").read_text("utf-8")
 TABLES: list[tuple[str, type[msgspec.Struct], type[msgspec.Struct] | None]] = [

@@ -35,11 +35,15 @@ ONLY_ASYNC = {
     "wait_room": "a thread that submits waits for room by itself",
     "hand_out": "how the blocking face polls",
     "finish_handed": "how the blocking face is left",
-    "message_of": "how the blocking face makes messages",
+    "deliver": "how the blocking face sends",
+    "hand_over": "how the blocking face submits",
+    "member": "what it is made of, for code that packs messages by itself",
+    "addressed": "how the blocking face makes messages",
 }
 ONLY_BLOCKING = {
     "core": "the async client behind it",
     "call": "how it is asked",
+    "tell": "how it is told before its start",
     "state": "an attribute of the async one",
 }
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}

@@ -14,9 +14,10 @@ import pytest
 from tests.client.real_cluster import Basket, RealCluster, real_cluster
 from tests.golden import captured, needs_golden
 
-from pocketmq.client.consume_result import DeadLetter, RetryLater, Suspend
-from pocketmq.client.links import Links
-from pocketmq.client.pull_frames import PullWriter, pull_writer
+from pocketmq.client.cluster.links import Links
+from pocketmq.client.consumer.consume_result import DeadLetter, RetryLater, Suspend
+from pocketmq.client.consumer.pulling import PullWriter, pull_writer
+from pocketmq.client.producer.send_frames import SendFrames
 from pocketmq.client.send_backs import REASON
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidExpression, RemoteError
@@ -79,8 +80,16 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
 
         return noted_bytes
 
+    encode = SendFrames.encode
+
+    def noted_send(self: SendFrames, *request: Any) -> bytes:
+        frame = encode(self, *request)
+        made.extend(map(decode_command, split_frames(frame)))
+        return frame
+
+    monkeypatch.setattr(SendFrames, "encode", noted_send)
     monkeypatch.setattr(Links, "signed", noted)
-    monkeypatch.setattr("pocketmq.client.pulling.pull_writer", noting_writer)
+    monkeypatch.setattr("pocketmq.client.consumer.pulling.pull_writer", noting_writer)
     return made
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.client.kit import SENDS, Cluster, cluster, properties_of, until
 from tests.golden import captured, needs_golden
 
-from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.codes import Language, RequestCode
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message

@@ -6,6 +6,7 @@ import pytest
 from tests.client.kit import cluster
 from tests.client.real_cluster import Basket, real_cluster, until
 
+import pocketmq
 from pocketmq.client.hooks import (
     ConsumeEvent,
     DecisionEvent,
@@ -206,6 +207,21 @@ def test_a_filter_that_raises_takes_nothing_away(caplog: pytest.LogCaptureFixtur
     assert "filter_messages" in caplog.text
 
 
+@pytest.mark.parametrize("wrong", [None, "T", [b"1"]])
+def test_a_filter_that_gives_no_messages_back_takes_nothing_away(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong(Hooks):
+        def filter_messages(self, event: FilterEvent) -> None:
+            event.messages = wrong
+
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, c.pull_consumer(hooks=[Wrong()]) as puller:
+            await c.send("T", b"1", b"2")
+            assert len((await puller.pull(MessageQueue("T", "broker-a", 0), 0)).messages) == 2
+
+    run(main())
+    assert "which is no list of messages; all are handled" in caplog.text
+
+
 # requests and responses
 
 
@@ -300,3 +316,17 @@ def test_what_is_no_hook_is_refused() -> None:
                 c.new_producer(rpc_hook=3)
 
     run(main())
+
+
+@pytest.mark.parametrize("hooks", [3, Hooks(), [Hooks], [3]])
+@pytest.mark.parametrize("options", [{}, {"trace": True}])
+def test_what_are_no_hooks_are_refused_by_every_client(hooks: Any, options: dict[str, Any]) -> None:
+    for make in (
+        lambda: pocketmq.Producer("127.0.0.1:1", hooks=hooks, **options),
+        lambda: pocketmq.PushConsumer("127.0.0.1:1", group="G", hooks=hooks, **options),
+        lambda: pocketmq.LitePullConsumer("127.0.0.1:1", group="G", hooks=hooks, **options),
+        lambda: pocketmq.PullConsumer("127.0.0.1:1", group="G", hooks=hooks, **options),
+        lambda: HookList(hooks),
+    ):
+        with pytest.raises(InvalidSetting, match="must be a list of objects of classes that inherit from Hooks"):
+            make()

@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.client.consumer.test_offsets import Shelf
 from tests.client.kit import cluster, ignore
 from tests.client.real_cluster import real_cluster, until
-from tests.client.test_offsets import Shelf
 
 from pocketmq import Server
 from pocketmq.client import AsyncProducer, SendResult
-from pocketmq.client.instance import _instances
+from pocketmq.client.cluster.instance import _instances
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.model.message import Message, StoredMessage

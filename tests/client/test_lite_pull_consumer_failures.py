@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.client.real_cluster import RealCluster, real_cluster, until
 
-from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
+from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.errors import InvalidExpression, ProtocolError
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import Message
@@ -85,7 +85,7 @@ def test_without_auto_commit_what_others_commit_for_the_group_stays() -> None:
 def test_a_broker_that_is_away_costs_a_poll_neither_an_error_nor_time() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", queues=1) as c, reader(c) as consumer:
-            await until(lambda: len(consumer._member._assignment) == 2)
+            await until(lambda: len(consumer._member._owned) == 2)
             await c.brokers["broker-b"].stop()
             began = c.loop.time()
             for number in range(30):
@@ -106,9 +106,9 @@ def test_a_body_that_cannot_be_read_is_told_when_it_is_next_and_may_be_passed_ov
             await consumer.pause(await owned(consumer))
             await c.send("T", b"0", b"1")
             async with c.producer() as producer:
-                damaged = producer.packer.pack(Message("T", b"not what zlib writes"))
+                damaged = producer.member.outbox.packer.pack(Message("T", b"not what zlib writes"))
                 damaged.sys_flag |= SysFlag.COMPRESSED
-                await producer.sender.deliver(damaged)
+                await producer.member.outbox.deliver(damaged)
             await c.send("T", b"3")
             await consumer.resume([QUEUE])
 
@@ -128,7 +128,7 @@ def test_a_body_that_cannot_be_read_is_told_when_it_is_next_and_may_be_passed_ov
 
 async def owned(consumer: AsyncLitePullConsumer) -> list[MessageQueue]:
     """Its queues, once it has them."""
-    await until(lambda: len(consumer._member._assignment))
+    await until(lambda: len(consumer._member._owned))
     return await consumer.queues()
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from tests.net.talk import run_on, until
 
-from pocketmq.client.mailbox import Mailbox
+from pocketmq.client.blocking import Mailbox
 from pocketmq.net.portal import Portal
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.client.kit import after, cluster, ignore, refuse
 
-from pocketmq.client.results import SendResult
+from pocketmq.client.producer.results import SendResult
 from pocketmq.codes import RequestCode
 from pocketmq.errors import (
     ConnectionLost,

@@ -19,7 +19,9 @@ def test_a_name_that_is_not_there_is_told() -> None:
 
 
 def test_a_module_of_the_client_does_not_bring_all_the_others_along() -> None:
-    code = "import sys, pocketmq.client.instance; print('pocketmq.client.push_consumer' in sys.modules)"
+    code = (
+        "import sys, pocketmq.client.cluster.instance; print('pocketmq.client.consumer.push_consumer' in sys.modules)"
+    )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from tests.client.real_cluster import Basket, real_cluster, until
 
-from pocketmq.client.consume_result import LATER, AckIndex, DeadLetter, RetryLater
+from pocketmq.client.consumer.consume_result import LATER, AckIndex, DeadLetter, RetryLater
 from pocketmq.client.send_backs import REASON
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run

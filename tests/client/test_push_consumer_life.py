@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.client.real_cluster import Basket, real_cluster, until
 
-from pocketmq.client.consume_result import DeadLetter
-from pocketmq.client.flow_limits import PauseCause
+from pocketmq.client.consumer.consume_result import DeadLetter
+from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.errors import InvalidExpression, InvalidSetting
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run

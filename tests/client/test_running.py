@@ -27,18 +27,23 @@ BEGIN = """
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     name_server, topic = sys.argv[1:]
 
+    def say(*words):
+        # One write: print() writes its newline separately, and a log line of another thread may come between.
+        sys.stdout.write(" ".join(words) + "\\n")
+        sys.stdout.flush()
+
     def slow(message):
-        print("at work" if message.topic == topic else "other", flush=True)
+        say("at work" if message.topic == topic else "other")
         time.sleep(0.8)
-        print("done", message.body.decode(), flush=True)
+        say("done", message.body.decode())
 
     async def slow_async(message):
-        print("at work" if message.topic == topic else "other", flush=True)
+        say("at work" if message.topic == topic else "other")
         await asyncio.sleep(0.8)
-        print("done", message.body.decode(), flush=True)
+        say("done", message.body.decode())
 
     def endless(message):
-        print("at work", flush=True)
+        say("at work")
         threading.Event().wait()
 
     def made(kind, listener, topic=topic, **options):
@@ -84,13 +89,15 @@ def program(server: Server, topic: str, code: str) -> "Iterator[subprocess.Popen
     with Producer(server.name_server) as producer:
         producer.send(topic, b"1")
         producer.send(topic + "-b", b"2")
-    text = textwrap.dedent(BEGIN) + textwrap.dedent(code) + "\nprint('returned', flush=True)\n"
+    text = textwrap.dedent(BEGIN) + textwrap.dedent(code) + "\nsay('returned')\n"
     command = [sys.executable, "-W", "error", "-c", text, server.name_server, topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         try:
+            before = []
             while (line := process.stdout.readline()) != "at work\n":
-                assert line, process.wait()
+                before.append(line)
+                assert line, (process.wait(), "".join(before))
             yield process
         finally:
             process.kill()
@@ -228,7 +235,7 @@ def test_a_signal_ends_a_start_that_finds_no_server(server: Server) -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
 
             threading.Thread(target=interrupt).start()
-            print("at work", flush=True)
+            say("at work")
             consumer.run()
             kept[0].close()
     """

@@ -18,7 +18,7 @@ from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.flags import Compression, SysFlag, with_compression
 from pocketmq.model.names import GroupName
 from pocketmq.model.properties import format_properties, parse_properties
-from pocketmq.model.reconsume import UNLIMITED, resent_is_dead
+from pocketmq.model.retries import UNLIMITED, resent_is_dead
 
 GROUP = GroupName("shop")
 

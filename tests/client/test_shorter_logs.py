@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.consumer.test_offsets import Shelf
 from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
-from tests.client.test_offsets import Shelf
 
-from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
+from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
 
@@ -24,14 +24,14 @@ kinds = pytest.mark.parametrize("kind", ["concurrent", "ordered", "lite", "broad
 async def consuming(c: RealCluster, kind: str, start_at: str = "first", **options: Any) -> AsyncIterator[Basket]:
     """A consumer of this kind, and what it has handled."""
     basket = Basket()
+    tags = options.pop("tags", None)
     if kind == "lite":
         async with c.lite_consumer(start_at=start_at, **options) as lite:
-            await lite.subscribe("T")
+            await lite.subscribe("T", tags=tags)
             polling = asyncio.create_task(_poll(lite, basket))
             yield basket
             polling.cancel()
         return
-    tags = options.pop("tags", None)
     consumer = c.push_consumer(start_at=start_at, ordered=kind == "ordered", broadcast=kind == "broadcast", **options)
     consumer.on("T", tags=tags)(basket)
     async with consumer:
@@ -76,6 +76,48 @@ def test_what_is_sent_after_a_power_loss_is_handled_whether_it_passes_the_old_of
             assert basket.bodies[:10] == [*KEPT, *LOST]
             if kind != "broadcast":
                 assert c.committed("G", "T", 0) == end + len(new) + 1
+
+    run(main())
+
+
+@kinds
+@pytest.mark.parametrize("kept", [0, 5], ids=["nothing wanted before", "some wanted before"])
+def test_new_messages_are_handled_where_a_filter_had_passed_over_what_is_lost(kind: str, kept: int) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", *KEPT[:kept], tags="A")
+            await asyncio.sleep(SYNC_S)
+            await c.send("T", *LOST, tags="B")
+            async with consuming(c, kind, tags="A") as basket:
+                await asyncio.sleep(1)
+
+                await c.lose_power()
+                assert c.broker.parts.store.max_offset("T", 0) == kept
+                c.broker.parts.offsets._recovered.clear()  # Apache's brokers do not know who is ahead of the log
+                new = [b"new %d" % number for number in range(7)]
+                for body in new:
+                    c.keep("T", body, tags="A")
+                await until(lambda: set(new) <= set(basket.bodies), 600)
+                await asyncio.sleep(SYNC_S)
+
+            assert basket.bodies == [*KEPT[:kept], *new]
+
+    run(main())
+
+
+def test_what_a_filter_passed_over_long_ago_is_not_pulled_again() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            consumer = c.push_consumer(start_at="first")
+            consumer.on("T", tags="A")(Basket())
+            async with consumer:
+                for _ in range(4):
+                    await c.send("T", *LOST, tags="B")
+                    await asyncio.sleep(70)
+                (owned,) = [one for one in consumer._member._owned.all() if one.queue.topic == "T"]
+
+                assert owned.pulls.next_offset == 20
+                assert owned.pulls.certain >= 10
 
     run(main())
 

@@ -9,14 +9,14 @@ from contextlib import suppress
 
 import pytest
 from tests.compiled.test_same_turns import usual_send
-from tests.compiled.test_turn import BORN_MS, HOST, PARTS, PREFIX, STORE_MS, SUFFIX, new_queue, place_of
+from tests.compiled.test_turn import BORN_MS, HOST, PARTS, PREFIX, STORE_MS, SUFFIX, batch_frame, new_queue, place_of
 from tests.twins import compiled_or_skip
 
 from pocketmq import compiled
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.frames import split_frames
 from pocketmq.protocol.record import encode_record
-from pocketmq.store.packed_keys import KEY_BYTES
+from pocketmq.store.index.growing_index_file import KEY_BYTES
 
 ROUNDS = 1000
 SLACK_BYTES = 16_384
@@ -30,10 +30,11 @@ def turn() -> compiled.Twin:
 
 
 def grown_bytes(work: Callable[[], object]) -> int:
-    """How much more memory is held after many rounds: the least of several times, as others may keep something once."""
+    """How much more memory is held after many rounds. Others may keep something once, so more than the slack is measured again."""
     tracemalloc.start()
     try:
-        return min(_grown_once(work) for _ in range(6))
+        tries = (_grown_once(work) for _ in range(6))
+        return next((grown for grown in tries if grown < SLACK_BYTES), SLACK_BYTES)
     finally:
         tracemalloc.stop()
 
@@ -69,13 +70,14 @@ def test_sends_leave_nothing_behind(turn: compiled.Twin) -> None:
 
 
 def test_batches_leave_nothing_behind(turn: compiled.Twin) -> None:
-    place = place_of(new_queue())
+    places = {b"T/3": place_of(new_queue())}
     whole = encode_batch((0, bytes(100), b"TAGS\x01A") for _ in range(32))
-    plan = SUFFIX, PARTS, PREFIX, HOST, 1000, False
+    plan = SUFFIX, PARTS, PREFIX, HOST, 10_000, False
 
     def work() -> None:
         for body in (whole, whole[:-1], b""):
-            turn.lay_out_batch(body, 64, place, plan, HOST, 0, BORN_MS, STORE_MS, 0, 1_000_000)
+            frames = [batch_frame(body, "T", 0)]
+            turn.lay_out_sends(frames, 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
 
     assert grown_bytes(work) < SLACK_BYTES
 

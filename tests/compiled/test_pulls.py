@@ -13,14 +13,14 @@ from pocketmq import compiled
 from pocketmq.model.flags import PullFlag
 from pocketmq.protocol.body_pack import pack_bodies
 from pocketmq.protocol.frames import Frame, split_frames
-from pocketmq.protocol.replies import PullReplies
-from pocketmq.store.consume_queue import ENTRY, ConsumeQueue
+from pocketmq.protocol.hot_headers import PullReplies
+from pocketmq.store.queues.consume_queue import ENTRY, ConsumeQueue
 
 KEY = b"11\x01\x02G\x01\x02T\x010\x014\x010\x01\x02*\x01\x02TAG"
 NEAR, FAR = PullReplies(0, "FOUND"), PullReplies(0, "FOUND", 1)
 LOG = bytes(range(200))
 SIZE = 10
-LIMITS = (0, 200, 0, 32, 8, 1000, 100, 800, 800)
+LIMITS = compiled.ReadBounds(0, 200, 0, 32, 8, 1000, 100, 800, 800)
 HEAD = (
     '{"code":11,"extFields":{"consumerGroup":"G","topic":"T","queueId":"0","queueOffset":"%s","maxMsgNums":"4","sysFlag":"4",'
     '"commitOffset":"7","suspendTimeoutMillis":"0","subVersion":"0","subscription":"*","expressionType":"TAG"},'
@@ -69,13 +69,13 @@ def test_an_answer_has_the_messages_as_they_lie_in_the_log(turn: compiled.Twin) 
 
 
 def test_who_is_far_behind_is_told_which_broker_to_ask(turn: compiled.Twin) -> None:
-    _, _, answers = serve(turn, [pull("3")], place_of(filled_queue()), (0, 200, 180, *LIMITS[3:]))
+    _, _, answers = serve(turn, [pull("3")], place_of(filled_queue()), LIMITS._replace(cold_below=180))
 
     assert answers == FAR.head(5, 7, 0, 20, 40) + LOG[30:70]
 
 
 def test_a_pull_of_messages_that_are_gone_from_the_log_is_for_python(turn: compiled.Twin) -> None:
-    behind = (40, *LIMITS[1:])
+    behind = LIMITS._replace(log_start=40)
 
     assert serve(turn, [pull("3")], place_of(filled_queue()), behind) is None
     assert serve(turn, [pull("4")], place_of(filled_queue()), behind)[0] == 1
@@ -149,7 +149,7 @@ def test_pulls_with_another_commit_offset_or_of_another_kind_have_rows_of_their_
 
 def test_who_reads_on_gets_more_entries_ahead(turn: compiled.Twin) -> None:
     queue, ahead = filled_queue(3000), list[Any]((0, b""))
-    place, limits = place_of(queue, ahead=ahead), (0, 30_000, *LIMITS[2:])
+    place, limits = place_of(queue, ahead=ahead), LIMITS._replace(log_end=30_000)
 
     def entries_ahead(offset: int) -> int:
         serve(turn, [pull(str(offset))], place, limits, maps=lambda _: (memoryview(bytes(30_000)), 0))
@@ -217,7 +217,7 @@ def test_messages_that_do_not_lie_in_one_file_or_not_in_the_log_are_left_to_pyth
 
     assert serve(turn, [pull()], place_of(filled_queue()), maps=cut) is None
     assert serve(turn, [pull()], place_of(filled_queue()), maps=lambda _: (None, 0)) is None
-    assert serve(turn, [pull()], place_of(filled_queue()), (150, 200, *LIMITS[2:])) is None
+    assert serve(turn, [pull()], place_of(filled_queue()), LIMITS._replace(log_start=150)) is None
 
 
 class Broken:
@@ -243,7 +243,7 @@ def test_an_error_is_told_when_it_concerns_the_first_and_else_ends_the_run(turn:
 
 LARGE = 70_000
 LONG_LOG = bytes(range(200)) * 2000
-LONG_LIMITS = (0, len(LONG_LOG), 0, 2, 2, 10**6, 10**6, 800, 800)
+LONG_LIMITS = compiled.ReadBounds(0, len(LONG_LOG), 0, 2, 2, 10**6, 10**6, 800, 800)
 
 
 def long_map(offset: int) -> tuple[memoryview, int]:
@@ -287,7 +287,7 @@ def test_a_large_stretch_outlives_the_map_that_it_was_found_in(turn: compiled.Tw
 def test_messages_in_many_small_stretches_are_copied_together(turn: compiled.Twin) -> None:
     count, size = 16, 10_000
     place = place_of(queue_of(*((number * 2 * size, size) for number in range(count))))
-    limits = (*LONG_LIMITS[:3], count, count, *LONG_LIMITS[5:])
+    limits = LONG_LIMITS._replace(hot_count=count, cold_count=count)
     many = pull(head=HEAD.replace('"maxMsgNums":"4"', '"maxMsgNums":"32"'))
 
     run = turn.serve_pulls([many], 0, {KEY: place}, {}, limits, long_map, 1)
@@ -310,7 +310,7 @@ def packed_run(turn: compiled.Twin, records: list[bytes], frames: int = 1, room:
     log, head, key = b"".join(records), *bodies_asked()
     starts = [sum(map(len, records[:number])) for number in range(len(records))]
     place = place_of(queue_of(*zip(starts, map(len, records), strict=True)))
-    limits = (0, len(log), 0, 32, 8, 10**6, 10**6, 800, 800)
+    limits = compiled.ReadBounds(0, len(log), 0, 32, 8, 10**6, 10**6, 800, 800)
     return turn.serve_pulls(
         [pull("0", head)] * frames, 0, {key: place}, {}, limits, lambda _: (memoryview(log), 0), room
     )
@@ -372,7 +372,7 @@ def test_pulls_leave_nothing_behind(turn: compiled.Twin) -> None:
         ([], 0, [], {}, LIMITS, map_at, 1),
         ([], 0, {}, None, LIMITS, map_at, 1),
         ([], 0, {}, {}, LIMITS[:8], map_at, 1),
-        ([], 0, {}, {}, (9, 0, *LIMITS[2:]), map_at, 1),
+        ([], 0, {}, {}, LIMITS._replace(log_start=9, log_end=0), map_at, 1),
         ([], 0, {}, {}, LIMITS, map_at, 2**70),
         ([None], 0, {}, {}, LIMITS, map_at, 1),
         ([(0, "header", b"")], 0, {}, {}, LIMITS, map_at, 1),

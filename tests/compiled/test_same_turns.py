@@ -23,7 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "from a pool": {"transient_pool": True},
     "small files": {"log_file_bytes": 16 * 1024, "prepared_files": 20},
 }
-EXAMPLES = 20 if settings.get_current_profile_name() == "pocketmq" else 100
+EXAMPLES = {"thorough": 100, "short": 5}.get(settings.get_current_profile_name(), 20)
 
 
 class Wire(asyncio.Protocol):

@@ -1,5 +1,6 @@
 """The compiled functions one by one, beside their twins in Python: any bytes, at any limit."""
 
+import json
 from array import array
 from pathlib import Path
 from random import Random
@@ -15,19 +16,20 @@ from tests.twins import compiled_or_skip, using
 
 from pocketmq import compiled
 from pocketmq.errors import ProtocolError
+from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.protocol.batch import decode_batch, encode_batch
-from pocketmq.protocol.frames import join_frame, split_whole
+from pocketmq.protocol.frames import Frame, join_frame, split_whole
 from pocketmq.protocol.record import encode_record
-from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
-from pocketmq.store.index_file import ENTRY as INDEX_ENTRY
-from pocketmq.store.key_index import KeyIndex
-from pocketmq.store.open_files import OpenFiles
-from pocketmq.store.packed_keys import PackedKeys
+from pocketmq.store.index.growing_index_file import PackedKeys
+from pocketmq.store.index.index_builder import RecordKeys
+from pocketmq.store.index.index_file import ENTRY as INDEX_ENTRY
+from pocketmq.store.index.key_index import KeyIndex
+from pocketmq.store.log.segments import OpenFiles
+from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from pocketmq.store.queues.dispatch import tags_code_of
+from pocketmq.store.queues.sound_entries import SoundEntries
 from pocketmq.store.reading import ReadLimits, read_queue
-from pocketmq.store.record_keys import RecordKeys
-from pocketmq.store.record_run import lay_out
 from pocketmq.store.settings import StoreSettings
-from pocketmq.store.sound_entries import SoundEntries
 from pocketmq.testing import FakeClock, FaultyFiles
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
@@ -35,6 +37,7 @@ SUFFIX = b"MSG_REGION\x01DefaultRegion\x02"
 PREFIX = HOST.hex().upper().encode()
 PARTS = (b"a", b"b", b"c", b"d", b"e", b"f")
 KEY = PackedKeys.of([(1, 2, 3)]).raw
+MAX_BODY = 300
 BORN_MS, STORE_MS = 1_700_000_000_123, 1_700_000_000_999
 
 
@@ -82,18 +85,58 @@ def batch_bodies(draw: st.DrawFn) -> bytes:
     return draw(damaged(body)) if draw(st.booleans()) else body
 
 
+def batch_frame(body: bytes, topic: str, sys_flag: int) -> Frame:
+    """A batch for queue 3, with its unique key."""
+    ext = {
+        "a": "PG",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": "3",
+        "f": str(sys_flag),
+        "g": str(BORN_MS),
+        "h": "0",
+        "i": "UNIQ_KEY\x01K\x02",
+        "j": "0",
+        "k": "false",
+        "m": "true",
+    }
+    header = {"code": 320, "extFields": ext, "flag": 0, "language": "JAVA", "opaque": 9, "version": 401}
+    return 0, json.dumps(header, separators=(",", ":")).encode(), body
+
+
 def laid_out_in_python(
     body: bytes, most: int, queue: ConsumeQueue, sys_flag: int, log_offset: int, limit: int
-) -> compiled.BatchRun | None:
+) -> compiled.SendRun | None:
     try:
         found = decode_batch(body, most)
     except ProtocolError:
         return None
-    run = lay_out(queue, found, SUFFIX, (sys_flag, BORN_MS, HOST, STORE_MS, HOST), log_offset, 100)
-    if not found or run is None or run.end > limit:
+    topic, at, first = queue.topic.encode(), log_offset, queue.next_offset
+    records, entries, ids = b"", b"", []
+    for number, (flag, each, properties) in enumerate(found, first):
+        properties += (b"\x02" if properties[-1:] not in (b"", b"\x02") else b"") + SUFFIX
+        if len(each) > MAX_BODY or len(properties) > 32_767 or 0 in properties:
+            return None
+        place = topic, queue.queue_id, number, at, each, properties, flag, sys_flag
+        record = encode_record(*place, BORN_MS, HOST, STORE_MS, HOST)
+        entries += ENTRY.pack(at, len(record), tags_code_of(properties, False, 0, DELAY_LEVELS))
+        ids.append(b"%b%016X" % (PREFIX, at))
+        records += record
+        at += len(record)
+    if not found or at > limit or len(body) > MAX_BODY:
         return None
-    ids = b",".join(b"%b%016X" % (PREFIX, offset) for offset in run.log_offsets)
-    return len(found), b"".join(run.parts), run.end, run.entries, ids
+    header = b"a%bb3c%dd" % (b",".join(ids), first) + b"Ke9f"
+    answer = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    return 1, records, at, [(place_of(queue), entries, len(body), len(found) - 1)], answer
+
+
+def laid_out_batch(
+    turn: compiled.Twin, body: bytes, most: int, queue: ConsumeQueue, sys_flag: int, log_offset: int, limit: int
+) -> compiled.SendRun | None:
+    places = {f"{queue.topic}/3".encode(): place_of(queue)}
+    frames = [batch_frame(body, queue.topic, sys_flag)]
+    return turn.lay_out_sends(frames, 0, 1, places, plan(MAX_BODY), HOST, STORE_MS, log_offset, limit, most, bytes)
 
 
 @given(
@@ -116,12 +159,11 @@ def test_a_batch_is_laid_out_alike(
     room: int,
 ) -> None:
     queue = new_queue(next_offset, topic)
+    arguments = body, most, queue, sys_flag, log_offset, log_offset + room
 
-    found = turn.lay_out_batch(
-        body, most, place_of(queue), plan(), HOST, sys_flag, BORN_MS, STORE_MS, log_offset, log_offset + room
-    )
+    found = laid_out_batch(turn, *arguments)
 
-    expected = laid_out_in_python(body, most, queue, sys_flag, log_offset, log_offset + room)
+    expected = laid_out_in_python(*arguments)
     if found is not None or expected is None:  # a tag that is no UTF-8 is left to Python
         assert found == expected
     else:
@@ -270,17 +312,13 @@ def test_a_read_finds_the_same(
         ("lay_out_sends", ([None], 0, 1, {}, plan(), HOST, 0, 0, 0, 9, bytes)),
         ("lay_out_sends", ([(0, "header", b"")], 0, 1, {}, plan(), HOST, 0, 0, 0, 9, bytes)),
         ("lay_out_sends", ([], 0, 1, {}, plan(), HOST, 2**70, 0, 0, 9, bytes)),
-        ("lay_out_batch", ()),
-        ("lay_out_batch", (b"", 1, (), plan(), HOST, 0, 0, 0, 0, 0)),
-        ("lay_out_batch", (b"", 1, (None, None, 1, b""), plan(), HOST, 0, 0, 0, 0, 0)),
-        ("lay_out_batch", (b"", 1, None, plan(), HOST, 0, 0, 0, 0, 0)),
         ("pick_entries", ()),
-        ("pick_entries", ("", (0,) * 7, None, None)),
-        ("pick_entries", (b"", (0,) * 6, None, None)),
-        ("pick_entries", (b"", (-1, *(0,) * 6), None, None)),
-        ("pick_entries", (ENTRY.pack(0, 5, 0), (0, 9, *(9,) * 5), 5, None)),
-        ("pick_entries", (ENTRY.pack(0, 2, 0) + ENTRY.pack(5, 2, 0), (0, 9, *(9,) * 5), None, None)),
-        ("pick_entries", (ENTRY.pack(0, 2, 0) + ENTRY.pack(5, 2, 0), (0, 9, *(9,) * 5), None, str)),
+        ("pick_entries", ("", (0,) * 9, None, None)),
+        ("pick_entries", (b"", (0,) * 8, None, None)),
+        ("pick_entries", (b"", (-1, *(0,) * 8), None, None)),
+        ("pick_entries", (ENTRY.pack(0, 5, 0), (0, 9, *(9,) * 7), 5, None)),
+        ("pick_entries", (ENTRY.pack(0, 2, 0) + ENTRY.pack(5, 2, 0), (0, 9, *(9,) * 7), None, None)),
+        ("pick_entries", (ENTRY.pack(0, 2, 0) + ENTRY.pack(5, 2, 0), (0, 9, *(9,) * 7), None, str)),
         ("count_sound", ()),
         ("count_sound", ("", 0, (0, b"T"), (0, 9), None, None, None)),
         ("count_sound", (b"", -1, (0, b"T"), (0, 9), None, None, None)),
@@ -296,6 +334,12 @@ def test_a_read_finds_the_same(
         ("read_keys", (b"", 1, 0, 1)),
         ("read_keys", (b"", -1, 0, 1)),
         ("read_keys", ("", 0, 0, 1)),
+        ("withdraw_keys", ()),
+        ("withdraw_keys", (bytes(20), (), bytearray(1), 1)),
+        ("withdraw_keys", (bytes(20), [array("i", [0])], b"", 1)),
+        ("withdraw_keys", (bytes(20), [array("i", [0])], bytearray(1), 0)),
+        ("withdraw_keys", (bytes(19), [array("i", [0])], bytearray(1), 1)),
+        ("withdraw_keys", (bytes(20), [b"read only"], bytearray(1), 1)),
         ("enter_keys", ()),
         ("enter_keys", (KEY, 0, [], bytearray(), 1, 1, 0)),
         ("enter_keys", (KEY, 0, [array("i", [0])], bytearray(), 1, 1, 0)),
@@ -313,6 +357,17 @@ def test_a_read_finds_the_same(
 def test_a_call_with_the_wrong_things_is_an_error(turn: compiled.Twin, name: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError, IndexError, AttributeError, BufferError)):
         getattr(turn, name)(*arguments)
+
+
+def test_keys_that_are_withdrawn_leave_slots_as_they_were(turn: compiled.Twin) -> None:
+    pages = [array("i", [0, 0, 4])]
+    keys = PackedKeys.of([(0, 100, 0), (2, 200, 0), (3, 300, 0), (2, 400, 0)])
+
+    _, _, entries = turn.enter_keys(keys.raw, 0, pages, bytearray(1), 3, 7, 0)
+    assert list(pages[0]) == [9, 0, 10]
+    turn.withdraw_keys(entries, pages, bytearray(1), 3)
+
+    assert list(pages[0]) == [0, 0, 4]
 
 
 def test_keys_are_entered_up_to_the_first_page_that_is_not_in_memory(turn: compiled.Twin) -> None:
@@ -350,9 +405,12 @@ def test_the_checksum_is_right_for_bodies_of_every_length(turn: compiled.Twin) -
     bodies = [random.randbytes(size) for size in (*range(1, 400), 1024, 4099)]
     batch = encode_batch((0, body, b"") for body in bodies)
 
-    run = turn.lay_out_batch(batch, 1000, place_of(new_queue()), plan(5000), HOST, 0, BORN_MS, STORE_MS, 0, 1 << 30)
+    places = {b"T/3": place_of(new_queue())}
+    frames = [batch_frame(batch, "T", 0)]
+    run = turn.lay_out_sends(frames, 0, 1, places, plan(1 << 20), HOST, STORE_MS, 0, 1 << 30, 1000, bytes)
 
     assert run is not None
-    starts = [log_offset for log_offset, _, _ in ENTRY.iter_unpack(run[3])]
-    checksums = [int.from_bytes(run[1][start + 8 : start + 12], "big") for start in starts]
+    _, records, _, [(_, entries, _, _)], _ = run
+    starts = [log_offset for log_offset, _, _ in ENTRY.iter_unpack(entries)]
+    checksums = [int.from_bytes(records[start + 8 : start + 12], "big") for start in starts]
     assert checksums == [crc32(body) & 0x7FFFFFFF for body in bodies]

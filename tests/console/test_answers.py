@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pocketmq.console.answers import MAX_ANSWERS, Answers
+from pocketmq.console.site import MAX_ANSWERS, Answers
 from pocketmq.errors import CallTimedOut, NetworkError
 from pocketmq.testing import FakeClock
 

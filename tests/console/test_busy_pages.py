@@ -141,7 +141,9 @@ def test_internal_groups_are_hidden_unless_they_are_asked_for(busy: Visitor) -> 
     assert SINK not in busy.get("/groups")
     assert SINK not in busy.get("/")
     assert f"{SINK} internal" in text_of(busy.get("/groups?all=1"))
-    assert f"{SINK} internal" in text_of(busy.get("/topics/orders"))
+    assert SINK not in busy.get("/topics/orders")
+    assert "Also 1 internal" in text_of(busy.get("/topics/orders"))
+    assert f"{SINK} internal" in text_of(busy.get("/topics/orders?all=1"))
 
 
 def test_internal_producers_are_hidden_unless_they_are_asked_for(busy: Visitor, members: Members) -> None:

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from pocketmq.client.administration.cluster import BrokerState
-from pocketmq.client.administration.reach import BrokerPlace
-from pocketmq.console.changes import counted
+from pocketmq.client.admin.cluster import BrokerState
+from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.console.snapshot import counted
 from pocketmq.net.address import Address
 
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 
 from pocketmq.console.charts import MAX_POINTS, Line, chart
-from pocketmq.console.ring import Sample
-from pocketmq.console.words import short_number
+from pocketmq.console.snapshot import Sample
+from pocketmq.model.human import short_number
 
 RATE = [Line("in", lambda sample: sample.put_per_s)]
 

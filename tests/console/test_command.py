@@ -16,7 +16,7 @@ from tests.net.certificates import make_authority, make_certificate
 
 import pocketmq
 from pocketmq.console.command import console
-from pocketmq.console.users_file import Role, read_users
+from pocketmq.console.users import Role, read_users
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.net.tls import ServerTlsFiles

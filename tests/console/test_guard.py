@@ -4,7 +4,7 @@ import pytest
 from starlette.applications import Starlette
 from tests.console.visitor import Visitor
 
-from pocketmq.console.guard import HEADERS, Guard
+from pocketmq.console.app import HEADERS, Guard
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:9878", "localhost.evil.example", "", "a:b:c"])

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from tests.console.conftest import WEAK
 
-from pocketmq.console.known_users import KnownUsers
-from pocketmq.console.users_file import User
+from pocketmq.console.users import KnownUsers, User
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles, FileStatus
 from pocketmq.testing import FakeClock
@@ -37,6 +36,14 @@ def found(users: KnownUsers, name: str) -> User:
     user = users.find(name)
     assert user is not None
     return user
+
+
+def test_a_file_that_others_may_read_is_reported_once(users: Path, caplog: pytest.LogCaptureFixture) -> None:
+    users.chmod(0o644)
+
+    KnownUsers(DiskFiles(), users, FakeClock())
+
+    assert caplog.text.count("chmod") == 1
 
 
 def test_without_a_file_nobody_is_asked() -> None:

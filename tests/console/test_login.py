@@ -13,9 +13,9 @@ from tests.console.conftest import PASSWORD, WEAK
 from tests.console.running_console import running_console
 from tests.console.visitor import Visitor, visitor
 
-from pocketmq.console.login import safe_goal
+from pocketmq.console.endpoints import safe_goal
 from pocketmq.console.settings import ConsoleSettings
-from pocketmq.console.users_file import Role, new_user, write_users
+from pocketmq.console.users import Role, new_user, write_users
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 

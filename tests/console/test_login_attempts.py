@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pocketmq.console.login_attempts import MAX_ADDRESSES, MAX_WAITING, LoginAttempts
+from pocketmq.console.users import MAX_ADDRESSES, MAX_WAITING, LoginAttempts
 from pocketmq.testing import FakeClock
 from pocketmq.testing import run as run_virtual
 

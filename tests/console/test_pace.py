@@ -10,9 +10,9 @@ from typing import Any
 from tests.console.visitor import visitor
 
 import pocketmq
-from pocketmq.client.administration.lag import GroupLag
-from pocketmq.console.pace import PACED_GROUPS, Pace
+from pocketmq.client.admin.lag import GroupLag
 from pocketmq.console.settings import ConsoleSettings
+from pocketmq.console.strides import PACED_GROUPS, Pace
 from pocketmq.errors import NetworkError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import FakeClock, run

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.console.paging import matching, rows
+from pocketmq.console.rendering import matching, rows
 
 
 @pytest.mark.parametrize(

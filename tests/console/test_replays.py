@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.console.replays import AT_ONCE, Replays, ReplayState
+from pocketmq.console.site import AT_ONCE, Replays, ReplayState
 from pocketmq.errors import ImpossibleRequest, NetworkError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import FakeClock

@@ -1,6 +1,6 @@
 """The last hour in memory."""
 
-from pocketmq.console.ring import MAX_SAMPLES, SPAN_S, Ring, Sample
+from pocketmq.console.snapshot import MAX_SAMPLES, SPAN_S, Ring, Sample
 
 
 def test_what_is_older_than_an_hour_is_forgotten() -> None:

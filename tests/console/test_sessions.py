@@ -1,7 +1,6 @@
 """Sessions and their tokens."""
 
-from pocketmq.console.sessions import Sessions
-from pocketmq.console.users_file import Role, User
+from pocketmq.console.users import Role, Sessions, User
 from pocketmq.testing import FakeClock
 
 ADA = User("ada", Role.OPERATOR, "x")

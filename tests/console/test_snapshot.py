@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pocketmq.client.administration.cluster import BrokerState
-from pocketmq.client.administration.lag import GroupLag, QueueLag
-from pocketmq.client.administration.reach import BrokerPlace
+from pocketmq.client.admin.cluster import BrokerState
+from pocketmq.client.admin.lag import GroupLag, QueueLag
+from pocketmq.client.admin.reach import BrokerPlace
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.snapshot import Collector, Snapshot
 from pocketmq.errors import NetworkError

@@ -1,6 +1,6 @@
 """How groups without members move on."""
 
-from pocketmq.client.administration.lag import GroupLag, QueueLag
+from pocketmq.client.admin.lag import GroupLag, QueueLag
 from pocketmq.console.strides import FORGOTTEN_S, Motion, Stride, Strides
 from pocketmq.model.queue import MessageQueue
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.console.users_file import Role, hashed, matches, new_user, parse_users, read_users, write_users
+from pocketmq.console.users import Role, hashed, matches, new_user, parse_users, read_users, write_users
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pocketmq import Server
-from pocketmq.demo.topics import make_topics
+from pocketmq.demo.servers import make_topics
 
 SOON = {"transactionTimeOut": 300, "transactionCheckInterval": 300}
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from pocketmq import Admin
-from pocketmq.demo.cluster import running_broker
-from pocketmq.demo.names import TOPICS
-from pocketmq.demo.topics import make_topics
+from pocketmq.demo.servers import make_topics, running_broker
+from pocketmq.demo.shop import TOPICS
 from pocketmq.errors import NetworkError, ProgramFailed
 
 

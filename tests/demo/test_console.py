@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.demo import console
-from pocketmq.demo.console import running_console
-from pocketmq.demo.png import Picture
+from pocketmq.demo import servers as console
+from pocketmq.demo.servers import running_console
 
 
 def test_a_console_answers_browsers_for_as_long_as_the_block_lasts(shop: str, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
 
-    plot = tmp_path / "revenue.png"
-    plot.write_bytes(Picture(1, 1, ((0, 0, 0),)).png())
+    plot = tmp_path / "revenue.svg"
+    plot.write_bytes(b"<svg />")
 
     with running_console(shop, 0, plot) as url:
         assert url is not None
@@ -29,5 +28,5 @@ def test_a_console_answers_browsers_for_as_long_as_the_block_lasts(shop: str, tm
 def test_there_is_none_where_it_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(console, "PROGRAM", (sys.executable, "-c", "raise SystemExit(3)"))
 
-    with running_console("127.0.0.1:1", 0, tmp_path / "none.png") as url:
+    with running_console("127.0.0.1:1", 0, tmp_path / "none.svg") as url:
         assert url is None

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pocketmq.demo.day import Wishes, run
-from pocketmq.demo.report import Report
+from pocketmq.demo.day import DemoSettings, Report, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(spark: "SparkSession", folder: Path) -> Report:
     shown: list[Report] = []
 
-    report = run(Wishes(folder, ORDERS, seed=1, open_s=1.0), shown.append)
+    report = run(DemoSettings(folder, ORDERS, seed=1, open_s=1.0), shown.append)
 
     assert shown == [report]
     return report
@@ -42,12 +41,12 @@ def test_lake_plot_and_report_are_there(report: Report, spark: "SparkSession") -
 
     assert orders.count() == report.checks[1].expected
     assert hours.count() == len(report.windows) > 24
-    assert report.plot.read_bytes().startswith(b"\x89PNG")
+    assert report.plot.read_bytes().startswith(b"<svg ")
     assert json.loads((report.folder / "report.json").read_bytes())["holds"] is True
 
 
 def test_a_demo_that_is_gone_on_with_sends_and_writes_nothing_twice(report: Report) -> None:
-    again = run(Wishes(report.folder, orders=999, seed=999, resume=True, open_s=1.0), lambda report: None)
+    again = run(DemoSettings(report.folder, orders=999, seed=999, resume=True, open_s=1.0), lambda report: None)
 
     assert [check for check in again.checks if not check.holds] == []
     assert sorted(again.windows) == sorted(report.windows)

@@ -1,7 +1,6 @@
 """Payments and reminders of a day."""
 
-from pocketmq.demo.deeds import FIRST_REMINDER_MS, LAST_REMINDER_MS, Fate, payments, reminders
-from pocketmq.demo.shop import Day
+from pocketmq.demo.shop import FIRST_REMINDER_MS, LAST_REMINDER_MS, Day, Fate, payments, reminders
 
 DAY = Day(seed=1, begin_ms=0, orders=20_000)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.demo.day import Wishes, run
-from pocketmq.demo.folder import DemoFolder
+from pocketmq.demo.day import DemoSettings, run
+from pocketmq.demo.servers import DemoFolder
 from pocketmq.demo.shop import Day
 from pocketmq.errors import UsageError, WrongState
 
@@ -66,7 +66,7 @@ def test_a_folder_in_which_a_demo_runs_is_not_taken_by_another(tmp_path: Path) -
         folder.start_over(DAY)
         for resume in (False, True):
             with pytest.raises(WrongState, match=r"another demo runs in .*demo: stop it first"):
-                run(Wishes(folder.path, orders=200, seed=9, resume=resume), print)
+                run(DemoSettings(folder.path, orders=200, seed=9, resume=resume), print)
         assert folder.resume() == DAY
         folder.start_over(DAY._replace(seed=4))
         with pytest.raises(WrongState, match="another demo runs"), DemoFolder(folder.path).held():
@@ -81,9 +81,9 @@ def test_nothing_is_made_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
 
     with pytest.raises(WrongState, match="not of a demo"):
-        run(Wishes(tmp_path, orders=200, seed=9), print)
+        run(DemoSettings(tmp_path, orders=200, seed=9), print)
     with pytest.raises(UsageError, match="there is no demo"):
-        run(Wishes(nowhere, orders=200, seed=9, resume=True), print)
+        run(DemoSettings(nowhere, orders=200, seed=9, resume=True), print)
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

@@ -3,10 +3,9 @@
 import threading
 
 from pocketmq import Admin
-from pocketmq.demo.deeds import Fate, Payment
-from pocketmq.demo.names import PAYMENTS
-from pocketmq.demo.paying import Bank
-from pocketmq.demo.topics import messages_of
+from pocketmq.demo.servers import messages_of
+from pocketmq.demo.shop import PAYMENTS, Fate, Payment
+from pocketmq.demo.staff import Bank
 
 MADE = [
     Payment("a", Fate.PAID),

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pocketmq.demo.counting import last_words
-from pocketmq.demo.pipeline import CONTRACT, SCHEMA, as_messages, each_once, revenue
+from pocketmq.demo.pipeline import CONTRACT, SCHEMA, as_messages, each_once, last_words, revenue
 from pocketmq.demo.shop import Day, Kind
 from pocketmq.pipelines import parse_json
 

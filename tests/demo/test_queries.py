@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pocketmq.demo.queries import MAX_FAILURES, Queries
+from pocketmq.demo.pipeline import MAX_FAILURES, Queries
 from pocketmq.errors import PipelineFailed
-from pocketmq.pipelines.progress import Progress
+from pocketmq.pipelines.core.progress import Progress
 
 
 def nobody(text: str) -> None:

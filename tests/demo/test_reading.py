@@ -3,8 +3,8 @@
 import pytest
 
 from pocketmq import RetryLater
-from pocketmq.demo.reading import Mail, Shipping
 from pocketmq.demo.shop import Day, Event, Kind, is_flaky
+from pocketmq.demo.staff import Mail, Shipping
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.record import decode_record, encode_record

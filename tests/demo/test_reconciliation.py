@@ -4,7 +4,6 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pocketmq.demo.deeds import Fate, Payment, Reminder
 from pocketmq.demo.reconciliation import (
     Check,
     Lake,
@@ -16,8 +15,8 @@ from pocketmq.demo.reconciliation import (
     reminder_checks,
     table,
 )
-from pocketmq.demo.reminding import DUE
-from pocketmq.demo.tally import Tally
+from pocketmq.demo.shop import Fate, Payment, Reminder, Tally
+from pocketmq.demo.staff import DUE
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.record import decode_record, encode_record

@@ -6,10 +6,9 @@ from time import monotonic
 
 from pocketmq import Admin
 from pocketmq.clock import SystemClock
-from pocketmq.demo.deeds import Reminder
-from pocketmq.demo.names import REMINDERS
-from pocketmq.demo.reminding import DUE, Calendar
-from pocketmq.demo.topics import messages_of
+from pocketmq.demo.servers import messages_of
+from pocketmq.demo.shop import REMINDERS, Reminder
+from pocketmq.demo.staff import DUE, Calendar
 from pocketmq.model.message import StoredMessage
 
 MADE = [Reminder(f"r{number}", 300 + 100 * number) for number in range(5)]

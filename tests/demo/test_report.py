@@ -4,9 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pocketmq.demo.plot import Window
+from pocketmq.demo.day import Report
+from pocketmq.demo.live import Window
 from pocketmq.demo.reconciliation import Check
-from pocketmq.demo.report import Report
 
 
 def report(*checks: Check) -> Report:
@@ -16,7 +16,7 @@ def report(*checks: Check) -> Report:
         windows=(Window("Oslo", 0, 1, 500),),
         folder=Path("d"),
         lake=Path("d/lake"),
-        plot=Path("d/revenue.png"),
+        plot=Path("d/revenue.svg"),
         took_ms=65_400,
         seed=1,
     )
@@ -35,7 +35,7 @@ def test_a_report_says_that_all_is_well_and_where_to_look() -> None:
     assert "Every message is accounted for. It took 65 s." in said
     assert "customer is missing: 2" in said
     assert "d/lake" in said
-    assert "d/revenue.png" in said
+    assert "d/revenue.svg" in said
 
 
 def test_a_report_says_that_something_is_missing() -> None:
@@ -54,7 +54,7 @@ def test_as_data_it_tells_whether_it_holds() -> None:
         "checks": [{"what": "sent", "expected": 1, "found": 2, "holds": False}],
         "dead_reasons": {"customer is missing": 2},
         "lake": "d/lake",
-        "plot": "d/revenue.png",
+        "plot": "d/revenue.svg",
     }
 
 

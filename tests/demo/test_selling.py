@@ -7,10 +7,9 @@ import pytest
 
 from pocketmq import Admin
 from pocketmq.clock import SystemClock
-from pocketmq.demo.names import ORDERS
-from pocketmq.demo.selling import Till, _Pace
-from pocketmq.demo.shop import Day
-from pocketmq.demo.topics import messages_of
+from pocketmq.demo.servers import messages_of
+from pocketmq.demo.shop import ORDERS, Day
+from pocketmq.demo.staff import Till, _Pace
 from pocketmq.model.message import StoredMessage
 
 DAY = Day(seed=5, begin_ms=1_767_225_600_000, orders=2_000)

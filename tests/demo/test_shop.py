@@ -6,8 +6,8 @@ from itertools import islice, pairwise
 import msgspec
 import pytest
 
-from pocketmq.demo.reading import Order
 from pocketmq.demo.shop import BLOCK, BUSY, LATE_AFTER_MS, RECENT, Day, Event, Kind, yesterday_ms
+from pocketmq.demo.staff import Order
 
 DAY = Day(seed=1, begin_ms=1_767_225_600_000, orders=4_000)
 HOUR_MS = 3_600_000

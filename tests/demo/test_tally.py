@@ -1,7 +1,6 @@
 """What a day should come to."""
 
-from pocketmq.demo.shop import Event, Kind
-from pocketmq.demo.tally import Tally
+from pocketmq.demo.shop import Event, Kind, Tally
 
 
 def event(number: int, kind: Kind, tag: str = "standard") -> Event:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 from tests.client.real_cluster import NAME_SERVER, RealCluster
 
-from pocketmq.client.push_consumer import AsyncPushConsumer
+from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
 from pocketmq.clock import Clock
 from pocketmq.doctor import Report, Verdict, async_examine
 

@@ -7,11 +7,11 @@ from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 from tests.doctor.examining import broken, examine, first, reading
 
-from pocketmq.client.administration.lag import GroupLag, QueueLag
-from pocketmq.client.administration.reach import BrokerPlace
-from pocketmq.client.instance import Surroundings
+from pocketmq.client.admin.lag import GroupLag, QueueLag
+from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.cluster.instance import Surroundings
 from pocketmq.doctor import DoctorSettings, Report, Verdict
-from pocketmq.doctor.places import look_at_retention
+from pocketmq.doctor.members import look_at_retention
 from pocketmq.doctor.visit import Visit
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
@@ -104,7 +104,7 @@ def test_a_group_that_comes_back_late_and_is_about_to_lose_messages() -> None:
     report = run(main())
 
     assert broken(report) == ["retention"]
-    assert "has not read is 2 d old, and is kept for 3 d" in first(report)
+    assert "has not read is 2 d 12 h old, and is kept for 3 d" in first(report)
 
 
 def test_messages_that_grow_old_as_nobody_reads_them_are_a_note_of_their_step() -> None:
@@ -119,7 +119,7 @@ def test_messages_that_grow_old_as_nobody_reads_them_are_a_note_of_their_step() 
 
     assert broken(report) == ["group"]
     assert report.step("retention").finding.text == "group is broken"
-    assert "has not read is 2 d old, and is kept for 3 d" in report.step("retention").finding.notes[0]
+    assert "has not read is 2 d 12 h old, and is kept for 3 d" in report.step("retention").finding.notes[0]
 
 
 def test_messages_that_were_deleted_while_the_group_was_away() -> None:
@@ -170,7 +170,7 @@ def test_how_far_behind_it_is_and_for_how_long_messages_are_kept() -> None:
 
     report = run(main())
 
-    assert report.step("offset").finding.text == "1 message, 60 s behind"
+    assert report.step("offset").finding.text == "1 message, 1 min behind"
     assert report.step("retention").finding.text == "broker-a keeps messages for 3 d"
     assert broken(report) == ["group"]
     assert first(report) == "nobody is in group G now"

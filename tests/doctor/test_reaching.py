@@ -3,8 +3,8 @@
 from tests.client.real_cluster import real_cluster
 from tests.doctor.examining import HOST, broken, examine
 
-from pocketmq.client.administration.reach import BrokerPlace
-from pocketmq.client.instance import Surroundings
+from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.cluster.instance import Surroundings
 from pocketmq.doctor import DoctorSettings, Report
 from pocketmq.doctor.reaching import waits
 from pocketmq.doctor.visit import Visit

@@ -109,6 +109,18 @@ def test_an_address_where_no_name_server_is() -> None:
     assert "Start the name server" in report.sentence
 
 
+def test_the_address_of_a_broker_is_none_of_a_name_server() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            return await examine(c, "10.0.1.1:10911")
+
+    report = run(main())
+
+    assert broken(report) == ["name server"]
+    assert first(report) == "10.0.1.1:10911 answers and is no name server; it looks like a broker"
+    assert "Give the address of a name server" in report.sentence
+
+
 def test_a_firewall_before_the_name_server() -> None:
     async def main() -> Report:
         async with real_cluster() as c:

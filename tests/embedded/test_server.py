@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import os
 import queue
 import socket
@@ -19,6 +20,7 @@ from tests.net.certificates import make_authority, make_certificate
 import pocketmq
 from pocketmq.client import Credentials, Producer, PushConsumer, client_context
 from pocketmq.codes import RequestCode
+from pocketmq.embedded.server import SERVER_ARGUMENTS
 from pocketmq.errors import InvalidSetting, ListenFailed, UsageError, WrongState
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles
@@ -377,3 +379,9 @@ def test_a_child_of_a_fork_that_exits_leaves_the_data_of_its_parent_alone() -> N
 def test_an_argument_that_does_not_exist_is_refused_with_the_one_that_is_meant() -> None:
     with pytest.raises(UsageError, match=r"Server has no argument 'broker_prot'; did you mean 'broker_port'"):
         pocketmq.Server(broker_prot=0)  # type: ignore[arg-type]
+
+
+def test_every_argument_can_be_meant_by_one_that_does_not_exist() -> None:
+    arguments = inspect.signature(pocketmq.Server).parameters
+
+    assert set(SERVER_ARGUMENTS) == arguments.keys() - {"unknown"}

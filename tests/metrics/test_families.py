@@ -2,8 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from pocketmq.metrics.families import counter, gauge, histogram, labels_of, with_labels
-from pocketmq.metrics.text import metrics_text
+from pocketmq.metrics.families import counter, gauge, histogram, labels_of, metrics_text, with_labels
 from pocketmq.model.durations import Sizes
 
 

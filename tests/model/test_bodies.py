@@ -63,7 +63,7 @@ class Model:
         ),
         (42, b"42"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_a_body_is_sent_as(body: object, sent: bytes) -> None:
     assert Message("T", body).body == sent
@@ -78,7 +78,7 @@ def test_a_body_is_sent_as(body: object, sent: bytes) -> None:
         ({1: {(1, 2): object}}, "body of type dict cannot be written as JSON"),
         ("\ud800", "cannot be written as UTF-8"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_body_that_cannot_be_written_is_refused_by_its_type(body: object, words: str) -> None:
     with pytest.raises(InvalidMessage, match=words):

@@ -1,5 +1,7 @@
 """Names: which are good, which belong to the system, and how a namespace wraps them."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +17,13 @@ from pocketmq.model.names import (
     is_retry,
     is_system_group,
     is_system_topic,
+    is_topic,
     parse_broker,
     parse_group,
     parse_topic,
     reply_topic,
     retry_topic,
+    room_of_broker,
     unwrap,
     wrap,
 )
@@ -51,6 +55,12 @@ def test_a_good_topic_name_is_taken_as_it_is(text: str) -> None:
 def test_a_bad_topic_name_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidName, match=reason):
         parse_topic(text)
+
+
+@pytest.mark.parametrize(("given", "kind"), [(b"orders", "bytes"), (5, "int"), (None, "NoneType")])
+def test_a_topic_name_that_is_no_text_is_refused(given: Any, kind: str) -> None:
+    with pytest.raises(InvalidName, match=f"the topic name {given!r} is {kind}, not text"):
+        parse_topic(given)
 
 
 @pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%", "%LMQ%"])
@@ -195,3 +205,16 @@ def test_a_name_of_another_namespace_stays_wrapped() -> None:
 )
 def test_groups_that_programs_keep_for_themselves_are_known(group: str, is_internal: bool) -> None:
     assert is_internal_group(group) is is_internal
+
+
+@pytest.mark.parametrize(
+    ("name", "room"),
+    [("hz@a", "hz"), ("hz", None), ("hz@", None), ("@a", ""), ("hz@a@b", None), ("hz@a@", "hz"), ("", None)],
+)
+def test_the_room_in_a_broker_name_is_read_as_java_reads_it(name: str, room: str | None) -> None:
+    assert room_of_broker(name) == room
+
+
+@pytest.mark.parametrize(("name", "is_valid"), [("orders", True), ("%RETRY%g", True), ("", False), ("a/b", False)])
+def test_whether_a_name_is_a_topic_is_told_without_an_error(name: str, is_valid: bool) -> None:
+    assert is_topic(name) is is_valid

@@ -69,6 +69,13 @@ def test_a_range_counts_its_messages(start: int, end: int, length: int) -> None:
     assert len(QueueRange(MessageQueue("T", "b", 0), start, end)) == length
 
 
+@pytest.mark.parametrize(("at", "parts"), [(5, [(5, 5), (5, 8)]), (6, [(5, 6), (6, 8)]), (8, [(5, 8)]), (9, [(5, 8)])])
+def test_a_range_is_split_at_an_offset(at: int, parts: list[tuple[int, int]]) -> None:
+    split = QueueRange(MessageQueue("T", "b", 0), 5, 8).split(at)
+
+    assert [(part.start, part.end) for part in split if part is not None] == parts
+
+
 def test_positions_sort_by_queue_then_offset() -> None:
     first, second = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.model.reconsume import (
+from pocketmq.model.retries import (
     DEAD_LETTER_LEVEL,
     FIRST_RETRY_LEVEL,
     MAX_RECONSUME_TIMES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.model.retry_after import retry_after_ms, with_retry_after
+from pocketmq.model.retries import retry_after_ms, with_retry_after
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.files import Files
-from pocketmq.nameserver.brokers import Registration
+from pocketmq.nameserver.registered import Registration
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
@@ -14,9 +14,8 @@ from pocketmq.net.line import LineSettings
 from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.routes import GetRoute, RegisterBroker
-from pocketmq.protocol.bodies.data_version import DataVersion
-from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
-from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from pocketmq.protocol.bodies.body import DataVersion
+from pocketmq.protocol.bodies.routes import ClusterInfo, RegisterBrokerBody, TopicRouteData, write_registration
 from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, write_fields

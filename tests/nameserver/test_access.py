@@ -19,8 +19,7 @@ from tests.nameserver.talk import connected
 from pocketmq.codes import HeaderEncoding, RequestCode
 from pocketmq.errors import InvalidSetting, NoPermission
 from pocketmq.model.access import Access, Action, Resource
-from pocketmq.nameserver.access import ACCESS
-from pocketmq.nameserver.server import NameServer
+from pocketmq.nameserver.server import ACCESS, NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api import API, Server

@@ -16,13 +16,11 @@ from tests.nameserver.talk import connected
 
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.nameserver.server import NameServer
-from pocketmq.nameserver.setting_keys import KEYS, REFUSED, write_keys
-from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.nameserver.settings import KEYS, REFUSED, NameServerSettings, write_keys
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.properties_text import read_properties
-from pocketmq.protocol.bodies.registration import RegisterBrokerBody
-from pocketmq.protocol.bodies.routes import QueueData, TopicRouteData
+from pocketmq.protocol.bodies.routes import QueueData, RegisterBrokerBody, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_body, read_json, write_body
 from pocketmq.testing import MemoryNetwork, run

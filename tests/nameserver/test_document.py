@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pocketmq.nameserver.access import ACCESS
-from pocketmq.nameserver.setting_keys import KEYS, write_keys
-from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.nameserver.server import ACCESS
+from pocketmq.nameserver.settings import KEYS, NameServerSettings, write_keys
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "nameserver.md").read_text("utf-8")

@@ -7,8 +7,7 @@ from tests.nameserver.talk import registration
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.embedded.server import limits_for
 from pocketmq.errors import ServerFailed
-from pocketmq.nameserver.brokers import Registration
-from pocketmq.nameserver.limits import RouteLimits
+from pocketmq.nameserver.registered import Registration, RouteLimits
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.protocol.bodies.routes import QueueData
 

@@ -6,9 +6,9 @@ from tests.nameserver.talk import CLUSTER, MASTER, SLAVE, registration
 
 from pocketmq.errors import ServerFailed
 from pocketmq.model.flags import Perm, TopicFlag
-from pocketmq.nameserver.brokers import Registration
+from pocketmq.nameserver.registered import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
-from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pocketmq.protocol.bodies.topics import QueueMappingInfo, TopicConfig, TopicList
 

@@ -22,8 +22,7 @@ from tests.nameserver.talk import (
 from pocketmq.clock import SystemClock
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ListenFailed, StoreDamaged, StoreLocked, WrongState
-from pocketmq.nameserver.access import ACCESS
-from pocketmq.nameserver.server import NameServer
+from pocketmq.nameserver.server import ACCESS, NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
 from pocketmq.net.loops import new_loop

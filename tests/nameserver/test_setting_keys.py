@@ -5,8 +5,16 @@ from pathlib import Path
 import pytest
 
 from pocketmq.errors import InvalidParameter, InvalidSetting, NoPermission
-from pocketmq.nameserver.setting_keys import CONSTANTS, KEYS, NOT_HONOURED, REFUSED, change_keys, read_keys, write_keys
-from pocketmq.nameserver.settings import NameServerSettings
+from pocketmq.nameserver.settings import (
+    CONSTANTS,
+    KEYS,
+    NOT_HONOURED,
+    REFUSED,
+    NameServerSettings,
+    change_keys,
+    read_keys,
+    write_keys,
+)
 from pocketmq.net.tls import ServerTlsFiles, TlsMode
 
 FIXED = {name: key for name, key in KEYS.items() if not key.at_run_time}

@@ -3,7 +3,7 @@
 import pytest
 
 from pocketmq.model.flags import Perm, TopicFlag
-from pocketmq.nameserver.topics import TopicTable
+from pocketmq.nameserver.registered import TopicTable
 from pocketmq.protocol.bodies.routes import QueueData
 from pocketmq.protocol.bodies.topics import QueueMappingInfo
 

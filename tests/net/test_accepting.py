@@ -9,9 +9,8 @@ from tests.net.certificates import Certificate, make_authority, make_certificate
 from tests.net.talk import LOOPBACK, NewLoop, Recorder, ask, echo, every_loop, frame_of, run_on, until
 
 from pocketmq.errors import InvalidSetting, NetworkError
-from pocketmq.net.accepting import AcceptSettings
 from pocketmq.net.address import Address
-from pocketmq.net.network import TcpNetwork
+from pocketmq.net.network import AcceptSettings, TcpNetwork
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server
 from pocketmq.net.tls import ServerTls, server_context

@@ -8,7 +8,7 @@ from tests.net.test_blocking_line import Behaviour, answer, served, wait_for_the
 
 from pocketmq.clock import SystemClock
 from pocketmq.errors import CallTimedOut, ConnectionLost, ProtocolError
-from pocketmq.net.asking_line import HEAD_BYTES, AskingLine
+from pocketmq.net.blocking import HEAD_BYTES, AskingLine
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.testing import FakeClock
 

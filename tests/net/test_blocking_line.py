@@ -10,7 +10,7 @@ import pytest
 from pocketmq.clock import SystemClock
 from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, ProtocolError
 from pocketmq.net.address import Address
-from pocketmq.net.blocking_line import FRESH_S, BlockingLine
+from pocketmq.net.blocking import FRESH_S, BlockingLine
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.testing import FakeClock
 

@@ -9,9 +9,8 @@ import pytest
 from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode
 from pocketmq.errors import HeaderError, NoPermission, RequestNotSupported
 from pocketmq.model.access import Access, Action, Resource
-from pocketmq.net.dispatcher import Dispatcher
+from pocketmq.net.dispatcher import Dispatcher, Handler, Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.net.request import Handler, Reply, Request
 from pocketmq.protocol.api.routes import GetKvConfig, KvConfigReply
 from pocketmq.protocol.command import Command
 

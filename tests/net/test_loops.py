@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import os
+import sys
+from pathlib import Path
 
 import pytest
 import uvloop
 
 from pocketmq.net import loops
-from pocketmq.net.loops import LoopFailures
+from pocketmq.net.loops import STOP_RESERVE_BYTES, LoopFailures
 from pocketmq.testing import FakeClock
 
 
@@ -83,6 +86,20 @@ def test_a_shortage_that_passes_has_no_consequences(caplog: pytest.LogCaptureFix
 
     assert ending.happened == []
     assert caplog.text.count("there is memory again") == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="address space is read from /proc")
+def test_a_stop_has_memory_of_its_own() -> None:
+    failures = Ending().failures
+    before = address_space()
+
+    failures.free_stop_reserve()
+
+    assert before - address_space() >= STOP_RESERVE_BYTES
+
+
+def address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
 
 
 def test_other_failures_are_for_the_loop_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,8 +4,7 @@ import socket
 
 import pytest
 
-from pocketmq.net.address import Address
-from pocketmq.net.own_host import reachable
+from pocketmq.net.address import Address, reachable
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "10.1.2.3", "broker.example"])

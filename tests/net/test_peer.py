@@ -21,7 +21,7 @@ from pocketmq.net.line import Ending, LineSettings
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame, join_frame
-from pocketmq.protocol.stored_answers import StoredAnswer
+from pocketmq.protocol.hot_headers import StoredAnswer
 from pocketmq.testing import run
 from pocketmq.testing.memory_net import MemoryNetwork, Weather
 

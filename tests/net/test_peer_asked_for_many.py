@@ -12,7 +12,7 @@ from pocketmq.errors import CallTimedOut, ConnectionLost, PocketMQError, TooMany
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.net.pool import CLIENT_PEER
 from pocketmq.protocol.command import Command, encode_command
-from pocketmq.protocol.stored_answers import StoredAnswer
+from pocketmq.protocol.hot_headers import StoredAnswer
 from pocketmq.testing import run
 
 

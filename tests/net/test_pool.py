@@ -12,10 +12,9 @@ import pytest
 from tests.net.talk import BRISK, SERVER, ask, echo
 
 from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, InvalidSetting, NetworkError, WrongState
-from pocketmq.net.accepting import TurnedAway
 from pocketmq.net.address import Address
 from pocketmq.net.line import Ending
-from pocketmq.net.network import Listener
+from pocketmq.net.network import Listener, TurnedAway
 from pocketmq.net.peer import Peer
 from pocketmq.net.pool import Pool, PoolSettings
 from pocketmq.net.server import Server

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import signal
 import subprocess
 import sys
@@ -149,6 +150,27 @@ def test_closing_cancels_what_runs_and_tells_who_waits() -> None:
         with pytest.raises(WrongState, match="closed before the call was done"):
             waiting.result(5)
     assert sleeper.cancelled.is_set()
+    assert portal_threads() == []
+
+
+def test_a_close_that_takes_long_names_the_task_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pocketmq.net.portal.LONG_CLOSE_S", 0.05)
+    portal, sleeper = Portal("test portal"), Sleeper()
+
+    async def stubborn() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await sleeper.sleep()
+        while not caplog.records:  # noqa: ASYNC110 the log tells nobody
+            await asyncio.sleep(0.01)
+
+    portal.submit(stubborn())
+    sleeper.began.wait()
+    portal.close()
+
+    assert "test portal: still closing after" in caplog.text
+    assert "stubborn" in caplog.text
     assert portal_threads() == []
 
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from pocketmq.errors import StoreFull
-from pocketmq.net.repeating import Repeating
+from pocketmq.net.loops import Repeating
 from pocketmq.testing import run
 
 BROKER_LOG = "pocketmq.broker"

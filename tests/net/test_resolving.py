@@ -6,8 +6,7 @@ import socket
 import pytest
 
 from pocketmq.errors import ConnectFailed
-from pocketmq.net.address import Address
-from pocketmq.net.resolving import resolved
+from pocketmq.net.address import Address, resolved
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::1"])

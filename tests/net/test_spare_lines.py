@@ -8,8 +8,7 @@ import pytest
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ConnectFailed
 from pocketmq.net.address import Address
-from pocketmq.net.blocking_line import FRESH_S, BlockingLine
-from pocketmq.net.spare_lines import SpareLines
+from pocketmq.net.blocking import FRESH_S, BlockingLine, SpareLines
 from pocketmq.testing import FakeClock
 
 MOST = 3

@@ -11,7 +11,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server, ServerSettings
-from pocketmq.net.unfinished import UnfinishedLimits
+from pocketmq.net.unfinished import GIVE_BACK_AFTER_S, UnfinishedFrames, UnfinishedLimits
 from pocketmq.protocol.command import Command
 from pocketmq.testing import run
 from pocketmq.testing.memory_net import MemoryNetwork
@@ -164,6 +164,35 @@ def test_memory_is_given_back_with_the_connection_over_real_sockets(new_loop: Ne
             assert peer.line._splitter.pending == 0
 
     run_on(new_loop, main())
+
+
+def test_after_a_burst_freed_memory_is_given_back_to_the_system_once() -> None:
+    given_back: list[float] = []
+
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        loop = asyncio.get_running_loop()
+        async with new_server(network) as server:
+            server._unfinished = UnfinishedFrames(
+                LIMITS, must_sign=False, give_back=lambda: given_back.append(loop.time())
+            )
+            small = await hoarder(network, 3)
+            small.line.close()
+            await asyncio.sleep(10)
+            assert not given_back
+
+            large = [await hoarder(network, 9) for _ in range(2)]
+            large[0].line.close()
+            await asyncio.sleep(10)
+            assert not given_back, "more than half is still in use"
+            gone_at = loop.time()
+            large[1].line.close()
+            await asyncio.sleep(10)
+
+            (at,) = given_back
+            assert gone_at + GIVE_BACK_AFTER_S <= at < gone_at + GIVE_BACK_AFTER_S + 1
+
+    run(main())
 
 
 @pytest.mark.parametrize("bad", [{"max_bytes": MIB}, {"max_unsigned_bytes": MIB}, {"timeout_s": 0}])

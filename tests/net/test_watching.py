@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pocketmq.clock import SystemClock
-from pocketmq.net.watching import LOOK_S, MOST_PUT_OFF, Watch, can_watch
+from pocketmq.net.blocking import LOOK_S, MOST_PUT_OFF, Watch, can_watch
 from pocketmq.testing import FakeClock
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.spark.broker_kit import Broker, options
 
-from pocketmq.pipelines.archive.rows import schema_of
-from pocketmq.spark.batch_reader import TopicReader
-from pocketmq.spark.read_options import parse_read_options
+from pocketmq.pipelines.archive.form import schema_of
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read.batch_reader import TopicReader
 from pocketmq.spark.schema import Name
 
 

@@ -12,15 +12,15 @@ from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq import Server
 from pocketmq.pipelines import JOBS
-from pocketmq.pipelines.progress import Progress
-from pocketmq.pipelines.running import Run, Summary
-from pocketmq.pipelines.setting_kinds import Span
+from pocketmq.pipelines.core.progress import Progress
+from pocketmq.pipelines.core.running import Run, Summary
+from pocketmq.pipelines.core.settings import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE_S: Final = 120.0
-EVERY: Final = Span(50)
+EVERY: Final = Duration(50)
 
 
 @pytest.fixture

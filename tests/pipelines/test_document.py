@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pocketmq import pipelines
-from pocketmq.pipelines.catalogue import JOBS
-from pocketmq.pipelines.contracts import Rule
-from pocketmq.pipelines.job_file import settings_of
-from pocketmq.pipelines.metrics import ProgressMetrics
+from pocketmq.pipelines import JOBS
+from pocketmq.pipelines.core.contracts import Rule
+from pocketmq.pipelines.core.job_file import settings_of
+from pocketmq.pipelines.core.running import ProgressMetrics
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text("utf-8")
 

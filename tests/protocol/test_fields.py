@@ -7,8 +7,7 @@ from msgspec import field
 
 from pocketmq.codes import BoundaryType
 from pocketmq.errors import HeaderError, ProtocolError
-from pocketmq.protocol.fields import Fields, NoFields, read_fields, write_fields
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.fields import Fields, Int32, Int64, NoFields, read_fields, write_fields
 
 
 class Sample(Fields):

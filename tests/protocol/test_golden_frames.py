@@ -20,8 +20,16 @@ from pocketmq.protocol.api.pulling import PullReply
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields
 from pocketmq.protocol.frames import Frame, FrameSplitter, split_frames
-from pocketmq.protocol.heads import HeartbeatHead, decode_head
-from pocketmq.protocol.replies import HEARD, OFFSET_UPDATED, PullReplies, SendReplies, offset_reply, with_code
+from pocketmq.protocol.hot_headers import (
+    HEARD,
+    OFFSET_UPDATED,
+    HeartbeatHead,
+    PullReplies,
+    SendReplies,
+    decode_head,
+    offset_reply,
+    with_code,
+)
 
 pytestmark = needs_golden
 

@@ -7,8 +7,8 @@ import pytest
 from pocketmq.codes import HeaderEncoding, Language, RequestCode
 from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.protocol.command import Command, decode_command, encode_command
+from pocketmq.protocol.fields import MAX_EXT_FIELDS, Header
 from pocketmq.protocol.frames import split_frames
-from pocketmq.protocol.header import MAX_EXT_FIELDS, Header
 from pocketmq.protocol.header_binary import decode, encode
 
 ROUTE_QUERY = bytes.fromhex("000000250100002100690301df0000000100000000000000000000000c0005746f7069630000000154")

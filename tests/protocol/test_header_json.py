@@ -6,7 +6,7 @@ import pytest
 
 from pocketmq.codes import Language
 from pocketmq.errors import ProtocolError, UsageError
-from pocketmq.protocol.header import MAX_EXT_FIELDS, Header
+from pocketmq.protocol.fields import MAX_EXT_FIELDS, Header
 from pocketmq.protocol.header_json import decode, encode
 
 ROUTE_QUERY: Header = (105, {"topic": "TBW102"}, None, 0, 2, 479, Language.JAVA)

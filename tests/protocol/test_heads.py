@@ -14,7 +14,7 @@ from pocketmq.protocol.api.sending import SendMessage, SendMessageV2
 from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, decode_command, encode_command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields
 from pocketmq.protocol.frames import Frame, split_frames
-from pocketmq.protocol.heads import HeartbeatHead, SendV2Head, UpdateOffsetHead, decode_head
+from pocketmq.protocol.hot_headers import HeartbeatHead, SendV2Head, UpdateOffsetHead, decode_head
 
 SEND = ("PG", "T", "TBW102", 4, 1, 0, 1700000000123, 0, "TAGS\x01A\x02", 0, False, None, False, "broker-a")
 PULL = PullMessage("CG", "T", 0, 42, 32, 2, 41, 15000, 7, "*", "TAG", 2**31 - 1)

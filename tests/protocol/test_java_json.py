@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pocketmq.errors import BodyError, ProtocolError
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.bodies.body import KVTable
+from pocketmq.protocol.bodies.clients import ConsumeFromWhere, ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, HeartbeatData, MessageModel
-from pocketmq.protocol.bodies.key_values import KVTable
 from pocketmq.protocol.bodies.offsets import ConsumerOffsets, ResetOffsets
 from pocketmq.protocol.bodies.routes import BrokerData, ClusterInfo, TopicRouteData
 from pocketmq.protocol.bodies.stats import ConsumeStats, OffsetProgress

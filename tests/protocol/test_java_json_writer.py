@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pocketmq.errors import UsageError
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.java_json import write_json, write_pretty_json
 from pocketmq.protocol.java_json_reader import read_json
-from pocketmq.protocol.java_json_writer import write_json, write_pretty_json
 
 QUEUE = MessageQueue("T", "b", 0)
 QUEUE_TEXT = b'{"brokerName":"b","queueId":0,"topic":"T"}'

@@ -22,12 +22,12 @@ from pocketmq.model.properties import format_properties
 from pocketmq.protocol.compression import decompress
 from pocketmq.protocol.record import (
     BLANK_SIZE,
+    FIELD_AT,
     LOG_OFFSET_AT,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     PROPERTY_CRC_SIZE,
-    QUEUE_OFFSET_AT,
     SMALLEST_RECORD,
     SYS_FLAG_AT,
     crc_of,
@@ -262,7 +262,7 @@ def test_the_smallest_record_is_91_bytes() -> None:
 def test_fields_that_are_patched_in_place_stand_where_the_constants_say() -> None:
     record = record_of(sys_flag=SysFlag.TRANSACTION_COMMIT)
 
-    assert int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big") == 42
+    assert int.from_bytes(record[FIELD_AT["queue_offset"] : LOG_OFFSET_AT], "big") == 42
     assert int.from_bytes(record[LOG_OFFSET_AT : LOG_OFFSET_AT + 8], "big") == 1234
     assert int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big") == SysFlag.TRANSACTION_COMMIT
 

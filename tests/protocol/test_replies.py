@@ -12,7 +12,7 @@ from pocketmq.protocol.api.sending import SendReply
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.frames import join_frame
-from pocketmq.protocol.replies import (
+from pocketmq.protocol.hot_headers import (
     HEARD,
     HEARD_UNCHANGED,
     OFFSET_UPDATED,

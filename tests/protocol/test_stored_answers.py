@@ -10,8 +10,7 @@ from tests.golden import captured, needs_golden
 from pocketmq.codes import HeaderEncoding, RequestCode
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame, split_frames
-from pocketmq.protocol.replies import SendReplies
-from pocketmq.protocol.stored_answers import NOT_STORED, StoredAnswer, read_stored
+from pocketmq.protocol.hot_headers import NOT_STORED, SendReplies, StoredAnswer, read_stored
 
 FIELDS = ("msgId", "queueId", "queueOffset", "transactionId", "recallHandle", "MSG_REGION", "TRACE_ON")
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}

@@ -24,9 +24,9 @@ from tests.spark.broker_kit import Broker, fill, new_topic, options
 from tests.spark.stream_kit import ran
 
 from pocketmq import Admin, Server
-from pocketmq.spark.batch_reader import TopicReader
 from pocketmq.spark.java import find_java
-from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read.batch_reader import TopicReader
 from pocketmq.spark.schema import Name
 
 ROWS = 2_000

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from pocketmq.spark.read.stream_reader import TopicStreamReader
 from pocketmq.spark.source import RocketMQSource
-from pocketmq.spark.stream_reader import TopicStreamReader
-from pocketmq.spark.writer import BATCH_ID_PROPERTY, TopicStreamWriter, _task
+from pocketmq.spark.write.writer import BATCH_ID_PROPERTY, TopicStreamWriter, _task
 
 
 class Moment(StrEnum):
@@ -87,6 +87,7 @@ class KillingSource(RocketMQSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:
         plain = super().streamWriter(schema, overwrite)
+        assert isinstance(plain, TopicStreamWriter)
         return KillingWriter(plain, self._killer)
 
 

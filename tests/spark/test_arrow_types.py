@@ -10,10 +10,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pocketmq.spark.arrow_types import ARROW_TYPES, arrow_schema, maps_without_nulls, number_array, same_texts
-from pocketmq.spark.libraries import np, pa
+from pocketmq.spark.arrow import ARROW_TYPES, arrow_schema, maps_without_nulls, np, number_array, pa, same_texts
 from pocketmq.spark.schema import COLUMNS, Name, names_of, never_null_of
-from pocketmq.spark.spark_types import SPARK_TYPES, spark_schema
+from pocketmq.spark.source import SPARK_TYPES, spark_schema
 
 MAP = "map<string,string>"
 MAP_WITH_NULLS = types.MapType(types.StringType(), types.StringType())

@@ -8,9 +8,9 @@ import pytest
 from pocketmq.client import Credentials
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
-from pocketmq.spark.client_settings import producer_options, reading_settings
-from pocketmq.spark.read_options import parse_read_options
-from pocketmq.spark.write_options import parse_write_options
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.options.write_options import parse_write_options
+from pocketmq.spark.worker_connections import producer_options, reading_settings
 
 ADDRESS = {"rocketmq.namesrv.addr": "ns1:9876;ns2:9876"}
 

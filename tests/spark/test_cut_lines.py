@@ -17,9 +17,9 @@ from tests.spark.broker_kit import Broker, new_topic, options, queue
 from pocketmq import Message, Producer, Server
 from pocketmq.model.queue import QueueRange
 from pocketmq.net.line import Line
-from pocketmq.spark.planning import ReadPartition, plan_partitions
-from pocketmq.spark.range_reading import read_partition
-from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read.planning import ReadPartition, plan_partitions
+from pocketmq.spark.read.range_reading import read_partition
 from pocketmq.spark.schema import Name
 
 ANSWER_BYTES = 4 * 1024 * 1024

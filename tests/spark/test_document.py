@@ -6,11 +6,12 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from pocketmq.spark import schema, sink_rows
-from pocketmq.spark.connection_options import CONNECTION_OPTIONS
-from pocketmq.spark.options import OptionTable
-from pocketmq.spark.read_options import READ_OPTIONS
-from pocketmq.spark.write_options import WRITE_OPTIONS
+from pocketmq.spark import schema
+from pocketmq.spark.options.connection_options import CONNECTION_OPTIONS
+from pocketmq.spark.options.options import OptionTable
+from pocketmq.spark.options.read_options import READ_OPTIONS
+from pocketmq.spark.options.write_options import WRITE_OPTIONS
+from pocketmq.spark.write import sink_rows
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
 SHARED = OptionTable(CONNECTION_OPTIONS)

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from pocketmq.spark.kept_memory import keep_memory
+from pocketmq.spark.python_processes import keep_memory
 
 
 def test_a_program_that_is_no_worker_of_spark_is_left_alone() -> None:
@@ -13,7 +13,7 @@ def test_a_program_that_is_no_worker_of_spark_is_left_alone() -> None:
 AS_A_WORKER = """
 import gc, sys, types
 sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.daemon")
-from pocketmq.spark.kept_memory import keep_memory
+from pocketmq.spark.python_processes import keep_memory
 keep_memory()
 frozen = gc.get_freeze_count()
 keep_memory()

@@ -6,21 +6,18 @@ import sys
 import pytest
 
 PURE = [
-    "admission",
-    "bounds",
+    "options.connection_options",
+    "options.options",
+    "options.read_options",
+    "options.write_options",
+    "python_processes",
+    "read.bounds",
     "broker_facts",
-    "connection_options",
-    "data_loss",
-    "needed_libraries",
-    "offsets",
-    "option_kinds",
-    "options",
-    "planning",
-    "pushdown",
-    "read_options",
+    "read.data_loss",
+    "read.offsets",
+    "read.planning",
+    "read.pushdown",
     "schema",
-    "sink_ids",
-    "write_options",
 ]
 
 
@@ -33,7 +30,7 @@ def run_without(library: str, code: str) -> subprocess.CompletedProcess[str]:
 def test_a_missing_library_is_named_with_the_command_that_brings_it(library: str) -> None:
     pytest.importorskip("pyarrow", reason="blocking one library needs the other")
 
-    done = run_without(library, "import pocketmq.spark.decoding")
+    done = run_without(library, "import pocketmq.spark.decode.decoding")
 
     assert (
         f"MissingLibrary: the Spark connector needs the library {library}: pip install 'pocketmq[spark]'" in done.stderr
@@ -69,7 +66,7 @@ def test_rules_need_no_library() -> None:
 
 def test_who_reads_brings_along_nothing_of_who_writes() -> None:
     pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
-    code = "import sys\nimport pocketmq.spark.range_reading, pocketmq.spark.metadata\nprint([name for name in sys.modules if '.sink_' in name])"
+    code = "import sys\nimport pocketmq.spark.read.range_reading, pocketmq.spark.read.metadata\nprint([name for name in sys.modules if '.sink_' in name])"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
@@ -91,7 +88,7 @@ def test_finding_the_source_brings_nothing_along_but_spark() -> None:
 def test_who_plans_a_read_brings_no_columns_and_no_producer_along() -> None:
     """Spark starts such a process for every query."""
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-    modules = "'numpy pyarrow pocketmq.client.public pocketmq.client.producer pocketmq.spark.decoding'.split()"
+    modules = "'numpy pyarrow pocketmq.client.public pocketmq.client.producer.producer pocketmq.spark.decode.decoding'.split()"
 
     done = run_without(
         "pyarrow",
@@ -111,7 +108,7 @@ print([name for name in {modules} if sys.modules.get(name)], *(type(one).__name_
 def test_who_plans_a_write_or_ends_one_brings_no_columns_and_no_client_along() -> None:
     """Spark starts a process for either of them, besides those of the tasks."""
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-    modules = "'numpy pyarrow pocketmq.client pocketmq.spark.sink_task'.split()"
+    modules = "'numpy pyarrow pocketmq.client pocketmq.spark.write.sink_task'.split()"
 
     done = run_without(
         "pyarrow",

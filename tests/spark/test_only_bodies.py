@@ -14,10 +14,10 @@ from tests.twins import BOTH, using
 
 from pocketmq import Admin, Message, Producer, Server
 from pocketmq.model.queue import QueueRange
-from pocketmq.spark.body_packs import unpacked
-from pocketmq.spark.planning import plan_partitions
-from pocketmq.spark.range_reading import read_partition
-from pocketmq.spark.read_options import parse_read_options
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read.chunks import unpacked
+from pocketmq.spark.read.planning import plan_partitions
+from pocketmq.spark.read.range_reading import read_partition
 from pocketmq.spark.schema import Name
 from pocketmq.spark.worker_connections import ReadingCore
 
@@ -43,7 +43,7 @@ def packs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(len(pulled.records))
         return unpacked(pulled, schema)
 
-    monkeypatch.setattr("pocketmq.spark.range_reading.unpacked", noted)
+    monkeypatch.setattr("pocketmq.spark.read.range_reading.unpacked", noted)
     return seen
 
 

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from tests.spark.broker_kit import Broker, new_topic
 from tests.spark_fixtures import use_java
 
-from pocketmq.spark import python_program
-from pocketmq.spark.python_program import use_this_python
+from pocketmq.spark import python_processes as python_program
+from pocketmq.spark.python_processes import use_this_python
 
 JOB = """
 import sys

@@ -12,8 +12,8 @@ from tests.spark.broker_kit import Broker, new_topic, options
 from tests.spark.stream_kit import ran
 
 from pocketmq.errors import InvalidSetting, PocketMQError
-from pocketmq.spark import short_errors
-from pocketmq.spark.short_errors import HIDE_TRACEBACK, STREAM_RUNNER
+from pocketmq.spark import python_processes as short_errors
+from pocketmq.spark.python_processes import HIDE_TRACEBACK, STREAM_RUNNER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

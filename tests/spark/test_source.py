@@ -19,7 +19,7 @@ from tests.spark.stream_kit import ran
 
 from pocketmq import Admin
 from pocketmq.errors import InvalidSetting
-from pocketmq.spark.batch_reader import FilteringTopicReader
+from pocketmq.spark.read.batch_reader import FilteringTopicReader
 from pocketmq.spark.schema import Name
 from pocketmq.spark.source import RocketMQSource
 

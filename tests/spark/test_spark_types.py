@@ -7,7 +7,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.sql.types import MapType
 
 from pocketmq.spark.schema import COLUMNS, Name, names_of
-from pocketmq.spark.spark_types import spark_schema
+from pocketmq.spark.source import spark_schema
 
 
 def test_all_columns_are_there_in_their_types_and_in_their_order() -> None:

@@ -19,7 +19,7 @@ from tests.spark.stream_kit import ran, ran_side_by_side, running
 from pocketmq import Admin, Credentials, Producer, Server
 from pocketmq.client import client_context
 from pocketmq.net.tls import ServerTlsFiles
-from pocketmq.spark.progress_listener import ProgressListener
+from pocketmq.spark.read.progress_listener import ProgressListener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

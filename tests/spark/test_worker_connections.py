@@ -16,9 +16,9 @@ from pocketmq.errors import NoPermission
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.protocol.signing import Credentials
-from pocketmq.spark.connection_options import Connection, Secret
-from pocketmq.spark.planning import ReadPartition
-from pocketmq.spark.range_reading import read_partition
+from pocketmq.spark.options.connection_options import Connection, Secret
+from pocketmq.spark.read.planning import ReadPartition
+from pocketmq.spark.read.range_reading import read_partition
 from pocketmq.spark.schema import Name
 from pocketmq.spark.worker_connections import Connections
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.store.queue_kit import FILE_ENTRIES, entries_of
 
-from pocketmq.store.consume_queue import ConsumeQueue, Entry
-from pocketmq.store.open_files import OpenFiles
+from pocketmq.store.log.segments import OpenFiles
+from pocketmq.store.queues.consume_queue import ConsumeQueue, Entry
 from pocketmq.testing import FaultyFiles
 
 FOLDER = Path("/store/consumequeue/T/0")

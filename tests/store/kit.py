@@ -10,11 +10,11 @@ import msgspec
 
 from pocketmq.errors import ProtocolError
 from pocketmq.protocol.record import BLANK_SIZE, MAGIC_BLANK, decode_record, encode_record, record_size
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.flushing import Flusher
-from pocketmq.store.preparing import FilePreparer
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.flushing import Flusher
+from pocketmq.store.log.preparing import FilePreparer
+from pocketmq.store.log.transient_pool import TransientPool
 from pocketmq.store.settings import StoreSettings
-from pocketmq.store.transient_pool import TransientPool
 from pocketmq.store.worker import Worker
 from pocketmq.testing import FakeClock, FaultyFiles
 

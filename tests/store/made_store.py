@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 
 from pocketmq.protocol.record import encode_blank, encode_record
-from pocketmq.store.checks.findings import Finding
 from pocketmq.store.layout import KnownSizes, StoreLayout, find_layout
-from pocketmq.store.rebuild import Rebuild
-from pocketmq.store.verify import Verification
+from pocketmq.store.tools.findings import Finding
+from pocketmq.store.tools.rebuild import Rebuild
+from pocketmq.store.tools.verify import Verification
 from pocketmq.testing import FakeClock, FaultyFiles
 
 ROOT = Path("/store")

@@ -8,10 +8,10 @@ from tests.store.kit import HOST, ROOT, LogOnDisk
 from pocketmq import compiled
 from pocketmq.model.java_hash import java_hash
 from pocketmq.protocol.record import encode_record
-from pocketmq.store.consume_queue import ENTRY, ConsumeQueue, Entry
-from pocketmq.store.queues import QueueKey, Queues
+from pocketmq.store.queues.consume_queue import ENTRY, ConsumeQueue, Entry
+from pocketmq.store.queues.queues import QueueKey, Queues
+from pocketmq.store.queues.sound_entries import SoundEntries
 from pocketmq.store.settings import GIB, StoreSettings
-from pocketmq.store.sound_entries import SoundEntries
 from pocketmq.testing import FaultyFiles
 
 FILE_ENTRIES = 10

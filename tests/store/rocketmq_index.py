@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from pocketmq.store.index_file import IndexShape, PlacedKey
+from pocketmq.store.index.index_file import IndexShape, PlacedKey
 from pocketmq.testing import FaultyFiles
 
 _HEADER = struct.Struct(">qqqqii")

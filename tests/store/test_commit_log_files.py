@@ -9,7 +9,7 @@ from tests.store.kit import LOG_FILE_BYTES, ROOT, SMALLEST, LogOnDisk, record_of
 
 from pocketmq.errors import StoreDamaged, StoreError, SyncFailed, WrongState
 from pocketmq.protocol.record import BLANK_SIZE
-from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FaultyFiles
 

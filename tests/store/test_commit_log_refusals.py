@@ -15,7 +15,7 @@ from pocketmq.errors import (
     WrongState,
 )
 from pocketmq.protocol.record import BLANK_SIZE, decode_record
-from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FaultyFiles
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import pytest
 from tests.store.rocketmq_index import RocketMQIndex
 
-from pocketmq.store import growing_index_file
 from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.index_file import IndexShape, PlacedKey
-from pocketmq.store.key_index import KeyIndex
+from pocketmq.store.index import growing_index_file
+from pocketmq.store.index.index_file import IndexShape, PlacedKey
+from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.fake_clock import START_MS

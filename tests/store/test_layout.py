@@ -10,7 +10,7 @@ from tests.store.made_store import INDEX_ENTRIES, INDEX_SLOTS, LOG_FILE_BYTES, Q
 from pocketmq.errors import InvalidSetting, StoreError
 from pocketmq.files import DiskFiles
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
-from pocketmq.store.index_file import IndexShape
+from pocketmq.store.index.index_file import IndexShape
 from pocketmq.store.layout import KnownSizes, find_layout, find_log_file_bytes
 from pocketmq.testing import FaultyFiles
 

@@ -12,8 +12,8 @@ from tests.store.open_store import OpenStore, numbered
 from pocketmq.errors import StoreError, StoreFull, StoreLocked, WrongState
 from pocketmq.files import DiskFile, DiskFiles
 from pocketmq.model.names import TopicName
-from pocketmq.store.consume_queue import ENTRY_BYTES
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queues.consume_queue import ENTRY_BYTES
 from pocketmq.store.reading import ReadStatus
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles

@@ -22,7 +22,7 @@ from tests.store.queue_kit import (
 
 from pocketmq.errors import StoreDamaged
 from pocketmq.files import DiskFiles
-from pocketmq.store.queues import Queues
+from pocketmq.store.queues.queues import Queues
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FaultyFiles
 

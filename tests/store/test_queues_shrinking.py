@@ -16,7 +16,7 @@ from tests.store.queue_kit import (
     queues_on,
 )
 
-from pocketmq.store.queues import Queues
+from pocketmq.store.queues.queues import Queues
 from pocketmq.testing import FaultyFiles
 
 FOLDER = ROOT / "consumequeue"

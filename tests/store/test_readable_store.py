@@ -8,7 +8,7 @@ from tests.store.open_store import OpenStore
 
 from pocketmq.codes import BoundaryType
 from pocketmq.errors import StoreDamaged
-from pocketmq.store.key_hash import key_hash
+from pocketmq.store.index.index_file import key_hash
 from pocketmq.testing.fake_clock import START_MS
 
 HOUR_MS = 3_600_000

@@ -15,13 +15,13 @@ from pocketmq.errors import QueueDamaged
 from pocketmq.files import DiskFiles
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 from pocketmq.protocol.record import decode_records, encode_record
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.preparing import FilePreparer
-from pocketmq.store.queues import Queues
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.preparing import FilePreparer
+from pocketmq.store.queues.consume_queue import ConsumeQueue
+from pocketmq.store.queues.queues import Queues
+from pocketmq.store.queues.sound_entries import SoundEntries
 from pocketmq.store.reading import HasTime, Matches, ReadLimits, ReadResult, ReadStatus, read_queue
 from pocketmq.store.settings import GIB, KIB, MAX_ANSWER_BYTES, StoreSettings
-from pocketmq.store.sound_entries import SoundEntries
 
 pytestmark = pytest.mark.usefixtures("twin")
 

@@ -30,7 +30,7 @@ def files(now_ms: int, *ages_ms: int) -> list[AgedFile]:
     return [AgedFile(number * 1000, now_ms - age_ms) for number, age_ms in enumerate(ages_ms)]
 
 
-def dropped(now_ms: int, used: float, *ages_ms: int, **changes: float) -> int:
+def dropped(now_ms: int, used: float, *ages_ms: int, **changes: float | tuple[int, ...]) -> int:
     settings = msgspec.structs.replace(SETTINGS, **changes)
     return decide(files(now_ms, *ages_ms), now_ms, used, settings).drop
 
@@ -47,8 +47,13 @@ def test_aged_files_go_at_their_hour(hour: int, minute: int, count: int) -> None
 
 @pytest.mark.parametrize("hour", [0, 23])
 def test_the_hour_is_a_setting(hour: int) -> None:
-    assert dropped(at_hour(hour), 0.1, AGE_MS, 0, delete_hour=hour) == 1
-    assert dropped(at_hour(12), 0.1, AGE_MS, 0, delete_hour=hour) == 0
+    assert dropped(at_hour(hour), 0.1, AGE_MS, 0, delete_hours=(hour,)) == 1
+    assert dropped(at_hour(12), 0.1, AGE_MS, 0, delete_hours=(hour,)) == 0
+
+
+@pytest.mark.parametrize(("hour", "count"), [(3, 0), (4, 1), (5, 0), (15, 0), (16, 1), (17, 0)])
+def test_there_may_be_several_hours(hour: int, count: int) -> None:
+    assert dropped(at_hour(hour), 0.1, AGE_MS, 0, delete_hours=(4, 16)) == count
 
 
 @pytest.mark.parametrize(("age_ms", "count"), [(AGE_MS - 1, 0), (AGE_MS, 1), (AGE_MS + 1, 1), (-5, 0)])

@@ -7,8 +7,8 @@ from tests.store.kit import LOG_FILE_BYTES
 from tests.store.queue_kit import Store
 
 from pocketmq.codes import BoundaryType
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.time_search import offset_at_time, store_ms_of
+from pocketmq.store.queues.consume_queue import ConsumeQueue
+from pocketmq.store.reading import offset_at_time, store_ms_of
 
 LOWER, UPPER = BoundaryType.LOWER, BoundaryType.UPPER
 

@@ -14,7 +14,7 @@ from tests.store.kit import HOST
 from tests.store.open_store import OpenStore
 
 from pocketmq.model.names import TopicName
-from pocketmq.store.consume_queue import ENTRY
+from pocketmq.store.queues.consume_queue import ENTRY
 
 _testcapi = pytest.importorskip("_testcapi")
 
@@ -40,7 +40,7 @@ def one_by_one(opened: OpenStore, body: bytes) -> None:
 
 def batch(opened: OpenStore, body: bytes) -> None:
     queue = opened.store.queue(TopicName("T"), 0)
-    opened.store.stage_many(queue, [(0, body, PROPERTIES)] * 3, b"A\x01b\x02", 0, 1, HOST)
+    opened.store.stage_batch(queue, [(0, body, PROPERTIES)] * 3, 0, 1, HOST)
 
 
 Stage = Callable[[OpenStore, bytes], None]

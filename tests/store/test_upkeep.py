@@ -11,8 +11,7 @@ from tests.store.rocketmq_index import RocketMQIndex
 
 from pocketmq.store import upkeep
 from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.index_file import IndexShape
-from pocketmq.store.key_hash import key_hash
+from pocketmq.store.index.index_file import IndexShape, key_hash
 from pocketmq.store.resume import ResumeFile, ResumePoint
 from pocketmq.store.upkeep import INDEX_STEP
 from pocketmq.testing.fake_clock import START_MS
@@ -143,11 +142,12 @@ def test_a_checkpoint_that_did_not_change_is_not_written() -> None:
     assert ("write", "checkpoint") not in operations(opened, since)
 
 
-def test_many_pending_entries_are_written_at_once() -> None:
+def test_many_pending_entries_are_written_with_the_next_tick() -> None:
     opened = OpenStore.small(queue_least_pages=0)
     since = opened.disk.position
 
     opened.send()
+    opened.tick()
 
     assert ("write", f"consumequeue/T/0/{0:020d}") in operations(opened, since)
 
@@ -293,6 +293,7 @@ def indexed_by(opened: OpenStore) -> int:
     """How many messages the next tick enters into the index."""
     before = opened.store._index._growing[-1].header.next_number if opened.store._index._growing else 1
     opened.store.tick()
+    opened.run_workers("queues")
     return opened.store._index._growing[-1].header.next_number - before
 
 
@@ -440,7 +441,7 @@ def test_nobody_waits_for_the_disk_when_the_resume_point_is_written() -> None:
         opened.clock.advance_ms(1000)
         opened.store.tick()
         own = [kind for kind, _ in operations(opened, since) if kind.startswith("sync")]
-        assert own == [] or own == ["sync_dir"], "but for the name of the new checkpoint"
+        assert own == [] or own == ["sync_dir"], "but for the name of the new folder"
         opened.run_workers()
         since = opened.disk.position
 

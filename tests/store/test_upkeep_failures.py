@@ -65,13 +65,11 @@ def test_queues_that_can_be_written_do_not_hide_one_that_cannot() -> None:
     clock = SteppingClock()
     opened = OpenStore.small(clock=clock, queue_least_pages=0)
     opened.disk.fail("write", errno.ENOSPC, "*/T/19/*", times=None)
-    opened.send(queue_id=19)
-    opened.store._upkeep._failures.clear()
-    opened.store._upkeep._judge()
-    for queue_id in range(19):
+    for queue_id in range(20):
         opened.stage(queue_id=queue_id)
     opened.disk.fail("write", errno.ENOSPC, "*/T/0/*")
     opened.store.end_turn()
+    opened.tick()
     clock.slow = True
 
     for _ in range(20):

@@ -3,9 +3,9 @@
 import pytest
 from tests.store.made_store import INDEX_ENTRIES, INDEX_SLOTS, LOG_FILE_BYTES, MadeStore
 
-from pocketmq.store.checks.findings import Finding, Kind, Severity
 from pocketmq.store.layout import KnownSizes
-from pocketmq.store.verify import Verification
+from pocketmq.store.tools.findings import Finding, Kind, Severity
+from pocketmq.store.tools.verify import Verification
 
 ENTRIES_AT = 40 + 4 * INDEX_SLOTS
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.store.made_store import LOG_FILE_BYTES, MadeStore
 
-from pocketmq.store.checks.findings import Kind
+from pocketmq.store.tools.findings import Kind
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from conformance.python.stage import Basket, Programme, Stage, numbered
 from pocketmq.client import AckIndex, PushConsumer
-from pocketmq.client.flow_limits import PauseCause
+from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.model.message import Message, StoredMessage
 
 CONSUMING: Final = Programme("consuming")

@@ -3,7 +3,7 @@
 from typing import Final
 
 from conformance.python.stage import Basket, Programme, Stage
-from pocketmq.client.pulling import PullStatus
+from pocketmq.client.consumer.pulling import PullStatus
 from pocketmq.errors import InvalidExpression
 
 FILTERS: Final = Programme("filters")

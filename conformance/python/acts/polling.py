@@ -5,7 +5,7 @@ from typing import Final
 
 from conformance.python.stage import Programme, Stage, numbered
 from pocketmq.client import AsyncLitePullConsumer
-from pocketmq.client.pulling import PullStatus
+from pocketmq.client.consumer.pulling import PullStatus
 from pocketmq.model.message import StoredMessage
 
 POLLING: Final = Programme("pulling")

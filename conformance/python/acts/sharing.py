@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from conformance.python.stage import Basket, Programme, Stage, numbered
 from pocketmq.client import AsyncPushConsumer
-from pocketmq.client.allocation import AVERAGE, Circle, Configured, ConsistentHash, MachineRoom, MachineRoomNearby
+from pocketmq.client.consumer.allocation import (
+    AVERAGE,
+    Circle,
+    Configured,
+    ConsistentHash,
+    MachineRoom,
+    MachineRoomNearby,
+)
 from pocketmq.model.queue import MessageQueue
 
 SHARING: Final = Programme("sharing")

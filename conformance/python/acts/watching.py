@@ -4,9 +4,9 @@ from typing import Final
 
 from conformance.python.stage import Basket, Programme, Stage
 from pocketmq.client import ClientMetrics, Hooks
-from pocketmq.client.administration.traces import MessageTrace
+from pocketmq.client.admin.messages import MessageTrace
 from pocketmq.client.hooks import ConsumeEvent, SendEvent
-from pocketmq.client.metrics import CONSUMED, SENT, MetricsInMemory
+from pocketmq.client.telemetry.metrics import CONSUMED, SENT, MetricsInMemory
 
 WATCHING: Final = Programme("watching")
 

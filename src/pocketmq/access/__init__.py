@@ -1,1 +1,10 @@
-"""Who may do what: accounts, their file, and the check that both servers make of every request."""
+"""Authentication and authorization of requests, for the broker and the name server.
+
+Modules in reading order:
+
+    accounts         accounts and their permissions, as values
+    accounts_file    reads the TOML file of accounts, and reads it again after a change
+    authentication   verifies the signature and the permissions of each request
+    refusals         counts and logs refused requests; closes connections that cause too many
+    settings         the access settings in broker.conf and namesrv.conf
+"""

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pocketmq.access.accounts import Account, Accounts, Actions
-from pocketmq.access.followed_accounts import FollowedAccounts
+from pocketmq.access.accounts_file import FollowedAccounts
 from pocketmq.access.refusals import AuthenticationSettings, Cause, Refusals
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode

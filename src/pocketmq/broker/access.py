@@ -20,11 +20,9 @@ from pocketmq.protocol.api.clients import ConsumeMessageDirectly, UnregisterClie
 from pocketmq.protocol.api.groups import GetConsumeStats
 from pocketmq.protocol.api.offsets import QueryCorrectionOffset
 from pocketmq.protocol.api.pulling import QueryConsumeQueue, ViewMessage
-from pocketmq.protocol.api.sending import SendMessageBack
-from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.api.sending import EndTransaction, SendMessageBack
+from pocketmq.protocol.bodies.clients import HeartbeatData, QueueLocks
 from pocketmq.protocol.bodies.groups import CheckClientConfig, GroupConfigList, SubscriptionGroupConfig
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData
-from pocketmq.protocol.bodies.locks import QueueLocks
 from pocketmq.protocol.bodies.topics import TopicConfigList
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields

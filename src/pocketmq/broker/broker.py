@@ -11,14 +11,14 @@ being taken.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Self
 
 from msgspec.structs import replace
 
 from pocketmq import compiled
-from pocketmq.access.followed_accounts import FOLLOW_S
-from pocketmq.broker.metrics.broker_metrics import BrokerMetrics
+from pocketmq.access.accounts_file import FOLLOW_S
+from pocketmq.broker.metrics import BrokerMetrics
 from pocketmq.broker.parts import BrokerParts
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.stats import SAMPLE_SECONDS
@@ -27,12 +27,11 @@ from pocketmq.errors import ListenFailed, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.metrics.families import Family
 from pocketmq.metrics.page import Look, MetricsPage
-from pocketmq.net.accepting import AcceptSettings
 from pocketmq.net.address import Address
 from pocketmq.net.line import LineSettings
-from pocketmq.net.network import Network, TcpNetwork
+from pocketmq.net.loops import Repeating
+from pocketmq.net.network import AcceptSettings, Network, TcpNetwork
 from pocketmq.net.peer import PeerSettings
-from pocketmq.net.repeating import Repeating
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
 from pocketmq.net.tls import ServerTls
 
@@ -68,7 +67,7 @@ class Broker:
         self._metrics_page: MetricsPage | None = None
         self._repeating: list[Repeating] = []
         self._ticking: asyncio.TimerHandle | None = None
-        self._changing = asyncio.Lock()
+        self._changing = asyncio.Lock()  # one start or stop at a time; taken before the one of Snapshots
         self._ending: asyncio.Task[None] | None = None
 
     @property
@@ -115,7 +114,8 @@ class Broker:
             log.info("%s", parts.recover())
             if why := compiled.why_pure():
                 log.info("messages take the way in pure Python, which is slower: %s", why)
-            try:
+            async with AsyncExitStack() as undo:
+                undo.push_async_callback(self._end, parts)
                 self._tick()
                 await self._listen(parts)
                 await self._open_metrics_page(parts)
@@ -123,9 +123,7 @@ class Broker:
                 self._repeating = self._works()
                 for work in self._repeating:
                     work.start()
-            except BaseException:
-                await self._end(parts)
-                raise
+                undo.pop_all()
 
     async def _listen(self, parts: BrokerParts) -> None:
         settings = self.settings

@@ -25,8 +25,8 @@ from pocketmq.codes import RequestCode
 from pocketmq.model.names import is_group_topic
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.routes import RegisterBroker, RegisterBrokerReply, UnregisterBroker
-from pocketmq.protocol.bodies.key_values import KVTable
-from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
+from pocketmq.protocol.bodies.body import KVTable
+from pocketmq.protocol.bodies.routes import RegisterBrokerBody, write_registration
 from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields

@@ -11,6 +11,7 @@ import logging
 import os
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -18,50 +19,43 @@ from msgspec.structs import replace
 
 from pocketmq.access.authentication import authentication_by
 from pocketmq.broker.access import ACCESS, by_place
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.arrivals import Arrivals
-from pocketmq.broker.carried import CarriedSubscriptions
-from pocketmq.broker.checked_pulls import CheckedPulls
-from pocketmq.broker.delays import Delays
-from pocketmq.broker.destinations import Destinations
-from pocketmq.broker.detours import Detours
-from pocketmq.broker.filters import Filters
-from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.delivery.delays import Delays
+from pocketmq.broker.delivery.retries import Retries
+from pocketmq.broker.delivery.timer_progress import TimerCheck, TimerProgress
+from pocketmq.broker.delivery.timers import Timers
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.notices import Notices
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.groups.queue_locks import QueueLockTable
+from pocketmq.broker.handlers.administration import MaintenanceHandlers, SettingHandlers, StatisticsHandlers
 from pocketmq.broker.handlers.clients import ClientHandlers
-from pocketmq.broker.handlers.consuming import Consuming
 from pocketmq.broker.handlers.groups import GroupHandlers
 from pocketmq.broker.handlers.looking import LookingHandlers
-from pocketmq.broker.handlers.maintenance import MaintenanceHandlers
-from pocketmq.broker.handlers.offsets import OffsetHandlers
+from pocketmq.broker.handlers.offsets import Consuming, OffsetHandlers
 from pocketmq.broker.handlers.pulling import Pulling
 from pocketmq.broker.handlers.recalling import RecallHandlers
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
 from pocketmq.broker.handlers.resets import ResetHandlers
 from pocketmq.broker.handlers.retries import RetryHandlers
-from pocketmq.broker.handlers.sending import Sending
-from pocketmq.broker.handlers.settings import SettingHandlers
-from pocketmq.broker.handlers.statistics import StatisticsHandlers
+from pocketmq.broker.handlers.sending import Detours, Sending
 from pocketmq.broker.handlers.topics import TopicHandlers
 from pocketmq.broker.handlers.transactions import TransactionHandlers
-from pocketmq.broker.members import Members
-from pocketmq.broker.notices import Notices
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.progress import Progress
-from pocketmq.broker.queue_locks import QueueLockTable
-from pocketmq.broker.reconciling import adopt_topics, lower_offsets
+from pocketmq.broker.messages.appending import Appender
+from pocketmq.broker.messages.destinations import Destinations
+from pocketmq.broker.reads.arrivals import Arrivals
+from pocketmq.broker.reads.checked_pulls import CheckedPulls
+from pocketmq.broker.reads.filters import CarriedSubscriptions, Filters
 from pocketmq.broker.registration import Registration
-from pocketmq.broker.retries import Retries
+from pocketmq.broker.requests.turns import Serve, Turns
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.snapshots import OFFSETS_FILE, Snapshots
+from pocketmq.broker.snapshots import OFFSETS_FILE, Snapshots, adopt_topics, lower_offsets
 from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.stats.progress import Progress, UnreadDrops
 from pocketmq.broker.stats.runtime_info import Addition, RuntimeInfo, delay_info, flow_info
-from pocketmq.broker.timers.progress import TimerCheck, TimerProgress
-from pocketmq.broker.timers.timers import Timers
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.transactions import Transactions, next_of
-from pocketmq.broker.turns import Serve, Turns
-from pocketmq.broker.unread import UnreadDrops
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, StoreDamaged
@@ -69,17 +63,23 @@ from pocketmq.files import Files
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import UniqueIds, pack_ip
 from pocketmq.net.address import Address
-from pocketmq.net.dispatcher import Dispatcher
+from pocketmq.net.dispatcher import Dispatcher, Handler
 from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer
-from pocketmq.net.request import Handler
 from pocketmq.protocol.bodies.offsets import DelayOffsets
-from pocketmq.protocol.heads import HeartbeatHead, LitePullHead, PullHead, QueryOffsetHead, UpdateOffsetHead
+from pocketmq.protocol.hot_headers import (
+    HEARD,
+    HEARD_UNCHANGED,
+    HeartbeatHead,
+    LitePullHead,
+    PullHead,
+    QueryOffsetHead,
+    UpdateOffsetHead,
+)
 from pocketmq.protocol.java_json import read_body
-from pocketmq.protocol.replies import HEARD, HEARD_UNCHANGED
-from pocketmq.store.entered import Arrival
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.recovery import RecoveryReport
+from pocketmq.store.queues.dispatch import Arrival
+from pocketmq.store.recovery.recovery import RecoveryReport
 from pocketmq.store.tables import Tables
 from pocketmq.store.worker import Post
 
@@ -101,16 +101,7 @@ class BrokerParts:
         self.clock = clock
         now_ms = clock.now_ms()
         # tables
-        self.topics = TopicTable(
-            settings.cluster,
-            settings.broker_name,
-            auto_create=settings.auto_create_topic,
-            default_queues=settings.default_queues,
-            trace=settings.trace_topic,
-            max_topics=settings.max_topics,
-            max_retry_topics=settings.max_retry_topics,
-            started_ms=now_ms,
-        )
+        self.topics = _topic_table(settings, now_ms)
         self.groups = GroupTable(
             auto_create=settings.auto_create_group, max_groups=settings.max_groups, started_ms=now_ms
         )
@@ -143,15 +134,10 @@ class BrokerParts:
         self.registration = Registration(self.settings, self.topics, clock, network=network, on_address=self._found_at)
         self.delays = Delays(self.store, self.appender, self.topics, clock, started_ms=now_ms)
         self.timers = Timers(self.store, self.appender, self.topics, self.settings, clock)
+        may_send_to = self.authentication.may_send_to if self.authentication else None
+        asked = next_of(self.members.producers, may_send_to)
         self.transactions = Transactions(
-            self.store,
-            self.appender,
-            self.topics,
-            self.offsets,
-            next_of(self.members.producers, self.authentication.may_send_to if self.authentication else None),
-            self.settings,
-            clock,
-            self.announce,
+            self.store, self.appender, self.topics, self.offsets, asked, self.settings, clock, self.announce
         )
         # requests
         chance = random.Random()  # noqa: S311 which retry queue it is need not be a secret
@@ -404,7 +390,8 @@ class BrokerParts:
     def recover(self) -> RecoveryReport:
         """Recover the store and take over what the last life left. StoreLocked, StoreDamaged."""
         report = self.store.open()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.store.close)
             self.snapshots.load()
             adopt_topics(self.topics, self.store, self.clock.now_ms())
             lower_offsets(self.offsets, self.store, clean=report.clean)
@@ -415,9 +402,7 @@ class BrokerParts:
             self.snapshots.add(TIMERS_FILE, self.timers)
             self.snapshots.save_put_right((OFFSETS_FILE, DELAYS_FILE, TIMERS_FILE))
             self.transactions.load()
-        except BaseException:
-            self.store.close()
-            raise
+            undo.pop_all()
         return report
 
     def lost(self, peer: Peer, reason: PocketMQError) -> None:
@@ -434,3 +419,16 @@ def _timer_check(tables: Tables) -> TimerCheck | None:
     except StoreDamaged as damage:
         log.warning("timed messages of the broker before are read from the first one on: %s", damage)
         return None
+
+
+def _topic_table(settings: BrokerSettings, now_ms: int) -> TopicTable:
+    return TopicTable(
+        settings.cluster,
+        settings.broker_name,
+        auto_create=settings.auto_create_topic,
+        default_queues=settings.default_queues,
+        trace=settings.trace_topic,
+        max_topics=settings.max_topics,
+        max_retry_topics=settings.max_retry_topics,
+        started_ms=now_ms,
+    )

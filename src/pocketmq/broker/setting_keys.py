@@ -3,6 +3,8 @@ What is done with them is in `model.setting_keys`; `keys_without_effect` has the
 
 While a broker runs, every setting can change that `BrokerParts.apply` can hand to its parts. The others are refused, each
 with the reason.
+
+Keys of RocketMQ's broker.conf that change nothing here, and why: whoever brings a file along is told, key by key.
 """
 
 import logging
@@ -12,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.access import setting_keys as access
-from pocketmq.broker.keys_without_effect import WITHOUT_EFFECT
+from pocketmq.access import settings as access
 from pocketmq.broker.settings import BrokerSettings
+from pocketmq.broker.topics import MAX_QUEUES
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics import settings as metrics
 from pocketmq.model.delay import DelayLevels
@@ -33,9 +35,162 @@ from pocketmq.model.setting_keys import (
 )
 from pocketmq.net.address import Address
 from pocketmq.protocol.signing import Credentials
-from pocketmq.store.commit_log import LOG_FOLDER
-from pocketmq.store.consume_queue import ENTRY_BYTES
+from pocketmq.store.log.commit_log import LOG_FOLDER
+from pocketmq.store.queues.consume_queue import ENTRY_BYTES
 from pocketmq.store.settings import FlushMode
+
+_BY_REASON: Final[dict[str, str]] = {
+    "one event loop serves everything, there are no thread pools": """
+        ackMessageThreadPoolNums adminBrokerThreadPoolNums batchDispatchRequestThreadPoolNums clientCallbackExecutorThreads
+        clientManageThreadPoolNums clientWorkerThreads consumerManageThreadPoolNums disableCallbackExecutor
+        disableNettyWorkerGroup dispatchCqThreads dispatchFromSenderThread endTransactionThreadPoolNums
+        heartbeatThreadPoolNums litePullMessageThreadPoolNums loadBalanceProcessorThreadPoolNums
+        processReplyMessageThreadPoolNums pullMessageThreadPoolNums putMessageFutureThreadPoolNums
+        queryMessageThreadPoolNums recoverConcurrently recoverThreadPoolNums sendMessageThreadPoolNums
+        serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+        serverSelectorThreads serverWorkerThreads timerEnableDisruptor timerGetMessageThreadNum timerPutMessageThreadNum
+        useEpollNativeSelector enableFastChannelEventProcess""",
+    "there are no locks: one thread owns the store": """
+        debugLockEnable lockInStrictMode spinLockCollisionRetreatOptimalDegree topicQueueLockNum useABSLock
+        useReentrantLockWhenPutMessage""",
+    "requests of this kind are served at once, they have no queue": """
+        ackThreadPoolQueueCapacity adminBrokerThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity
+        consumerManagerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests
+        putThreadPoolQueueCapacity queryThreadPoolQueueCapacity replyThreadPoolQueueCapacity waitTimeMillsInAckQueue
+        waitTimeMillsInAdminBrokerQueue""",
+    "lite pulls wait in the queue of pulls": "litePullThreadPoolQueueCapacity waitTimeMillsInLitePullQueue",
+    "requests that waited too long are always refused": "brokerFastFailureEnable",
+    "the operating system and net settings decide": """
+        clientAsyncSemaphoreValue clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
+        clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize connectTimeoutMillis
+        enableNetWorkFlowControl enableReconnectForGoAway highSpeedMode maxReconnectIntervalTimeSeconds
+        serverPooledByteBufAllocatorEnable serverSocketRcvBufSize serverSocketSndBufSize transferMsgByHeap
+        writeBufferHighWaterMark writeBufferLowWaterMark""",
+    "connections go directly": "socksProxyConfig",
+    "what may change while running is a fixed list": "configBlackList",
+    "a change while running lasts until the stop, no file is written": "brokerConfigPath",
+    "no installation folder is needed": "rocketmqHome",
+    "an older RocketMQ called it so, and newer ones read `mapped…`": """
+        mapedFileSizeCommitLog mapedFileSizeConsumeQueue mapedFileSizeConsumeQueueExt""",
+    "no code is loaded by name": "messageStorePlugIn",
+    "everything is kept below storePathRootDir": """
+        storePathCommitLog storePathConsumeQueue storePathIndex storePathEpochFile storePathBrokerIdentity
+        storeCheckpoint abortFile""",
+    "name servers are those that namesrvAddr names": """
+        fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval isScanAvailableNameSrv
+        loadBalancePollNameServerInterval rmqAddressServerDomain rmqAddressServerSubGroup updateNameServerAddrPeriod""",
+    "all topics are told at each interval, and a changed one at once": """
+        compatibleWithOldNameSrv compressedRegister enableSingleTopicRegister enableSplitRegistration forceRegister
+        splitRegistrationSize""",
+    "the broker serves from the moment on that it is started": """
+        disappearTimeAfterStart skipPreOnline startAcceptSendRequestTimeStamp""",
+    "stopping always finishes what is being served, within a second": """
+        enableShutdownGracefully shutdownWaitTimeSeconds""",
+    "there is no replication": """
+        allAckInSyncStateSet asyncLearner brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis
+        duplicationEnable enableAutoInSyncReplicas enableRemoteEscape enableSlaveActingMaster haFlowControlEnable
+        haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+        haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize inSyncReplicas maxHaTransferByteInSecond
+        maxSlaveResendLength minInSyncReplicas offsetCheckInSlave sendHeartbeatTimeoutMillis slaveTimeout
+        syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
+        totalReplicas forwardTimeout consumerFallbehindThreshold""",
+    "there is no controller": """
+        brokerElectionPriority checkSyncStateSetPeriod controllerAddr controllerHeartBeatTimeoutMills
+        fetchControllerAddrByDnsLookup syncControllerMetadataPeriod""",
+    "there is no DLedger": """
+        dLegerGroup dLegerPeers dLegerSelfId dLegerStorePath preferredLeader isEnableBatchPush enableBatchPush
+        storePathDLedgerCommitLog""",
+    "there is no RocksDB, queues and tables are plain files": """
+        bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin configManagerVersion enableRocksDBLog
+        memTableFlushIntervalMs realTimePersistRocksDBConfig rocksdbCQDoubleWriteEnable rocksdbCompressionType
+        rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec timerRocksDBEnable
+        transRocksDBEnable""",
+    "there are no broker containers": "isBrokerContainer isInBrokerContainer replicasPerDiskPartition",
+    "accounts are in the file that accountsFile names": """
+        authConfigPath authenticationMetadataProvider authenticationProvider authenticationStrategy
+        authenticationWhitelist authorizationMetadataProvider authorizationProvider authorizationStrategy
+        authorizationWhitelist initAuthenticationUser migrateAuthFromV1Enabled""",
+    "there is no pop, consumers pull": """
+        appendAckAsync appendCkAsync defaultPopShareQueueNum enableNotifyAfterPopOrderLockRelease
+        enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
+        enableRetryTopicV2 enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize
+        popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
+        popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
+        popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize
+        popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
+        retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime
+        skipWhenCKRePutReachMaxTimes""",
+    "clients share out the queues among themselves": "defaultMessageRequestMode serverLoadBalancerEnable",
+    "offsets of broadcasting groups are kept by their clients": """
+        broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond enableBroadcastOffsetStore""",
+    "there are no light queues": """
+        enableLmq enableLmqStats enableMultiDispatch maxLmqConsumeQueueNum""",
+    "there are no compaction topics": """
+        compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
+        enableCompaction maxOffsetMapSize""",
+    "reads of old messages are limited by maxTransferBytesOnMessageInDisk, not by group": """
+        cgColdReadThreshold coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable globalColdReadThreshold
+        timerColdDataCheckIntervalMs usePIDColdCtrStrategy disableConsumeIfConsumerReadSlowly""",
+    "filters look at each message, there are no bit maps": """
+        bitMapLengthConsumeQueueExt enableCalcFilterBitMap enableConsumeQueueExt expectConsumerNumUseFilter
+        filterDataCleanTimeSpan mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter filterServerNums""",
+    "retry topics are not filtered: what comes back had been chosen before": "filterSupportRetry",
+    "log files are sparse or allocated (allocateLogFiles), and read as the operating system sees fit": """
+        cleanSwapedMapInterval commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum
+        dataReadAheadEnable destroyMapedFileIntervalForcibly fastFailIfNoBufferInStorePool
+        flushLeastPagesWhenWarmMapedFile logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+        logicQueueSwapMapReserveFileNum mappedFileSwapEnable putConsumeQueueDataByFileChannel redeleteHangedFileInterval
+        warmMapedFileEnable writeWithoutMmap""",
+    "the log is written at the end of each turn": """
+        commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog flushCommitLogTimed
+        wakeCommitWhenPutMessage wakeFlushWhenPutMessage putMessageTimeout""",
+    "queues and index follow the log by themselves": """
+        correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval deleteConsumeQueueFilesInterval
+        dispatchCqCacheNum enableAsyncReput enableBuildConsumeQueueConcurrently flushIntervalConsumeQueue
+        mapperFileSizeBatchConsumeQueue maxBatchDeleteFilesNum messageIndexSafe putMsgIndexHightWater readUnCommitted
+        recheckReputOffsetFromCq searchBcqByCacheEnable travelCqFileNumWhenGetMessage""",
+    "recovery always checks everything that was not synced": """
+        checkCRCOnRecover diskFallRecorded enabledAppendPropCRC forceVerifyPropCRC maxChecksumRange
+        maxRecoveryCommitlogFiles""",
+    "cleaning looks every few seconds, and removes files from diskSpaceCleanForciblyRatio on": """
+        cleanResourceInterval deleteCommitLogFilesInterval logicalDiskSpaceCleanForciblyThreshold""",
+    "maxFilterMessageSize and maxTransferCountOnMessageInMemory bound a read": """
+        maxConsumeQueueScan pullBatchMaxMessageCount accessMessageInMemoryHotRatio""",
+    "messages asked for by key are counted by the one who asks, up to 64": "defaultQueryMaxNum maxMsgsNumBatch",
+    "timed messages wait in the log and are found again by it": """
+        mappedFileSizeTimerLog timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics
+        timerEnableRetryUntilSuccess timerFlushIntervalMs timerInterceptDelayLevel timerMetricSmallThreshold
+        timerProgressLogIntervalMs timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
+        timerWarmEnable storeTimerLogInMemory""",
+    "delayed messages are delivered in the order of their levels, one turn at a time": """
+        enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+        maxDelayTime""",
+    "tables are saved when they changed": "consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep",
+    "a history of offsets is not kept": "flushConsumerOffsetHistoryInterval",
+    "offsets of groups are removed with their group or topic": "enableCleanExpiredOffset clearRetryTopicWhenDeleteTopic",
+    "these topics and groups are always there": "brokerTopicEnable clusterTopicEnable enableCreateSysGroup",
+    "the usual trace topic is meant; one of another name is created like any topic": "msgTraceTopicName",
+    "this is always so": """
+        asyncSendEnable autoMessageVersionOnTopicLen enableRegisterProducer realTimeNotifyConsumerChange
+        validateSystemTopicWhenUpdateTopic maxTopicLength allowRecallWhenBrokerNotWriteable""",
+    "members that are silent leave by channelExpiredTimeout": """
+        channelNotActiveInterval cleanOfflineBrokerInterval subscriptionExpiredTimeout""",
+    "groups are created by administrators or, with autoCreateSubscriptionGroup, by use": "useStaticSubscription",
+    "consumers that pull are served like those that are pushed to": "rejectPullConsumerEnable",
+    "a topic may hold messages of all kinds": "enableMixedMessageType",
+    "statistics are always kept, for every topic and group": """
+        accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats enableDetailStat enableScheduleMessageStats
+        estimateAccumulation maxStatsIdleTimeInMinutes sampleCountThreshold sampleSteps transactionMetricFlushInterval
+        commercialBaseCount commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount
+        commercialTransCount""",
+    "metrics are on a page for Prometheus, and are pushed nowhere": """
+        metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+        metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit""",
+    "the log is written to the error stream": "isolateLogEnable printChannelGroups printChannelGroupsMinNum",
+}
+
+WITHOUT_EFFECT: Final[dict[str, str]] = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
+
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -57,10 +212,11 @@ def _flush_mode(text: str) -> FlushMode:
     return _FLUSH_MODES[text]
 
 
-def _hour(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 24):
-        raise ValueError("one hour of the day, 00 to 23")
-    return int(text)
+def _hours(text: str) -> tuple[int, ...]:
+    hours = [hour.strip() for hour in text.removesuffix(";").split(";")]
+    if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
+        raise ValueError("an hour of the day, 00 to 23, or several like 04;16")
+    return tuple(map(int, hours))
 
 
 def _percent(text: str) -> float:
@@ -68,6 +224,13 @@ def _percent(text: str) -> float:
     if not 1 <= number <= 100:
         raise ValueError("from 1 to 100, in percent")
     return number / 100
+
+
+def _queue_count(text: str) -> int:
+    number = read_number(text)
+    if number > MAX_QUEUES:
+        raise ValueError(f"a number up to {MAX_QUEUES}")
+    return number
 
 
 def _entries(text: str) -> int:
@@ -103,8 +266,9 @@ def _levels_text(levels: DelayLevels) -> str:
 _HOST = Form(lambda text: text or None)
 _ADDRESSES = Form(read_name_servers, lambda addresses: ";".join(map(str, addresses)))
 _FLUSH = Form(_flush_mode, lambda mode: f"{mode.upper()}_FLUSH")
-_HOUR = Form(_hour, lambda hour: f"{hour:02}")
+_HOURS = Form(_hours, lambda hours: ";".join(f"{hour:02}" for hour in hours))
 _PERCENT = Form(_percent, lambda ratio: str(round(ratio * 100)))
+_QUEUES = Form(_queue_count)
 _QUEUE_BYTES = Form(_entries, lambda entries: str(entries * ENTRY_BYTES))
 _LEVELS = Form(DelayLevels, _levels_text)
 _CREDENTIALS = Form(_credentials, _without_secret)
@@ -177,7 +341,7 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
     "maxMessageSize": _at_run_time("store.max_message_bytes", NUMBER),
     "autoCreateTopicEnable": _at_run_time("auto_create_topic", SWITCH),
     "autoCreateSubscriptionGroup": _at_run_time("auto_create_group", SWITCH),
-    "defaultTopicQueueNums": _at_run_time("default_queues", NUMBER),
+    "defaultTopicQueueNums": _at_run_time("default_queues", _QUEUES),
     "traceTopicEnable": _at_run_time("trace_topic", SWITCH),
     "maxTopics": _at_run_time("max_topics", NUMBER),
     "maxRetryTopics": _at_run_time("max_retry_topics", NUMBER),
@@ -217,7 +381,7 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
     "maxUnsyncedBytes": _at_run_time("store.max_unsynced_bytes", NUMBER),
     # retention
     "fileReservedTime": _at_run_time("store.retention_hours", NUMBER),
-    "deleteWhen": _at_run_time("store.delete_hour", _HOUR),
+    "deleteWhen": _at_run_time("store.delete_hours", _HOURS),
     "diskMaxUsedSpaceRatio": _at_run_time("store.disk_clean_ratio", _PERCENT),
     "diskSpaceCleanForciblyRatio": _at_run_time("store.disk_force_ratio", _PERCENT),
     "diskSpaceWarningLevelRatio": _at_run_time("store.disk_full_ratio", _PERCENT),

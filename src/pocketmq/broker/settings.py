@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from pocketmq.access.door import check_door
 from pocketmq.access.refusals import AuthenticationSettings
+from pocketmq.access.settings import check_door
 from pocketmq.clock import STEP_CONFIRM_MS
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.settings import MetricsSettings

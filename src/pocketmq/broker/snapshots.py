@@ -10,27 +10,49 @@ must not write all the others again. A crash before that loses no topic: its que
 Taking the bytes of a table clears its mark of change; so they are kept here until they are on the disk.
 
 Within a round offsets come first: a crash in the middle of a deletion must not leave offsets of something that is gone.
+
+After a start the tables are brought into step with the log. Where they disagree, the log is right.
+
+    a queue has messages, no table knows its topic ──► the topic is there again      made by sending to it, moments before a crash
+    a group is ahead of the end of its queue ────────► it is set back to the end     a power loss took what it had consumed
+    members are ahead of the end, and go on running ─► their next pull is set back   see `offsets`
+
+A message that is acknowledged must be readable, and one that takes the place of a lost one must not be taken for consumed.
+What an administrator has deleted stays deleted: the store gives no queues back of topics that are gone.
+
+Pages of a table: a slave reads its master's topics and groups in parts.
+
+    from row 0, 100 rows ──► these, the version, how many there are ──► from row 100, with that version ──► …
+                                                                          └─ the table changed meanwhile: from row 0 again
+
+Who asks without any of it, as all callers up to 5.3.3 do, gets the whole table. Tools and consoles do so again and again, and
+thousands of rows take long to write: so the bytes are kept until the table is another.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.topics import MAX_QUEUES, TopicTable
 from pocketmq.clock import Clock
-from pocketmq.errors import StoreBusy, StoreError, WrongState
+from pocketmq.errors import InvalidParameter, StoreBusy, StoreError, WrongState
+from pocketmq.model.names import LMQ_PREFIX, group_of
 from pocketmq.protocol.bodies import groups as group_bodies
 from pocketmq.protocol.bodies import topics as topic_bodies
-from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.offsets import SavedOffsets
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.frames import DEFAULT_LIMITS
 from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.tables import TABLE_LIMITS, Tables
 
 log = logging.getLogger("pocketmq.broker")
@@ -301,3 +323,82 @@ def _tell_surprise(task: asyncio.Task[Failures]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
         log.error("tables could not be saved", exc_info=error)
+
+
+USUAL_QUEUES: Final = 4
+"""What clients ask for when a topic is made by sending to it: they may know of queues that have no message yet."""
+MAX_NAMED: Final = 10
+"""Names in one line of the log."""
+
+
+def adopt_topics(topics: TopicTable, store: MessageStore, now_ms: int) -> list[str]:
+    """Give a row to every topic that has messages and none; their names. Light topics have queues and never a row."""
+    adopted = []
+    for topic, queues in store.topic_queues().items():
+        if topic in topics or topic.startswith(LMQ_PREFIX):
+            continue
+        is_users_own = group_of(topic) is None and not topics.is_system(topic)
+        count = min(max(queues, USUAL_QUEUES if is_users_own else 1), MAX_QUEUES)
+        topics.ensure(TopicConfig(topic, count, count), now_ms)
+        adopted.append(topic)
+    if adopted:
+        log.warning("topics with messages that no table knows are there again: %s", _names(adopted))
+    return adopted
+
+
+def lower_offsets(offsets: OffsetTable, store: MessageStore, *, clean: bool) -> list[str]:
+    """Set groups back that are ahead of what there is; which, as `topic@group`. `clean`: no crash can have taken anything."""
+    lowered = offsets.lower_to(store.max_offset)
+    if not clean:
+        offsets.bound_by(store.max_offset)
+    if lowered:
+        log.warning("groups were ahead of the end of the log, and are set back to it: %s", _names(lowered))
+    return lowered
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+MAX_KEPT_BYTES: Final = DEFAULT_LIMITS.frame_bytes
+"""What is larger cannot be told in one answer anyway."""
+
+
+class Page(NamedTuple):
+    """Which rows somebody asks for. `seen` is the version, as JSON, of the table that the rows before were from."""
+
+    start: int | None
+    limit: int | None
+    seen: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are asked for, by somebody who has seen none."""
+        return not self.start and self.limit is None and not self.seen
+
+    def of(self, rows: Mapping[str, T], version: DataVersion) -> dict[str, T]:
+        """The rows of the page, in the order of the table, which stays the same while the version does."""
+        start, limit = self.start or 0, len(rows) if self.limit is None else self.limit
+        if start < 0 or limit < 0:
+            raise InvalidParameter(f"a page of {limit} rows from row {start} on cannot be; neither may be below 0")
+        if self.seen and read_body(DataVersion, self.seen.encode()) != version:
+            start = 0
+        return dict(islice(rows.items(), start, start + limit))
+
+
+class KeptTable:
+    """The last answer to somebody who asked for a whole table."""
+
+    def __init__(self) -> None:
+        self._version: DataVersion | None = None
+        self._body = b""
+
+    def body(self, version: DataVersion, write: Callable[[], bytes]) -> bytes:
+        """The table of this version; `write` is called when that is another than last time."""
+        if version == self._version:
+            return self._body
+        body = write()
+        if len(body) <= MAX_KEPT_BYTES:
+            self._version, self._body = version, body
+        return body

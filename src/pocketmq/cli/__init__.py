@@ -7,6 +7,33 @@
 64   the command itself makes no sense: unknown option, impossible value
 70   an error that no command foresaw; POCKETMQ_TRACEBACK=1 in the environment shows its traceback
 130  interrupted
+
+Modules in reading order:
+
+    commands           turns errors into a sentence and an exit code, for all commands
+    screen             tables, progress and width of the terminal
+    asking             options and connections of the commands that ask a running cluster
+    programs           runs a program until SIGINT or SIGTERM, then stops it in order
+    nameserver         `pocketmq nameserver`
+    broker             `pocketmq broker`
+    serve              `pocketmq serve`: a name server and brokers together
+    console            `pocketmq console`
+    topic              `pocketmq topic`
+    group              `pocketmq group`
+    msg                `pocketmq msg`
+    msg_send           `pocketmq msg send`
+    msg_trace          `pocketmq msg trace`
+    dlq                `pocketmq dlq`: dead letters
+    delay              `pocketmq delay`
+    tx                 `pocketmq tx`: undecided transactions
+    cluster            `pocketmq cluster`
+    store              `pocketmq store`
+    bench              `pocketmq bench`
+    doctor             `pocketmq doctor`
+    pipeline           `pocketmq pipeline`: one command for each job
+    pipeline_lake      `pocketmq pipeline lake`
+    pipeline_project   `pocketmq pipeline new` and `pocketmq pipeline run`
+    demo               `pocketmq demo`
 """
 
 import logging
@@ -14,11 +41,11 @@ import logging
 import click
 
 from pocketmq import __version__
+from pocketmq.cli.asking import completion
 from pocketmq.cli.bench import bench
 from pocketmq.cli.broker import broker
 from pocketmq.cli.cluster import cluster_commands
 from pocketmq.cli.commands import ErrorTellingGroup
-from pocketmq.cli.completion import completion
 from pocketmq.cli.console import console
 from pocketmq.cli.delay import delay_commands
 from pocketmq.cli.demo import demo

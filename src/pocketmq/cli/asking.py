@@ -5,24 +5,35 @@
                           └ failed: one sentence, with what to do
 
 The client itself is imported by the first question, so that help and the other commands need not wait for it.
+
+What commands list: things that a cluster knows by name, alone or with what is known about each; or as many as --limit says.
+
+Completion in shells: the script that a shell needs, and the names of topics and groups of the cluster that is named on the line.
+
+    eval "$(pocketmq completion bash)"        pocketmq topic show or<Tab> ──► orders
+
+Names are asked of the cluster only while that is quick: a shell that waits is worse than one that does not know.
 """
 
 import difflib
 import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.exceptions import Exit
+from click.shell_completion import CompletionItem, get_completion_class
 
 import pocketmq
-from pocketmq.cli.screen import late_line
+from pocketmq.cli.commands import ExitCode, options
+from pocketmq.cli.screen import Column, Row, late_bar, late_line, show_rows
+from pocketmq.clock import SystemClock
 from pocketmq.errors import (
     GroupNotFound,
-    InvalidSetting,
     NetworkError,
     NoPermission,
     PocketMQError,
@@ -32,16 +43,15 @@ from pocketmq.errors import (
     UsageError,
 )
 from pocketmq.net.tls import ClientTlsFiles
-from pocketmq.protocol.signing import Credentials
+from pocketmq.protocol.frames import HTTP_ANSWER
+from pocketmq.protocol.signing import SECRET_VARIABLE, credentials_of
 
 if TYPE_CHECKING:
-    from pocketmq.client.administration.reach import BrokerPlace
+    from pocketmq.client.admin.admin import Admin
+    from pocketmq.client.admin.reach import BrokerPlace
     from pocketmq.client.settings import ClientOptions
 
-HTTP_AS_LENGTH: Final = f"frame of {int.from_bytes(b'HTTP') + 4} bytes"
-"""What the answer of a web server looks like as a frame of RocketMQ, whose first four bytes are its length."""
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
-SECRET_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"  # noqa: S105 the name of it
 CLUSTER_PARAMETERS: Final = (
     *("namesrv", "access_key"),
     *("tls", "tls_ca", "tls_cert", "tls_key", "tls_no_verify"),
@@ -100,34 +110,37 @@ def on_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
         rest = {name: value for name, value in given.items() if name not in CLUSTER_PARAMETERS}
         return command(cluster, *args, **rest)
 
-    options = (
-        click.option(
-            "--namesrv",
-            "-n",
-            envvar="NAMESRV_ADDR",
-            default=DEFAULT_NAME_SERVER,
-            show_default=True,
-            show_envvar=True,
-            metavar="HOST:PORT[;…]",
-            help="The name servers of the cluster.",
-        ),
-        click.option(
-            "--access-key",
-            envvar="ROCKETMQ_ACCESS_KEY",
-            show_envvar=True,
-            metavar="NAME",
-            help=f"Sign requests as this account; its secret is in the variable {SECRET_VARIABLE}.",
-        ),
-        click.option("--tls", is_flag=True, help="Talk TLS, with servers whose certificates this system trusts."),
-        click.option("--tls-ca", type=_FILE, metavar="FILE", help="TLS; this authority must have signed (PEM)."),
-        click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS; show this certificate (PEM) to the servers."),
-        click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file."),
-        click.option("--tls-no-verify", is_flag=True, help="TLS; whoever answers is believed to be the server."),
+    return _CLUSTER_OPTIONS(with_cluster)
+
+
+def name_servers_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--namesrv",
+        "-n",
+        envvar="NAMESRV_ADDR",
+        default=DEFAULT_NAME_SERVER,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[;…]",
+        help=text,
     )
-    made: Callable[..., Any] = with_cluster
-    for option in reversed(options):
-        made = option(made)
-    return made
+
+
+_CLUSTER_OPTIONS: Final = options(
+    name_servers_option("The name servers of the cluster."),
+    click.option(
+        "--access-key",
+        envvar="ROCKETMQ_ACCESS_KEY",
+        show_envvar=True,
+        metavar="NAME",
+        help=f"Sign requests as this account; its secret is in the variable {SECRET_VARIABLE}.",
+    ),
+    click.option("--tls", is_flag=True, help="Talk TLS, with servers whose certificates this system trusts."),
+    click.option("--tls-ca", type=_FILE, metavar="FILE", help="TLS; this authority must have signed (PEM)."),
+    click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS; show this certificate (PEM) to the servers."),
+    click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file."),
+    click.option("--tls-no-verify", is_flag=True, help="TLS; whoever answers is believed to be the server."),
+)
 
 
 def cluster_of(given: Mapping[str, Any], **more: Any) -> Cluster:
@@ -138,7 +151,7 @@ def cluster_of(given: Mapping[str, Any], **more: Any) -> Cluster:
         )
     return Cluster(
         given["namesrv"],
-        {"tls": _tls(given), "credentials": _credentials(given.get("access_key")), **more},  # type: ignore[typeddict-item]
+        {"tls": _tls(given), "credentials": credentials_of(given.get("access_key"), os.environ), **more},  # type: ignore[typeddict-item]
     )
 
 
@@ -153,8 +166,8 @@ def advised() -> Iterator[None]:
             raise
         told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
         first_line = told.partition("\n")[0]  # RocketMQ's own advice stands below
-        if HTTP_AS_LENGTH in first_line:
-            advice = "a web server answers there, such as the console: give the address of a name server"
+        if HTTP_ANSWER in first_line:
+            advice = "give the address of a name server"
         raise PocketMQError(f"{first_line.rstrip('.')}; {advice}") from error
 
 
@@ -190,17 +203,15 @@ def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerPl
     return places
 
 
-def agreed(question: str, *, yes: bool) -> bool:
-    """Ask, unless the answer was given by `--yes`. Where nobody can answer, the answer is no."""
-    if yes:
-        return True
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless the answer was given by `--yes`, and end the command if it is no. Where nobody can answer, it is."""
     try:
-        if click.confirm(question):
-            return True
+        if yes or click.confirm(question):
+            return
     except click.Abort:
         click.echo(err=True)
     click.echo("Nothing was changed. With --yes it does not ask.", err=True)
-    return False
+    raise Exit(ExitCode.REPAIRABLE)
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -222,10 +233,107 @@ def _tls(given: Mapping[str, Any]) -> bool | ssl.SSLContext:
     return files.load() or False
 
 
-def _credentials(access_key: str | None) -> Credentials | None:
-    if access_key is None:
-        return None
-    secret = os.environ.get(SECRET_VARIABLE)
-    if not secret:
-        raise InvalidSetting(f"--access-key needs the secret of {access_key!r} in the variable {SECRET_VARIABLE}")
-    return Credentials(access_key, secret)
+def limit_option(default: int, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`--limit` of a command that reads no more than so many; `text` says so many of what."""
+    return click.option("--limit", type=click.IntRange(1), default=default, show_default=True, metavar="N", help=text)
+
+
+def show_some(rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool, empty: str, more: str) -> None:
+    """Rows that may not be all; `more` says why, and is empty when they are."""
+    show_rows(rows, columns, as_json=as_json, empty=empty)
+    if more:
+        click.echo(f"There may be more: {more}", err=True)
+
+
+def show_named(
+    cluster: Cluster,
+    names: Callable[["Admin"], Sequence[str]],
+    row_of: Callable[["Admin", str], Row],
+    columns: Sequence[Column],
+    *,
+    is_long: bool,
+    as_json: bool,
+    empty: str,
+) -> None:
+    """List things, the first of the `columns` being their name; all of them when it is a long list, by a question for each."""
+    kind = columns[0].field
+    if is_long:
+        rows: Iterable[Row] = _described(cluster, names, row_of, f"{kind}s")
+    else:
+        with cluster.admin() as admin:
+            rows, columns = [{kind: name} for name in names(admin)], columns[:1]
+    show_rows(rows, columns, as_json=as_json, empty=empty)
+
+
+def _described(
+    cluster: Cluster,
+    names: Callable[["Admin"], Sequence[str]],
+    row_of: Callable[["Admin", str], Row],
+    what: str,
+) -> list[Row]:
+    """That many questions may take their time."""
+    rows: list[Row] = []
+    with cluster.long_admin() as admin, late_bar(SystemClock(), what, in_bytes=False) as bar:
+        found = names(admin)
+        for at, name in enumerate(found, 1):
+            rows.append(row_of(admin, name))
+            bar.update(at, len(found))
+    return rows
+
+
+PATIENCE_MS: Final = 700
+"""For one question, and for a connection."""
+SHELLS: Final = ("bash", "zsh", "fish")
+PROGRAM: Final = "pocketmq"
+VARIABLE: Final = "_POCKETMQ_COMPLETE"
+
+_CHANGES: Final = {
+    # A shell that has not begun to complete yet does not know compdef.
+    "zsh": (
+        "#compdef pocketmq\n",
+        "#compdef pocketmq\n\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }\n",
+    ),
+    # A description may have commas in it.
+    "fish": ('string split ","', 'string split --max 1 ","'),
+}
+"""What click's scripts lack."""
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completed_names(ask: "Callable[[Admin], list[str]]") -> Complete:
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        given = {**ctx.params, "namesrv": ctx.params.get("namesrv") or DEFAULT_NAME_SERVER}
+        quick = {"call_timeout_ms": PATIENCE_MS, "connect_timeout_ms": PATIENCE_MS, "stop_timeout_ms": PATIENCE_MS}
+        try:
+            with cluster_of(given, **quick).long_admin() as admin:
+                return [CompletionItem(name) for name in ask(admin) if name.startswith(incomplete)]
+        except (PocketMQError, OSError):
+            return []
+
+    return complete
+
+
+complete_topic: Final = _completed_names(lambda admin: admin.topics.names())
+complete_group: Final = _completed_names(lambda admin: admin.groups.names())
+complete_broker: Final = _completed_names(lambda admin: sorted({place.name for place in admin.cluster.brokers()}))
+
+topic_argument: Final = click.argument("topic", shell_complete=complete_topic)
+group_argument: Final = click.argument("group", shell_complete=complete_group)
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print what a shell needs to complete commands, options, and names of topics and groups.
+
+    \b
+    bash  echo 'eval "$(pocketmq completion bash)"' >> ~/.bashrc
+    zsh   echo 'eval "$(pocketmq completion zsh)"' >> ~/.zshrc
+    fish  pocketmq completion fish > ~/.config/fish/completions/pocketmq.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click has a class for each of these"
+    script = kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source()
+    click.echo(script.replace(*_CHANGES.get(shell, ("", "")), 1))

@@ -8,27 +8,24 @@ import click
 from msgspec.structs import replace
 
 from pocketmq.access.accounts_file import read_accounts
-from pocketmq.access.door import OPEN_FLAG
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
-from pocketmq.cli.access_options import accounts_option, tls_options
-from pocketmq.cli.log_lines import log_format_option
-from pocketmq.cli.metrics_options import MetricsWishes, metrics_options
-from pocketmq.cli.ready import (
-    access_facts,
-    access_words,
+from pocketmq.cli.programs import (
+    ServerOptions,
     flush_words,
-    metrics_facts,
-    metrics_words,
+    log_to_stderr,
+    run_until_stopped,
+    server_facts,
+    server_options,
+    server_words,
     show_banner,
     show_json,
 )
-from pocketmq.cli.running import log_to_stderr, run_until_stopped
 from pocketmq.errors import BodyError, InvalidSetting, UsageError
 from pocketmq.files import DiskFiles
 from pocketmq.net.address import LARGEST_PORT
-from pocketmq.net.end_of_input import end_of_input
+from pocketmq.net.loops import end_of_input
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import FlushMode, StoreSettings
@@ -102,9 +99,7 @@ advertise_option = click.option(
     metavar="FILE",
     help="RocketMQ's broker.conf. Options given here count more than what it says.",
 )
-@accounts_option
 @click.option("--register-as", metavar="KEY", help="The account by which it registers with name servers.")
-@tls_options
 @click.option("--namesrv-tls", is_flag=True, help="Reach name servers by TLS, with certificates this system trusts.")
 @click.option(
     "--namesrv-ca",
@@ -112,16 +107,14 @@ advertise_option = click.option(
     metavar="FILE",
     help="Reach name servers by TLS, with certificates that this one signed.",
 )
-@metrics_options
-@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
-@log_format_option
-@click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
 @click.option(
     "--until-end-of-input",
     is_flag=True,
     help="Stop also when the input stream ends, as it does when the program that started this one is gone.",
 )
+@server_options
 def broker(
+    options: ServerOptions,
     host: str | None,
     port: int | None,
     advertise: str | None,
@@ -132,20 +125,9 @@ def broker(
     flush: str | None,
     given: tuple[str, ...],
     config: Path | None,
-    accounts: Path | None,
     register_as: str | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    tls_client_ca: Path | None,
-    tls_mode: str | None,
     namesrv_tls: bool,
     namesrv_ca: Path | None,
-    metrics_port: int | None,
-    metrics_host: str | None,
-    metrics_is_open: bool,
-    is_open: bool,
-    log_format: str,
-    as_json: bool,
     until_end_of_input: bool,
 ) -> None:
     """Run a broker until ctrl-C or SIGTERM.
@@ -153,7 +135,7 @@ def broker(
     It keeps messages in RocketMQ's files and registers with name servers. Topics have to be created before they are sent
     to, unless autoCreateTopicEnable=true says otherwise.
     """
-    options = {
+    keys = {
         "bindAddress": host,
         "listenPort": None if port is None else str(port),
         "brokerIP1": advertise,
@@ -162,27 +144,18 @@ def broker(
         "brokerClusterName": cluster,
         "storePathRootDir": folder,
         "flushDiskType": flush and f"{flush.upper()}_FLUSH",
-        "accountsFile": _text(accounts),
-        "tls.server.certPath": _text(tls_cert),
-        "tls.server.keyPath": _text(tls_key),
-        "tls.server.trustCertPath": _text(tls_client_ca),
-        "tls.server.mode": tls_mode,
         "useTLS": "true" if namesrv_tls or namesrv_ca else None,
-        "tls.client.trustCertPath": _text(namesrv_ca),
-        **MetricsWishes(metrics_port, metrics_host, metrics_is_open).keys(),
+        "tls.client.trustCertPath": None if namesrv_ca is None else str(namesrv_ca),
+        **options.keys(),
     }
-    told = settings_given(given) | {key: text for key, text in options.items() if text is not None}
-    settings = _registering_as(register_as, _settings(config, told, is_open=is_open))
-    log_to_stderr(log_format, settings.broker_name)
+    told = settings_given(given) | {key: text for key, text in keys.items() if text is not None}
+    settings = _registering_as(register_as, _settings(config, told, is_open=options.is_open))
+    log_to_stderr(options.log_format, settings.broker_name)
     run_until_stopped(
         Broker(settings),
-        _show_json if as_json else _show_banner,
+        _show_json if options.as_json else _show_banner,
         (lambda _: end_of_input()) if until_end_of_input else None,
     )
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
 
 
 def _settings(config: Path | None, told: Mapping[str, str], *, is_open: bool) -> BrokerSettings:
@@ -250,8 +223,7 @@ def _show_banner(broker: Broker) -> None:
             "data": str(settings.store.folder),
             "flush": flush_words(settings.store.flush),
             "topics": "created by sending to them" if settings.auto_create_topic else "have to be created first",
-            **metrics_words(broker.metrics_address, settings.metrics, settings.tls),
-            **access_words(broker.address, settings.accounts, settings.tls),
+            **server_words(broker, settings),
         },
     )
 
@@ -268,14 +240,10 @@ def _show_json(broker: Broker) -> None:
         {
             "name": settings.broker_name,
             "cluster": settings.cluster,
-            "address": str(broker.address),
-            "host": broker.address.host,
-            "port": broker.address.port,
             "advertised": str(broker.advertised_address),
             "name_servers": [str(address) for address in settings.name_servers],
             "data": str(settings.store.folder),
             "flush": settings.store.flush,
-            **metrics_facts(broker.metrics_address, settings.metrics, settings.tls),
-            **access_facts(broker.address, settings.accounts, settings.tls),
+            **server_facts(broker, settings),
         },
     )

@@ -3,18 +3,20 @@
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from pocketmq.errors import PocketMQError, UsageError
-from pocketmq.files import is_program
+from pocketmq.files import find_program
 
 PROGRAM: Final = "pocketmq"
 TRACEBACK_VARIABLE: Final = "POCKETMQ_TRACEBACK"
+T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -78,10 +80,34 @@ class ErrorTellingGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def parsed(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The type of a parameter that a function of `model.human` reads: click tells the user what is wrong with the value."""
+
+    @wraps(parse)
+    def read(text: str) -> T:
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return read
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Several options as one decorator; help shows them in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
 def called() -> str:
     """How to call this program once more: by its name where the shell finds it, else by its path."""
     here = Path(sys.argv[0]).absolute()
-    return str(here) if here.name == PROGRAM and not is_program(PROGRAM) else PROGRAM
+    return str(here) if here.name == PROGRAM and find_program(PROGRAM) is None else PROGRAM
 
 
 def _tell(text: str) -> None:

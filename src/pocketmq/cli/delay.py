@@ -4,29 +4,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
-from pocketmq.cli.completion import complete_topic
-from pocketmq.cli.listing import limit_option, show_some
-from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
-from pocketmq.cli.screen import count
-from pocketmq.cli.words import clock_time, span
+from pocketmq.cli.asking import (
+    Cluster,
+    complete_topic,
+    confirm,
+    dry_run_option,
+    limit_option,
+    on_a_cluster,
+    show_some,
+    yes_option,
+)
+from pocketmq.cli.commands import ErrorTellingGroup
+from pocketmq.cli.screen import Column, json_option, show_json, show_rows, tell, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, ProtocolError, UsageError
+from pocketmq.model.human import count, duration, local_time
 from pocketmq.protocol.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
-    from pocketmq.client.administration.delays import Delayed, DelayedMessages
+    from pocketmq.client.admin.delays import Delayed, DelayedMessages
 
 DEFAULT_LIMIT: Final = 1_000
 _COLUMNS: Final = (
     Column("due"),
-    Column("in_ms", "in", told=span),
+    Column("in_ms", "in", told=duration),
     Column("topic"),
     Column("level", told=lambda level: "a time" if level is None else f"level {level}"),
-    Column("id"),
-    Column("keys"),
-    Column("broker"),
+    *texts("id", "keys", "broker"),
 )
 
 waiting_limit = limit_option(
@@ -71,7 +75,7 @@ def cancel(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Take messages back before they are due, by their IDs of `delay ls` or the recall handles that producers got.
 
     Only those with a time of their own: RocketMQ has no call that takes back a message of a delay level. Brokers of RocketMQ
@@ -88,11 +92,9 @@ def cancel(
     if dry_run:
         if as_json:
             show_json({**row, "is_done": False} for row in rows)
-        return ExitCode.OK
-    if not agreed(f"Take back {count(len(rows), 'message')}?", yes=yes):
-        return ExitCode.REPAIRABLE
+        return
+    confirm(f"Take back {count(len(rows), 'message')}?", yes=yes)
     _take_back(cluster, chosen, rows, as_json=as_json)
-    return ExitCode.OK
 
 
 def _take_back(cluster: Cluster, chosen: "list[Delayed]", rows: list[dict[str, Any]], *, as_json: bool) -> None:
@@ -140,7 +142,7 @@ def _of_handles(cluster: Cluster, handles: tuple[str, ...], limit: int) -> "list
             one = admin.delays.find_by_handle(text, limit=limit)
             if one is None:
                 raise PocketMQError(
-                    f"no message {handle.unique_id} waits on {handle.broker_name} for {clock_time(handle.deliver_ms - 1)}: it was "
+                    f"no message {handle.unique_id} waits on {handle.broker_name} for {local_time(handle.deliver_ms - 1)}: it was "
                     "delivered or taken back, or never was; nothing is changed"
                 )
             found.append(one)
@@ -156,7 +158,7 @@ def _handle(text: str) -> RecallHandle:
 
 def _row(one: "Delayed", now_ms: int) -> dict[str, Any]:
     return {
-        "due": clock_time(one.due_ms),
+        "due": local_time(one.due_ms),
         "due_ms": one.due_ms,
         "in_ms": max(0, one.due_ms - now_ms),
         "topic": one.topic,

@@ -6,8 +6,7 @@ import click
 
 from pocketmq import demo as shop
 from pocketmq.cli.commands import ExitCode, called
-from pocketmq.cli.rows_screen import show_json, tell
-from pocketmq.cli.screen import screen
+from pocketmq.cli.screen import screen, show_json, tell
 from pocketmq.net.address import LARGEST_PORT
 
 DEFAULT_FOLDER = Path("pocketmq-demo")
@@ -68,9 +67,9 @@ def demo(messages: int, folder: Path, seed: int, resume: bool, keep: bool, conso
             screen().print(report.render())
             tell(report.next_steps(called()))
 
-    wishes = shop.Wishes(folder, messages, seed, resume, console_port, keep)
+    settings = shop.DemoSettings(folder, messages, seed, resume, console_port, keep)
     try:
-        report = shop.run(wishes, show, is_quiet=as_json)
+        report = shop.run(settings, show, is_quiet=as_json)
     except KeyboardInterrupt:
         click.echo(f"Nothing is lost: pocketmq demo --resume --dir {folder}", err=True)
         raise

@@ -1,37 +1,159 @@
-"""`pocketmq dlq`: dead letters, which groups have given up on: count them, read them, send them once more, drop them."""
+"""`pocketmq dlq`: dead letters, which groups have given up on: count them, read them, send them once more, drop them.
 
-from typing import TYPE_CHECKING, Any
+`pocketmq dlq export`: dead letters as JSON lines, page by page, so that any number of them goes through.
+
+A dead letter as a row: what `dlq show`, `replay` and `export` tell of it.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
-from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
+from pocketmq.cli.asking import (
+    Cluster,
+    complete_topic,
+    confirm,
+    dry_run_option,
+    group_argument,
+    limit_option,
+    on_a_cluster,
+    yes_option,
+)
 from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
-from pocketmq.cli.completion import complete_topic, group_argument
-from pocketmq.cli.dlq_export import export
-from pocketmq.cli.dlq_rows import letter_row
-from pocketmq.cli.dump_screen import CELL_BODY_BYTES, body_cell
-from pocketmq.cli.listing import limit_option
 from pocketmq.cli.msg import body_option
-from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
-from pocketmq.cli.screen import count, late_bar
-from pocketmq.cli.words import number
+from pocketmq.cli.screen import (
+    CELL_BODY_BYTES,
+    Column,
+    body_cell,
+    json_option,
+    late_bar,
+    show_json,
+    show_rows,
+    tell,
+    texts,
+)
 from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError
+from pocketmq.files import DiskFiles
+from pocketmq.model.human import count, local_time, number
 from pocketmq.model.properties import ORIGIN_MESSAGE_ID
-from pocketmq.store.message_fields import BodyForm
+from pocketmq.store.tools.message_fields import BodyForm, fields_of
 
 if TYPE_CHECKING:
     import pocketmq
-    from pocketmq.client.administration.dead_letters import Letter, Resent
+    from pocketmq.client.admin.admin import Admin
+    from pocketmq.client.admin.dead_letters import Letter, Resent
+
+
+def letter_row(letter: "Letter", form: BodyForm, most_bytes: int | None = None) -> dict[str, Any]:
+    """With `most_bytes`, that much of the body is in it, for a table."""
+    fields = fields_of(letter.message, form, most_bytes)
+    return {
+        "group": letter.group,
+        "topic": letter.topic,
+        "id": letter.original_id,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "died": local_time(letter.died_ms),
+        "died_ms": letter.died_ms,
+        "broker": letter.queue.broker_name,
+        "queue": letter.queue.queue_id,
+        "queue_offset": letter.message.queue_offset,
+        "tags": fields["tags"],
+        "keys": fields["keys"],
+        "properties": fields["properties"],
+        **{name: fields[name] for name in ("body", "body_error", "body_cut") if name in fields},
+    }
+
+
+PAGE: Final = 500
+"""Letters that are read at once."""
+
+
+@click.command("export")
+@on_a_cluster
+@group_argument
+@click.option("--to", "path", type=click.Path(path_type=Path), metavar="FILE", help="Write there.")
+@click.option(
+    "--body",
+    "form",
+    type=click.Choice([form.value for form in BodyForm]),
+    default=BodyForm.BASE64.value,
+    show_default=True,
+    help="How bodies are written; base64 keeps every byte.",
+)
+@yes_option
+def export(cluster: Cluster, group: str, path: Path | None, form: str, yes: bool) -> None:
+    """Write all dead letters of a group as JSON, one on each line, to a file or the standard output.
+
+    Each line has where the letter was sent to, why it died, its properties and its body. The letters stay where they are.
+    """
+    if path is not None and DiskFiles().status(path) is not None:
+        confirm(f"Overwrite {path}?", yes=yes)
+    with cluster.long_admin() as admin:
+        total = admin.dead_letters.count(group)
+        if not total:
+            admin.groups.describe(group)  # GroupNotFound: a name may be mistyped
+        rows = (letter_row(letter, BodyForm(form)) for letter in _letters(admin, group, total))
+        if path is None:
+            many = _write(rows, lambda line: sys.stdout.write(line.decode()))
+            sys.stdout.flush()
+        else:
+            many = _write_file(rows, path)
+    click.echo(f"{count(many, 'dead letter')} of group {group}{'' if path is None else f' in {path}'}.", err=True)
+
+
+def _letters(admin: "Admin", group: str, total: int) -> "Iterator[Letter]":
+    done = 0
+    with late_bar(SystemClock(), "letters", in_bytes=False) as bar:
+        for queue, begin, end in admin.dead_letters.ranges(group):
+            for at in range(begin, end, PAGE):
+                letters = admin.dead_letters.in_queue(group, queue, at, min(end, at + PAGE))
+                yield from letters
+                done += len(letters)
+                bar.update(done, max(done, total))
+
+
+def _write(rows: Iterator[dict[str, Any]], put: Callable[[bytes], object]) -> int:
+    many = 0
+    for row in rows:
+        put(msgspec.json.encode(row) + b"\n")
+        many += 1
+    return many
+
+
+def _write_file(rows: Iterator[dict[str, Any]], path: Path) -> int:
+    """Beside the file first: one that is there stays whole until all letters are written."""
+    files = DiskFiles()
+    draft = path.with_name(f"{path.name}.part")
+    with files.open(draft, create=True) as file:
+        file.truncate(0)
+        end = 0
+
+        def put(line: bytes) -> None:
+            nonlocal end
+            file.write_at(end, line)
+            end += len(line)
+
+        with ExitStack() as undo:
+            undo.callback(files.unlink, draft)
+            many = _write(rows, put)
+            file.sync()
+            undo.pop_all()
+    files.replace(draft, path)
+    return many
+
 
 MAX_AT_ONCE = 50
 """Letters that are sent between two looks at the progress."""
 _COUNTS = (Column("group"), Column("letters", told=number))
 _LETTERS = (
-    Column("died"),
-    Column("topic"),
-    Column("id"),
-    Column("keys"),
+    *texts("died", "topic", "id", "keys"),
     Column("attempts", told=number),
     Column("reason", told=lambda reason: reason or "not told"),
     Column("body", told=str),
@@ -116,8 +238,7 @@ def replay(
         return ExitCode.OK
     if not letters:
         return ExitCode.OK
-    if not agreed(f"Send {count(len(letters), 'message')}?", yes=yes):
-        return ExitCode.REPAIRABLE
+    confirm(f"Send {count(len(letters), 'message')}?", yes=yes)
     outcomes = _send(cluster, letters, topic)
     return _show_outcome(outcomes, as_json=as_json)
 
@@ -128,7 +249,7 @@ def replay(
 @dry_run_option
 @yes_option
 @json_option
-def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) -> int:
+def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Delete all dead letters of a group. RocketMQ cannot delete single messages, so it is all or none."""
     with cluster.admin() as admin:
         letters = _letter_count(admin, group)
@@ -137,8 +258,7 @@ def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) 
             f"{count(letters, 'dead letter')} of group {group} go for ever; `pocketmq dlq export {group}` keeps a copy."
         )
     if not dry_run and letters:
-        if not agreed("Delete them?", yes=yes):
-            return ExitCode.REPAIRABLE
+        confirm("Delete them?", yes=yes)
         with cluster.admin() as admin:
             admin.dead_letters.drop(group)
     is_done = bool(letters) and not dry_run
@@ -146,7 +266,6 @@ def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) 
         show_json([{"group": group, "letters": letters, "is_done": is_done}])
     else:
         tell("Deleted." if is_done else "Nothing was changed.")
-    return ExitCode.OK
 
 
 dlq_commands.add_command(export)

@@ -6,12 +6,9 @@ import click
 from rich.text import Text
 
 import pocketmq
-from pocketmq.cli.asking import Cluster, on_a_cluster
+from pocketmq.cli.asking import Cluster, complete_group, complete_topic, on_a_cluster
 from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.completion import complete_group, complete_topic
-from pocketmq.cli.dump_screen import one_line
-from pocketmq.cli.rows_screen import json_option, show_json, tell
-from pocketmq.cli.screen import screen
+from pocketmq.cli.screen import json_option, one_line, screen, show_json, tell
 
 if TYPE_CHECKING:
     from pocketmq.doctor import Report, Step

@@ -6,28 +6,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
-from pocketmq.cli.completion import complete_group, complete_topic, group_argument, topic_argument
-from pocketmq.cli.listing import show_named
-from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
-from pocketmq.cli.screen import count
-from pocketmq.cli.words import moment_ms, number, offset, place_word, queue_word, span
+from pocketmq.cli.asking import (
+    Cluster,
+    complete_group,
+    complete_topic,
+    confirm,
+    dry_run_option,
+    group_argument,
+    on_a_cluster,
+    show_named,
+    topic_argument,
+    yes_option,
+)
+from pocketmq.cli.commands import ErrorTellingGroup, parsed
+from pocketmq.cli.screen import Column, json_option, numbers, show_facts, show_json, show_rows, tell, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, UsageError
+from pocketmq.model.human import count, duration, number, offset, parse_queue, parse_start, time_ms
 from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
-    from pocketmq.client.administration.groups import Member, Owners
-    from pocketmq.client.administration.lag import GroupLag, QueueLag
-    from pocketmq.client.administration.resets import QueueReset, ResetTo
-    from pocketmq.client.blocking_admin import Admin
+    from pocketmq.client.admin.admin import Admin
+    from pocketmq.client.admin.groups import Member, Owners
+    from pocketmq.client.admin.lag import GroupLag, QueueLag
+    from pocketmq.client.admin.offsets import QueueReset, ResetTo
 
 _LONG: Sequence[Column] = (
     Column("group"),
-    Column("members", told=number),
-    Column("lag", told=number),
-    Column("lag_ms", "behind", told=span),
+    *numbers("members", "lag"),
+    Column("lag_ms", "behind", told=duration),
     Column("problem"),
 )
 _PLACE = (Column("topic"), Column("broker"), Column("queue", told=number))
@@ -36,17 +43,11 @@ _LAG = (
     Column("committed", told=number),
     Column("max_offset", "end", told=number),
     Column("lag", told=number),
-    Column("lag_ms", "behind", told=span),
+    Column("lag_ms", "behind", told=duration),
     Column("lost", told=number),
     Column("problem"),
 )
-_MEMBERS = (
-    Column("client_id", "client"),
-    Column("address"),
-    Column("language"),
-    Column("brokers"),
-    Column("queues"),
-)
+_MEMBERS = (Column("client_id", "client"), *texts("address", "language", "brokers", "queues"))
 _RESET = (
     *_PLACE,
     Column("before", told=offset),
@@ -161,14 +162,14 @@ def members(cluster: Cluster, group: str, as_json: bool) -> None:
 @click.option(
     "--to",
     "moment",
-    type=place_word,
+    type=parsed(parse_start),
     metavar="WHERE",
-    help="earliest, latest, a time such as 2026-03-01T12:00, or a span before now such as 2h.",
+    help="earliest, latest, a time such as 2026-03-01T12:00, or a duration before now such as 2h.",
 )
 @click.option(
     "--offset",
     "offsets",
-    type=(queue_word, click.IntRange(0)),
+    type=(parsed(parse_queue), click.IntRange(0)),
     multiple=True,
     metavar="BROKER:QUEUE N",
     help="One queue to this offset; may be repeated.",
@@ -185,7 +186,7 @@ def reset(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Let a group go on elsewhere in a topic: messages come again, or are skipped."""
     to = _reset_to(topic, moment, dict(offsets))
     with cluster.admin() as admin:
@@ -196,8 +197,7 @@ def reset(
         again, skipped = sum(each.again for each in plan.queues), sum(each.skipped for each in plan.queues)
         tell(f"\nGroup {group}: {count(again, 'message')} to come again, {skipped:,} to be skipped.")
     if not dry_run:
-        if not agreed(f"Reset group {group} in topic {topic}?", yes=yes):
-            return ExitCode.REPAIRABLE
+        confirm(f"Reset group {group} in topic {topic}?", yes=yes)
         with cluster.admin() as admin:
             done = admin.offsets.reset(group, topic, to)
         rows = [_reset_row(each) for each in done.queues]
@@ -205,7 +205,6 @@ def reset(
         show_json({**row, "is_done": not dry_run} for row in rows)
     else:
         tell("Nothing was changed." if dry_run else "Done.")
-    return ExitCode.OK
 
 
 @group_commands.command("clone")
@@ -216,7 +215,7 @@ def reset(
 @dry_run_option
 @yes_option
 @json_option
-def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool, yes: bool, as_json: bool) -> int:
+def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Let group TARGET stand in a topic where group SOURCE stands."""
     with cluster.admin() as admin:
         admin.groups.describe(target)
@@ -226,15 +225,13 @@ def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool,
     if not as_json:
         show_rows(rows, _RESET[:5], as_json=False, empty="")
     if not dry_run:
-        if not agreed(f"Move group {target} there?", yes=yes):
-            return ExitCode.REPAIRABLE
+        confirm(f"Move group {target} there?", yes=yes)
         with cluster.admin() as admin:
             admin.offsets.clone(source, target, topic)
     if as_json:
         show_json({**row, "is_done": not dry_run} for row in rows)
     else:
         tell("Nothing was changed." if dry_run else f"Group {target} stands where {source} stands.")
-    return ExitCode.OK
 
 
 @group_commands.command("rm")
@@ -242,7 +239,7 @@ def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool,
 @group_argument
 @click.option("--keep-topics", is_flag=True, help="Keep its retries and dead letters.")
 @yes_option
-def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> int:
+def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> None:
     """Forget a group and how far it was, with its retries and dead letters. Refused while it has members."""
     with cluster.admin() as admin:
         state, letters = admin.groups.describe(group), admin.dead_letters.count(group)
@@ -253,12 +250,10 @@ def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> int:
         f"Group {group} on {', '.join(state.configs)}: where it is in its topics goes; "
         f"its retries and {count(letters, 'dead letter')} {kept}."
     )
-    if not agreed(f"Delete group {group}?", yes=yes):
-        return ExitCode.REPAIRABLE
+    confirm(f"Delete group {group}?", yes=yes)
     with cluster.admin() as admin:
         admin.groups.delete(group, with_topics=not keep_topics)
     tell(f"Deleted group {group}.")
-    return ExitCode.OK
 
 
 def _long_row(admin: "Admin", group: str) -> dict[str, Any]:
@@ -284,7 +279,7 @@ def _reset_to(topic: str, moment: str | datetime | timedelta | None, offsets: di
         case "earliest" | "latest" | datetime():
             return moment
         case timedelta():  # before the now of the plan that is shown
-            return moment_ms(moment, SystemClock().now_ms())
+            return time_ms(moment, SystemClock().now_ms())
     raise UsageError(f"cannot reset to {moment!r}")
 
 
@@ -318,7 +313,7 @@ def _lag_total(lag: "GroupLag") -> dict[str, Any]:
 
 def _behind(lag: "GroupLag") -> str:
     messages = "unknown messages" if lag.messages is None else count(lag.messages, "message")
-    return f"{messages}, {span(lag.time_ms)}"
+    return f"{messages}, {duration(lag.time_ms)}"
 
 
 def _member_row(member: "Member", owners: "Owners") -> dict[str, Any]:

@@ -1,34 +1,119 @@
-"""`pocketmq msg`: send messages, follow a topic, find them again."""
+"""`pocketmq msg`: send messages, follow a topic, find them again.
 
-from collections.abc import Iterable, Iterator
+Following a topic: its queues are looked at in turn, and what came since the last look is read.
+
+    look ── min … max of each queue ──► read from where the last look ended ──► sorted by the time of storing
+
+Nothing is subscribed and nothing committed, so nobody's group changes by being watched.
+
+What `msg tail` shows: a line for each message, so that it may go on for ever.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
+from rich.text import Text
 
-from pocketmq.cli.asking import Cluster, on_a_cluster
-from pocketmq.cli.commands import ErrorTellingGroup
-from pocketmq.cli.completion import topic_argument
-from pocketmq.cli.dump_screen import show_messages
-from pocketmq.cli.listing import limit_option
+from pocketmq.cli.asking import Cluster, limit_option, on_a_cluster, topic_argument
+from pocketmq.cli.commands import ErrorTellingGroup, parsed
 from pocketmq.cli.msg_send import given_bytes, send
 from pocketmq.cli.msg_trace import trace
-from pocketmq.cli.rows_screen import json_option
-from pocketmq.cli.tail_screen import show_tail
-from pocketmq.cli.tailing import Tail, wanted_tags
-from pocketmq.cli.words import moment_ms, moment_word, queue_word
+from pocketmq.cli.screen import CELL_BODY_BYTES, body_cell, cell, json_option, screen, show_messages
 from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
+from pocketmq.model.human import local_time, parse_queue, parse_time, time_ms
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.protocol.compression import MAX_INFLATED_BYTES
-from pocketmq.store.message_fields import BodyForm, body_start
+from pocketmq.store.tools.message_fields import BodyForm, body_start, fields_of
 
 if TYPE_CHECKING:
-    from pocketmq.client.blocking_admin import Admin
+    from pocketmq.client.admin.admin import Admin
+
+MAX_AT_ONCE = 1_000
+"""Messages that are read at once: of one queue and one look, more wait for the next."""
+
+
+class Tail:
+    """Where a follower is in each queue of a topic; only messages that are `wanted` are handed out."""
+
+    def __init__(self, admin: "Admin", topic: str, wanted: Callable[[StoredMessage], bool]) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._wanted = wanted
+        self._next: dict[MessageQueue, int] = {}
+        self.is_at_end = False
+        """Whether the last look left nothing behind."""
+
+    def newest(self, count: int) -> list[StoredMessage]:
+        """Begin with the newest of all queues together. Those that are not wanted count too, for they have to be read."""
+        found: list[StoredMessage] = []
+        for state in self._admin.topics.describe(self._topic).queues:
+            begin = max(state.min_offset, state.max_offset - count)
+            self._next[state.queue] = state.max_offset
+            for at in range(begin, state.max_offset, MAX_AT_ONCE):
+                end = min(state.max_offset, at + MAX_AT_ONCE)
+                found += self._admin.messages.in_queue(state.queue, at, end, limit=MAX_AT_ONCE)
+        self.is_at_end = True
+        newest = sorted(found, key=_age)[-count:] if count else []
+        return [message for message in newest if self._wanted(message)]
+
+    def what_came(self) -> list[StoredMessage]:
+        """What is there since the last look, or since ever. A queue that is new, or was made anew, is read from its begin."""
+        found: list[StoredMessage] = []
+        self.is_at_end = True
+        for state in self._admin.topics.describe(self._topic).queues:
+            begin = max(self._next.get(state.queue, 0), state.min_offset)
+            if begin > state.max_offset:  # the topic was made anew
+                begin = state.min_offset
+            end = min(state.max_offset, begin + MAX_AT_ONCE)
+            if begin < end:
+                found += self._admin.messages.in_queue(state.queue, begin, end, limit=MAX_AT_ONCE)
+            self._next[state.queue] = end
+            self.is_at_end = self.is_at_end and end == state.max_offset
+        return [message for message in sorted(found, key=_age) if self._wanted(message)]
+
+
+def wanted_tags(text: str | None) -> set[str] | None:
+    """`A||B` as the two tags; None when all are wanted."""
+    tags = {tag.strip() for tag in (text or "*").split("||")} - {""}
+    return None if "*" in tags or not tags else tags
+
+
+def _age(message: StoredMessage) -> tuple[int, int]:
+    return message.store_ms, message.log_offset
+
+
+def show_tail(messages: Iterable[StoredMessage], left: int | None, *, as_json: bool) -> int | None:
+    """Show them, `left` at most; how many may still be shown after that, None for without end."""
+    console = screen()
+    for message in messages:
+        if left == 0:
+            break
+        if as_json:
+            sys.stdout.write(msgspec.json.encode(fields_of(message, BodyForm.TEXT)).decode() + "\n")
+        else:
+            console.print(_line(message), soft_wrap=True)
+        left = None if left is None else left - 1
+    sys.stdout.flush()
+    return left
+
+
+def _line(message: StoredMessage) -> Text:
+    line = Text(f"{local_time(message.store_ms)}  {message.queue_id}@{message.queue_offset}", style="dim")
+    labels = " ".join(filter(None, (message.tags, *message.keys)))
+    if labels:
+        line.append(f"  [{cell(labels)}]", style="bold")
+    body = body_cell(fields_of(message, BodyForm.TEXT, CELL_BODY_BYTES))
+    return line.append(f"  {body}", style="not dim")
+
 
 TABLE_FIELDS: Final = ("topic", "queue", "queue_offset", "stored", "message_id", "tags", "keys", "body")
 JSON_FIELDS: Final = (
@@ -136,9 +221,11 @@ def get(cluster: Cluster, topic: str, message_id: str, form: str, as_json: bool)
 @on_a_cluster
 @topic_argument
 @click.option("--key", metavar="KEY", help="Messages with this key.")
-@click.option("--since", type=moment_word, metavar="WHEN", help="Stored then or later: 2026-03-01T12:00, or 2h ago.")
-@click.option("--until", type=moment_word, metavar="WHEN", help="Stored before.")
-@click.option("--queue", type=queue_word, metavar="BROKER:QUEUE", help="In this queue, from --offset on.")
+@click.option(
+    "--since", type=parsed(parse_time), metavar="WHEN", help="Stored then or later: 2026-03-01T12:00, or 2h ago."
+)
+@click.option("--until", type=parsed(parse_time), metavar="WHEN", help="Stored before.")
+@click.option("--queue", type=parsed(parse_queue), metavar="BROKER:QUEUE", help="In this queue, from --offset on.")
 @click.option("--offset", type=click.IntRange(0), metavar="N", help="The first offset, with --queue.")
 @limit_option(64, "At most so many.")
 @body_option
@@ -205,8 +292,8 @@ def _by_offset_id(admin: "Admin", topic: str, text: str) -> list[StoredMessage]:
 
 def _times(since: datetime | timedelta | None, until: datetime | timedelta | None) -> tuple[int, int]:
     now_ms = SystemClock().now_ms()
-    begin_ms = 0 if since is None else moment_ms(since, now_ms)
-    end_ms = _END_OF_TIME_MS if until is None else moment_ms(until, now_ms)
+    begin_ms = 0 if since is None else time_ms(since, now_ms)
+    end_ms = _END_OF_TIME_MS if until is None else time_ms(until, now_ms)
     if begin_ms >= end_ms:
         raise UsageError("--since must be before --until")
     return begin_ms, end_ms

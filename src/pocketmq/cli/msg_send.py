@@ -6,26 +6,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.asking import Cluster, on_a_cluster
-from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.completion import topic_argument
-from pocketmq.cli.rows_screen import Column, json_option, show_rows
-from pocketmq.cli.screen import count, late_bar
-from pocketmq.cli.words import number, pair_word, span_word
+from pocketmq.cli.asking import Cluster, on_a_cluster, topic_argument
+from pocketmq.cli.commands import ExitCode, parsed
+from pocketmq.cli.screen import Column, json_option, late_bar, show_rows, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
+from pocketmq.model.human import count, number, parse_duration_ms, parse_pair
 from pocketmq.model.message import Message
 from pocketmq.model.properties import DELAY
 
 if TYPE_CHECKING:
-    from pocketmq.client.results import SendResult
+    from pocketmq.client.producer.results import SendResult
 
 LEVELS_KEY: Final = "messageDelayLevel"
 _SENT: Final = (
-    Column("status"),
-    Column("message_id"),
-    Column("broker"),
+    *texts("status", "message_id", "broker"),
     Column("queue", told=number),
     Column("queue_offset", "offset", told=number),
 )
@@ -41,14 +37,20 @@ _SENT: Final = (
 @click.option(
     "--property",
     "properties",
-    type=pair_word,
+    type=parsed(parse_pair),
     multiple=True,
     metavar="NAME=VALUE",
     help="Of its own; may be repeated.",
 )
 @click.option("--sharding-key", metavar="TEXT", help="Messages with the same one go to the same queue, in order.")
 @click.option("--delay-level", type=click.IntRange(1), metavar="N", help="Deliver it later, by the broker's levels.")
-@click.option("--delay", "delay_ms", type=span_word, metavar="SPAN", help="Deliver it later, such as 30s or 2h.")
+@click.option(
+    "--delay",
+    "delay_ms",
+    type=parsed(parse_duration_ms),
+    metavar="DURATION",
+    help="Deliver it later, such as 30s or 2h.",
+)
 @json_option
 def send(
     cluster: Cluster,
@@ -102,7 +104,7 @@ def _check_level(cluster: Cluster, level: int) -> None:
     fewest = min((len(DelayLevels(table[LEVELS_KEY])) for table in tables if table.get(LEVELS_KEY)), default=0)
     most = fewest or len(DELAY_LEVELS)
     if level > most:
-        raise UsageError(f"--delay-level {level}: the brokers have levels 1 to {most}; --delay SPAN takes any time")
+        raise UsageError(f"--delay-level {level}: the brokers have levels 1 to {most}; --delay DURATION takes any time")
 
 
 def _bodies(body: str, *, lines: bool) -> list[bytes]:

@@ -5,23 +5,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.asking import Cluster, on_a_cluster
-from pocketmq.cli.completion import topic_argument
-from pocketmq.cli.rows_screen import Column, json_option, show_rows, tell
-from pocketmq.cli.words import clock_time, span
+from pocketmq.cli.asking import Cluster, on_a_cluster, topic_argument
+from pocketmq.cli.screen import Column, json_option, show_rows, tell, texts
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.model.human import duration, local_time
 from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
-    from pocketmq.client.administration.traces import MessageTrace, TracedAttempt
-    from pocketmq.client.blocking_admin import Admin
+    from pocketmq.client.admin.admin import Admin
+    from pocketmq.client.admin.messages import MessageTrace, TracedAttempt
     from pocketmq.model.message import StoredMessage
 
 _COLUMNS: Final = (
-    Column("at"),
-    Column("what"),
-    Column("who"),
-    Column("took_ms", "took", told=lambda ms: "" if ms is None else span(ms)),
+    *texts("at", "what", "who"),
+    Column("took_ms", "took", told=lambda ms: "" if ms is None else duration(ms)),
     Column("detail"),
 )
 
@@ -116,7 +113,7 @@ def _row(
     at_ms: int | None, what: str, who: str, detail: str, *, took_ms: int | None = None, is_traced: bool = True
 ) -> dict[str, Any]:
     return {
-        "at": clock_time(at_ms),
+        "at": local_time(at_ms),
         "at_ms": at_ms,
         "what": what,
         "who": who,

@@ -7,31 +7,23 @@ from typing import TYPE_CHECKING
 import click
 
 import pocketmq
-from pocketmq.cli.rows_screen import Column, json_option, show_rows, tell
-from pocketmq.cli.words import clock_time, moment_ms, moment_word, number, offset, queue_word
+from pocketmq.cli.commands import parsed
+from pocketmq.cli.screen import Column, json_option, show_rows, tell, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import UsageError
+from pocketmq.model.human import local_time, number, offset, parse_queue, parse_time, time_ms
 
 if TYPE_CHECKING:
     from pocketmq.pipelines.archive.manifest import DataFile, Manifest
 
-_RANGES = (
-    Column("topic"),
-    Column("broker"),
-    Column("queue", told=offset),
-    Column("start", told=offset),
-    Column("end", told=offset),
-    Column("messages", told=number),
-)
+_RANGE = tuple(Column(name, told=offset) for name in ("queue", "start", "end"))
+_RANGES = (*texts("topic", "broker"), *_RANGE, Column("messages", told=number))
 _FILES = (
-    Column("file"),
-    Column("broker"),
-    Column("queue", told=offset),
-    Column("start", told=offset),
-    Column("end", told=offset),
+    *texts("file", "broker"),
+    *_RANGE,
     Column("messages", told=number),
-    Column("first_store_ms", "stored from", clock_time),
-    Column("last_store_ms", "to", clock_time),
+    Column("first_store_ms", "stored from", local_time),
+    Column("last_store_ms", "to", local_time),
 )
 _LOST = (*_RANGES[:-1], Column("cause"))
 
@@ -40,9 +32,9 @@ _LOST = (*_RANGES[:-1], Column("cause"))
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--topic", metavar="NAME", help="Only this topic.")
 @click.option("--offset", "at", type=click.IntRange(0), metavar="N", help="The files with this offset.")
-@click.option("--queue", type=queue_word, metavar="BROKER:N", help="With --offset: of this queue only.")
+@click.option("--queue", type=parsed(parse_queue), metavar="BROKER:N", help="With --offset: of this queue only.")
 @click.option(
-    "--time", type=moment_word, metavar="WHEN", help="The files around this time: 2026-03-01T12:00, or 2h ago."
+    "--time", type=parsed(parse_time), metavar="WHEN", help="The files around this time: 2026-03-01T12:00, or 2h ago."
 )
 @click.option("--lost", is_flag=True, help="What was gone before it could be kept.")
 @json_option
@@ -103,5 +95,5 @@ def _found(
         broker, queue_id = queue or (None, None)
         return [file for one in topics for file in manifest.at_offset(one, at, broker=broker, queue_id=queue_id)]
     assert time is not None, "one of both is given"
-    moment = moment_ms(time, SystemClock().now_ms())
+    moment = time_ms(time, SystemClock().now_ms())
     return [file for one in topics for file in manifest.at_time(one, moment)]

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 import pocketmq
-from pocketmq.cli.asking import DEFAULT_NAME_SERVER
+from pocketmq.cli.asking import name_servers_option
 from pocketmq.cli.commands import ExitCode, called
-from pocketmq.cli.rows_screen import Column, show_rows, tell
-from pocketmq.cli.screen import count
+from pocketmq.cli.screen import Column, show_rows, tell
 from pocketmq.files import DiskFiles
+from pocketmq.model.human import count
 
 BROKER_FOLDER = Path(".data", "broker")
 """Of a project: what the broker of `--broker` keeps, so that the next run goes on."""
@@ -40,16 +40,7 @@ def new(name: str) -> None:
     help="Where spark-pipeline.yml is.  [default: here]",
 )
 @click.option("--broker", "with_broker", is_flag=True, help="Start a broker for the run, with the messages of sample/.")
-@click.option(
-    "--namesrv",
-    "-n",
-    envvar="NAMESRV_ADDR",
-    default=DEFAULT_NAME_SERVER,
-    show_default=True,
-    show_envvar=True,
-    metavar="HOST:PORT[;…]",
-    help="The name servers of the cluster, without --broker.",
-)
+@name_servers_option("The name servers of the cluster, without --broker.")
 @click.option("--verbose", is_flag=True, help="Show all that Spark says.")
 @click.argument("arguments", nargs=-1)
 def run(project: Path, with_broker: bool, namesrv: str, verbose: bool, arguments: tuple[str, ...]) -> int:

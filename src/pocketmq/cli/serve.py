@@ -1,22 +1,45 @@
-"""`pocketmq serve`: a name server and a broker, or several, with one command."""
+"""`pocketmq serve`: a name server and a broker, or several, with one command.
 
+Several brokers behind one name server: the name server in this process, each broker in one of its own.
+
+    pocketmq serve --brokers 3 ─┬─ name server
+                                ├─ pocketmq broker --name broker-a --data DIR/broker-a
+                                ├─ pocketmq broker --name broker-b --data DIR/broker-b
+                                └─ pocketmq broker --name broker-c --data DIR/broker-c
+
+They live and end together. A broker that ends by itself ends all of them; if this process is killed, their input streams
+end, and so do they.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from string import ascii_lowercase
+from typing import Any, NamedTuple, Self
 
 import click
 
-from pocketmq.access.door import OPEN_FLAG
+from pocketmq.access.settings import OPEN_FLAG
 from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import DEFAULT_FOLDER, BrokerSettings
 from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
-from pocketmq.cli.access_options import accounts_option, tls_options, with_tls
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, set_option, settings_given
-from pocketmq.cli.broker_processes import MOST_BROKERS, BrokerPlan, BrokerProcesses, broker_name
-from pocketmq.cli.console import WithConsole, console_options, console_wishes
-from pocketmq.cli.log_lines import log_format_option
-from pocketmq.cli.metrics_options import MetricsWishes, metrics_options
-from pocketmq.cli.ready import access_facts, access_words, flush_words, metrics_facts, show_banner, show_json
-from pocketmq.cli.running import log_to_stderr, run_until_stopped
+from pocketmq.cli.console import console_options, console_settings
+from pocketmq.cli.console import with_console as beside_console
+from pocketmq.cli.programs import (
+    ChildProgram,
+    ServerOptions,
+    access_facts,
+    access_words,
+    flush_words,
+    log_to_stderr,
+    metrics_url,
+    run_until_stopped,
+    server_options,
+    show_banner,
+    show_json,
+)
 from pocketmq.embedded.server import (
     KV_CONFIG_PATH,
     LOG_SIZE_KEY,
@@ -26,35 +49,108 @@ from pocketmq.embedded.server import (
     name_server_tls,
     registrar,
 )
-from pocketmq.errors import InvalidSetting
+from pocketmq.errors import InvalidSetting, ProgramFailed
 from pocketmq.files import DiskFiles
 from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import DEFAULT_PORT as NAME_SERVER_PORT
 from pocketmq.nameserver.settings import NameServerSettings
-from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net.address import LARGEST_PORT, Address, reachable
 from pocketmq.net.tls import ServerTlsFiles
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode
+
+STOP_S = 60
+"""How long a broker has to end after it was told to; it gives up on a hanging disk before."""
+MOST_BROKERS = len(ascii_lowercase)
+
+
+class BrokerPlan(NamedTuple):
+    """One broker: its name, where its messages are, and what else its command line says."""
+
+    name: str
+    folder: Path
+    options: Sequence[str]
+
+
+class BrokerProcesses:
+    """Use it as `async with BrokerProcesses(…) as brokers:`; it is there when all of them are ready."""
+
+    def __init__(self, name_server_settings: NameServerSettings, plans: Sequence[BrokerPlan]) -> None:
+        self._name_server = NameServer(name_server_settings)
+        self._plans = plans
+        self.brokers: list[ChildProgram] = []
+
+    @property
+    def name_server(self) -> str:
+        return str(reachable(self._name_server.address))
+
+    async def __aenter__(self) -> Self:
+        await self._name_server.start()
+        starts = [asyncio.create_task(self._start(plan)) for plan in self._plans]
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._give_up, starts)
+            self.brokers = await asyncio.gather(*starts)
+            undo.pop_all()
+        return self
+
+    async def _give_up(self, starts: list[asyncio.Task[ChildProgram]]) -> None:
+        await asyncio.gather(*starts, return_exceptions=True)
+        self.brokers = [start.result() for start in starts if not start.cancelled() and not start.exception()]
+        await self._stop()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        codes = await self._stop()
+        failed = [
+            f"{broker.name} ended with exit code {code}"
+            for broker, code in zip(self.brokers, codes, strict=True)
+            if code
+        ]
+        if failed and kind is None:
+            raise ProgramFailed("; ".join(failed))
+
+    async def _stop(self) -> list[int]:
+        codes = await asyncio.gather(*(broker.stop(STOP_S) for broker in self.brokers))
+        await self._name_server.stop()
+        return codes
+
+    async def until_one_ends(self) -> None:
+        """Waits until a broker ends by itself, and raises ProgramFailed."""
+        waits = {asyncio.ensure_future(broker.wait()): broker for broker in self.brokers}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        ended = [f"{waits[wait].name} ended by itself with exit code {wait.result()}" for wait in done]
+        raise ProgramFailed("; ".join(ended) + ", so all brokers stop")
+
+    async def _start(self, plan: BrokerPlan) -> ChildProgram:
+        where = ("--name", plan.name, "--data", str(plan.folder), "--namesrv", self.name_server)
+        return await ChildProgram.start(plan.name, "pocketmq", "broker", *where, *plan.options)
+
+
+def broker_name(number: int) -> str:
+    """broker-a, broker-b …"""
+    return f"broker-{ascii_lowercase[number]}"
+
 
 PORT_STEP = 10
 """Between the ports of one broker and the next, as RocketMQ's examples have it."""
 PORT = click.IntRange(0, LARGEST_PORT)
 
 
-class Wishes(NamedTuple):
+class ServeOptions(NamedTuple):
     """What the command line asked for."""
 
+    server: ServerOptions
     host: str
     name_server_port: int
     broker_port: int
     folder: Path
     flush: str
     settings: dict[str, str]
-    accounts: Path | None
     tls: ServerTlsFiles
-    metrics: MetricsWishes
-    is_open: bool
-    log_format: str
 
 
 @click.command()
@@ -102,14 +198,10 @@ class Wishes(NamedTuple):
     help="How many brokers. From 2 on, each is a process of its own.",
 )
 @set_option
-@accounts_option
-@tls_options
-@metrics_options
 @console_options
-@click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it.")
-@log_format_option
-@click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
+@server_options
 def serve(
+    server: ServerOptions,
     host: str,
     namesrv_port: int,
     broker_port: int,
@@ -118,21 +210,10 @@ def serve(
     flush: str,
     count: int,
     given: tuple[str, ...],
-    accounts: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    tls_client_ca: Path | None,
-    tls_mode: str | None,
-    metrics_port: int | None,
-    metrics_host: str | None,
-    metrics_is_open: bool,
     with_console: bool,
     console_host: str,
     console_port: int,
     console_users: Path | None,
-    is_open: bool,
-    log_format: str,
-    as_json: bool,
 ) -> None:
     """Run a name server and a broker until ctrl-C or SIGTERM.
 
@@ -140,98 +221,104 @@ def serve(
     name server. Topics are created by sending to them.
     """
     settings = settings_given(given) | ({"brokerIP1": advertise} if advertise else {})
-    tls = with_tls(ServerTlsFiles(), tls_cert, tls_key, tls_client_ca, tls_mode)
-    metrics = MetricsWishes(metrics_port, metrics_host, metrics_is_open)
-    metrics.over(MetricsSettings())
-    wishes = Wishes(
-        host, namesrv_port, broker_port, folder, flush, settings, accounts, tls, metrics, is_open, log_format
+    tls = server.tls(ServerTlsFiles())
+    server.metrics(MetricsSettings())  # refused before anything starts
+    options = ServeOptions(server, host, namesrv_port, broker_port, folder, flush, settings, tls)
+    show = _show_json if server.as_json else _show_banner
+    console = (
+        console_settings(console_host, console_port, console_users, server.accounts, tls, server.log_format)
+        if with_console
+        else None
     )
-    show = _show_json if as_json else _show_banner
-    beside = (
-        console_wishes(console_host, console_port, console_users, accounts, tls, log_format) if with_console else None
-    )
-    log_to_stderr(log_format)
+    log_to_stderr(server.log_format)
     if count == 1:
         run_until_stopped(
-            WithConsole(_in_one_process(wishes), beside),
-            lambda both: show(wishes, both.running.name_server, _brokers_of(both.running), both.url),
+            beside_console(_in_one_process(options), console),
+            lambda both: show(options, both[0].name_server, _brokers_of(both[0]), both[1]),
         )
     else:
         run_until_stopped(
-            WithConsole(_in_processes(wishes, count), beside),
-            lambda both: show(
-                wishes, both.running.name_server, [broker.ready for broker in both.running.brokers], both.url
-            ),
-            lambda both: both.running.until_one_ends(),
+            beside_console(_in_processes(options, count), console),
+            lambda both: show(options, both[0].name_server, [broker.ready for broker in both[0].brokers], both[1]),
+            lambda both: both[0].until_one_ends(),
         )
 
 
-def _in_one_process(wishes: Wishes) -> Server:
+def _in_one_process(options: ServeOptions) -> Server:
     return Server(
-        wishes.folder,
-        host=wishes.host,
-        name_server_port=wishes.name_server_port,
-        broker_port=wishes.broker_port,
-        flush=wishes.flush,
-        settings=wishes.metrics.keys() | wishes.settings,
-        accounts=wishes.accounts,
-        tls=wishes.tls,
-        open_to_the_network_without_authentication=wishes.is_open,
+        options.folder,
+        host=options.host,
+        name_server_port=options.name_server_port,
+        broker_port=options.broker_port,
+        flush=options.flush,
+        settings=options.server.metrics_keys() | options.settings,
+        accounts=options.server.accounts,
+        tls=options.tls,
+        open_to_the_network_without_authentication=options.server.is_open,
     )
 
 
-def _in_processes(wishes: Wishes, count: int) -> BrokerProcesses:
-    check_keys(wishes.settings)
-    broker, _ = read_keys(wishes.settings)  # each broker logs its warnings
-    if "brokerName" in wishes.settings:
+def _in_processes(options: ServeOptions, count: int) -> BrokerProcesses:
+    check_keys(options.settings)
+    broker, _ = read_keys(options.settings)  # each broker logs its warnings
+    if "brokerName" in options.settings:
         raise InvalidSetting("several brokers cannot have one brokerName: they are called broker-a, broker-b …")
     name_server = NameServerSettings(
-        host=wishes.host,
-        port=wishes.name_server_port,
-        kv_config_path=wishes.folder / KV_CONFIG_PATH,
-        accounts=wishes.accounts,
-        tls=wishes.tls,
-        metrics=wishes.metrics.over(MetricsSettings()),
+        host=options.host,
+        port=options.name_server_port,
+        kv_config_path=options.folder / KV_CONFIG_PATH,
+        accounts=options.server.accounts,
+        tls=options.tls,
+        metrics=options.server.metrics(MetricsSettings()),
         limits=limits_for(broker, count),
-        open_to_the_network_without_authentication=wishes.is_open,
+        open_to_the_network_without_authentication=options.server.is_open,
     )
-    return BrokerProcesses(name_server, [_plan(wishes, number) for number in range(count)])
+    return BrokerProcesses(name_server, [_plan(options, number) for number in range(count)])
 
 
-def _plan(wishes: Wishes, number: int) -> BrokerPlan:
+def _plan(options: ServeOptions, number: int) -> BrokerPlan:
     name = broker_name(number)
-    folder = wishes.folder / name
-    port = wishes.broker_port and wishes.broker_port + number * PORT_STEP
-    settings = {"autoCreateTopicEnable": "true"} | wishes.settings
+    folder = options.folder / name
+    port = options.broker_port and options.broker_port + number * PORT_STEP
+    settings = {"autoCreateTopicEnable": "true"} | options.settings
     if find_log_file_bytes(DiskFiles(), folder) is None:
         settings.setdefault(LOG_SIZE_KEY, str(EMBEDDED_LOG_FILE_BYTES))
-    options = ["--host", wishes.host, "--port", str(port), "--flush", wishes.flush, "--log-format", wishes.log_format]
-    if (first := wishes.metrics.port) is not None:  # the name server's; each broker has the next one
-        options += wishes.metrics.options(first and first + 1 + number)
-    options += [OPEN_FLAG] if wishes.is_open else []
-    options += _access_options(wishes)
+    arguments = [
+        "--host",
+        options.host,
+        "--port",
+        str(port),
+        "--flush",
+        options.flush,
+        "--log-format",
+        options.server.log_format,
+    ]
+    if (first := options.server.metrics_port) is not None:  # the name server's; each broker has the next one
+        arguments += options.server.metrics_arguments(first and first + 1 + number)
+    arguments += [OPEN_FLAG] if options.server.is_open else []
+    arguments += _access_arguments(options)
     for key, text in settings.items():
-        options += ["--set", f"{key}={text}"]
-    return BrokerPlan(name, folder, options)
+        arguments += ["--set", f"{key}={text}"]
+    return BrokerPlan(name, folder, arguments)
 
 
-def _access_options(wishes: Wishes) -> list[str]:
+def _access_arguments(options: ServeOptions) -> list[str]:
     """A broker has the accounts and the certificate of the name server, and knows it by them."""
-    options = []
-    if wishes.accounts is not None:
-        cluster = wishes.settings.get("brokerClusterName", BrokerSettings().cluster)
-        options += ["--accounts", str(wishes.accounts)]
-        options += ["--register-as", registrar(wishes.accounts, cluster).access_key]
-    tls, towards = wishes.tls, name_server_tls(wishes.tls)
+    arguments: list[str] = []
+    if options.server.accounts is not None:
+        cluster = options.settings.get("brokerClusterName", BrokerSettings().cluster)
+        arguments += ["--accounts", str(options.server.accounts)]
+        arguments += ["--register-as", registrar(options.server.accounts, cluster).access_key]
+    tls, towards = options.tls, name_server_tls(options.tls)
     if towards.enabled:
-        options += ["--tls-mode", tls.in_use.value, "--set", "useTLS=true"]
+        arguments += ["--tls-mode", tls.in_use.value, "--set", "useTLS=true"]
     files = {"tls-cert": tls.cert, "tls-key": tls.key, "tls-client-ca": tls.client_ca}
     for option, file in files.items():
-        options += [] if file is None else [f"--{option}", str(file)]
+        arguments += [] if file is None else [f"--{option}", str(file)]
     keys = {"pinnedCertPath": towards.pinned, "certPath": towards.cert, "keyPath": towards.key}
     for key, file in keys.items():
-        options += [] if file is None else ["--set", f"tls.client.{key}={file}"]
-    return options
+        arguments += [] if file is None else ["--set", f"tls.client.{key}={file}"]
+    return arguments
 
 
 def _brokers_of(server: Server) -> list[dict[str, Any]]:
@@ -241,22 +328,22 @@ def _brokers_of(server: Server) -> list[dict[str, Any]]:
             "name": settings.broker_name,
             "address": server.broker_address,
             "data": str(settings.store.folder),
-            **metrics_facts(server.metrics_address, settings.metrics, settings.tls),
+            "metrics": metrics_url(server.metrics_address, settings.metrics, settings.tls),
         }
     ]
 
 
-def _show_banner(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:
+def _show_banner(options: ServeOptions, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:
     show_banner(
         "PocketMQ",
         {
             "name server": name_server,
             **{broker["name"]: broker["address"] for broker in brokers},
-            "data": str(wishes.folder),
-            "flush": flush_words(FlushMode(wishes.flush)),
+            "data": str(options.folder),
+            "flush": flush_words(FlushMode(options.flush)),
             **_metrics_rows(brokers),
             **({"console": console} if console else {}),
-            **access_words(Address(wishes.host, 0), wishes.accounts, wishes.tls),
+            **access_words(Address(options.host, 0), options.server.accounts, options.tls),
         },
     )
 
@@ -266,15 +353,15 @@ def _metrics_rows(brokers: list[dict[str, Any]]) -> dict[str, str]:
     return {"metrics": ", ".join(told)} if told else {}
 
 
-def _show_json(wishes: Wishes, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:
+def _show_json(options: ServeOptions, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:
     show_json(
         "serve",
         {
             "name_server": name_server,
             "brokers": [{fact: broker[fact] for fact in ("name", "address", "data", "metrics")} for broker in brokers],
-            "data": str(wishes.folder),
-            "flush": wishes.flush,
+            "data": str(options.folder),
+            "flush": options.flush,
             "console": console,
-            **access_facts(Address(wishes.host, 0), wishes.accounts, wishes.tls),
+            **access_facts(Address(options.host, 0), options.server.accounts, options.tls),
         },
     )

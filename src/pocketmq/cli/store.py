@@ -1,26 +1,183 @@
-"""`pocketmq store`: look into the files of a store, and make the derived ones new."""
+"""`pocketmq store`: look into the files of a store, and make the derived ones new.
+
+What `store verify` shows: findings, what was looked at, and one sentence that says it all.
+
+What `store rebuild` shows: the plan, a question, progress, and what came of it.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final
 
 import click
+import msgspec
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
-from pocketmq.cli.dump_screen import FIELD_NAMES, choose_fields, show_messages
-from pocketmq.cli.rebuild_screen import confirm, show_plan, show_rebuild
-from pocketmq.cli.verify_screen import VerifyScreen
-from pocketmq.clock import SystemClock
+from pocketmq.cli.asking import confirm, yes_option
+from pocketmq.cli.commands import ErrorTellingGroup, ExitCode, options
+from pocketmq.cli.screen import FIELD_NAMES, choose_fields, late_bar, screen, show_json, show_messages
+from pocketmq.clock import Clock, SystemClock
 from pocketmq.files import DiskFiles
 from pocketmq.model.delay import DelayLevels
-from pocketmq.store.dump import Order, Selection, dump
+from pocketmq.model.human import count
 from pocketmq.store.layout import KnownSizes, StoreLayout, find_layout
-from pocketmq.store.message_fields import BodyForm
-from pocketmq.store.rebuild import Rebuild
-from pocketmq.store.rebuild_plan import plan_rebuild
-from pocketmq.store.verify import Verification
+from pocketmq.store.tools.dump import Order, Selection, Skipped, dump
+from pocketmq.store.tools.findings import Finding, Severity
+from pocketmq.store.tools.message_fields import BodyForm
+from pocketmq.store.tools.rebuild import Rebuild, RebuildPlan, RebuildReport, plan_rebuild
+from pocketmq.store.tools.verify import Summary, Verification
 
-F = TypeVar("F", bound=Callable[..., Any])
+MAX_LISTED: Final = 200
+"""Findings of each severity that a table shows; JSON lines have them all."""
+
+_STYLES: Final = {Severity.NOTE: "cyan", Severity.REPAIRABLE: "yellow", Severity.DAMAGE: "bold red"}
+_WORDS: Final = {Severity.NOTE: "sound", Severity.REPAIRABLE: "repairable", Severity.DAMAGE: "damaged"}
+_EXIT_CODES: Final = {
+    Severity.NOTE: ExitCode.OK,
+    Severity.REPAIRABLE: ExitCode.REPAIRABLE,
+    Severity.DAMAGE: ExitCode.DAMAGE,
+}
+
+
+class VerifyScreen:
+    def __init__(self, clock: Clock, folder: Path, *, as_json: bool) -> None:
+        self._clock = clock
+        self._folder = folder
+        self._as_json = as_json
+        self._listed: dict[Severity, list[Finding]] = {severity: [] for severity in Severity}
+        self._counts = dict.fromkeys(Severity, 0)
+
+    def show(self, verification: Verification) -> ExitCode:
+        """Run a verification and show it; the exit code that goes with what was found."""
+        with late_bar(self._clock, "reading the log") as bar:
+            for event in verification.run():
+                if isinstance(event, Finding):
+                    self._take(event)
+                else:
+                    bar.update(event.done, event.total)
+        summary = verification.summary
+        if self._as_json:
+            show_json([{"type": "summary", "verdict": _WORDS[summary.worst], **_summary_fields(summary)}])
+        else:
+            self._show_all(summary)
+        return _EXIT_CODES[summary.worst]
+
+    def _take(self, finding: Finding) -> None:
+        self._counts[finding.severity] += 1
+        if self._as_json:
+            show_json(
+                [{"type": "finding", "severity": finding.severity.name.lower(), **msgspec.structs.asdict(finding)}]
+            )
+        elif len(self._listed[finding.severity]) < MAX_LISTED:
+            self._listed[finding.severity].append(finding)
+
+    def _show_all(self, summary: Summary) -> None:
+        console = screen()
+        found = [finding for severity in reversed(Severity) for finding in self._listed[severity]]
+        if found:
+            table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            table.add_column("severity")
+            table.add_column("where", overflow="fold")
+            table.add_column("what", overflow="fold")
+            for finding in found:
+                style = _STYLES[finding.severity]
+                table.add_row(
+                    Text(finding.severity.name.lower(), style),
+                    Text(_where(finding)),
+                    Text(f"{finding.kind}: {finding.text}"),
+                )
+            console.print(table)
+        unlisted = sum(self._counts.values()) - len(found)
+        if unlisted:
+            console.print(Text(f"{unlisted} more findings; --json lists them all"))
+        console.print(Text(_looked_at(summary)))
+        console.print(Text(self._verdict(summary.worst), _STYLES[summary.worst] if summary.worst else "bold green"))
+
+    def _verdict(self, worst: Severity) -> str:
+        if worst is Severity.NOTE:
+            notes = self._counts[Severity.NOTE]
+            told = f" ({notes} {'note' if notes == 1 else 'notes'})" if notes else ""
+            return f"Sound: log, queues, index and tables agree{told}."
+        if worst is Severity.REPAIRABLE:
+            return (
+                "Repairable: nothing is lost, but derived files differ from the log. "
+                f"`pocketmq store rebuild {self._folder}` makes them new."
+            )
+        return (
+            "Damaged: the log or a table is not what was written. Keep a copy of the folder before a broker starts on it: "
+            "a start may cut the log at the first damage."
+        )
+
+
+def _where(finding: Finding) -> str:
+    if finding.begin is None:
+        return finding.path
+    end = "" if finding.end is None else f" to {finding.end}"
+    return f"{finding.path}\nbytes {finding.begin}{end}" if end else f"{finding.path}\nfrom byte {finding.begin}"
+
+
+def _looked_at(summary: Summary) -> str:
+    parts = [
+        f"{count(summary.log_files, 'log file')} (log offset {summary.log_start} to {summary.log_end})",
+        f"{count(summary.messages, 'message')} of {count(summary.queues, 'queue')}",
+        f"{count(summary.index_files, 'index file')} with {count(summary.index_entries, 'key')}",
+        count(summary.tables, "table"),
+    ]
+    return "Looked at " + ", ".join(parts) + "."
+
+
+def _summary_fields(summary: Summary) -> dict[str, object]:
+    fields = msgspec.structs.asdict(summary)
+    return fields | {"worst": summary.worst.name.lower(), "exit_code": int(_EXIT_CODES[summary.worst])}
+
+
+def show_plan(layout: StoreLayout, plan: RebuildPlan, *, dry_run: bool) -> None:
+    console = screen()
+    verb = "Would make new" if dry_run else "To be made new"
+    queues = {file.path.parent for file in plan.queue_files}
+    console.print(
+        Text(
+            f"{verb}, from {plan.log_bytes:,} bytes of log in {layout.folder}: "
+            f"{count(len(plan.queue_files), 'file')} of {count(len(queues), 'consume queue')} and "
+            f"{count(len(plan.index_files), 'index file')}. "
+            "Log and tables stay as they are."
+        )
+    )
+    if dry_run:
+        for path in [*(file.path for file in plan.queue_files), *plan.index_files]:
+            console.print(Text(f"  {layout.name_of(path)}"))
+
+
+def show_rebuild(rebuild: Rebuild, clock: Clock) -> ExitCode:
+    skipped = 0
+    with late_bar(clock, "reading the log") as bar:
+        for event in rebuild.run():
+            if isinstance(event, Skipped):
+                skipped += 1
+                click.echo(f"skipped: {event.text}", err=True)
+            else:
+                bar.update(event.done, event.total)
+    screen().print(Text(_told(rebuild.report)))
+    return ExitCode.DAMAGE if skipped else ExitCode.OK
+
+
+def _told(report: RebuildReport) -> str:
+    queues = f"{count(report.queues, 'consume queue')} with {report.queue_entries:,} entries"
+    lines = [
+        f"Rebuilt {queues} and {count(report.index_files, 'index file')} from {count(report.messages, 'message')}."
+    ]
+    if report.gaps:
+        lines.append(f"Missing in the log, between others: {count(report.gaps, 'message')}. Their offsets stay empty.")
+    if report.removed_files:
+        lines.append(f"Removed {count(report.removed_files, 'queue file')} that the log has no messages for.")
+    if report.deleted_topics:
+        lines.append(f"No queues for topics that were deleted: {', '.join(report.deleted_topics)}.")
+    if report.kept_queues:
+        lines.append(f"Left as they were, because they hold batches: {', '.join(report.kept_queues)}.")
+    return "\n".join(lines)
+
 
 FILES = DiskFiles()
 
@@ -33,43 +190,27 @@ def store_commands() -> None:
     """
 
 
-def on_a_store(command: F) -> F:
-    """The folder, and what may have to be said about its files; the command gets a `StoreLayout` for both."""
-    options = [
-        click.argument("folder", metavar="DIR", type=click.Path(path_type=Path)),
-        click.option(
-            "--log-file-bytes",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Size of log files (mappedFileSizeCommitLog). Found out from the files when not given.",
-        ),
-        click.option(
-            "--queue-file-entries",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Entries of a queue file (mappedFileSizeConsumeQueue ÷ 20). Found out from the files when not given.",
-        ),
-        click.option(
-            "--index-slots",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Slots of an index file (maxHashSlotNum). Found out from the files where they tell.",
-        ),
-        click.option(
-            "--index-entries",
-            type=click.IntRange(2),
-            metavar="N",
-            help="Entries of an index file (maxIndexNum). Found out from the files where they tell.",
-        ),
-        click.option(
-            "--delay-levels",
-            metavar="TEXT",
-            help="The broker's messageDelayLevel, such as '1s 5s 10s', if it is not RocketMQ's usual one.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+def _size_option(flag: str, what: str, key: str, found_out: str, least: int = 1) -> Callable[..., Any]:
+    return click.option(
+        flag, type=click.IntRange(least), metavar="N", help=f"{what} ({key}). Found out from the files {found_out}."
+    )
+
+
+on_a_store: Final = options(
+    click.argument("folder", metavar="DIR", type=click.Path(path_type=Path)),
+    _size_option("--log-file-bytes", "Size of log files", "mappedFileSizeCommitLog", "when not given"),
+    _size_option(
+        "--queue-file-entries", "Entries of a queue file", "mappedFileSizeConsumeQueue ÷ 20", "when not given"
+    ),
+    _size_option("--index-slots", "Slots of an index file", "maxHashSlotNum", "where they tell"),
+    _size_option("--index-entries", "Entries of an index file", "maxIndexNum", "where they tell", least=2),
+    click.option(
+        "--delay-levels",
+        metavar="TEXT",
+        help="The broker's messageDelayLevel, such as '1s 5s 10s', if it is not RocketMQ's usual one.",
+    ),
+)
+"""The folder, and what may have to be said about its files."""
 
 
 def _layout(folder: Path, sizes: dict[str, Any]) -> StoreLayout:
@@ -148,7 +289,7 @@ def dump_command(
 
 @store_commands.command()
 @on_a_store
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 @click.option("--dry-run", is_flag=True, help="Say which files would be replaced, and stop.")
 def rebuild(folder: Path, yes: bool, dry_run: bool, **sizes: Any) -> int:
     """Make consume queues and key index new, from the log alone.
@@ -166,6 +307,5 @@ def rebuild(folder: Path, yes: bool, dry_run: bool, **sizes: Any) -> int:
     show_plan(layout, plan_rebuild(FILES, layout), dry_run=dry_run)
     if dry_run:
         return ExitCode.OK
-    if not yes and not confirm():
-        return ExitCode.REPAIRABLE
+    confirm("Replace these files?", yes=yes)
     return show_rebuild(Rebuild(FILES, SystemClock(), layout), SystemClock())

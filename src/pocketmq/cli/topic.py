@@ -1,32 +1,83 @@
-"""`pocketmq topic`: which topics there are, what lies in them; make, change and delete them."""
+"""`pocketmq topic`: which topics there are, what lies in them; make, change and delete them.
+
+`pocketmq topic stats`: how much goes into a topic and out of it, as its brokers count it.
+"""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.asking import Cluster, agreed, on_a_cluster, require_brokers, yes_option
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
-from pocketmq.cli.completion import topic_argument
-from pocketmq.cli.listing import show_named
-from pocketmq.cli.rows_screen import Column, json_option, show_facts, show_json, show_rows, tell
-from pocketmq.cli.screen import count
-from pocketmq.cli.topic_stats import stats
-from pocketmq.cli.words import clock_time, number, pair_word, perm_text, perm_word
+from pocketmq.cli.asking import Cluster, confirm, on_a_cluster, require_brokers, show_named, topic_argument, yes_option
+from pocketmq.cli.commands import ErrorTellingGroup, parsed
+from pocketmq.cli.screen import Column, json_option, numbers, show_facts, show_json, show_rows, tell, texts
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.flags import Perm
+from pocketmq.model.human import count, local_time, number, parse_pair, parse_perm, perm_text
 from pocketmq.model.names import is_internal_group
 
 if TYPE_CHECKING:
-    from pocketmq.client.administration.topics import QueueState, TopicState
-    from pocketmq.client.blocking_admin import Admin
+    from pocketmq.client.admin.admin import Admin
+    from pocketmq.client.admin.topics import QueueState, TopicState
+    from pocketmq.protocol.bodies.stats import BrokerStatsData
     from pocketmq.protocol.bodies.topics import TopicConfig
+
+_COLUMNS: Final = (
+    *texts("who", "broker"),
+    Column("per_s", "/s", told=number),
+    *numbers("last_minute", "last_hour", "last_day", "bytes_last_minute"),
+    Column("problem"),
+)
+_SENT: Final = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
+_READ: Final = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
+
+
+@click.command("stats")
+@on_a_cluster
+@topic_argument
+@json_option
+def stats(cluster: Cluster, topic: str, as_json: bool) -> None:
+    """Show how many messages go into a topic, and how many each group gets out of it.
+
+    Brokers count since their start, and look every ten seconds; what one has not counted is unknown.
+    """
+    with cluster.admin() as admin:
+        brokers = list(admin.topics.describe(topic).configs)
+        readers = admin.topics.readers(topic)
+        rows = [_stats_row(admin, broker, "sent", _SENT, topic) for broker in brokers]
+        rows += [
+            _stats_row(admin, broker, f"read by {group}", _READ, f"{topic}@{group}", group)
+            for group in readers
+            for broker in brokers
+        ]
+    show_rows(rows, _COLUMNS, as_json=as_json, empty="")
+
+
+def _stats_row(
+    admin: "Admin", broker: str, who: str, names: tuple[str, str], key: str, group: str | None = None
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"who": who, "broker": broker, "group": group, "problem": ""}
+    try:
+        counts, sizes = (admin.cluster.statistic(broker, name, key) for name in names)
+    except PocketMQError as error:
+        return {**row, **_numbers(None, None), "problem": str(error)}
+    return {**row, **_numbers(counts, sizes), "problem": "" if counts else "nothing was counted yet"}
+
+
+def _numbers(counts: "BrokerStatsData | None", sizes: "BrokerStatsData | None") -> dict[str, Any]:
+    return {
+        "per_s": None if counts is None else counts.stats_minute.tps,
+        "last_minute": None if counts is None else counts.stats_minute.sum,
+        "last_hour": None if counts is None else counts.stats_hour.sum,
+        "last_day": None if counts is None else counts.stats_day.sum,
+        "bytes_last_minute": None if sizes is None else sizes.stats_minute.sum,
+    }
+
 
 DEFAULT_QUEUES = 8
 """On each broker, as `mqadmin updateTopic` makes them."""
 _LONG: Sequence[Column] = (
-    Column("topic"),
-    Column("brokers"),
+    *texts("topic", "brokers"),
     Column("queues", told=number),
     Column("perm"),
     Column("messages", told=number),
@@ -41,7 +92,7 @@ _QUEUES = (
     Column("last_stored"),
 )
 
-perm_option = click.option("--perm", type=perm_word, metavar="rw|r|w", help="What may be done with it.")
+perm_option = click.option("--perm", type=parsed(parse_perm), metavar="rw|r|w", help="What may be done with it.")
 
 
 @click.group("topic", cls=ErrorTellingGroup)
@@ -107,7 +158,9 @@ def show(cluster: Cluster, topic: str, as_json: bool) -> None:
 )
 @perm_option
 @click.option("--ordered", is_flag=True, help="Mark it as one whose order matters.")
-@click.option("--attribute", type=pair_word, multiple=True, metavar="NAME=VALUE", help="Such as message.type=FIFO.")
+@click.option(
+    "--attribute", type=parsed(parse_pair), multiple=True, metavar="NAME=VALUE", help="Such as message.type=FIFO."
+)
 @click.option("--cluster", "cluster_name", metavar="NAME", help="Only on the brokers of this cluster.")
 @click.option("--broker", "brokers", multiple=True, metavar="NAME", help="Only on this broker; may be repeated.")
 def create(
@@ -144,7 +197,7 @@ def create(
 @perm_option
 @click.option("--ordered/--not-ordered", default=None, help="Whether its order matters.")
 @click.option(
-    "--attribute", type=pair_word, multiple=True, metavar="NAME=VALUE", help="Set it; an empty value removes."
+    "--attribute", type=parsed(parse_pair), multiple=True, metavar="NAME=VALUE", help="Set it; an empty value removes."
 )
 @click.option("--broker", "brokers", multiple=True, metavar="NAME", help="Only on this broker; may be repeated.")
 @yes_option
@@ -155,7 +208,7 @@ def alter(
     brokers: tuple[str, ...],
     yes: bool,
     **wanted: Any,
-) -> int:
+) -> None:
     """Change what is named, on all brokers that have the topic.
 
     It asks first when fewer queues can be read than before: nobody reads what is left in the others.
@@ -171,19 +224,17 @@ def alter(
         tell(
             f"Nobody could read {count(sum(each.messages for each in hidden), 'message')} of {count(len(hidden), 'queue')}."
         )
-        if not agreed(f"Change topic {topic}?", yes=yes):
-            return ExitCode.REPAIRABLE
+        confirm(f"Change topic {topic}?", yes=yes)
     with cluster.admin() as admin:
         admin.topics.alter(topic, attributes=attributes, brokers=brokers or None, **changes)
     tell(f"Changed topic {topic} on {', '.join(brokers or before.configs)}.")
-    return ExitCode.OK
 
 
 @topic_commands.command("rm")
 @on_a_cluster
 @topic_argument
 @yes_option
-def rm(cluster: Cluster, topic: str, yes: bool) -> int:
+def rm(cluster: Cluster, topic: str, yes: bool) -> None:
     """Delete a topic with all its messages, on all brokers and name servers."""
     with cluster.admin() as admin:
         state, readers = admin.topics.describe(topic), admin.topics.readers(topic)
@@ -191,12 +242,10 @@ def rm(cluster: Cluster, topic: str, yes: bool) -> int:
         f"Topic {topic} on {', '.join(state.configs)}: {count(state.messages, 'message')} of "
         f"{count(len(state.queues), 'queue')} go, and where its readers are: {', '.join(readers) or 'nobody reads it'}."
     )
-    if not agreed(f"Delete topic {topic}?", yes=yes):
-        return ExitCode.REPAIRABLE
+    confirm(f"Delete topic {topic}?", yes=yes)
     with cluster.admin() as admin:
         admin.topics.delete(topic)
     tell(f"Deleted topic {topic}.")
-    return ExitCode.OK
 
 
 topic_commands.add_command(stats)
@@ -245,7 +294,7 @@ def _queue_row(state: "QueueState") -> dict[str, Any]:
         "min_offset": state.min_offset,
         "max_offset": state.max_offset,
         "messages": state.messages,
-        "last_stored": "nothing yet" if state.last_store_ms is None else clock_time(state.last_store_ms),
+        "last_stored": "nothing yet" if state.last_store_ms is None else local_time(state.last_store_ms),
         "last_store_ms": state.last_store_ms,
     }
 

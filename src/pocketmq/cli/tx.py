@@ -4,22 +4,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketmq.cli.asking import Cluster, agreed, dry_run_option, on_a_cluster, yes_option
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
-from pocketmq.cli.listing import limit_option, show_some
-from pocketmq.cli.rows_screen import Column, json_option, show_json, show_rows, tell
-from pocketmq.cli.words import number, span
+from pocketmq.cli.asking import Cluster, confirm, dry_run_option, limit_option, on_a_cluster, show_some, yes_option
+from pocketmq.cli.commands import ErrorTellingGroup
+from pocketmq.cli.screen import Column, json_option, show_json, show_rows, tell
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError
+from pocketmq.model.human import duration, number
 
 if TYPE_CHECKING:
-    from pocketmq.client.administration.transactions import OpenTransaction
-    from pocketmq.client.blocking_admin import Admin
+    from pocketmq.client.admin.admin import Admin
+    from pocketmq.client.admin.transactions import OpenTransaction
     from pocketmq.model.transactions import Undecided
 
 DEFAULT_LIMIT = 10_000
 _COLUMNS = (
-    Column("age_ms", "age", told=span),
+    Column("age_ms", "age", told=duration),
     Column("topic"),
     Column("producer_group", "producers"),
     Column("transaction_id", "transaction"),
@@ -71,7 +70,7 @@ def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
 @json_option
 def resolve(
     cluster: Cluster, transaction_id: str, is_commit: bool, limit: int, dry_run: bool, yes: bool, as_json: bool
-) -> int:
+) -> None:
     """Decide a transaction in its producer's place.
 
     Its producer may know better: ask it first, if it still runs. What was decided stays decided.
@@ -82,8 +81,7 @@ def resolve(
     if not as_json:
         show_rows([row], (*_COLUMNS, Column("decision")), as_json=False, empty="")
     if not dry_run:
-        if not agreed(f"{'Commit' if is_commit else 'Roll back'} transaction {transaction_id}?", yes=yes):
-            return ExitCode.REPAIRABLE
+        confirm(f"{'Commit' if is_commit else 'Roll back'} transaction {transaction_id}?", yes=yes)
         with cluster.admin() as admin:
             if is_commit:
                 admin.transactions.commit(one)
@@ -93,7 +91,6 @@ def resolve(
         show_json([{**row, "is_done": not dry_run}])
     elif not dry_run:
         tell("It can be read now." if is_commit else "Nobody will see it.")
-    return ExitCode.OK
 
 
 @tx_commands.command("check")
@@ -102,7 +99,7 @@ def resolve(
 @half_limit
 @yes_option
 @json_option
-def check(cluster: Cluster, transaction_id: str, limit: int, yes: bool, as_json: bool) -> int:
+def check(cluster: Cluster, transaction_id: str, limit: int, yes: bool, as_json: bool) -> None:
     """Have a transaction asked about once more that its broker has given up.
 
     The broker asks a producer of its group with its next round. One that is not given up needs no help: its broker asks by
@@ -123,15 +120,13 @@ def check(cluster: Cluster, transaction_id: str, limit: int, yes: bool, as_json:
     row = _row(one, one.broker, SystemClock().now_ms())
     if not as_json:
         show_rows([row], _COLUMNS, as_json=False, empty="")
-    if not agreed(f"Have {one.broker} ask {one.producer_group} about it again?", yes=yes):
-        return ExitCode.REPAIRABLE
+    confirm(f"Have {one.broker} ask {one.producer_group} about it again?", yes=yes)
     with cluster.admin() as admin:
         admin.transactions.check_again(one.broker, one.offset_id)
     if as_json:
         show_json([{**row, "is_done": True}])
     else:
         tell(f"{one.broker} asks about it with its next round.")
-    return ExitCode.OK
 
 
 def _open(admin: "Admin", transaction_id: str, limit: int) -> "OpenTransaction":

@@ -1,29 +1,40 @@
-"""The client: an async core and a blocking face with the same words.
+"""The client: async classes, and blocking classes with the same names and arguments.
 
-    AsyncProducer, Producer                   send messages, alone, in batches, in transactions; ask and answer
-    AsyncPushConsumer, PushConsumer           bring messages to listeners
-    AsyncLitePullConsumer, LitePullConsumer   are polled, or iterated over
-    AsyncPullConsumer, PullConsumer           pull from where they are told
-    AsyncAdmin, Admin                         ask and change the cluster
-    ClientMetrics                             numbers of what all of them do
-    Instance                                  one client of a cluster: lines, routes, heartbeats, shared by all on one loop
+    AsyncProducer, Producer                   send messages: single, in batches, in transactions, as requests
+    AsyncPushConsumer, PushConsumer           call listeners with messages
+    AsyncLitePullConsumer, LitePullConsumer   return messages from poll(), or are iterated over
+    AsyncPullConsumer, PullConsumer           pull from a queue and offset of the caller's choice
+    AsyncAdmin, Admin                         query and change the cluster
+    ClientMetrics                             metrics of all of these
+    Instance                                  connections, routes and heartbeats, shared by all clients of one loop
 
-Rules are pure and stand in files of their own: allocation, process queue, flow limits, retries, broker choice. What waits is async.
+The public names load on first use: a process that needs a few modules, such as a Spark worker, imports only these.
 
-Names come when they are asked for: who needs a few modules of the client, as each process that Spark starts, imports these alone.
+Modules in reading order:
+
+    settings     every option that all clients have, with RocketMQ's defaults
+    hooks        callbacks before and after a send and a consumption; used by traces, metrics and users
+    received     prepares received messages: batches split, bodies decompressed, namespace removed
+    lifecycle    the states of a client: created, running, stopped
+    cluster/     connections to brokers and name servers, routes, heartbeats
+    telemetry/   metrics and message traces
+    producer/    producers
+    send_backs   how a message goes back to the broker after its consumption failed
+    consumer/    push, lite pull and pull consumers
+    admin/       the administrator's client
+    blocking     base of all blocking clients: an async client on the loop thread
+    running      runs clients as a program until SIGINT or SIGTERM
+    public       all public names, loaded with the first of them
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketmq.client.admin import AsyncAdmin
-    from pocketmq.client.administration.reach import AdminSettings
-    from pocketmq.client.blocking_admin import Admin
-    from pocketmq.client.blocking_lite_pull_consumer import LitePullConsumer
-    from pocketmq.client.blocking_producer import BlockingTransaction, Producer
-    from pocketmq.client.blocking_pull_consumer import PullConsumer
-    from pocketmq.client.blocking_push_consumer import PushConsumer
-    from pocketmq.client.consume_result import (
+    from pocketmq.client.admin.admin import Admin, AsyncAdmin
+    from pocketmq.client.admin.reach import AdminSettings
+    from pocketmq.client.cluster.instance import Instance, Surroundings
+    from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
+    from pocketmq.client.consumer.consume_result import (
         COMMIT,
         LATER,
         ROLLBACK,
@@ -34,7 +45,12 @@ if TYPE_CHECKING:
         RetryLater,
         Suspend,
     )
-    from pocketmq.client.consumer_settings import LitePullSettings, PullSettings, PushSettings
+    from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
+    from pocketmq.client.consumer.offsets import OffsetStore
+    from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
+    from pocketmq.client.consumer.pulling import PullResult, PullStatus
+    from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
+    from pocketmq.client.consumer.settings import LitePullSettings, PullSettings, PushSettings
     from pocketmq.client.hooks import (
         ConsumeEvent,
         DecisionEvent,
@@ -46,22 +62,19 @@ if TYPE_CHECKING:
         RpcHook,
         SendEvent,
     )
-    from pocketmq.client.instance import Instance, Surroundings
-    from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
-    from pocketmq.client.metrics import ClientMetrics, MetricsInMemory
-    from pocketmq.client.offsets import OffsetStore
-    from pocketmq.client.otel_metrics import OpenTelemetryMetrics
-    from pocketmq.client.otel_tracing import OpenTelemetryTracing, context_of
-    from pocketmq.client.producer import AsyncProducer
-    from pocketmq.client.prometheus_metrics import PrometheusMetrics
-    from pocketmq.client.pull_consumer import AsyncPullConsumer
-    from pocketmq.client.pulling import PullResult, PullStatus
-    from pocketmq.client.push_consumer import AsyncPushConsumer
-    from pocketmq.client.results import SendResult, SendStatus
+    from pocketmq.client.producer.blocking_producer import BlockingTransaction, Producer
+    from pocketmq.client.producer.producer import AsyncProducer
+    from pocketmq.client.producer.results import SendResult, SendStatus
+    from pocketmq.client.producer.transactions import Transaction, TransactionListener, TransactionResult
     from pocketmq.client.running import run
     from pocketmq.client.settings import ClientSettings, ProducerSettings
-    from pocketmq.client.transaction import Transaction
-    from pocketmq.client.transactions import TransactionListener, TransactionResult
+    from pocketmq.client.telemetry.metrics import (
+        ClientMetrics,
+        MetricsInMemory,
+        OpenTelemetryMetrics,
+        PrometheusMetrics,
+    )
+    from pocketmq.client.telemetry.otel_tracing import OpenTelemetryTracing, context_of
     from pocketmq.model.flags import TransactionState
     from pocketmq.net.tls import client_context
     from pocketmq.protocol.command import Command

@@ -5,19 +5,28 @@
                         └──► in the child: a new core, made and started by the first use
 
 Programs that end without stopping a client stop it at exit, so what was handed over is sent; that takes `stop_timeout_ms` at most.
+
+From threads to a loop: whatever many threads put in is taken out in one go, so the loop is woken once and not each time.
+
+    threads ── put ──► │ │ │ │ ── woken at once ──► loop: take, take, take, take
+    another loop ── put ──► │ │ │ ── woken when that loop has done what is ready ──► loop: take, take, take
+
+To wake a thread that then waits for the interpreter, which the one that woke it still has, costs both. So a loop that puts goes on first.
 """
 
+import asyncio
 import atexit
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from weakref import WeakSet
 
-from pocketmq.client.identity import generation
-from pocketmq.client.life import State
-from pocketmq.client.shared_portal import SHARED
+from pocketmq.client.cluster.identity import generation
+from pocketmq.client.lifecycle import SHARED, State
 from pocketmq.errors import WrongState
 from pocketmq.net.portal import Portal, refuse_in_a_loop
 
@@ -33,7 +42,29 @@ class Core(Protocol):
 
 
 C = TypeVar("C", bound=Core)
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Calling(Protocol[A_co]):
+    """A blocking client, as its methods know it."""
+
+    def core(self) -> A_co: ...
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T: ...
+
+
+def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Calling[A], P], T]:
+    """A method of an async client for the blocking one: the same words and arguments, and it returns when it is done."""
+
+    @wraps(method)
+    def call(self: Calling[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        core = self.core()
+        return self.call(method(core, *args, **kwargs))
+
+    return call
 
 
 class BlockingClient(Generic[C]):
@@ -42,7 +73,7 @@ class BlockingClient(Generic[C]):
     def __init__(self, make: Callable[[], C], what: str) -> None:
         self._make = make
         self._what = what
-        self._lock = _new_lock()  # one thread at a time starts, stops, or begins anew
+        self._lock = _new_lock()  # one thread at a time starts or stops; taken before SharedPortal's and Portal's
         self._is_starting = False
         self._core = make()
         self._made_in = generation()
@@ -165,3 +196,71 @@ def _stop_all() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 atexit.register(_stop_all)
+
+
+class Mailbox(Generic[T]):
+    """Any thread puts, or only that of `source`; `take` is called on the loop, once for each thing, in the order of the putting.
+
+    Needs no lock: threads only add to one end of a deque, and the loop only takes from the other.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        take: Callable[[T], None],
+        *,
+        source: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._loop = loop
+        self._take = take
+        self._source = source
+        self._waiting: deque[T] = deque()
+        self._is_called = False
+
+    def put(self, thing: T) -> None:
+        """RuntimeError when the loop is closed."""
+        self._waiting.append(thing)
+        if not self._is_called:
+            # Two threads may both find it false; then the loop comes twice, and finds nothing the second time.
+            self._is_called = True
+            try:
+                self._call()
+            except RuntimeError:
+                self._is_called = False  # the next who puts is told as well
+                raise
+
+    def __len__(self) -> int:
+        """Things that wait."""
+        return len(self._waiting)
+
+    def left(self) -> list[T]:
+        """What was put in and nobody took, once the loop is closed; it is taken out. Nothing before that."""
+        found: list[T] = []
+        if self._loop.is_closed():
+            self._is_called = False  # first, so that whoever puts from now on is told
+            while self._waiting:
+                found.append(self._waiting.popleft())
+        return found
+
+    def _call(self) -> None:
+        if self._source is None:
+            self._loop.call_soon_threadsafe(self._empty)
+        elif self._loop.is_closed():
+            raise RuntimeError("the loop is closed")
+        else:
+            self._source.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._empty)
+        except RuntimeError:
+            self._is_called = False  # closed meanwhile: the next who puts is told
+
+    def _empty(self) -> None:
+        self._is_called = False  # first, so that whoever puts from now on calls again
+        try:
+            while self._waiting:
+                self._take(self._waiting.popleft())
+        finally:
+            if self._waiting:  # one could not be taken, which is no fault of the others
+                self._loop.call_soon(self._empty)

@@ -20,7 +20,8 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.client.results import SendResult
+from pocketmq.client.producer.results import SendResult
+from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
@@ -170,7 +171,7 @@ class HookList:
     """The hooks of one client, called in the order in which they were given. Empty lists cost one look."""
 
     def __init__(self, hooks: Iterable[Hooks] = ()) -> None:
-        hooks = tuple(hooks)
+        hooks = checked_hooks(hooks)
         self._carry = _overridden(hooks, "carry")
         self._before_send = _overridden(hooks, "before_send")
         self._after_send = _overridden(hooks, "after_send")
@@ -227,6 +228,14 @@ class HookList:
 
     def filter_messages(self, event: FilterEvent) -> None:
         _call(self._filter_messages, event)
+
+
+def checked_hooks(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
+    """The hooks that a client was given; InvalidSetting when they are none."""
+    given = tuple(hooks) if isinstance(hooks, Iterable) else None
+    if given is None or not all(isinstance(hook, Hooks) for hook in given):
+        raise InvalidSetting(f"hooks = {hooks!r} must be a list of objects of classes that inherit from Hooks")
+    return given
 
 
 def _overridden(hooks: Sequence[Hooks], name: str) -> tuple[Callable[[Any], Any], ...]:

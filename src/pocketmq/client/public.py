@@ -2,14 +2,11 @@
 
 # ruff: noqa: F401 - whoever asks for a name finds it
 
-from pocketmq.client.admin import AsyncAdmin
-from pocketmq.client.administration.reach import AdminSettings
-from pocketmq.client.blocking_admin import Admin
-from pocketmq.client.blocking_lite_pull_consumer import LitePullConsumer
-from pocketmq.client.blocking_producer import BlockingTransaction, Producer
-from pocketmq.client.blocking_pull_consumer import PullConsumer
-from pocketmq.client.blocking_push_consumer import PushConsumer
-from pocketmq.client.consume_result import (
+from pocketmq.client.admin.admin import Admin, AsyncAdmin
+from pocketmq.client.admin.reach import AdminSettings
+from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
+from pocketmq.client.consumer.consume_result import (
     COMMIT,
     LATER,
     ROLLBACK,
@@ -20,7 +17,12 @@ from pocketmq.client.consume_result import (
     RetryLater,
     Suspend,
 )
-from pocketmq.client.consumer_settings import LitePullSettings, PullSettings, PushSettings
+from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
+from pocketmq.client.consumer.offsets import OffsetStore
+from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
+from pocketmq.client.consumer.pulling import PullResult, PullStatus
+from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
+from pocketmq.client.consumer.settings import LitePullSettings, PullSettings, PushSettings
 from pocketmq.client.hooks import (
     ConsumeEvent,
     DecisionEvent,
@@ -32,22 +34,14 @@ from pocketmq.client.hooks import (
     RpcHook,
     SendEvent,
 )
-from pocketmq.client.instance import Instance, Surroundings
-from pocketmq.client.lite_pull_consumer import AsyncLitePullConsumer
-from pocketmq.client.metrics import ClientMetrics, MetricsInMemory
-from pocketmq.client.offsets import OffsetStore
-from pocketmq.client.otel_metrics import OpenTelemetryMetrics
-from pocketmq.client.otel_tracing import OpenTelemetryTracing, context_of
-from pocketmq.client.producer import AsyncProducer
-from pocketmq.client.prometheus_metrics import PrometheusMetrics
-from pocketmq.client.pull_consumer import AsyncPullConsumer
-from pocketmq.client.pulling import PullResult, PullStatus
-from pocketmq.client.push_consumer import AsyncPushConsumer
-from pocketmq.client.results import SendResult, SendStatus
+from pocketmq.client.producer.blocking_producer import BlockingTransaction, Producer
+from pocketmq.client.producer.producer import AsyncProducer
+from pocketmq.client.producer.results import SendResult, SendStatus
+from pocketmq.client.producer.transactions import Transaction, TransactionListener, TransactionResult
 from pocketmq.client.running import run
 from pocketmq.client.settings import ClientSettings, ProducerSettings
-from pocketmq.client.transaction import Transaction
-from pocketmq.client.transactions import TransactionListener, TransactionResult
+from pocketmq.client.telemetry.metrics import ClientMetrics, MetricsInMemory, OpenTelemetryMetrics, PrometheusMetrics
+from pocketmq.client.telemetry.otel_tracing import OpenTelemetryTracing, context_of
 from pocketmq.model.flags import TransactionState
 from pocketmq.net.tls import client_context
 from pocketmq.protocol.command import Command

@@ -20,7 +20,7 @@ from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import GroupName, TopicName, retry_topic
-from pocketmq.model.reconsume import FIRST_RETRY_LEVEL, MAX_RECONSUME_TIMES, UNLIMITED
+from pocketmq.model.retries import FIRST_RETRY_LEVEL, MAX_RECONSUME_TIMES, UNLIMITED
 
 LOCAL_RETRY_SECONDS: Final = 5.0
 """A message that could not be sent back is consumed again here, after so long."""
@@ -32,9 +32,7 @@ REASON: Final = "DEAD_LETTER_REASON"
 """Property of a dead letter that says why it is one."""
 MAX_REASON_CHARS: Final = 500
 
-_OVER: Final = frozenset(
-    {names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS, names.TRANSACTION_PREPARED}
-)
+_OVER: Final = frozenset((*names.DELAYING_PROPERTIES, names.TRANSACTION_PREPARED))
 """Properties of what lies behind the message; they would make the broker delay it once more, or wait for a decision."""
 _FLAGS_OF_BODY: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK | SysFlag.MULTI_TAGS
 

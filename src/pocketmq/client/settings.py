@@ -13,8 +13,7 @@ import msgspec
 from pocketmq.client.hooks import RpcHook
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import Compression
-from pocketmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, parse_group, parse_topic, wrap
-from pocketmq.model.suggesting import suggestion
+from pocketmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, parse_group, parse_topic, suggestion, wrap
 from pocketmq.protocol.compression import LEVEL, MIN_BODY_BYTES
 from pocketmq.protocol.signing import Credentials
 
@@ -31,6 +30,13 @@ _MAY_BE_ZERO = frozenset({"linger_ms", "retries", "compression_level", "brokers_
 _OF_SEVERAL_KINDS = frozenset({"workers"})
 """Checked by the settings that have them."""
 _A_KIND: dict[type, str] = {bool: "True or False", int: "a whole number", str: "a text"}
+_OR_NONE: dict[str, tuple[type, str]] = {
+    "namespace": (str, "a text"),
+    "client_ip": (str, "a text"),
+    "unit_name": (str, "a text"),
+    "credentials": (Credentials, "Credentials(access_key, secret)"),
+}
+"""What is None by default, and else of this kind."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -226,10 +232,14 @@ def _check_values(settings: ClientSettings) -> None:
             continue
         if name in _OF_SEVERAL_KINDS:
             continue
+        if name in _OR_NONE and value is not None and not isinstance(value, _OR_NONE[name][0]):
+            shown = "…" if name == "credentials" else repr(value)
+            raise InvalidSetting(f"option {name} = {shown} must be {_OR_NONE[name][1]}, or None")
         wanted = type(default)
+        example = f", for example {name}={default!r}" if default and wanted is not bool else ""
         if wanted in _A_KIND and type(value) is not wanted:
-            raise InvalidSetting(f"option {name} = {value!r} must be {_A_KIND[wanted]}")
+            raise InvalidSetting(f"option {name} = {value!r} must be {_A_KIND[wanted]}{example}")
         if wanted is int and value < (0 if name in _MAY_BE_ZERO else 1):
             raise InvalidSetting(
-                f"option {name} = {value} must be {'0 or above' if name in _MAY_BE_ZERO else 'above 0'}"
+                f"option {name} = {value} must be {'0 or above' if name in _MAY_BE_ZERO else 'above 0'}{example}"
             )

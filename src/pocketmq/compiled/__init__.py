@@ -13,7 +13,7 @@ when something fails is decided in Python, and whatever is unusual is left to it
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 try:
     from pocketmq.compiled import _turn  # type: ignore[attr-defined]
@@ -39,20 +39,45 @@ SendRun = tuple[int, bytes, int, list[tuple[Place, bytes, int, int]], bytes]
 """How many frames, their records, where these end in the log, each place with its queue entries, bytes of bodies and messages that
 came along with another one, and the answers."""
 
-BatchRun = tuple[int, bytes, int, bytes, bytes]
-"""How many messages, their records, where these end in the log, queue entries, and message ids joined by commas."""
 
-Picked = tuple[bool, bool, int, int, int, int, bytes | list[tuple[int, int]]]
-"""Whether there was more than may be had, whether messages were missing, entries looked at, log offset of the last, messages, their
-bytes, and these, or where they lie."""
+class ReadBounds(NamedTuple):
+    """What a read goes by at one moment. The struct `ReadBounds` of `turn.h` has the same fields."""
+
+    log_start: int
+    log_end: int
+    cold_below: int
+    """Messages before this log offset are read from the disk, and a reader gets fewer of them at a time."""
+    hot_count: int
+    cold_count: int
+    hot_bytes: int
+    cold_bytes: int
+    entries: int
+    """Queue entries that one read may look at."""
+    max_count: int
+    """Messages that one read may ask for."""
+
+
+class Picked(NamedTuple):
+    """Which messages of a queue one read gets."""
+
+    stopped: bool
+    """Whether there was more than it may have."""
+    removed: bool
+    """Whether messages of entries are not in the log."""
+    looked: int
+    """How many entries were looked at."""
+    looked_at: int
+    """The log offset of the last of them."""
+    messages: int
+    size: int
+    found: bytes | list[tuple[int, int]]
+    """The records, or the log offset and size of each stretch of them."""
+
 
 PullPlace = tuple[Any, Any, str, Collection[int] | None, tuple[bytes, ...], tuple[bytes, ...], list[Any], Any]
 """A pull whose checks were made: who it is, its queue, its group and topic as resets know them, the tags it wants, parts of an answer
 for who is near and for who is far behind, offset and bytes of queue entries that were read ahead, and a function that reads entries:
 it takes an offset, how many are needed, and how many with those ahead."""
-
-PullLimits = tuple[int, int, int, int, int, int, int, int, int]
-"""Log start and end, from where on it is hot, count of hot and cold, bytes of hot and cold, entries looked at, count that may be asked."""
 
 PulledRow = tuple[Any, int, int, int, int, int]
 """Who pulled, next offset, commit offset, and how many pulls, messages and bytes of these. Pulls that follow one another, of one kind and
@@ -91,9 +116,14 @@ class Wanted:
 
 
 class Twin(Protocol):
-    """The compiled functions. Each computes what its twin in Python would. Only `enter_keys` changes anything, and
-    `serve_pulls` what its places have read ahead.
+    """The compiled functions. Each computes what its twin in Python would. Only `enter_keys` and `withdraw_keys`
+    change anything, and `serve_pulls` what its places have read ahead.
     """
+
+    RECORD_FIELDS: list[tuple[str, int, int]]
+    """What stands before the body of a record: name, offset and bytes of each field."""
+    ENTRY_FIELDS: list[tuple[str, int, int]]
+    """The same of a queue entry."""
 
     def split_whole(
         self, data: bytes, largest_total: int, largest_header: int, largest_encoding: int, /
@@ -122,30 +152,13 @@ class Twin(Protocol):
         """
         ...
 
-    def lay_out_batch(
-        self,
-        body: bytes,
-        most: int,
-        place: Place,
-        plan: SendPlan,
-        born_host: bytes,
-        sys_flag: int,
-        born_ms: int,
-        store_ms: int,
-        log_offset: int,
-        limit: int,
-        /,
-    ) -> BatchRun | None:
-        """Twin of `protocol.batch.decode_batch` and `store.record_run.lay_out`; None when anything about it is unusual."""
-        ...
-
     def serve_pulls(
         self,
         frames: list[Frame],
         at: int,
         places: Mapping[bytes, PullPlace],
         resets: Mapping[str, object],
-        limits: PullLimits,
+        bounds: ReadBounds,
         map_at: Callable[[int], tuple[memoryview | None, int]],
         room: int,
         /,
@@ -159,12 +172,12 @@ class Twin(Protocol):
     def pick_entries(
         self,
         entries: bytes,
-        limits: tuple[int, int, int, int, int, int, int],
+        bounds: ReadBounds,
         tag_codes: Collection[int] | None,
         map_at: Callable[[int], tuple[memoryview | None, int]],
         /,
-    ) -> Picked:
-        """Twin of the loop of `store.reading`. `limits`: log start and end, from where on it is hot, count and bytes of hot and cold.
+    ) -> tuple[bool, bool, int, int, int, int, bytes | list[tuple[int, int]]]:
+        """Twin of the loop of `store.reading`; the fields of `Picked`.
 
         What was found is copied together if it is in several pieces and all of them lie in one file: `map_at` gives its bytes.
         """
@@ -205,6 +218,10 @@ class Twin(Protocol):
 
         How many keys were entered, how many slots were empty before, and the entries.
         """
+        ...
+
+    def withdraw_keys(self, entries: bytes, pages: list[Any], dirty: bytearray, slots: int, /) -> None:
+        """Undo the last `enter_keys`, whose entries could not be kept for want of memory; it needs none."""
         ...
 
     def record_starts(self, buffer: bytes | memoryview, smallest: int, /) -> bytes | None:
@@ -266,7 +283,7 @@ class Twin(Protocol):
         ...
 
 
-REVISION: Final = 11
+REVISION: Final = 14
 """Of what the compiled functions take and give: see `module.c`."""
 
 

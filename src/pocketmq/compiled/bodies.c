@@ -9,7 +9,7 @@
 
 #define PACK_MAGIC 0x504D5142u
 
-enum { FLAGS_AT = 36, BODY_SIZE_AT = 84, PACK_HEAD = 16, START_BYTES = 4, ALIGNED = 8 };
+enum { PACK_HEAD = 16, START_BYTES = 4, ALIGNED = 8 };
 /* Compressed bodies, messages that nobody decided, batches that are kept whole, and heads that are longer. */
 enum { ODD_FLAGS = 0x1 | 0x4 | 0xC0 | HOST_FLAGS };
 
@@ -41,9 +41,10 @@ bool put_bodies(BodyPack *pack, Span records) {
     const byte *at = records.at, *end = at + records.size;
     while (at < end) {
         if (end - at < SMALLEST_RECORD || !pack->left) return false;
-        const int64_t size = get32(at), body_bytes = get32(at + BODY_SIZE_AT);
+        const RecordHead *head = (const RecordHead *)at;
+        const int64_t size = get32(head->size), body_bytes = get32(head->body_size);
         if (size < SMALLEST_RECORD || size > end - at || body_bytes > size - SMALLEST_RECORD) return false;
-        if (get32(at + 4) != MAGIC_V1 || get32(at + FLAGS_AT) & ODD_FLAGS) return false;
+        if (get32(head->magic) != MAGIC_V1 || get32(head->sys_flag) & ODD_FLAGS) return false;
         if (body_bytes > pack->end - pack->body_at) return false;
         if (pack->body_at == pack->bodies_at && body_bytes > share_of(size)) return false; /* others of a topic are mostly like the first */
         memcpy(pack->body_at, at + RECORD_HEAD, (size_t)body_bytes);

@@ -25,8 +25,9 @@ int holds_code(Codes *codes, int64_t code) {
 
 static bool is_enough(const Pick *pick, int64_t offset, int64_t size) {
     if (!pick->count) return false;
-    if (offset >= pick->cold_below) return pick->count >= pick->hot_most || pick->total + size > pick->hot_bytes;
-    return pick->count >= pick->cold_most || pick->total + size > pick->cold_bytes;
+    const ReadBounds *bounds = &pick->bounds;
+    if (offset >= bounds->cold_below) return pick->count >= bounds->hot_count || pick->total + size > bounds->hot_bytes;
+    return pick->count >= bounds->cold_count || pick->total + size > bounds->cold_bytes;
 }
 
 static void add_stretch(Pick *pick, int64_t offset, int64_t size) {
@@ -40,10 +41,10 @@ static void add_stretch(Pick *pick, int64_t offset, int64_t size) {
 }
 
 /* Looks at one entry; false when it is the first of the next pull, or with an error set. */
-static bool look_at(Pick *pick, const byte *entry) {
-    const int64_t offset = (int64_t)get64(entry), code = (int64_t)get64(entry + 12);
-    const int32_t size = (int32_t)get32(entry + 8);
-    if (size <= 0 || size >= NOTHING_HERE || offset < pick->log_start || offset > pick->log_end - size) {
+static bool look_at(Pick *pick, const QueueEntry *entry) {
+    const int64_t offset = (int64_t)get64(entry->log_offset), code = (int64_t)get64(entry->tags_code);
+    const int32_t size = (int32_t)get32(entry->size);
+    if (size <= 0 || size >= NOTHING_HERE || offset < pick->bounds.log_start || offset > pick->bounds.log_end - size) {
         pick->removed = true;
         pick->looked++;
         return true;
@@ -64,7 +65,7 @@ static bool look_at(Pick *pick, const byte *entry) {
 }
 
 bool pick_from(Pick *pick, Span entries) {
-    for (Py_ssize_t at = 0; entries.size - at >= ENTRY_BYTES && look_at(pick, entries.at + at); at += ENTRY_BYTES) continue;
+    for (Py_ssize_t at = 0; entries.size - at >= ENTRY_BYTES && look_at(pick, (const QueueEntry *)(entries.at + at)); at += ENTRY_BYTES) continue;
     return !PyErr_Occurred();
 }
 
@@ -120,20 +121,32 @@ static PyObject *found_bytes(const Pick *pick, PyObject *map_at) {
     return bytes || PyErr_Occurred() ? bytes : stretch_list(stretches, count);
 }
 
-/* pick_entries(entries, (log_start, log_end, cold_below, hot_most, cold_most, hot_bytes, cold_bytes), tag_codes, map_at)
+bool read_bounds(PyObject *tuple, ReadBounds *bounds) {
+    long long start, end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, entries, max_count;
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "bounds of a read are a tuple");
+        return false;
+    }
+    if (!PyArg_ParseTuple(tuple, "LLLLLLLLL", &start, &end, &cold_below, &hot_count, &cold_count, &hot_bytes, &cold_bytes, &entries, &max_count))
+        return false;
+    if (start < 0 || end < start) {
+        PyErr_SetString(PyExc_ValueError, "offsets are not negative, and the log does not end before it begins");
+        return false;
+    }
+    *bounds = (ReadBounds){start, end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, entries, max_count};
+    return true;
+}
+
+/* pick_entries(entries, bounds, tag_codes, map_at)
  *     -> (stopped, some were removed, how many were looked at, log offset of the last of them, count, size, bytes or stretches) */
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 4) return PyErr_Format(PyExc_TypeError, "pick_entries takes 4 arguments, got %zd", count);
     Span entries;
-    long long start, end, cold_below, hot_most, cold_most, hot_bytes, cold_bytes;
-    if (!span_of_bytes(arguments[0], &entries)) return NULL;
-    if (!PyTuple_Check(arguments[1])) return PyErr_Format(PyExc_TypeError, "limits are a tuple");
-    if (!PyArg_ParseTuple(arguments[1], "LLLLLLL", &start, &end, &cold_below, &hot_most, &cold_most, &hot_bytes, &cold_bytes)) return NULL;
-    if (start < 0 || end < start) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
-    Pick pick = {.log_start = start, .log_end = end, .cold_below = cold_below, .hot_most = hot_most, .cold_most = cold_most,
-                 .hot_bytes = hot_bytes, .cold_bytes = cold_bytes, .looked_at = -1,
-                 .wanted = {.set = arguments[2] == Py_None ? NULL : arguments[2]}};
+    Pick pick = {.looked_at = -1, .wanted = {.set = arguments[2] == Py_None ? NULL : arguments[2]}};
+    if (!span_of_bytes(arguments[0], &entries) || !read_bounds(arguments[1], &pick.bounds)) return NULL;
+    pick.bounds.hot_count = least(pick.bounds.hot_count, pick.bounds.max_count);
+    pick.bounds.cold_count = least(pick.bounds.cold_count, pick.bounds.max_count);
     PyObject *found = NULL, *bytes = pick_from(&pick, entries) ? found_bytes(&pick, arguments[3]) : NULL;
     if (bytes)
         found = Py_BuildValue("(OOnLnLN)", pick.stopped ? Py_True : Py_False, pick.removed ? Py_True : Py_False, pick.looked,

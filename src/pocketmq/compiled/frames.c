@@ -8,7 +8,7 @@
 enum { PREFIX = 8 };
 
 static PyObject *made_frame(uint32_t word, const byte *header, Py_ssize_t header_bytes, Py_ssize_t body_bytes) {
-    PyObject *frame = PyTuple_New(3);
+    PyObject *frame = PyTuple_New(FRAME_PARTS);
     PyObject *encoding = PyLong_FromLong((long)(word >> 24));
     PyObject *head = PyBytes_FromStringAndSize((const char *)header, header_bytes);
     PyObject *body = PyBytes_FromStringAndSize((const char *)header + header_bytes, body_bytes);
@@ -19,10 +19,20 @@ static PyObject *made_frame(uint32_t word, const byte *header, Py_ssize_t header
         Py_XDECREF(body);
         return NULL;
     }
-    PyTuple_SetItem(frame, 0, encoding);
-    PyTuple_SetItem(frame, 1, head);
-    PyTuple_SetItem(frame, 2, body);
+    PyTuple_SetItem(frame, FRAME_ENCODING, encoding);
+    PyTuple_SetItem(frame, FRAME_HEADER, head);
+    PyTuple_SetItem(frame, FRAME_BODY, body);
     return frame;
+}
+
+bool read_frame(PyObject *frame, Span *header, Span *body) {
+    if (!PyTuple_Check(frame) || PyTuple_Size(frame) != FRAME_PARTS) {
+        PyErr_SetString(PyExc_TypeError, "a frame is a tuple of encoding, header and body");
+        return false;
+    }
+    const long encoding = PyLong_AsLong(PyTuple_GetItem(frame, FRAME_ENCODING));
+    if (PyErr_Occurred() || encoding != 0) return false;
+    return span_of_bytes(PyTuple_GetItem(frame, FRAME_HEADER), header) && span_of_bytes(PyTuple_GetItem(frame, FRAME_BODY), body);
 }
 
 /* split_whole(data, largest_total, largest_header, largest_encoding) -> (frames, how many bytes they took) */

@@ -7,7 +7,7 @@
 
 #include "turn.h"
 
-enum { SMALLEST = 91, INDEX_ENTRY = 20, PAGE_SHIFT = 10, PAGE_SLOTS = 1 << PAGE_SHIFT, MAX_SECONDS = 0x7FFFFFFF };
+enum { INDEX_ENTRY = 20, PAGE_SHIFT = 10, PAGE_SLOTS = 1 << PAGE_SHIFT, MAX_SECONDS = 0x7FFFFFFF };
 
 /* What the index needs of a record. */
 typedef struct {
@@ -19,20 +19,21 @@ typedef struct {
 
 /* Reads the record at the beginning of `rest`; false when it is not whole, or has IPv6 hosts. */
 static bool read_stored(Span rest, Stored *stored) {
-    if (rest.size < SMALLEST) return false;
-    const int64_t size = get32(rest.at), body = get32(rest.at + 84);
-    const uint32_t magic = get32(rest.at + 4), sys_flag = get32(rest.at + 36);
+    if (rest.size < SMALLEST_RECORD) return false;
+    const RecordHead *head = (const RecordHead *)rest.at;
+    const int64_t size = get32(head->size), body = get32(head->body_size);
+    const uint32_t magic = get32(head->magic), sys_flag = get32(head->sys_flag);
     const int wide = magic == MAGIC_V2;
     if ((magic != MAGIC_V1 && !wide) || sys_flag & HOST_FLAGS) return false;
-    if (size > rest.size || size < SMALLEST + wide || body > size - SMALLEST - wide) return false;
+    if (size > rest.size || size < SMALLEST_RECORD + wide || body > size - SMALLEST_RECORD - wide) return false;
     const byte *topic = rest.at + RECORD_HEAD + body;
     const int64_t topic_bytes = wide ? get16(topic) : *topic;
-    const int64_t left = size - SMALLEST - wide - body - topic_bytes; /* for the properties */
+    const int64_t left = size - SMALLEST_RECORD - wide - body - topic_bytes; /* for the properties */
     if (left < 0) return false;
     topic += 1 + wide;
     if (get16(topic + topic_bytes) != left) return false;
     stored->size = (Py_ssize_t)size;
-    stored->store_ms = (int64_t)get64(rest.at + 56);
+    stored->store_ms = (int64_t)get64(head->store_ms);
     stored->rolled_back = (sys_flag & TRANSACTION_FLAGS) == TRANSACTION_FLAGS;
     stored->topic = (Span){topic, (Py_ssize_t)topic_bytes};
     stored->properties = (Span){topic + topic_bytes + 2, (Py_ssize_t)left};
@@ -201,9 +202,38 @@ static Py_ssize_t enter_some(Entering *to, Span keys) {
     return has_room ? found : 0;
 }
 
+/* Leads slots back to what they were before these entries, which must be the last that were entered. */
+static void withdraw(PyObject *pages, PyObject *dirty, int64_t slots, Span entries) {
+    for (Py_ssize_t at = entries.size - INDEX_ENTRY; at >= 0; at -= INDEX_ENTRY) {
+        Slot slot;
+        if (!open_slot(pages, dirty, (int64_t)get32(entries.at + at) % slots, &slot)) return;
+        *slot.number = (int32_t)get32(entries.at + at + 16);
+        PyBuffer_Release(&slot.page);
+    }
+}
+
+/* withdraw_keys(entries, pages, dirty, slots) -> None
+ *
+ * Undoes an `enter_keys` whose entries could not be kept. It needs no memory.
+ */
+PyObject *withdraw_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "withdraw_keys takes 4 arguments, got %zd", count);
+    Span entries;
+    if (!span_of_bytes(arguments[0], &entries)) return NULL;
+    if (!PyList_Check(arguments[1]) || !PyByteArray_Check(arguments[2]))
+        return PyErr_Format(PyExc_TypeError, "pages are a list, their marks a bytearray");
+    const int64_t slots = PyLong_AsLongLong(arguments[3]);
+    if (PyErr_Occurred()) return NULL;
+    if (slots <= 0 || entries.size % INDEX_ENTRY) return PyErr_Format(PyExc_ValueError, "a number is out of range");
+    withdraw(arguments[1], arguments[2], slots, entries);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
 /* enter_keys(keys, at, pages, dirty, slots, number, begin_ms) -> (how many, how many slots were unused, their entries)
  *
- * The one function that changes what it is given: slots, and the marks of their pages. It ends at a page that has to be read first.
+ * It changes what it is given, slots and the marks of their pages, unless it fails. It ends at a page that has to be read first.
  */
 PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
@@ -224,7 +254,10 @@ PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t co
     while (at < end && (entered = enter_some(&to, (Span){keys.at + at * KEY_BYTES, (end - at) * KEY_BYTES}))) at += entered;
     PyObject *found = NULL;
     if (at > first) PyErr_Clear(); /* told when the next call begins with what failed: those before it are entered */
-    if (!PyErr_Occurred()) found = Py_BuildValue("(nnN)", at - first, to.unused, out_bytes(&to.entries));
+    if (!PyErr_Occurred()) {
+        found = Py_BuildValue("(nnN)", at - first, to.unused, out_bytes(&to.entries));
+        if (!found) withdraw(to.pages, to.dirty, to.slots, (Span){to.entries.data, to.entries.used});
+    }
     out_free(&to.entries);
     return found;
 }

@@ -1,4 +1,4 @@
-/* The module `pocketmq.compiled._turn`: see `_turn.pyi` for what each function takes and gives. */
+/* The module `pocketmq.compiled._turn`: `Twin` of `compiled/__init__.py` says what each function takes and gives. */
 
 #include "turn.h"
 
@@ -7,12 +7,12 @@
 static PyMethodDef methods[] = {
     FAST(split_whole),
     FAST(lay_out_sends),
-    FAST(lay_out_batch),
     FAST(serve_pulls),
     FAST(pick_entries),
     FAST(count_sound),
     FAST(read_keys),
     FAST(enter_keys),
+    FAST(withdraw_keys),
     FAST(record_starts),
     FAST(read_properties),
     FAST(gather),
@@ -24,11 +24,30 @@ static PyMethodDef methods[] = {
 };
 
 /* Grows with every change of what a function takes or gives: Python leaves a library alone that is not of its own revision. */
-enum { REVISION = 11 };
+enum { REVISION = 14 };
+
+static bool add_field(PyObject *fields, const char *name, size_t at, size_t bytes) {
+    PyObject *field = Py_BuildValue("(snn)", name, (Py_ssize_t)at, (Py_ssize_t)bytes);
+    const bool added = field && PyList_Append(fields, field) == 0;
+    Py_XDECREF(field);
+    return added;
+}
+
+/* The layouts that C shares with Python, as lists of (name, where it begins, bytes), for the test that compares them. */
+static bool add_layouts(PyObject *module) {
+#define RECORD_FIELD(name, bytes) && add_field(record, #name, offsetof(RecordHead, name), bytes)
+#define ENTRY_FIELD(name, bytes) && add_field(entry, #name, offsetof(QueueEntry, name), bytes)
+    PyObject *record = PyList_New(0), *entry = PyList_New(0);
+    const bool added = record && entry RECORD_FIELDS(RECORD_FIELD) ENTRY_FIELDS(ENTRY_FIELD) &&
+                       PyModule_AddObjectRef(module, "RECORD_FIELDS", record) == 0 && PyModule_AddObjectRef(module, "ENTRY_FIELDS", entry) == 0;
+    Py_XDECREF(record);
+    Py_XDECREF(entry);
+    return added;
+}
 
 static int prepare(PyObject *module) {
     prepare_crc();
-    return PyModule_AddIntConstant(module, "REVISION", REVISION);
+    return add_layouts(module) ? PyModule_AddIntConstant(module, "REVISION", REVISION) : -1;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)prepare}, {0, NULL}};

@@ -17,7 +17,11 @@
 
 #include "turn.h"
 
-enum { MAX_RUN = 16, HEAD_PARTS = 5, PLACE_PARTS = 8, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
+/* The fields of a place: `compiled.PullPlace`. */
+enum { PLACE_WHO, PLACE_QUEUE, PLACE_RESET_KEY, PLACE_TAG_CODES, PLACE_NEAR, PLACE_FAR, PLACE_KEPT, PLACE_READER, PLACE_PARTS };
+/* What a place remembers: the offset of the first entry, and the entries. */
+enum { KEPT_OFFSET, KEPT_ENTRIES, KEPT_PARTS };
+enum { MAX_RUN = 16, HEAD_PARTS = 5, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
 enum { ONLY_BODIES = 1 << 20 }; /* of `PullFlag` */
 enum { LARGE_ANSWER = 128 * 1024, LARGE_STRETCH = 32 * 1024 };
 
@@ -37,7 +41,7 @@ typedef struct {
 
 typedef struct {
     PyObject *places, *resets, *map_at;
-    int64_t log_start, log_end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, entries, max_count;
+    ReadBounds bounds;
     Out key, heads, stretches, picked;
     Map maps[MAX_RUN];
     Pulled pulled[MAX_RUN];
@@ -91,12 +95,12 @@ static bool read_offset(PyObject *queue, const char *name, int64_t *offset) {
  * it is told whether that is where the reader got to, or would, who goes on from entry to entry. */
 static bool remembered(PyObject *kept, int64_t offset, int64_t count, Span *entries, bool *goes_on) {
     *goes_on = false;
-    if (!PyList_Check(kept) || PyList_Size(kept) != 2) {
+    if (!PyList_Check(kept) || PyList_Size(kept) != KEPT_PARTS) {
         PyErr_SetString(PyExc_TypeError, "a place remembers entries in a list of two");
         return false;
     }
-    const int64_t first = PyLong_AsLongLong(PyList_GetItem(kept, 0));
-    if (PyErr_Occurred() || !span_of_bytes(PyList_GetItem(kept, 1), entries)) return false;
+    const int64_t first = PyLong_AsLongLong(PyList_GetItem(kept, KEPT_OFFSET));
+    if (PyErr_Occurred() || !span_of_bytes(PyList_GetItem(kept, KEPT_ENTRIES), entries)) return false;
     const int64_t held = entries->size / ENTRY_BYTES;
     if (offset < first || offset - first > held) return false;
     *goes_on = offset > first;
@@ -107,12 +111,12 @@ static bool remembered(PyObject *kept, int64_t offset, int64_t count, Span *entr
 
 /* `count` entries from `offset` on; false when there are fewer, or with an error set. */
 static bool find_entries(PyObject *place, int64_t offset, int64_t count, Span *entries) {
-    PyObject *kept = PyTuple_GetItem(place, 6);
+    PyObject *kept = PyTuple_GetItem(place, PLACE_KEPT);
     bool goes_on;
     if (remembered(kept, offset, count, entries, &goes_on)) return true;
     if (PyErr_Occurred()) return false;
     const int64_t ahead = goes_on ? READ_ON : READ_AHEAD;
-    PyObject *read = PyObject_CallFunction(PyTuple_GetItem(place, 7), "LLL", (long long)offset, (long long)count, (long long)(count > ahead ? count : ahead));
+    PyObject *read = PyObject_CallFunction(PyTuple_GetItem(place, PLACE_READER), "LLL", (long long)offset, (long long)count, (long long)(count > ahead ? count : ahead));
     PyObject *first = PyLong_FromLongLong(offset);
     if (!read || !first || !PyBytes_Check(read)) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "entries are bytes");
@@ -120,7 +124,7 @@ static bool find_entries(PyObject *place, int64_t offset, int64_t count, Span *e
         Py_XDECREF(first);
         return false;
     }
-    return PyList_SetItem(kept, 0, first) == 0 && PyList_SetItem(kept, 1, read) == 0 &&
+    return PyList_SetItem(kept, KEPT_OFFSET, first) == 0 && PyList_SetItem(kept, KEPT_ENTRIES, read) == 0 &&
            remembered(kept, offset, count, entries, &goes_on);
 }
 
@@ -177,16 +181,14 @@ static bool put_head(Run *run, PyObject *parts, int64_t opaque, const int64_t of
     return true;
 }
 
-static int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
-
 /* Picks the messages as `store.reading` does; false when this is for Python to look at, or with an error set. */
 static bool pick_messages(const Run *run, Pick *pick, PyObject *place, const PullHead *head) {
-    int64_t most = least(head->most, run->max_count);
+    int64_t most = least(head->most, run->bounds.max_count);
     if (most < 1) most = 1;
-    const int64_t at_most = most > run->entries ? most : run->entries;
-    pick->hot_most = least(most, run->hot_count);
-    pick->cold_most = least(most, run->cold_count);
-    const int64_t wanted = least(pick->wanted.set ? at_most : pick->hot_most + 1, at_most);
+    const int64_t at_most = most > run->bounds.entries ? most : run->bounds.entries;
+    pick->bounds.hot_count = least(most, run->bounds.hot_count);
+    pick->bounds.cold_count = least(most, run->bounds.cold_count);
+    const int64_t wanted = least(pick->wanted.set ? at_most : pick->bounds.hot_count + 1, at_most);
     Span entries;
     if (!find_entries(place, head->queue_offset, least(wanted, run->high - head->queue_offset), &entries)) return false;
     if (!pick_from(pick, entries) || !pick->count || pick->removed) return false; /* the queue may not have followed the log yet */
@@ -223,7 +225,7 @@ static bool note_answer(Run *run, PyObject *place, const PullHead *head, const P
     if (!map || !lies_in(map, stretches, count)) return false;
     out_put(&run->stretches, picked->stretches.data, picked->stretches.used);
     if (run->stretches.failed) return false;
-    PyObject *parts = PyTuple_GetItem(place, picked->looked_at < run->cold_below ? 5 : 4);
+    PyObject *parts = PyTuple_GetItem(place, picked->looked_at < run->bounds.cold_below ? PLACE_FAR : PLACE_NEAR);
     if (!put_head(run, parts, head->opaque, offsets, picked->total)) return false;
     const Span put = {run->heads.data + heads_before, run->heads.used - heads_before};
     const bool is_dense = picked->count == picked->looked; /* bodies have no offsets: they are told only where none is missing */
@@ -237,15 +239,14 @@ static bool note_answer(Run *run, PyObject *place, const PullHead *head, const P
 
 /* Answers from a place; false when this is for Python to look at, or with an error set. */
 static bool answer(Run *run, PyObject *place, const PullHead *head) {
-    PyObject *queue = PyTuple_GetItem(place, 1), *tag_codes = PyTuple_GetItem(place, 3);
+    PyObject *queue = PyTuple_GetItem(place, PLACE_QUEUE), *tag_codes = PyTuple_GetItem(place, PLACE_TAG_CODES);
     if (PyDict_Size(run->resets)) { /* a group that was set back is told so by its next pull */
-        const int is_reset = PyDict_Contains(run->resets, PyTuple_GetItem(place, 2));
+        const int is_reset = PyDict_Contains(run->resets, PyTuple_GetItem(place, PLACE_RESET_KEY));
         if (is_reset) return false;
     }
     if (place != run->last_place && (!read_offset(queue, "min_offset", &run->low) || !read_offset(queue, "max_offset", &run->high))) return false;
     if (head->queue_offset < run->low || head->queue_offset >= run->high) return false;
-    Pick picked = {.log_start = run->log_start, .log_end = run->log_end, .cold_below = run->cold_below, .hot_bytes = run->hot_bytes,
-                   .cold_bytes = run->cold_bytes, .looked_at = -1, .wanted = {.set = tag_codes == Py_None ? NULL : tag_codes},
+    Pick picked = {.bounds = run->bounds, .looked_at = -1, .wanted = {.set = tag_codes == Py_None ? NULL : tag_codes},
                    .stretches = run->picked};
     picked.stretches.used = 0;
     const bool answered = pick_messages(run, &picked, place, head) && note_answer(run, place, head, &picked);
@@ -263,21 +264,16 @@ static PyObject *read_pull(Run *run, Span header, PullHead *head) {
 
 /* Takes one frame into the run; false when it is not usual, or with an error set. */
 static bool take_pull(Run *run, PyObject *frame) {
-    Span header;
+    Span header, body;
     PullHead head;
-    if (!PyTuple_Check(frame) || PyTuple_Size(frame) != 3) {
-        PyErr_SetString(PyExc_TypeError, "a frame is a tuple of encoding, header and body");
-        return false;
-    }
-    const long encoding = PyLong_AsLong(PyTuple_GetItem(frame, 0));
-    if (PyErr_Occurred() || encoding != 0 || !span_of_bytes(PyTuple_GetItem(frame, 1), &header)) return false;
+    if (!read_frame(frame, &header, &body)) return false;
     PyObject *place = read_pull(run, header, &head);
     if (!place) return false;
     const bool answered = answer(run, place, &head);
     if (answered) run->last_place = place; /* which is held by what was pulled */
     if (answered && head.header.at == header.at) {
         Py_XDECREF(run->last_header);
-        run->last_header = Py_NewRef(PyTuple_GetItem(frame, 1));
+        run->last_header = Py_NewRef(PyTuple_GetItem(frame, FRAME_HEADER));
         run->last = head;
     }
     Py_DECREF(place);
@@ -361,7 +357,7 @@ static PyObject *counted(const Run *run, int *number) {
         messages += last->messages;
         body_bytes += last->body_bytes;
     }
-    return Py_BuildValue("(OLLnnL)", PyTuple_GetItem(first->place, 0), (long long)last->next_offset, (long long)last->commit_offset,
+    return Py_BuildValue("(OLLnnL)", PyTuple_GetItem(first->place, PLACE_WHO), (long long)last->next_offset, (long long)last->commit_offset,
                          (Py_ssize_t)(last - first + 1), messages, (long long)body_bytes);
 }
 
@@ -392,35 +388,22 @@ static void close_run(Run *run) {
     out_free(&run->picked);
 }
 
-static bool read_limits(Run *run, PyObject *limits) {
-    long long start, end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, entries, max_count;
-    if (!PyArg_ParseTuple(limits, "LLLLLLLLL", &start, &end, &cold_below, &hot_count, &cold_count, &hot_bytes, &cold_bytes, &entries, &max_count))
-        return false;
-    if (start < 0 || end < start || entries < 1) {
-        PyErr_SetString(PyExc_ValueError, "offsets are not negative, and some entries may be read");
-        return false;
-    }
-    run->log_start = start, run->log_end = end, run->cold_below = cold_below;
-    run->hot_count = hot_count, run->cold_count = cold_count, run->hot_bytes = hot_bytes, run->cold_bytes = cold_bytes;
-    run->entries = entries, run->max_count = max_count;
-    return true;
-}
-
-/* serve_pulls(frames, at, places, resets, limits, map_at, room)
+/* serve_pulls(frames, at, places, resets, bounds, map_at, room)
  *     -> outcome, or None when the first is not usual
  *
  * It ends when the answers have `room` bytes or more: who cannot send them should not ask for others.
  */
 PyObject *serve_pulls(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    enum { FRAMES, AT, PLACES, RESETS, BOUNDS, MAP_AT, ROOM, ARGUMENTS };
     (void)module;
-    if (count != 7) return PyErr_Format(PyExc_TypeError, "serve_pulls takes 7 arguments, got %zd", count);
-    PyObject *frames = arguments[0];
-    if (!PyList_Check(frames) || !PyDict_Check(arguments[2]) || !PyDict_Check(arguments[3]) || !PyTuple_Check(arguments[4]))
-        return PyErr_Format(PyExc_TypeError, "frames are a list, places and resets dicts, limits a tuple");
-    Run run = {.places = arguments[2], .resets = arguments[3], .map_at = arguments[5]};
-    Py_ssize_t at = PyLong_AsSsize_t(arguments[1]);
-    const int64_t room = PyLong_AsLongLong(arguments[6]);
-    if (PyErr_Occurred() || !read_limits(&run, arguments[4])) return NULL;
+    if (count != ARGUMENTS) return PyErr_Format(PyExc_TypeError, "serve_pulls takes %d arguments, got %zd", ARGUMENTS, count);
+    PyObject *frames = arguments[FRAMES];
+    if (!PyList_Check(frames) || !PyDict_Check(arguments[PLACES]) || !PyDict_Check(arguments[RESETS]))
+        return PyErr_Format(PyExc_TypeError, "frames are a list, places and resets dicts");
+    Run run = {.places = arguments[PLACES], .resets = arguments[RESETS], .map_at = arguments[MAP_AT]};
+    Py_ssize_t at = PyLong_AsSsize_t(arguments[AT]);
+    const int64_t room = PyLong_AsLongLong(arguments[ROOM]);
+    if (PyErr_Occurred() || !read_bounds(arguments[BOUNDS], &run.bounds)) return NULL;
     if (at < 0) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
     for (bool goes_on = true; goes_on && run.count < MAX_RUN && run.size < room && at < PyList_Size(frames); at++) {
         PyObject *frame = Py_NewRef(PyList_GetItem(frames, at)); /* reading calls Python, which could change the list */

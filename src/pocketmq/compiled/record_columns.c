@@ -12,16 +12,14 @@
 
 #include "columns.h"
 
-#define CRC_MASK 0x7FFFFFFFu
 #define MOST_MS (INT64_MAX / 1000)
 
 enum { ID_DIGITS = 32, NUMBERS = 5 };
-enum { CRC_AT = 8, QUEUE_AT = 12, OFFSET_AT = 20, LOG_OFFSET_AT = 28, FLAGS_AT = 36, BORN_AT = 40, STORED_AT = 56, HOST_AT = 64, TIMES_AT = 72, BODY_SIZE_AT = 84 };
 enum { WITH_VALUES = 1, WITH_NUMBERS = 2, WITH_TEXTS = 4, WITH_MAP = 8, CHECK_BODIES = 16 };
 
 /* Where the parts of a record lie. */
 typedef struct {
-    const byte *head;
+    const RecordHead *head;
     Span body, topic, properties;
 } Parts;
 
@@ -42,14 +40,15 @@ static const int number_bytes[NUMBERS] = {4, 8, 8, 8, 4};
 
 /* False when it is not a usual record that counts. */
 static bool find_parts(const Reading *reading, const byte *at, int64_t size, Parts *parts) {
-    const int64_t offset = (int64_t)get64(at + OFFSET_AT), body_bytes = get32(at + BODY_SIZE_AT);
-    if (get32(at + 4) != MAGIC_V1 || get32(at + FLAGS_AT) & reading->odd_flags) return false;
+    const RecordHead *head = (const RecordHead *)at;
+    const int64_t offset = (int64_t)get64(head->queue_offset), body_bytes = get32(head->body_size);
+    if (get32(head->magic) != MAGIC_V1 || get32(head->sys_flag) & reading->odd_flags) return false;
     if (offset < reading->first || offset >= reading->end || body_bytes > size - SMALLEST_RECORD) return false;
     const byte *topic = at + RECORD_HEAD + body_bytes + 1, *end = at + size;
     if (topic[-1] > end - topic - 2) return false;
     const byte *properties = topic + topic[-1] + 2;
     if ((int64_t)get16(properties - 2) != end - properties) return false;
-    *parts = (Parts){at, {at + RECORD_HEAD, (Py_ssize_t)body_bytes}, {topic, topic[-1]}, {properties, end - properties}};
+    *parts = (Parts){head, {at + RECORD_HEAD, (Py_ssize_t)body_bytes}, {topic, topic[-1]}, {properties, end - properties}};
     return true;
 }
 
@@ -61,19 +60,19 @@ static void put_number(Sheet *sheet, const void *number, int bytes) {
 /* Microseconds; what lies beyond their range becomes the last or first of it. */
 static int64_t micros(int64_t ms) { return (ms > MOST_MS ? MOST_MS : ms < -MOST_MS ? -MOST_MS : ms) * 1000; }
 
-static void put_numbers(Reading *reading, const byte *head) {
-    const uint32_t queue_id = get32(head + QUEUE_AT), times = get32(head + TIMES_AT);
-    const uint64_t offset = get64(head + OFFSET_AT);
-    const int64_t born = micros((int64_t)get64(head + BORN_AT)), stored = micros((int64_t)get64(head + STORED_AT));
+static void put_numbers(Reading *reading, const RecordHead *head) {
+    const uint32_t queue_id = get32(head->queue_id), times = get32(head->reconsume_times);
+    const uint64_t offset = get64(head->queue_offset);
+    const int64_t born = micros((int64_t)get64(head->born_ms)), stored = micros((int64_t)get64(head->store_ms));
     const void *numbers[NUMBERS] = {&queue_id, &offset, &born, &stored, &times};
     for (int at = 0; at < NUMBERS; at++) put_number(&reading->numbers[at], numbers[at], number_bytes[at]);
 }
 
 /* The id that a broker gives: its host, and where the record lies, in hex. */
-static void put_broker_id(Texts *texts, const byte *head) {
+static void put_broker_id(Texts *texts, const RecordHead *head) {
     byte digits[ID_DIGITS];
     for (int at = 0; at < 16; at++) {
-        const byte octet = at < 8 ? head[HOST_AT + at] : head[LOG_OFFSET_AT + at - 8];
+        const byte octet = at < 8 ? head->store_host[at] : head->log_offset[at - 8];
         digits[2 * at] = (byte) "0123456789ABCDEF"[octet >> 4];
         digits[2 * at + 1] = (byte) "0123456789ABCDEF"[octet & 15];
     }
@@ -104,7 +103,7 @@ static bool put_record_parts(Reading *reading, const Parts *parts) {
         if (!is_ascii(parts->topic)) return false;
     }
     if (!span_is(parts->topic, reading->topic) || reading->rows == reading->most) return false;
-    if (reading->wanted & CHECK_BODIES && (crc_of(parts->body) & CRC_MASK) != get32(parts->head + CRC_AT)) return false;
+    if (reading->wanted & CHECK_BODIES && (crc_of(parts->body) & CRC_MASK) != get32(parts->head->body_crc)) return false;
     if (reading->wanted & WITH_NUMBERS) put_numbers(reading, parts->head);
     if (reading->wanted & WITH_VALUES) put_text(&reading->values, parts->body, reading->buffer.at + reading->buffer.size);
     if (reading->wanted & (WITH_TEXTS | WITH_MAP) && !put_properties(reading, parts)) return false;

@@ -1,10 +1,6 @@
-/* The record of a message and its queue entry; the same bytes as `protocol.record` and `store.consume_queue` make.
+/* The record of a message and its queue entry; the same bytes as `protocol.record` and `store.queues.consume_queue` make.
  *
- *   | size 4 | magic 4 | body crc 4 | queue id 4 | flag 4 | queue offset 8 | log offset 8 | sysFlag 4 |
- *   | born ms 8 | born host 8 | store ms 8 | store host 8 | reconsume times 4 | prepared offset 8 = 0 |
- *   | body length 4 | body … | topic with its length … | properties length 2 | properties … | 02? | suffix … |
- *
- *   | log offset 8 | size 4 | tags code 8 |
+ *   | RecordHead | body … | topic with its length … | properties length 2 | properties … | 02? | suffix … |
  *
  * Hosts are IPv4; records with others are made in Python.
  */
@@ -44,23 +40,23 @@ bool measure_record(Record *record, const RecordPlan *plan) {
 
 void put_record(const Record *record, const RecordPlan *plan, Out *records, Out *entries) {
     if (!out_need(records, (Py_ssize_t)record->size) || !out_need(entries, ENTRY_BYTES)) return;
-    byte *at = records->data + records->used;
+    RecordHead *head = (RecordHead *)(records->data + records->used);
     const bool ends = needs_end(record->properties);
-    put32(at, (uint32_t)record->size);
-    put32(at + 4, (uint32_t)record->magic);
-    put32(at + 8, crc_of(record->body) & 0x7FFFFFFF);
-    put32(at + 12, (uint32_t)record->queue_id);
-    put32(at + 16, (uint32_t)record->flag);
-    put64(at + 20, (uint64_t)record->queue_offset);
-    put64(at + 28, (uint64_t)record->log_offset);
-    put32(at + 36, (uint32_t)record->sys_flag);
-    put64(at + 40, (uint64_t)record->born_ms);
-    memcpy(at + 48, plan->born_host.at, 8);
-    put64(at + 56, (uint64_t)plan->store_ms);
-    memcpy(at + 64, plan->store_host.at, 8);
-    put32(at + 72, (uint32_t)record->reconsume_times);
-    put64(at + 76, 0);
-    put32(at + 84, (uint32_t)record->body.size);
+    put32(head->size, (uint32_t)record->size);
+    put32(head->magic, (uint32_t)record->magic);
+    put32(head->body_crc, crc_of(record->body) & CRC_MASK);
+    put32(head->queue_id, (uint32_t)record->queue_id);
+    put32(head->flag, (uint32_t)record->flag);
+    put64(head->queue_offset, (uint64_t)record->queue_offset);
+    put64(head->log_offset, (uint64_t)record->log_offset);
+    put32(head->sys_flag, (uint32_t)record->sys_flag);
+    put64(head->born_ms, (uint64_t)record->born_ms);
+    memcpy(head->born_host, plan->born_host.at, sizeof head->born_host);
+    put64(head->store_ms, (uint64_t)plan->store_ms);
+    memcpy(head->store_host, plan->store_host.at, sizeof head->store_host);
+    put32(head->reconsume_times, (uint32_t)record->reconsume_times);
+    put64(head->prepared_offset, 0);
+    put32(head->body_size, (uint32_t)record->body.size);
     records->used += RECORD_HEAD;
     out_span(records, record->body);
     out_span(records, record->topic_field);
@@ -70,9 +66,9 @@ void put_record(const Record *record, const RecordPlan *plan, Out *records, Out 
     if (ends) records->data[records->used++] = 2;
     out_span(records, plan->suffix);
 
-    byte *entry = entries->data + entries->used;
-    put64(entry, (uint64_t)record->log_offset);
-    put32(entry + 8, (uint32_t)record->size);
-    put64(entry + 12, (uint64_t)record->tags_code);
+    QueueEntry *entry = (QueueEntry *)(entries->data + entries->used);
+    put64(entry->log_offset, (uint64_t)record->log_offset);
+    put32(entry->size, (uint32_t)record->size);
+    put64(entry->tags_code, (uint64_t)record->tags_code);
     entries->used += ENTRY_BYTES;
 }

@@ -5,13 +5,17 @@
  * Nothing is stored by this: Python takes the records into the store's turn, moves the queues on, counts, and sends the answers when
  * the turn is written.
  *
- * A place is a queue that may be sent to: (queue, tally, magic, topic field), found by `topic/queue id`. Python keeps the table
- * and forgets it when a topic or a setting changes.
+ * A place is a queue that may be sent to, found by `topic/queue id`. Python keeps the table and forgets it when a topic or a setting
+ * changes.
  */
 
 #include "turn.h"
 
-enum { MAX_TOUCHED = 64, ANSWER_PARTS = 6, LONGEST_KEY = 300 };
+enum { MAX_TOUCHED = 64, LONGEST_KEY = 300 };
+/* The fields of a place: `compiled.Place`. */
+enum { PLACE_QUEUE, PLACE_TALLY, PLACE_MAGIC, PLACE_TOPIC_FIELD, PLACE_PARTS };
+/* The texts of an answer, named by what stands behind each: `protocol.hot_headers.SendReplies.parts`. */
+enum { BEFORE_IDS, BEFORE_QUEUE_ID, BEFORE_QUEUE_OFFSET, BEFORE_UNIQUE_KEY, BEFORE_OPAQUE, BEFORE_END, ANSWER_PARTS };
 
 /* A queue that this run sends to. */
 typedef struct {
@@ -46,18 +50,18 @@ static bool open_place(Run *run, const SendHead *head, Touched *touched) {
     PyObject *place = PyDict_GetItemWithError(run->places, name);
     Py_DECREF(name);
     if (!place) return false;
-    if (!PyTuple_Check(place) || PyTuple_Size(place) != 4) {
+    if (!PyTuple_Check(place) || PyTuple_Size(place) != PLACE_PARTS) {
         PyErr_SetString(PyExc_TypeError, "a place is a tuple of queue, tally, magic and topic field");
         return false;
     }
-    PyObject *next = PyObject_GetAttrString(PyTuple_GetItem(place, 0), "next_offset");
+    PyObject *next = PyObject_GetAttrString(PyTuple_GetItem(place, PLACE_QUEUE), "next_offset");
     if (!next) return false;
     *touched = (Touched){.topic = head->topic, .queue_text = head->queue_text, .place = place};
     touched->record.queue_offset = PyLong_AsLongLong(next);
     Py_DECREF(next);
-    touched->record.magic = PyLong_AsLongLong(PyTuple_GetItem(place, 2));
+    touched->record.magic = PyLong_AsLongLong(PyTuple_GetItem(place, PLACE_MAGIC));
     touched->record.queue_id = head->queue_id;
-    if (PyErr_Occurred() || !span_of_bytes(PyTuple_GetItem(place, 3), &touched->record.topic_field)) return false;
+    if (PyErr_Occurred() || !span_of_bytes(PyTuple_GetItem(place, PLACE_TOPIC_FIELD), &touched->record.topic_field)) return false;
     Py_INCREF(place);
     return true;
 }
@@ -94,17 +98,17 @@ static void put_answer(Run *run, const SendHead *head, Span ids, int64_t queue_o
     if (!out_need(out, 8)) return;
     const Py_ssize_t start = out->used;
     out->used += 8;
-    out_span(out, run->answer[0]);
+    out_span(out, run->answer[BEFORE_IDS]);
     out_span(out, ids);
-    out_span(out, run->answer[1]);
+    out_span(out, run->answer[BEFORE_QUEUE_ID]);
     out_number(out, head->queue_id);
-    out_span(out, run->answer[2]);
+    out_span(out, run->answer[BEFORE_QUEUE_OFFSET]);
     out_number(out, queue_offset);
-    out_span(out, run->answer[3]);
+    out_span(out, run->answer[BEFORE_UNIQUE_KEY]);
     out_span(out, unique_key);
-    out_span(out, run->answer[4]);
+    out_span(out, run->answer[BEFORE_OPAQUE]);
     out_number(out, head->opaque);
-    out_span(out, run->answer[5]);
+    out_span(out, run->answer[BEFORE_END]);
     if (out->failed) return;
     const uint32_t header_bytes = (uint32_t)(out->used - start - 8); /* word 0 is JSON, and so is all of the answer */
     put32(out->data + start, 4 + header_bytes);
@@ -169,13 +173,7 @@ static bool put_whole_batch(Run *run, const SendHead *head, Span body, Touched *
 static bool take_send(Run *run, PyObject *frame) {
     Span header, body;
     SendHead head;
-    if (!PyTuple_Check(frame) || PyTuple_Size(frame) != 3) {
-        PyErr_SetString(PyExc_TypeError, "a frame is a tuple of encoding, header and body");
-        return false;
-    }
-    const long encoding = PyLong_AsLong(PyTuple_GetItem(frame, 0));
-    if (PyErr_Occurred() || encoding != 0 || !span_of_bytes(PyTuple_GetItem(frame, 1), &header)) return false;
-    if (!span_of_bytes(PyTuple_GetItem(frame, 2), &body)) return false;
+    if (!read_frame(frame, &header, &body)) return false;
     if (!read_send_head(header, &run->scratch, &head) || takes_detour(head.properties)) return false;
     if (run->waits && span_holds(head.properties, TEXT("WAIT\x01" "false"))) return false;
     Touched *touched = touch(run, &head);
@@ -246,20 +244,21 @@ static void close_run(Run *run) {
  * It takes `most` frames at most. A batch has `most_items` at most, and gets a unique key from `next_id` if it has none.
  */
 PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    enum { FRAMES, AT, MOST, PLACES, PLAN, BORN_HOST, STORE_MS, LOG_OFFSET, LIMIT, MOST_ITEMS, NEXT_ID, ARGUMENTS };
     (void)module;
-    if (count != 11) return PyErr_Format(PyExc_TypeError, "lay_out_sends takes 11 arguments, got %zd", count);
-    PyObject *frames = arguments[0];
-    if (!PyList_Check(frames) || !PyDict_Check(arguments[3]) || !PyTuple_Check(arguments[4]))
+    if (count != ARGUMENTS) return PyErr_Format(PyExc_TypeError, "lay_out_sends takes %d arguments, got %zd", ARGUMENTS, count);
+    PyObject *frames = arguments[FRAMES];
+    if (!PyList_Check(frames) || !PyDict_Check(arguments[PLACES]) || !PyTuple_Check(arguments[PLAN]))
         return PyErr_Format(PyExc_TypeError, "frames are a list, places a dict, the plan a tuple");
     Touched touched[MAX_TOUCHED]; /* filled one by one, as queues come up */
-    Run run = {.places = arguments[3], .touched = touched, .next_id = arguments[10]};
-    Py_ssize_t at = PyLong_AsSsize_t(arguments[1]);
-    const Py_ssize_t most = PyLong_AsSsize_t(arguments[2]);
-    run.plan.store_ms = PyLong_AsLongLong(arguments[6]);
-    run.log_offset = PyLong_AsLongLong(arguments[7]);
-    run.limit = PyLong_AsLongLong(arguments[8]);
-    run.most_items = PyLong_AsSsize_t(arguments[9]);
-    if (PyErr_Occurred() || !read_plan(&run, arguments[4], arguments[5])) return NULL;
+    Run run = {.places = arguments[PLACES], .touched = touched, .next_id = arguments[NEXT_ID]};
+    Py_ssize_t at = PyLong_AsSsize_t(arguments[AT]);
+    const Py_ssize_t most = PyLong_AsSsize_t(arguments[MOST]);
+    run.plan.store_ms = PyLong_AsLongLong(arguments[STORE_MS]);
+    run.log_offset = PyLong_AsLongLong(arguments[LOG_OFFSET]);
+    run.limit = PyLong_AsLongLong(arguments[LIMIT]);
+    run.most_items = PyLong_AsSsize_t(arguments[MOST_ITEMS]);
+    if (PyErr_Occurred() || !read_plan(&run, arguments[PLAN], arguments[BORN_HOST])) return NULL;
     if (at < 0 || most < 0 || run.log_offset < 0) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
     const Py_ssize_t first = at;
     while (at - first < most && at < PyList_Size(frames)) {

@@ -12,7 +12,7 @@
 
 #include "turn.h"
 
-enum { NOTHING_HERE = 0x7FFFFFFF, QUEUE_ID_AT = 12, QUEUE_OFFSET_AT = 20, LOG_OFFSET_AT = 28, FLAGS_AT = 36, LONGER_HOST = 12 };
+enum { NOTHING_HERE = 0x7FFFFFFF, LONGER_HOST = 12 };
 enum { FAR_AHEAD = 12, NEAR_AHEAD = 5 };
 enum { BORN_HOST_V6 = 1 << 4, STORE_HOST_V6 = 1 << 5 };
 
@@ -35,7 +35,10 @@ typedef struct {
     Entry entry; /* the last */
 } Chain;
 
-static Entry entry_at(const byte *at) { return (Entry){(int64_t)get64(at), (int32_t)get32(at + 8), (int64_t)get64(at + 12)}; }
+static Entry entry_at(const byte *at) {
+    const QueueEntry *entry = (const QueueEntry *)at;
+    return (Entry){(int64_t)get64(entry->log_offset), (int32_t)get32(entry->size), (int64_t)get64(entry->tags_code)};
+}
 
 static void release_map(Queue *queue) {
     if (queue->first >= 0) PyBuffer_Release(&queue->bytes);
@@ -65,7 +68,8 @@ static const byte *find_record(Queue *queue, const Entry *entry) {
 }
 
 static bool has_topic(const byte *record, int64_t size, Span topic) {
-    const uint32_t flags = get32(record + FLAGS_AT), magic = get32(record + 4);
+    const RecordHead *usual = (const RecordHead *)record; /* behind its first host, one with IPv6 is another */
+    const uint32_t flags = get32(usual->sys_flag), magic = get32(usual->magic);
     const int64_t head = RECORD_HEAD + (flags & BORN_HOST_V6 ? LONGER_HOST : 0) + (flags & STORE_HOST_V6 ? LONGER_HOST : 0);
     const int64_t width = magic == MAGIC_V2 ? 2 : 1;
     if (magic != MAGIC_V1 && magic != MAGIC_V2) return false;
@@ -79,8 +83,9 @@ static bool has_topic(const byte *record, int64_t size, Span topic) {
 /* Whether the entry points to the message with this offset of the queue; false with or without an error set. */
 static bool is_message(Queue *queue, const Entry *entry, int64_t queue_offset) {
     const byte *record = entry->size < SMALLEST_RECORD ? NULL : find_record(queue, entry);
-    return record && get32(record) == (uint64_t)entry->size && (int64_t)get64(record + QUEUE_OFFSET_AT) == queue_offset &&
-           (int64_t)get64(record + LOG_OFFSET_AT) == entry->offset && get32(record + QUEUE_ID_AT) == (uint32_t)queue->queue_id &&
+    const RecordHead *head = (const RecordHead *)record;
+    return record && get32(head->size) == (uint64_t)entry->size && (int64_t)get64(head->queue_offset) == queue_offset &&
+           (int64_t)get64(head->log_offset) == entry->offset && get32(head->queue_id) == (uint32_t)queue->queue_id &&
            has_topic(record, entry->size, queue->topic);
 }
 
@@ -106,7 +111,7 @@ static void fetch_ahead(const Queue *queue, Span entries, Py_ssize_t number) {
         const Entry entry = entry_at(entries.at + (number + NEAR_AHEAD) * ENTRY_BYTES);
         if (entry.size < SMALLEST_RECORD || !lies_in_map(queue, &entry)) return;
         const byte *record = (const byte *)queue->bytes.buf + (entry.offset - queue->first);
-        const int64_t body_bytes = get32(record + RECORD_HEAD - 4);
+        const int64_t body_bytes = get32(((const RecordHead *)record)->body_size);
         if (body_bytes < entry.size - RECORD_HEAD) PREFETCH(record + RECORD_HEAD + body_bytes);
     }
 }

@@ -1,11 +1,14 @@
-/* What the files of the compiled turn share: bytes that grow, numbers in network order, checks of texts.
+/* What the compiled functions share: spans and buffers of bytes, numbers in network order, layouts of records and queue entries, heads of
+ * requests, and what a read of a queue goes by.
  *
- * Rules of this module, for whoever changes it:
- *   - Every function computes and changes nothing but its own memory. What it found is given to Python, which decides and commits.
+ * Rules for changes:
+ *   - A function computes, gives what it found to Python, which decides and commits, and changes nothing but its own memory. The exceptions
+ *     are told in `compiled/__init__.py`: `enter_keys` and `withdraw_keys` write to pages of the index, `serve_pulls` keeps queue entries
+ *     that it read ahead.
  *   - What is not the usual case is declined, never half done: Python serves it, with the exact error where there is one.
  *   - Bytes come from strangers. Nothing is read before it was compared with an end; sizes are compared by subtraction, which
  *     cannot overflow, and never by addition of what a stranger sent.
- *   - No state is kept between calls, and the interpreter lock is held throughout.
+ *   - The tables of the checksum are filled once; no other state is kept between calls. The interpreter lock is held throughout.
  */
 
 #ifndef POCKETMQ_TURN_H
@@ -18,6 +21,7 @@
 #include <Python.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -102,6 +106,12 @@ bool is_ascii(Span text);
 /* Whether a text is UTF-8 as Python takes it. Raises nothing. */
 bool is_utf8(Span text);
 
+/* A frame: `compiled.Frame`. */
+enum { FRAME_ENCODING, FRAME_HEADER, FRAME_BODY, FRAME_PARTS };
+
+/* Header and body of a frame whose header is JSON; false when it is not, or with an error set. */
+bool read_frame(PyObject *frame, Span *header, Span *body);
+
 /* The usual head of a send: its numbers, and its texts where they stand. */
 typedef struct {
     Span topic, queue_text, properties;
@@ -140,7 +150,27 @@ typedef struct {
     int64_t size, tags_code;
 } Record;
 
-enum { RECORD_HEAD = 88, SMALLEST_RECORD = 91, ENTRY_BYTES = 20, MAX_PROPERTIES = 32767 };
+/* What stands before the body of a record with IPv4 hosts, and a queue entry: each field with its bytes, in network order. Python has
+ * the same in `protocol.record` and `store.queues.consume_queue`, and a test compares them. A field is an array of bytes, so that the
+ * structs have no gaps and may lie anywhere. */
+#define RECORD_FIELDS(FIELD) \
+    FIELD(size, 4) FIELD(magic, 4) FIELD(body_crc, 4) FIELD(queue_id, 4) FIELD(flag, 4) FIELD(queue_offset, 8) FIELD(log_offset, 8) \
+    FIELD(sys_flag, 4) FIELD(born_ms, 8) FIELD(born_host, 8) FIELD(store_ms, 8) FIELD(store_host, 8) FIELD(reconsume_times, 4) \
+    FIELD(prepared_offset, 8) FIELD(body_size, 4)
+#define ENTRY_FIELDS(FIELD) FIELD(log_offset, 8) FIELD(size, 4) FIELD(tags_code, 8)
+#define AS_BYTES(name, bytes) byte name[bytes];
+
+typedef struct {
+    RECORD_FIELDS(AS_BYTES)
+} RecordHead;
+
+typedef struct {
+    ENTRY_FIELDS(AS_BYTES)
+} QueueEntry;
+
+/* The smallest record has no body, topic or properties, but their lengths. */
+enum { RECORD_HEAD = sizeof(RecordHead), SMALLEST_RECORD = RECORD_HEAD + 3, ENTRY_BYTES = sizeof(QueueEntry), MAX_PROPERTIES = 32767 };
+#define CRC_MASK 0x7FFFFFFFu
 #define MAGIC_V1 0xDAA320A7u
 #define MAGIC_V2 0xDAA320ABu
 #define HOST_FLAGS ((1 << 4) | (1 << 5))
@@ -181,10 +211,21 @@ typedef struct {
 /* Whether a code is in the set; -1 with an error set. */
 int holds_code(Codes *codes, int64_t code);
 
-/* Which messages of a queue one pull gets: what it may have, what was looked at, and where that lies. */
+/* What a read goes by: `compiled.ReadBounds`, field by field. */
 typedef struct {
     int64_t log_start, log_end, cold_below;
-    int64_t hot_most, cold_most, hot_bytes, cold_bytes;
+    int64_t hot_count, cold_count, hot_bytes, cold_bytes;
+    int64_t entries, max_count;
+} ReadBounds;
+
+/* Fills the bounds from their tuple; false with an error set. */
+bool read_bounds(PyObject *tuple, ReadBounds *bounds);
+
+static inline int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
+
+/* Which messages of a queue one pull gets: what it may have, what was looked at, and where that lies. */
+typedef struct {
+    ReadBounds bounds; /* with the counts that this pull may have */
     Codes wanted;
     Py_ssize_t looked, count;
     int64_t looked_at, total;
@@ -215,12 +256,12 @@ PyObject *shrunk(PyObject *bytes, Py_ssize_t size);
 
 PyObject *split_whole(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
-PyObject *lay_out_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *serve_pulls(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *count_sound(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *withdraw_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *record_starts(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

@@ -1,58 +1,113 @@
-"""The application: which path leads to which page, and what lives as long as it does."""
+"""The application: which path leads to which page, and what lives as long as it does.
+
+What stands before every page: the name that the browser called us by, and the headers that keep others out.
+
+    Host is an address, localhost or a name we were told ──► the page
+            anything else: a name of somebody who points it at us (DNS rebinding) ──► 421
+
+The content policy allows our own files and nothing else: no inline script or style, no frame, no other host.
+"""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pocketmq.client.admin import AsyncAdmin
-from pocketmq.client.producer import AsyncProducer
+from pocketmq.client.admin.admin import AsyncAdmin
+from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.client.settings import ClientOptions
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.console.answers import Answers
-from pocketmq.console.endpoints import Endpoints
-from pocketmq.console.guard import HEADERS, Guard
-from pocketmq.console.known_users import KnownUsers
-from pocketmq.console.login import Login
-from pocketmq.console.login_attempts import LoginAttempts
-from pocketmq.console.pages import (
-    brokers,
-    clients,
-    doctor,
-    groups,
-    letters,
-    messages,
-    overview,
-    picture,
-    pipelines,
-    topics,
-    waiting,
-)
+from pocketmq.console.endpoints import Endpoints, Login
+from pocketmq.console.pages import cluster, groups, letters, messages, overview, topics, waiting
 from pocketmq.console.rendering import Templates
-from pocketmq.console.replays import Replays
-from pocketmq.console.sessions import Sessions
 from pocketmq.console.settings import ConsoleSettings
-from pocketmq.console.site import Action, Page, Site
+from pocketmq.console.site import Action, Answers, Page, Replays, Site
 from pocketmq.console.snapshot import Collector
+from pocketmq.console.users import KnownUsers, LoginAttempts, Sessions
+from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
+from pocketmq.net.address import Address
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Guard:
+    """Wraps the whole application."""
+
+    def __init__(self, app: ASGIApp, *, is_loopback: bool, allowed_hosts: Iterable[str]) -> None:
+        self._app = app
+        self._is_loopback = is_loopback
+        self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                if "cache-control" not in headers:
+                    headers["cache-control"] = "no-store"
+            await send(message)
+
+        host = Headers(scope=scope).get("host", "")
+        if self.is_ours(host):
+            await self._app(scope, receive, send_guarded)
+            return
+        answer = PlainTextResponse(
+            f"The console does not answer to the name {host!r}. Call it by its address, or start it with --allowed-host NAME.",
+            421,
+        )
+        await answer(scope, receive, send_guarded)
+
+    def is_ours(self, host: str) -> bool:
+        """Whether a browser that sends this `Host` meant us. An address cannot be somebody else's name."""
+        try:
+            name = Address.parse(host, default_port=0).host.lower()
+        except InvalidSetting:
+            return False
+        if name == "localhost" or name in self._allowed_hosts:
+            return True
+        try:
+            address = ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or not self._is_loopback
+
 
 log = logging.getLogger("pocketmq.console")
 
 BROKERS_GOOD_MS: Final = 1_000
 """How long the console believes a name server's list of brokers: one page may ask brokers a hundred questions."""
 STATIC: Final = Path(__file__).parent / "static"
-ROOMS: Final = (overview, topics, messages, groups, letters, waiting, clients, brokers, pipelines, doctor)
-PAGES: Final[list[Page]] = [page for room in ROOMS for page in room.PAGES]
+SECTIONS: Final = (overview, topics, messages, groups, letters, waiting, cluster)
+PAGES: Final[list[Page]] = [page for section in SECTIONS for page in section.PAGES]
 ACTIONS: Final[list[Action]] = [
-    *(action for room in (topics, groups, letters, waiting, brokers) for action in room.ACTIONS)
+    action for section in (topics, groups, letters, waiting, cluster) for action in section.ACTIONS
 ]
 DOWNLOADS: Final = {**messages.DOWNLOADS, **letters.DOWNLOADS}
 
@@ -122,7 +177,7 @@ def _routes(site: Site) -> list[Route | Mount]:
         Route("/logout", login.leave, methods=["POST"]),
         Route("/live", endpoints.live, methods=["GET"]),
         *(Route(path, endpoints.download(find), methods=["GET"]) for path, find in DOWNLOADS.items()),
-        *(Route(path, endpoints.picture(find), methods=["GET"]) for path, find in picture.PICTURES.items()),
+        *(Route(path, endpoints.picture(find), methods=["GET"]) for path, find in overview.PICTURES.items()),
         *(Route(action.path, endpoints.action(action), methods=["POST"]) for action in ACTIONS),
         *(Route(page.path, endpoints.page(page), methods=["GET"]) for page in PAGES),
     ]

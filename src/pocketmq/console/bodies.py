@@ -11,7 +11,7 @@ import msgspec
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.compression import MAX_INFLATED_BYTES
-from pocketmq.store.message_fields import BodyStart, body_start
+from pocketmq.store.tools.message_fields import BodyStart, body_start
 
 FORMS: Final = ("text", "json", "hex")
 HEX_BYTES: Final = 16
@@ -38,7 +38,7 @@ class ShownBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown_body(message: StoredMessage, wanted: str, most_bytes: int) -> ShownBody:
-    """In the form that is wanted. Without a wish: JSON when it is, text when it can be read, else hex."""
+    """In the form that is wanted. If none is asked for: JSON when it is, text when it can be read, else hex."""
     start = body_start(message, most_bytes)
     problem = f"it cannot be decompressed: {start.problem}" if start.problem else ""
     form = wanted if wanted in FORMS else _guess(start)

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup, escape
 
-from pocketmq.console.ring import SPAN_S, Sample
-from pocketmq.console.words import span
+from pocketmq.console.snapshot import SPAN_S, Sample
+from pocketmq.model.human import duration
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
@@ -50,7 +50,7 @@ def chart(title: str, samples: Sequence[Sample], lines: Sequence[Line], told: Ca
     return Markup(
         '<div class="chart" data-points="{}"><span class="scale">{}</span>{}'
         '<span class="axis" aria-hidden="true"><span>{} ago</span><span>now</span></span></div>'
-    ).format(len(values), escape(told(top)), picture, span(span_s * 1000))
+    ).format(len(values), escape(told(top)), picture, duration(span_s * 1000))
 
 
 def _line(number: int, line: Line, samples: Sequence[Sample], now: float, top: float, span_s: float) -> Markup:

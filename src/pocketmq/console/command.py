@@ -22,17 +22,15 @@ from pocketmq import __version__
 from pocketmq.client.settings import ClientOptions
 from pocketmq.console.app import make_app
 from pocketmq.console.settings import DEFAULT_PORT, ConsoleSettings
-from pocketmq.console.users_file import Role, User, new_user, parse_users, read_users, write_users
+from pocketmq.console.users import Role, User, new_user, parse_users, read_users, write_users
 from pocketmq.errors import InvalidSetting, ListenFailed
 from pocketmq.files import DiskFiles
 from pocketmq.metrics.log_lines import FORMS, log_formatter
-from pocketmq.net.address import LARGEST_PORT, Address
-from pocketmq.net.end_of_input import end_of_input
-from pocketmq.net.own_host import reachable
+from pocketmq.net.address import LARGEST_PORT, Address, reachable
+from pocketmq.net.loops import end_of_input
 from pocketmq.net.tls import ClientTlsFiles, server_context
-from pocketmq.protocol.signing import Credentials
+from pocketmq.protocol.signing import SECRET_VARIABLE, credentials_of
 
-SECRET_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"  # noqa: S105 the name of it
 PASSWORD_VARIABLE: Final = "POCKETMQ_CONSOLE_PASSWORD"  # noqa: S105 the name of it
 STOP_S: Final = 1
 """How long open streams of browsers may keep it from ending."""
@@ -78,7 +76,7 @@ _users_option = click.option("--users", type=_FILE, required=True, metavar="FILE
 )
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file.")
-@click.option("--picture", type=_FILE, metavar="FILE", help="A picture (PNG) for the overview, once it is there.")
+@click.option("--picture", type=_FILE, metavar="FILE", help="A picture (SVG) for the overview, once it is there.")
 @click.option(
     "--access-key",
     envvar="ROCKETMQ_ACCESS_KEY",
@@ -150,7 +148,7 @@ def console(
         verify=not tls_no_verify,
         pinned=pinned_cert,
     )
-    options: ClientOptions = {"tls": towards.load() or False, "credentials": _credentials(access_key)}
+    options: ClientOptions = {"tls": towards.load() or False, "credentials": credentials_of(access_key, os.environ)}
     handler = logging.StreamHandler()
     handler.setFormatter(log_formatter(log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -225,15 +223,6 @@ def _tell_ready(settings: ConsoleSettings, address: Address, namesrv: str, *, as
     click.echo(f"  cluster     {namesrv}")
     click.echo(f"  open to     {who}{', to look only' if settings.read_only else ''}")
     click.echo("Ready. Ctrl-C stops it.")
-
-
-def _credentials(access_key: str | None) -> Credentials | None:
-    if access_key is None:
-        return None
-    secret = os.environ.get(SECRET_VARIABLE)
-    if not secret:
-        raise InvalidSetting(f"--access-key {access_key} needs its secret in the variable {SECRET_VARIABLE}")
-    return Credentials(access_key, secret)
 
 
 @console.group()

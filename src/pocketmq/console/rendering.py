@@ -1,14 +1,23 @@
-"""Templates: everything that is shown goes through them, and everything in them is escaped unless we drew it ourselves."""
+"""Templates: everything that is shown goes through them, and everything in them is escaped unless we drew it ourselves.
 
-from collections.abc import Mapping
-from typing import Any
+Which topics people made, and which belong to brokers and groups.
+
+Tables, one page at a time, made on the server: no browser gets five thousand rows.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pocketmq import __version__
-from pocketmq.console import words
-from pocketmq.model.names import is_internal_group
+from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.errors import NetworkError, PocketMQError, ProtocolError, RemoteError, UsageError
+from pocketmq.model import human
+from pocketmq.model.flags import compression_of
+from pocketmq.model.names import group_of, is_internal_group, is_system_topic, reply_topic
 
 
 def environment() -> Environment:
@@ -21,19 +30,28 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "number": words.number,
-        "short": words.short_number,
-        "span": words.span,
-        "moment": words.moment,
-        "share": words.share,
-        "size": words.size,
-        "perm": words.perm_text,
-        "compression": words.compression_name,
+        "number": human.number,
+        "short": human.short_number,
+        "duration": human.duration,
+        "time": human.short_local_time,
+        "percent": human.percent,
+        "size": human.size,
+        "perm": human.perm_text,
+        "compression": _compression_name,
         "part": lambda text: quote(str(text), safe=""),
     }
     made.tests["internal_group"] = is_internal_group
-    made.globals |= {"version": __version__, "count": words.count}
+    made.globals |= {"version": __version__, "count": human.count}
     return made
+
+
+def _compression_name(sys_flag: int) -> str:
+    """`zlib`; empty for a body that is not compressed."""
+    try:
+        kind = compression_of(sys_flag)
+    except ProtocolError:
+        return "compressed"
+    return "" if kind is None else kind.name.lower()
 
 
 class Templates:
@@ -48,3 +66,64 @@ class Templates:
     def live(self, name: str, data: Mapping[str, Any]) -> str:
         """The part of a page that changes by itself; it stands in a file of its own, which the page includes."""
         return self._environment.get_template(f"live/{name}.html").render(data)
+
+
+def is_ordinary(topic: str) -> bool:
+    return not (is_system_topic(topic) or group_of(topic))
+
+
+def ordinary_topics(topics: Iterable[str], places: Collection[BrokerPlace]) -> tuple[str, ...]:
+    """Sorted; without retries, dead letters, and those that brokers have under their own names."""
+    clusters = {place.cluster for place in places}
+    own = {place.name for place in places} | clusters | {reply_topic(cluster) for cluster in clusters}
+    return tuple(sorted(topic for topic in topics if topic not in own and is_ordinary(topic)))
+
+
+def sentence(error: PocketMQError) -> str:
+    """What a page says of an error: the first line of it, with what to do when no server answers."""
+    told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
+    text = told.partition("\n")[0].rstrip(".")
+    return f"{text}. See that name server and brokers run." if isinstance(error, NetworkError) else f"{text}."
+
+
+T = TypeVar("T")
+
+
+def read_field(name: str, text: str, parse: Callable[[str], T]) -> T:
+    """What a person wrote into a field of a form; UsageError names the field."""
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+class Rows(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a table."""
+
+    shown: Sequence[T]
+    number: int
+    """From 1."""
+    pages: int
+    total: int
+
+    @property
+    def before(self) -> int | None:
+        return self.number - 1 if self.number > 1 else None
+
+    @property
+    def after(self) -> int | None:
+        return self.number + 1 if self.number < self.pages else None
+
+
+def rows(everything: Sequence[T], page: str, per_page: int) -> Rows[T]:
+    """The page that was asked for, or the nearest that there is: a link may be older than the table."""
+    pages = max(1, -(-len(everything) // per_page))
+    number = min(pages, max(1, int(page))) if page.isascii() and page.isdigit() and len(page) < 10 else 1
+    begin = (number - 1) * per_page
+    return Rows(everything[begin : begin + per_page], number, pages, len(everything))
+
+
+def matching(names: Sequence[str], wanted: str) -> list[str]:
+    """Those that hold the text, whatever its case."""
+    needle = wanted.strip().lower()
+    return [name for name in names if needle in name.lower()] if needle else list(names)

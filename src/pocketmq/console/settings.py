@@ -30,7 +30,7 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     picture: Path | None = None
-    """A PNG that the overview shows, as soon as it is there."""
+    """An SVG that the overview shows, as soon as it is there."""
 
     # how much it asks
     watched_s: float = 2.0

@@ -11,11 +11,26 @@
 Brokers of PocketMQ count how often topics, groups and members changed: tables and members are not asked for again without a change.
 While nobody watches, only the brokers are asked, and the lags, every 15 s, so that the charts go on. A part that cannot be asked keeps what was
 known, and says why in `problems`; `brokers` cannot be asked means that the cluster does not answer: pages turn grey.
+
+What need not be asked again: brokers of PocketMQ count how often topics, groups and members of groups changed.
+
+    the same numbers as before the last question ──► what is known is true still
+    another number, another broker, a new start  ──► ask
+    a broker that does not count: Apache's       ──► ask
+
+The numbers come with what brokers say about themselves, which is asked all the time and costs nearly nothing.
+
+The last hour in memory: a sample every few seconds, the oldest forgotten. Charts are drawn from it.
+
+    append ──► │ s │ s │ s │ … │ s │ ──► older than an hour: gone
+
+What was unknown at a moment is None there, and a gap in the chart: never 0.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple, Self
@@ -23,23 +38,69 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from pocketmq.client.admin import AsyncAdmin
-from pocketmq.client.administration.cluster import BrokerState
-from pocketmq.client.administration.groups import Member
-from pocketmq.client.administration.lag import GroupLag
+from pocketmq.client.admin.admin import AsyncAdmin
+from pocketmq.client.admin.cluster import BrokerState
+from pocketmq.client.admin.groups import Member
+from pocketmq.client.admin.lag import GroupLag
+from pocketmq.client.admin.reach import BrokerPlace
 from pocketmq.clock import Clock
-from pocketmq.console.changes import Changes, counted
-from pocketmq.console.pace import Pace
-from pocketmq.console.ring import Ring, Sample
+from pocketmq.console.rendering import ordinary_topics, sentence
 from pocketmq.console.settings import ConsoleSettings
-from pocketmq.console.strides import Stride, Strides
-from pocketmq.console.topic_kinds import ordinary_topics
-from pocketmq.console.words import sentence
+from pocketmq.console.strides import Pace, Stride, Strides
 from pocketmq.errors import NoPermission, PocketMQError, RequestNotSupported
 from pocketmq.model.names import is_internal_group, is_system_group
-from pocketmq.protocol.bodies.connections import ProducerInfo
+from pocketmq.protocol.bodies.clients import ProducerInfo
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
+
+Changes = Mapping[BrokerPlace, tuple[int | None, ...]]
+"""When each master booted, and how often it has counted a change of something since."""
+
+
+def counted(brokers: Iterable[BrokerState], *what: str) -> Changes | None:
+    """How often each of `what`, words of `COUNTED`, changed at all masters; None where one of them does not count."""
+    masters = [state for state in brokers if state.place.is_master]
+    if not masters or not all(state.changes.keys() >= set(what) for state in masters):
+        return None
+    return {state.place: (state.booted_ms, *(state.changes[one] for one in what)) for state in masters}
+
+
+SPAN_S: Final = 3_600.0
+MAX_SAMPLES: Final = 3_600
+"""Whatever the interval is."""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster at one moment."""
+
+    at: float
+    """By the monotonic clock, in seconds."""
+    put_per_s: float | None = None
+    got_per_s: float | None = None
+    lag: int | None = None
+    """Of all groups whose lag is known, in messages."""
+    disk_used: float | None = None
+    """Of the fullest disk, from 0 to 1."""
+    refused_per_s: float | None = None
+
+
+class Ring:
+    """Samples of the last hour, oldest first."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def append(self, sample: Sample) -> None:
+        self._samples.append(sample)
+        while self._samples[0].at < sample.at - SPAN_S:
+            self._samples.popleft()
+
+    def samples(self) -> Sequence[Sample]:
+        return tuple(self._samples)
+
 
 log = logging.getLogger("pocketmq.console")
 

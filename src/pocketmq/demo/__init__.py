@@ -1,20 +1,24 @@
-"""`pocketmq demo`: a shop's day, from its events to a lake, with every message accounted for at the end.
+"""`pocketmq demo`: one day of a shop, from its events to a lake, with every message accounted for at the end.
 
-orders    ── in order per customer, some late, twice or broken ──► topic ─┬─► shipping: reads in order
-payments  ── in transactions, some dropped or asked back about ──► topic  ├─► mail: fails now and then; retries, dead letters
-reminders ── delayed ─────────────────────────────────────────────► topic └─► Spark ─► lake, dead rows, revenue per city
+    orders    ── in order per customer, some late, twice or broken ──► topic ─┬─► shipping: reads in order
+    payments  ── in transactions, some rolled back or checked back ──► topic  ├─► mail: fails now and then; retries, dead letters
+    reminders ── delayed ─────────────────────────────────────────────► topic └─► Spark ─► lake, dead rows, revenue per city
 
-shop            what happens, the same for the same seed             folder        where all is kept, to go on after a crash
-selling, paying, reminding, reading                                  what the programs of the shop do
-pipeline        what Spark does                                      live, plot    what is shown
-reconciliation  sent = valid + dead + duplicates                     day           all of it, in its order
+Modules in reading order:
+
+    shop             the events of the day, the same for the same seed
+    servers          the broker, as a process of its own
+    staff            the producers and consumers of the shop
+    pipeline         the three Spark queries
+    live             the live display
+    reconciliation   sent = valid + dead + duplicates
+    day              the whole demo from start to end
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketmq.demo.day import Wishes, run
-    from pocketmq.demo.report import Report
+    from pocketmq.demo.day import DemoSettings, Report, run
 else:
 
     def __getattr__(name: str) -> object:
@@ -26,4 +30,4 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Report", "Wishes", "run"]
+__all__ = ["DemoSettings", "Report", "run"]

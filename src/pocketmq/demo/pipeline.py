@@ -5,17 +5,30 @@
 
 Times are those of the shop. How long duplicates are looked for, and how long an hour stays open, are watermarks over them. An order
 that comes later than that is marked `late` by its own two times, so it is late whenever it is read; it is in the lake, and in no hour.
+
+Spark's queries while they run: how far they are, as lines for the screen, and started again when they stumble.
+
+On a machine that has too much to do, processes of Spark wait in vain for one another, and a query fails that would do well a moment
+later. It goes on from its checkpoint, so it is started again, a few times.
+
+What Spark finds at the end of the day, in the lake and in the topics that it wrote, read anew as batches.
 """
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.demo.folder import DemoFolder
-from pocketmq.demo.names import DEAD_ORDERS, ORDERS, REVENUE, SPARK
-from pocketmq.demo.shop import LATE_AFTER_MS
+from pocketmq.client.send_backs import REASON
+from pocketmq.demo.live import Line, Window
+from pocketmq.demo.reconciliation import Lake
+from pocketmq.demo.servers import DemoFolder
+from pocketmq.demo.shop import DEAD_ORDERS, LATE_AFTER_MS, ORDERS, REVENUE, SPARK
+from pocketmq.errors import PipelineFailed
 from pocketmq.pipelines import Checked, Contract, dead_letters, deduplicate, read_json
-from pocketmq.pipelines.json_rows import MESSAGE
-from pocketmq.pipelines.libraries import DataFrame, SparkSession
-from pocketmq.pipelines.libraries import functions as f
+from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, told
+from pocketmq.pipelines.core.libraries import functions as f
+from pocketmq.pipelines.core.progress import Progress, Tally
+from pocketmq.pipelines.core.rows import MESSAGE
+from pocketmq.pipelines.core.running import is_caught_up
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -101,3 +114,137 @@ def as_messages(hours: DataFrame) -> DataFrame:
     return told.selectExpr(
         "to_json(struct(*)) AS value", "concat_ws('-', city, unix_seconds(begin)) AS keys", "city AS tags"
     )
+
+
+MAX_FAILURES: Final = 12
+"""Of all queries together; one more is the end."""
+
+
+class Queries:
+    """Queries by name. One that is started again goes on in the same line."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._running: dict[str, StreamingQuery] = {}
+        self._starts: dict[str, Callable[[str], StreamingQuery]] = {}
+        self._failures = 0
+        self._tallies: dict[str, Tally] = {}
+        self._last: dict[str, Progress] = {}
+
+    def begin(self, names: Sequence[str], start: "Callable[[str], StreamingQuery]") -> None:
+        """Start those of these names, instead of those that ran before."""
+        self._starts = dict.fromkeys(names, start)
+        self._running = {}
+        for name in names:
+            self._begin(name)
+
+    @property
+    def are_active(self) -> bool:
+        return any(query.isActive for query in self._running.values())
+
+    def have_caught_up(self, *names: str) -> bool:
+        """Whether they wait for something new, as far as Spark knows. One that has failed waits, too: for a look."""
+        return all(is_caught_up(self._running[name]) for name in names)
+
+    def look(self) -> None:
+        """Hear how far each is. One that has failed is started again; PipelineFailed when that happens too often."""
+        for name, query in list(self._running.items()):
+            for row in self._tallies.setdefault(name, Tally(name)).look(query):
+                self.hear(row)
+            if (error := query.exception()) is not None:
+                self._stumbled(name, error)
+                self._begin(name)
+
+    def hear(self, row: Progress) -> None:
+        self._last[row.query] = row
+
+    def stop(self) -> None:
+        for query in self._running.values():
+            query.stop()
+
+    def _begin(self, name: str) -> None:
+        while True:
+            try:
+                self._running[name] = self._starts[name](name)
+                return
+            except Exception as error:  # Spark has many kinds, and all of them may be gone at the next attempt
+                self._stumbled(name, error)
+
+    def _stumbled(self, name: str, error: Exception) -> None:
+        self._failures += 1
+        if self._failures > MAX_FAILURES:
+            raise PipelineFailed(f"{name}: {told(error)}") from error
+        self._tell(f"the query {name} failed ({told(error)}) and is started again")
+
+    # what is seen
+
+    def done(self, name: str, there: int) -> int:
+        """How many messages it has read, of those that are there."""
+        row = self._last.get(name)
+        if row is None:
+            return 0
+        return min(there, row.messages) if row.behind is None else max(0, there - row.behind)
+
+    def lines(self) -> list[Line]:
+        return [
+            Line(f"Spark: {name}", row.messages, None, row.per_s, row.behind, _note(row))
+            for name, row in list(self._last.items())  # another thread looks, too
+        ]
+
+
+def _note(row: Progress) -> str:
+    watermark = f", watermark {row.watermark[11:16]}" if row.watermark and not row.watermark.startswith("1970") else ""
+    return f"batch {row.batch}{watermark}"
+
+
+HOUR: Final = "city string, begin timestamp, orders bigint, amount_cents bigint"
+"""What a message of the topic of revenue says."""
+
+
+class Count:
+    """Reads what is there."""
+
+    def __init__(self, spark: SparkSession, name_servers: str, folder: DemoFolder) -> None:
+        self._spark = spark
+        self._address = {"rocketmq.namesrv.addr": name_servers}
+        self._lake = folder.lake
+
+    def windows(self) -> list[Window]:
+        """The last word on each hour and city, which is kept in the lake, too."""
+        path = str(self._lake / "revenue")
+        last_words(self._read(REVENUE, "value binary")).coalesce(1).write.mode("overwrite").parquet(path)
+        rows = self._spark.read.parquet(path).selectExpr("city", "unix_millis(begin)", "orders", "amount_cents")
+        return [Window(*row) for row in rows.collect()]
+
+    def lake(self, windows: list[Window]) -> Lake:
+        orders = self._spark.read.parquet(str(self._lake / "orders"))
+        sums = (f.count("*"), f.countDistinct("order_id"), f.count_if("late"), f.sum("amount_cents"), f.sum("number"))
+        found = [value or 0 for value in orders.agg(*sums).collect()[0]]
+        known = orders.select(f.col("order_id").alias("keys")).distinct()
+        return Lake(
+            orders=found[0],
+            distinct=found[1],
+            late=found[2],
+            amount_cents=found[3],
+            numbers=found[4],
+            dead=sum(self.reasons().values()),
+            duplicates=self._read(ORDERS, "keys string").join(known, "keys").count() - found[1],
+            window_orders=sum(window.orders for window in windows),
+            window_cents=sum(window.amount_cents for window in windows),
+        )
+
+    def reasons(self) -> dict[str, int]:
+        """Why orders are dead, and how many for each reason; what stood there instead is left out."""
+        dead = self._read(DEAD_ORDERS, "properties map<string,string>")
+        reason = f.regexp_replace(f.col("properties")[REASON], " = .* is no ", " is no ")
+        return {row[0]: row[1] for row in dead.groupBy(reason).count().collect()}
+
+    def _read(self, topic: str, schema: str) -> DataFrame:
+        return self._spark.read.format("rocketmq").schema(schema).options(**self._address, subscribe=topic).load()
+
+
+def last_words(messages: DataFrame) -> DataFrame:
+    """Hours only grow, so what was told last is the most."""
+    hours = messages.select(f.from_json(f.col("value").cast("string"), HOUR).alias("hour")).select("hour.*")
+    most = (f.max(name).alias(name) for name in ("orders", "amount_cents"))
+    return hours.groupBy("city", "begin").agg(*most).orderBy("begin", "city")

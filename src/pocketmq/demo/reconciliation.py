@@ -13,10 +13,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from pocketmq.demo.deeds import Payment, Reminder
-from pocketmq.demo.reading import MAX_RETRIES
-from pocketmq.demo.reminding import DUE
-from pocketmq.demo.tally import Tally
+from pocketmq.demo.shop import Payment, Reminder, Tally
+from pocketmq.demo.staff import DUE, MAX_RETRIES
 from pocketmq.model.message import StoredMessage
 
 

@@ -8,12 +8,19 @@ An event is a message of the topic of orders. What it should come to is known he
     LATE       a new order that the customer's phone sent hours after it was placed
     AGAIN      one of the last orders once more, byte by byte: the producer had no answer, and tried again
     BROKEN     nobody can read it: cut off, a number that is none, a field that is missing, a price below zero
+
+What the shop does beside selling, with an outcome that follows from its number alone: payments and reminders.
+
+Topics and groups of the shop.
+
+What a day should come to: counted from its events, while they are sent, and compared at the end with what is there.
 """
 
 import random
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
@@ -158,3 +165,113 @@ def _minute(number: int) -> str:
 _CITY_NAMES, _CITY_SHARES = list(CITIES), list(accumulate(CITIES.values()))
 _TAG_NAMES, _TAG_SHARES = list(TAGS), list(accumulate(TAGS.values()))
 _BUSY_SUMS = list(accumulate(BUSY))
+
+
+FIRST_REMINDER_MS: Final = 2_000
+LAST_REMINDER_MS: Final = 12_000
+
+
+class Fate(Enum):
+    """How a payment ends."""
+
+    PAID = "paid"
+    REFUSED = "refused"
+    FORGOTTEN_PAID = "forgotten, but paid"
+    """The program died before it could say so: the broker asks."""
+    FORGOTTEN_REFUSED = "forgotten, and refused"
+
+    @property
+    def is_paid(self) -> bool:
+        return self in (Fate.PAID, Fate.FORGOTTEN_PAID)
+
+    @property
+    def is_forgotten(self) -> bool:
+        return self in (Fate.FORGOTTEN_PAID, Fate.FORGOTTEN_REFUSED)
+
+
+_SHARES = {Fate.PAID: 84, Fate.REFUSED: 10, Fate.FORGOTTEN_PAID: 4, Fate.FORGOTTEN_REFUSED: 2}
+
+
+class Payment(NamedTuple):
+    key: str
+    fate: Fate
+
+
+class Reminder(NamedTuple):
+    key: str
+    delay_ms: int
+
+
+def payments(day: Day) -> list[Payment]:
+    dice = random.Random(f"{day.seed} payments")  # noqa: S311 - a game, not a secret
+    fates = dice.choices(list(_SHARES), list(_SHARES.values()), k=day.payments)
+    return [Payment(f"payment-{number:05}", fate) for number, fate in enumerate(fates)]
+
+
+def reminders(day: Day) -> list[Reminder]:
+    dice = random.Random(f"{day.seed} reminders")  # noqa: S311
+    return [
+        Reminder(f"reminder-{number:05}", dice.randrange(FIRST_REMINDER_MS, LAST_REMINDER_MS))
+        for number in range(day.reminders)
+    ]
+
+
+ORDERS: Final = "shop-orders"
+PAYMENTS: Final = "shop-payments"
+REMINDERS: Final = "shop-reminders"
+DEAD_ORDERS: Final = "shop-orders-dead"
+"""Orders that nobody can read, each with the reason."""
+REVENUE: Final = "shop-revenue"
+"""What each city has bought in each hour, once for each time that it grew."""
+
+TOPICS: Final = {ORDERS: 8, PAYMENTS: 4, REMINDERS: 4, DEAD_ORDERS: 2, REVENUE: 2}
+"""And how many queues they have."""
+
+TILL: Final = "shop-till"
+BANK: Final = "shop-bank"
+CALENDAR: Final = "shop-calendar"
+SHIPPING: Final = "shop-shipping"
+MAIL: Final = "shop-mail"
+SPARK: Final = "shop-spark"
+
+
+@dataclass
+class Tally:
+    """Counts of events. `amount_cents` and `numbers` are sums over valid orders: two days that agree in them are the same."""
+
+    events: int = 0
+    late: int = 0
+    again: int = 0
+    broken: int = 0
+    amount_cents: int = 0
+    numbers: int = 0
+    punctual_cents: int = 0
+    express_broken: int = 0
+    express_flaky: int = 0
+
+    @property
+    def valid(self) -> int:
+        """Orders, each counted once."""
+        return self.events - self.again - self.broken
+
+    @property
+    def punctual(self) -> int:
+        return self.valid - self.late
+
+    def add(self, event: Event) -> None:
+        self.events += 1
+        is_express = event.tag == EXPRESS
+        if event.kind is Kind.BROKEN:
+            self.broken += 1
+            self.express_broken += is_express
+            return
+        self.express_flaky += is_express and is_flaky(event.key)
+        if event.kind is Kind.AGAIN:
+            self.again += 1
+            return
+        self.amount_cents += event.amount_cents
+        self.numbers += event.number
+        if event.kind is Kind.LATE:
+            self.late += 1
+        else:
+            self.punctual_cents += event.amount_cents

@@ -1,97 +1,308 @@
-"""All who work in the shop, each in a thread: till, bank, calendar, and the two who read."""
+"""The till: sends the day's orders, each customer's in order, and goes on where an earlier run was cut off.
 
-import threading
+The queue of an order follows from its customer, and each queue gets its orders one chunk after the other. So what a queue holds is
+the beginning of what it should hold, whenever the sender died: as many of its orders as it has messages are there already.
+
+    queue 3 should hold   o17 o21 o40 o42 o58 …
+    it has 3 messages ──► o17 o21 o40 are there, o42 is next
+
+The bank: payments in transactions, of which some are dropped, and some are left for the broker to ask about.
+
+Whatever was begun is a half message at the broker, in a topic of its own, and is decided by the bank or by the broker's question. So a
+run that goes on after another begins only what is not there yet:
+
+    begun ──► half message ──┬─ commit ──► topic of payments
+                             ├─ roll back
+                             └─ nobody said ──► the broker asks ──► the book knows
+
+The calendar: reminders that come some seconds later.
+
+A reminder that is not due yet waits in a topic of the broker's own, where it stays after it was delivered. So a run that goes on after
+another sends only what is not there yet.
+
+Who reads the orders beside Spark: shipping in the order of each customer, and mail, which fails now and then.
+
+shipping   ordered       counts orders that overtook an earlier one of their customer: none may
+mail       concurrent    express orders only, which the broker filters by tag
+             flaky   ──► once more after a second, and done
+             broken  ──► once more, and again … ──► dead letter
+"""
+
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Annotated, Final, NamedTuple
 
-from pocketmq.client import Admin
+import msgspec
+
+from pocketmq.client import Admin, Producer, PushConsumer, RetryLater, TransactionState
+from pocketmq.client.producer.queue_choice import by_hash
 from pocketmq.clock import Clock
-from pocketmq.demo.deeds import payments, reminders
-from pocketmq.demo.live import Line, Rate
-from pocketmq.demo.names import MAIL, PAYMENTS, REMINDERS, SHIPPING
-from pocketmq.demo.paying import Bank
-from pocketmq.demo.reading import Mail, Shipping, readers
-from pocketmq.demo.reconciliation import Check, Readers, payment_checks, reader_checks, reminder_checks
-from pocketmq.demo.reminding import Calendar
-from pocketmq.demo.selling import Till
-from pocketmq.demo.shop import Day
-from pocketmq.demo.topics import keys_of, messages_of
-from pocketmq.model.names import dlq_topic, parse_group, retry_topic
+from pocketmq.demo.servers import keys_of
+from pocketmq.demo.shop import (
+    BANK,
+    CALENDAR,
+    EXPRESS,
+    MAIL,
+    ORDERS,
+    PAYMENTS,
+    RECENT,
+    REMINDERS,
+    SHIPPING,
+    TILL,
+    Day,
+    Event,
+    Fate,
+    Payment,
+    Reminder,
+    Tally,
+    is_flaky,
+)
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.names import HALF_TOPIC, TIMER_TOPIC
+from pocketmq.model.queue import MessageQueue
+
+MAX_CHUNK: Final = 500
+"""Orders that go to a queue together. Small beside the day, so that no queue is hours ahead of another."""
+CHUNKS_A_DAY: Final = 400
+OPEN_S: Final = 30.0
+"""How long a day takes, if the machine can: there should be something to see."""
+
+Wait = Callable[[float], bool]
+"""Waits for seconds; True when it was told to stop instead."""
 
 
-class Staff:
-    """Use it as `with staff.at_work(name_servers):`; `is_done` when all is sent."""
+class Till:
+    """Sends a day; `sent` and `found` tell how far it is."""
 
-    def __init__(self, day: Day, clock: Clock, open_s: float) -> None:
-        self._stopping = threading.Event()
-        self._clock = clock
+    def __init__(self, day: Day, clock: Clock, wait: Wait, open_s: float = OPEN_S) -> None:
+        self.tally = Tally()
+        self.found = 0
+        """Orders that an earlier run had sent."""
+        self.sent = 0
+        self.is_done = False
         self._day = day
-        self._failure: BaseException | None = None
-        self._rates: dict[str, Rate] = {}
-        self._payments, self._reminders = payments(day), reminders(day)
-        self.till = Till(day, clock, self._stopping.wait, open_s)
-        self.bank = Bank(self._payments, self._stopping.wait)
-        self.calendar = Calendar(self._reminders, clock, self._stopping.wait)
-        self.shipping = Shipping()
-        self.mail = Mail()
+        self._clock = clock
+        self._wait = wait
+        self._chunk = min(MAX_CHUNK, max(1, day.orders // CHUNKS_A_DAY))
+        self._pace = _Pace(day.orders, open_s)
 
     @property
-    def is_done(self) -> bool:
-        return self.till.is_done and self.bank.is_done and self.calendar.is_done
+    def there(self) -> int:
+        """Orders that the topic has."""
+        return self.found + self.sent
 
-    def raise_failure(self) -> None:
-        """What went wrong for one of them."""
-        if self._failure is not None:
-            raise self._failure
+    def send_all(self, name_servers: str) -> None:
+        """Send what is not there yet. When told to stop, it just ends: the next run goes on."""
+        with Admin(name_servers) as admin:
+            there = {state.queue: state.max_offset for state in admin.topics.describe(ORDERS).queues}
+        self.found = sum(there.values())
+        with Producer(name_servers, group=TILL, send_timeout_ms=30_000, retry_when_busy=True) as producer:
+            queues = producer.queues(ORDERS)
+            waiting: dict[MessageQueue, list[Message]] = {queue: [] for queue in queues}
+            began = self._clock.monotonic()
+            for event in self._day.events():
+                self.tally.add(event)
+                message = _message(event)
+                queue = by_hash(queues, message)
+                if there.get(queue, 0):
+                    there[queue] -= 1
+                    continue
+                waiting[queue].append(message)
+                if len(waiting[queue]) >= self._chunk:
+                    self._send(producer, queue, waiting[queue])
+                    if self._wait(self._pace.ahead_s(self.sent, self._clock.monotonic() - began)):
+                        return
+            for queue, messages in waiting.items():
+                self._send(producer, queue, messages)
+        self.is_done = True
 
-    @contextmanager
-    def at_work(self, name_servers: str) -> Iterator[None]:
-        jobs = (self.till.send_all, self.bank.pay_all, self.calendar.remind_all)
-        threads = [threading.Thread(target=self._do, args=(job, name_servers), daemon=True) for job in jobs]
-        with readers(name_servers, self.shipping, self.mail):
-            for thread in threads:
-                thread.start()
+    def _send(self, producer: Producer, queue: MessageQueue, messages: list[Message]) -> None:
+        if messages:
+            producer.send_many(messages, queue=queue)
+            self.sent += len(messages)
+            messages.clear()
+
+
+class _Pace(NamedTuple):
+    """So many orders in so many seconds."""
+
+    orders: int
+    open_s: float
+
+    def ahead_s(self, sent: int, passed_s: float) -> float:
+        """How long to wait; 0 when the sender is behind."""
+        return max(0.0, sent / self.orders * self.open_s - passed_s)
+
+
+def _message(event: Event) -> Message:
+    return Message(ORDERS, event.body, keys=event.key, tags=event.tag, sharding_key=event.customer)
+
+
+CHECKS: Final = {"transactionTimeOut": 2_000, "transactionCheckInterval": 1_000}
+"""Settings of the broker: how soon it asks about a payment that nobody decided."""
+LOOK_S: Final = 0.5
+HEARTBEAT_MS: Final = 1_000
+
+
+class Refused(Exception):
+    """The customer has no money."""
+
+
+class Bank:
+    """Sends payments. Whether one was paid stands in its book, which also answers when the broker asks."""
+
+    def __init__(self, payments: list[Payment], wait: Wait) -> None:
+        self.begun = 0
+        self.asked = 0
+        """Questions of the broker."""
+        self.is_done = False
+        self._book = {payment.key: payment.fate for payment in payments}
+        self._wait = wait
+
+    def pay_all(self, name_servers: str) -> None:
+        with (
+            Admin(name_servers) as admin,
+            Producer(name_servers, group=BANK, check=self._check, heartbeat_ms=HEARTBEAT_MS) as producer,
+        ):
+            producer.queues(PAYMENTS)  # brokers hear of a producer, and can ask it, when it knows a topic of theirs
+            there = keys_of(admin, HALF_TOPIC)
+            for key, fate in self._book.items():
+                if key not in there:
+                    _pay(producer, key, fate)
+                self.begun += 1
+                if self._wait(0):
+                    return
+            while not self._wait(LOOK_S) and admin.transactions.undecided().found:
+                pass
+        self.is_done = True
+
+    def _check(self, message: StoredMessage) -> TransactionState:
+        self.asked += 1
+        is_paid = self._book[message.keys[0]].is_paid
+        return TransactionState.COMMIT if is_paid else TransactionState.ROLLBACK
+
+
+def _pay(producer: Producer, key: str, fate: Fate) -> None:
+    with suppress(Refused), producer.transaction(PAYMENTS) as transaction:
+        transaction.send(b"1", keys=key)
+        if fate.is_forgotten:
+            transaction.leave_open()
+        elif not fate.is_paid:
+            raise Refused
+
+
+DUE: Final = "dueMs"
+"""The property that says when a reminder was to come."""
+
+
+class Calendar:
+    """Sends reminders for later."""
+
+    def __init__(self, reminders: list[Reminder], clock: Clock, wait: Wait) -> None:
+        self.sent = 0
+        self.is_done = False
+        self._reminders = reminders
+        self._clock = clock
+        self._wait = wait
+
+    def remind_all(self, name_servers: str) -> None:
+        with Admin(name_servers) as admin, Producer(name_servers, group=CALENDAR) as producer:
+            there = keys_of(admin, TIMER_TOPIC)
+            for key, delay_ms in self._reminders:
+                if key not in there:
+                    due_ms = self._clock.now_ms() + delay_ms
+                    producer.send(
+                        REMINDERS, b"your order waits", keys=key, deliver_at_ms=due_ms, properties={DUE: str(due_ms)}
+                    )
+                self.sent += 1
+                if self._wait(0):
+                    return
+        self.is_done = True
+
+
+MAX_RETRIES: Final = 2
+"""How often mail tries an order again."""
+SOON: Final = 1
+"""The delay level of a retry: one second."""
+PERSIST_MS: Final = 1_000
+MANY: Final = 64
+"""Orders that shipping takes at once."""
+
+
+class Order(msgspec.Struct):
+    """An order that can be read."""
+
+    order_id: str
+    number: int
+    customer: str
+    city: str
+    amount_cents: Annotated[int, msgspec.Meta(ge=0)]
+    placed_at: str
+    received_at: str
+
+
+_read = msgspec.json.Decoder(Order).decode
+
+
+class Shipping:
+    """Orders in the order of each customer. One that comes twice is shipped once, one that cannot be read not at all."""
+
+    def __init__(self) -> None:
+        self.handled = 0
+        self.unreadable = 0
+        self.twice = 0
+        self.overtaken = 0
+        self._last: dict[str, deque[int]] = defaultdict(lambda: deque([-1], maxlen=RECENT + 1))
+
+    def ship(self, messages: list[StoredMessage]) -> None:
+        for message in messages:
+            self.handled += 1
             try:
-                yield
-            finally:
-                self._stopping.set()
-                for thread in threads:
-                    thread.join()
+                order = _read(message.body)
+            except msgspec.DecodeError:
+                self.unreadable += 1
+                continue
+            last = self._last[order.customer]
+            if order.number in last:
+                self.twice += 1
+            elif order.number < last[-1]:
+                self.overtaken += 1
+            else:
+                last.append(order.number)
 
-    def _do(self, job: Callable[[str], None], name_servers: str) -> None:
+
+class Mail:
+    """A mail for each express order, if the mail server feels like it."""
+
+    def __init__(self) -> None:
+        self.mailed = 0
+        self.failed = 0
+
+    def mail(self, message: StoredMessage) -> None:
         try:
-            job(name_servers)
-        except BaseException as error:  # told by the thread that waits for all
-            self._failure = self._failure or error
+            _read(message.body)
+        except msgspec.DecodeError as error:
+            self.failed += 1
+            raise RetryLater(str(error), delay_level=SOON) from None
+        if message.reconsume_times == 0 and is_flaky(message.keys[0]):
+            self.failed += 1
+            raise RetryLater("the mail server is busy", delay_level=SOON)
+        self.mailed += 1
 
-    def lines(self) -> list[Line]:
-        """How far each is."""
-        till, shipping, mail = self.till, self.shipping, self.mail
-        found = f"{till.found:,} were there" if till.found else ""
-        trouble = f"{shipping.overtaken:,} overtaken, {shipping.twice:,} came twice"
-        return [
-            Line("till", till.there, self._day.orders, self._per_s("till", till.sent), note=found),
-            Line("bank", self.bank.begun, len(self._payments), note=f"{self.bank.asked:,} asked back"),
-            Line("calendar", self.calendar.sent, len(self._reminders)),
-            Line("shipping", shipping.handled, None, self._per_s("shipping", shipping.handled), note=trouble),
-            Line("mail", mail.mailed, None, self._per_s("mail", mail.mailed), note=f"{mail.failed:,} failures"),
-        ]
 
-    def _per_s(self, who: str, count: int) -> float:
-        return self._rates.setdefault(who, Rate()).at(self._clock.monotonic(), count)
-
-    def checks(self, admin: Admin) -> list[Check]:
-        """What brokers know of their work, compared with what should be."""
-        stored = messages_of(admin, REMINDERS)
-        known = Readers(
-            shipping_behind=admin.offsets.lag(SHIPPING).messages,
-            mail_behind=admin.offsets.lag(MAIL).messages,
-            overtaken=self.shipping.overtaken,
-            retries=admin.topics.describe(retry_topic(parse_group(MAIL))).messages,
-            dead_letters=len(keys_of(admin, dlq_topic(parse_group(MAIL)))),
-        )
-        return [
-            *reader_checks(self.till.tally, known),
-            *payment_checks(self._payments, messages_of(admin, PAYMENTS)),
-            *reminder_checks(self._reminders, stored),
-        ]
+@contextmanager
+def readers(name_servers: str, shipping: Shipping, mail: Mail) -> Iterator[None]:
+    """Both at work."""
+    in_order = PushConsumer(
+        name_servers, group=SHIPPING, ordered=True, start_at="first", pull_batch=MANY, persist_ms=PERSIST_MS
+    )
+    in_order.subscribe(ORDERS, shipping.ship, batch_size=MANY)
+    express = PushConsumer(
+        name_servers, group=MAIL, start_at="first", max_reconsume_times=MAX_RETRIES, workers=4, persist_ms=PERSIST_MS
+    )
+    express.subscribe(ORDERS, mail.mail, tags=EXPRESS)
+    with ExitStack() as running:
+        for consumer in (in_order, express):
+            running.enter_context(consumer)
+        yield

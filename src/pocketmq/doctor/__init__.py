@@ -7,10 +7,20 @@
         print(step.name, step.verdict, step.finding.text)
 
 It works with brokers of PocketMQ and of Apache RocketMQ 4.9 and 5.x, and changes nothing.
+
+Modules in reading order:
+
+    report     verdict and findings of each step
+    visit      options, connections and intermediate results of one examination
+    reaching   steps: addresses, name servers, brokers
+    rights     steps: account, permissions, topic
+    members    steps: group, members, subscriptions, owned queues
+    machines   steps: disk, clock, flush mode, encryption, access of the brokers
+    walk       runs all steps in order
 """
 
 from pocketmq.doctor.report import Finding, Report, Step, Verdict
-from pocketmq.doctor.settings import DoctorOptions, DoctorSettings
+from pocketmq.doctor.visit import DoctorOptions, DoctorSettings
 from pocketmq.doctor.walk import STEP_NAMES, async_examine, examine, walk
 
 __all__ = [

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pocketmq.client.administration.reach import BrokerPlace
-from pocketmq.client.instance import Instance
+from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.cluster.instance import Instance
 from pocketmq.codes import RequestCode
 from pocketmq.doctor.report import Finding, broken, fact, fine, unknown, warning
 from pocketmq.doctor.visit import Visit
-from pocketmq.doctor.words import span
 from pocketmq.errors import PocketMQError
+from pocketmq.model.human import duration
 from pocketmq.net.tls import TlsMode
 
 FULL_RATIO, CLEAN_RATIO = 0.90, 0.75
@@ -58,12 +58,12 @@ async def look_at_clocks(visit: Visit) -> Finding:
         if abs(skew_ms) > visit.settings.max_clock_skew_ms:
             way = "ahead of" if skew_ms > 0 else "behind"
             return broken(
-                f"the clock of {place.name} is {span(abs(skew_ms))} {way} the one of this machine",
+                f"the clock of {place.name} is {duration(abs(skew_ms))} {way} the one of this machine",
                 "Let both follow the same time (NTP): delays, times of messages and searches by time are wrong by as much",
             )
     if not skews:
         return unknown("no broker tells its time")
-    return fine(f"no broker is further away than {span(max(skews))}")
+    return fine(f"no broker is further away than {duration(max(skews))}")
 
 
 async def look_at_flush(visit: Visit) -> Finding:

@@ -2,21 +2,29 @@
 
 What members want and own they are asked themselves, through a broker: brokers remember one subscription for the whole group, the
 last that they heard of.
+
+Whether owners do their work: how long ago each asked for more, and for how long each has been busy with the same message.
+
+Where a group is: its offsets beside where each queue begins and ends, and how long messages wait for it before they go.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from pocketmq.client.administration.reach import BrokerPlace
+from pocketmq.client.admin.dead_letters import DeadLetterAdmin
+from pocketmq.client.admin.groups import GroupAdmin
+from pocketmq.client.admin.lag import GroupLag, QueueLag
+from pocketmq.client.admin.offsets import OffsetAdmin
+from pocketmq.client.admin.reach import BrokerPlace, first_at
 from pocketmq.doctor.report import Finding, broken, fine, not_looked_at, unknown
 from pocketmq.doctor.rights import or_nearest
 from pocketmq.doctor.visit import Visit
-from pocketmq.doctor.words import count
 from pocketmq.errors import GroupNotFound
+from pocketmq.model.human import count, duration
 from pocketmq.model.names import group_of
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import ExpressionType, Subscription
-from pocketmq.protocol.bodies.heartbeat import MessageModel
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
+from pocketmq.protocol.bodies.clients import MessageModel
+from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 
 PROPERTY_FILTER_KEY = "enablePropertyFilter"
 NO_GROUP = "no group was named"
@@ -31,10 +39,12 @@ async def look_at_group(visit: Visit) -> Finding:
         return not_looked_at(NO_GROUP)
     group = visit.group
     try:
-        visit.group_state = state = await visit.group_admin.describe(group)
+        visit.group_state = state = await GroupAdmin(visit.reach).describe(group)
     except GroupNotFound:
         advice = "start a consumer of this group: see that it is given these name servers and the same namespace"
-        return broken(f"no broker knows the group {group}", or_nearest(group, await visit.group_admin.names(), advice))
+        return broken(
+            f"no broker knows the group {group}", or_nearest(group, await GroupAdmin(visit.reach).names(), advice)
+        )
     for broker, config in state.configs.items():
         if not config.consume_enable:
             return broken(
@@ -120,7 +130,7 @@ async def _ask_members(visit: Visit) -> None:
     clients = [member.client_id for member in visit.members]
     visit.members_ms = visit.now_ms  # before they answer: waiting for a silent one must not make the others look old
     found, failed = await visit.reach.gather_what_goes(
-        clients, lambda client_id: visit.group_admin.running_info(group, client_id)
+        clients, lambda client_id: GroupAdmin(visit.reach).running_info(group, client_id)
     )
     visit.member_infos = dict(found)
     visit.silent = {client_id: type(error).__name__ for client_id, error in failed.items()}
@@ -188,3 +198,168 @@ def _not_everywhere(visit: Visit) -> list[str]:
         for place in places
         if place.name not in member.brokers
     ]
+
+
+Owned = tuple[str, MessageQueue, ProcessQueueInfo]
+
+
+async def look_at_pulls(visit: Visit) -> Finding:
+    """Whether each owner asks for messages. One that is busy with those it has may be late: that is the next step's."""
+    if visit.group is None:
+        return not_looked_at(NO_GROUP)
+    ages: list[int] = []
+    for client_id, queue, state in _owned(visit):
+        if not state.last_pull_timestamp:
+            continue
+        age_ms = max(0, visit.members_ms - state.last_pull_timestamp)
+        ages.append(age_ms)
+        if age_ms > visit.settings.max_pull_age_ms and not _held(state):
+            return broken(
+                f"member {client_id} has not asked for messages of {visit.reach.shown_queue(queue)} for {duration(age_ms)}",
+                "See whether it is paused, and what its log says of this queue; restarting it lets others read the queue",
+            )
+    if not ages:
+        return unknown("no member says when it asked last")
+    return fine(f"the longest ago is {duration(max(ages))}")
+
+
+async def look_at_handlers(visit: Visit) -> Finding:
+    """Whether handlers come to an end."""
+    if visit.group is None:
+        return not_looked_at(NO_GROUP)
+    busy = [each for each in _owned(visit) if _held(each[2])]
+    for client_id, queue, state in busy:
+        age_ms = await _handled_for_ms(visit, queue, state)
+        if age_ms is not None and age_ms > visit.settings.max_handler_age_ms:
+            waiting = count(_held(state), "message")
+            return broken(
+                f"member {client_id} has been at {visit.reach.shown_queue(queue)} offset {_first(state)} for {duration(age_ms)}, and holds {waiting}",
+                "See what its handler waits for (`Admin.groups.running_info(…, stacks=True)` shows its threads); give calls in "
+                "it a time limit",
+            )
+    notes = _failures(visit) + await _letters(visit)
+    held = sum(_held(state) for _, _, state in busy)
+    return fine(
+        f"{count(held, 'message')} being handled or waiting for it" if held else "nothing waits for a handler", *notes
+    )
+
+
+def _owned(visit: Visit) -> Iterator[Owned]:
+    for client_id, info in sorted(visit.member_infos.items()):
+        for queue, state in sorted(info.mq_table.items(), key=lambda pair: pair[0]):
+            if not state.dropped:
+                yield client_id, queue, state
+
+
+def _held(state: ProcessQueueInfo) -> int:
+    return state.cached_msg_count + state.transaction_msg_count
+
+
+def _first(state: ProcessQueueInfo) -> int:
+    """The offset of the oldest message that is not done."""
+    offsets = [state.cached_msg_min_offset] if state.cached_msg_count else []
+    return min(offsets + ([state.transaction_msg_min_offset] if state.transaction_msg_count else []))
+
+
+async def _handled_for_ms(visit: Visit, queue: MessageQueue, state: ProcessQueueInfo) -> int | None:
+    """Since the last one was done, and no longer than the message has been stored: before, there was nothing to handle."""
+    since_ms = visit.members_ms - state.last_consume_timestamp
+    if since_ms <= visit.settings.max_handler_age_ms:
+        return max(0, since_ms)
+    message = await first_at(visit.reach, queue, _first(state))
+    return None if message is None else min(since_ms, visit.members_ms - message.store_ms)
+
+
+def _failures(visit: Visit) -> list[str]:
+    failed: dict[str, int] = {}
+    for info in visit.member_infos.values():
+        for topic, status in info.status_table.items():
+            failed[topic] = failed.get(topic, 0) + status.consume_failed_msgs
+    return [
+        f"handlers failed on {count(many, 'message')} of {visit.reach.shown(topic)} in the last hour"
+        for topic, many in sorted(failed.items())
+        if many
+    ]
+
+
+async def _letters(visit: Visit) -> list[str]:
+    assert visit.group is not None, "it is about one"
+    letters = await DeadLetterAdmin(visit.reach).count(visit.group)
+    if not letters:
+        return []
+    return [f"{count(letters, 'dead letter')} of {visit.group}: `pocketmq dlq show {visit.group}` says why"]
+
+
+RETENTION_KEY = "fileReservedTime"
+HOUR_MS = 3_600_000
+
+
+async def look_at_offsets(visit: Visit) -> Finding:
+    """Whether the group is inside of each queue. What is unknown is not called 0."""
+    if visit.group is None:
+        return not_looked_at(NO_GROUP)
+    if visit.group_state is None:
+        return not_looked_at("no broker knows the group")
+    if visit.group_state.message_model is MessageModel.BROADCASTING:
+        return unknown("each member keeps its own offsets, as the group broadcasts")
+    visit.lag = lag = await OffsetAdmin(visit.reach).lag(visit.group, visit.topic)
+    for each in lag.queues:
+        if each.committed is not None and each.max_offset is not None and each.committed > each.max_offset:
+            return broken(
+                f"group {visit.group} is at offset {each.committed:,} of {each.queue}, which ends at {each.max_offset:,}: "
+                "the topic was made anew, or the broker lost messages",
+                f"`pocketmq group reset {visit.group} {each.queue.topic} --to earliest` (or latest) lets it go on",
+            )
+    notes = [note for each in lag.queues if (note := _unknown_note(each))]
+    if lag.messages is None:
+        return unknown("how far it is behind is not known in every queue", *notes)
+    return fine(f"{_behind(lag)} behind", *notes)
+
+
+async def look_at_retention(visit: Visit) -> Finding:
+    """Whether messages are kept for as long as the group needs."""
+    kept = {place.name: hours * HOUR_MS for place in visit.masters if (hours := visit.whole(place, RETENTION_KEY))}
+    if not kept:
+        return unknown(f"no broker tells how long it keeps messages ({RETENTION_KEY})")
+    for each in () if visit.lag is None else visit.lag.queues:
+        kept_ms = kept.get(each.queue.broker_name)
+        if each.lost:
+            return broken(
+                f"{count(each.lost, 'message')} of {each.queue} were deleted before {visit.group} had read them",
+                f"They are gone. Let the group read faster, or keep messages for longer ({RETENTION_KEY}, more disk); "
+                f"`pocketmq group reset {visit.group} {each.queue.topic} --to earliest` ends the mark",
+            )
+        if kept_ms and each.time_ms and each.time_ms * 100 > kept_ms * visit.settings.retention_used_percent:
+            return broken(
+                f"the oldest message of {each.queue} that {visit.group} has not read is {duration(each.time_ms)} old, and is kept "
+                f"for {duration(kept_ms)}",
+                f"Let the group read faster, or keep messages for longer ({RETENTION_KEY}), before they go",
+            )
+    texts = [f"{name} keeps messages for {duration(ms)}" for name, ms in kept.items()]
+    return fine("; ".join(texts), *_oldest(visit))
+
+
+def _unknown_note(lag: QueueLag) -> str:
+    if lag.committed is None and lag.max_offset is not None:
+        return f"the group has no offset in {lag.queue} yet: who reads it first begins where its own settings say"
+    return f"{lag.queue}: {lag.problem}" if lag.problem else ""
+
+
+def _behind(lag: GroupLag) -> str:
+    messages = count(lag.messages or 0, "message")
+    return messages if not lag.time_ms else f"{messages}, {duration(lag.time_ms)}"
+
+
+def _oldest(visit: Visit) -> list[str]:
+    """Brokers that had to delete what is younger than a day: their disk is too small for what is sent."""
+    notes = []
+    for place, table in visit.runtime.items():
+        text = table.get("earliestMessageTimeStamp", "")
+        if not text.isdigit() or table.get("commitLogMinOffset", "0") == "0":
+            continue
+        age_ms = max(0, visit.now_ms - int(text))
+        if age_ms < 24 * HOUR_MS:
+            notes.append(
+                f"the oldest message at {place.name} is only {duration(age_ms)} old: its disk is small for what is sent"
+            )
+    return notes

@@ -7,8 +7,8 @@ no name     silent           no master  a firewall
 
 import os
 
-from pocketmq.client.administration.reach import BrokerPlace
-from pocketmq.client.name_servers import parse_name_servers
+from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.cluster.name_servers import DEFAULT_PORT, parse_name_servers
 from pocketmq.codes import RequestCode
 from pocketmq.doctor.report import Finding, broken, fine, not_looked_at
 from pocketmq.doctor.visit import Visit
@@ -21,10 +21,11 @@ from pocketmq.errors import (
     NoPermission,
     PocketMQError,
     ProtocolError,
+    RequestNotSupported,
 )
-from pocketmq.net.address import Address
-from pocketmq.net.resolving import resolved
+from pocketmq.net.address import Address, resolved
 from pocketmq.protocol.bodies.routes import ClusterInfo
+from pocketmq.protocol.frames import HTTP_ANSWER
 from pocketmq.protocol.java_json import read_body
 
 WAITING_KEYS = {
@@ -39,7 +40,7 @@ async def look_at_address(visit: Visit) -> Finding:
     """Whether the addresses are some, and their names known."""
     try:
         visit.addresses = parse_name_servers(visit.settings.name_servers, os.environ)
-        visit.arrive()
+        _ = visit.reach  # joins now, so that settings that can never work are told here
     except InvalidSetting as error:
         return broken(str(error), "Give the name servers as HOST:PORT, several with ';' between them")
     unknown_names: list[str] = []
@@ -70,7 +71,7 @@ async def look_at_name_servers(visit: Visit) -> Finding:
 
     found, failed = await visit.reach.gather_what_goes(visit.addresses, ask)
     visit.cluster_infos = {address: info for address, info in found.items() if info is not None}
-    silent = [f"{address} does not answer ({_told(error, address)})" for address, error in failed.items()]
+    silent = [_silence(address, error) for address, error in failed.items()]
     if not found:
         return broken("; ".join(silent), _advice(visit, next(iter(failed.values()))))
     return fine(f"{', '.join(map(str, found))} {'answers' if len(found) == 1 else 'answer'}", *silent)
@@ -135,8 +136,19 @@ def waits(visit: Visit) -> list[str]:
     return found
 
 
+def _silence(address: Address, error: PocketMQError) -> str:
+    """Why this is no name server that answers."""
+    if isinstance(error, RequestNotSupported):
+        return f"{address} answers and is no name server; it looks like a broker"
+    if HTTP_ANSWER in str(error):
+        return f"{address} answers and is no name server; it is the port of a web server, such as the console"
+    return f"{address} does not answer ({_told(error, address)})"
+
+
 def _advice(visit: Visit, error: PocketMQError) -> str:
     text = str(error)
+    if isinstance(error, RequestNotSupported) or HTTP_ANSWER in text:
+        return f"Give the address of a name server, which listens on port {DEFAULT_PORT} unless set otherwise"
     if "certificate" in text:
         return "Give the authority that signed its certificate (--tls-ca FILE)"
     if isinstance(error, ConnectionLost | ProtocolError) or "TLS" in text:

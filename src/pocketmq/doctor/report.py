@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.doctor.words import count
+from pocketmq.model.human import count
 
 MAX_NOTES: Final = 6
 """Of one step."""

@@ -3,13 +3,15 @@
 import difflib
 from collections.abc import Sequence
 
-from pocketmq.client.administration.reach import BrokerPlace
-from pocketmq.client.administration.topics import TopicState
+from pocketmq.client.admin.groups import GroupAdmin
+from pocketmq.client.admin.offsets import OffsetAdmin
+from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.topics import TopicAdmin, TopicState
 from pocketmq.doctor.report import Finding, broken, fine, not_looked_at
 from pocketmq.doctor.visit import Visit
-from pocketmq.doctor.words import count, span
 from pocketmq.errors import GroupNotFound, NoPermission, TopicNotFound
 from pocketmq.model.flags import Perm
+from pocketmq.model.human import count, duration
 from pocketmq.model.names import group_of, is_internal_group
 from pocketmq.protocol.bodies.routes import QueueData
 
@@ -56,7 +58,7 @@ async def look_at_topic(visit: Visit) -> Finding:
     notes: list[str] = []
     for topic in visit.topics:
         try:
-            state = await visit.topic_admin.describe(topic)
+            state = await TopicAdmin(visit.reach).describe(topic)
         except TopicNotFound:
             return broken(f"no broker has the topic {topic}", await _topic_advice(visit, topic))
         if hidden := _out_of_reach(state):
@@ -68,7 +70,7 @@ async def look_at_topic(visit: Visit) -> Finding:
         absent = sorted({place.name for place in visit.masters} - set(state.configs))
         notes += [f"topic {topic} is not on broker {name}" for name in absent]
     if visit.topic and not visit.group:
-        readers = [name for name in await visit.topic_admin.readers(visit.topic) if not is_internal_group(name)]
+        readers = [name for name in await TopicAdmin(visit.reach).readers(visit.topic) if not is_internal_group(name)]
         notes.append(f"topic {visit.topic} is read by: {', '.join(readers) or 'nobody'}")
     return fine("; ".join(texts), *notes)
 
@@ -96,11 +98,11 @@ async def _learn_topics(visit: Visit) -> None:
         visit.topics = (visit.topic,)
     elif visit.group is not None:
         try:
-            wanted = set((await visit.group_admin.describe(visit.group)).subscriptions)
+            wanted = set((await GroupAdmin(visit.reach).describe(visit.group)).subscriptions)
         except GroupNotFound:
             return
         if not wanted:
-            wanted = {each.queue.topic for each in (await visit.offsets.lag(visit.group)).queues}
+            wanted = {each.queue.topic for each in (await OffsetAdmin(visit.reach).lag(visit.group)).queues}
         visit.topics = tuple(sorted(topic for topic in wanted if not group_of(topic)))
 
 
@@ -114,7 +116,7 @@ async def _queue_datas(visit: Visit, topic: str) -> Sequence[QueueData]:
 async def _topic_advice(visit: Visit, topic: str) -> str:
     made = any(visit.setting(place, "autoCreateTopicEnable") == "true" for place in visit.masters)
     how = ", or send to it: brokers make topics by themselves here" if made else ""
-    return or_nearest(topic, await visit.topic_admin.names(), f"`pocketmq topic create {topic}` makes it{how}")
+    return or_nearest(topic, await TopicAdmin(visit.reach).names(), f"`pocketmq topic create {topic}` makes it{how}")
 
 
 def _out_of_reach(state: TopicState) -> int:
@@ -128,7 +130,7 @@ def _out_of_reach(state: TopicState) -> int:
 
 def _described(state: TopicState, now_ms: int) -> str:
     stored = [each.last_store_ms for each in state.queues if each.last_store_ms is not None]
-    newest = f", the newest {span(max(0, now_ms - max(stored)))} old" if stored else ""
+    newest = f", the newest {duration(max(0, now_ms - max(stored)))} old" if stored else ""
     queues = count(len(state.queues), "queue")
     return f"{state.topic} has {queues} on {', '.join(sorted(state.configs))} and {count(state.messages, 'message')}{newest}"
 

@@ -14,20 +14,25 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple, Unpack
 
-from pocketmq.client.instance import Surroundings
+from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.lifecycle import SHARED
 from pocketmq.client.settings import settings_of
-from pocketmq.client.shared_portal import SHARED
-from pocketmq.doctor.handling import look_at_handlers, look_at_pulls
 from pocketmq.doctor.machines import look_at_accounts, look_at_clocks, look_at_disk, look_at_flush, look_at_tls
-from pocketmq.doctor.members import look_at_group, look_at_owners, look_at_subscription
-from pocketmq.doctor.places import look_at_offsets, look_at_retention
+from pocketmq.doctor.members import (
+    look_at_group,
+    look_at_handlers,
+    look_at_offsets,
+    look_at_owners,
+    look_at_pulls,
+    look_at_retention,
+    look_at_subscription,
+)
 from pocketmq.doctor.reaching import look_at_address, look_at_brokers, look_at_name_servers, look_at_route
 from pocketmq.doctor.report import WAY, Finding, Report, Step, Verdict, not_looked_at, unknown
 from pocketmq.doctor.rights import look_at_permission, look_at_topic
-from pocketmq.doctor.settings import DoctorOptions, DoctorSettings
-from pocketmq.doctor.visit import Visit
-from pocketmq.doctor.words import span
+from pocketmq.doctor.visit import DoctorOptions, DoctorSettings, Visit
 from pocketmq.errors import PocketMQError
+from pocketmq.model.human import duration
 from pocketmq.model.names import parse_group, parse_topic, wrap
 from pocketmq.net.portal import refuse_in_a_loop
 
@@ -150,7 +155,7 @@ async def _look(visit: Visit, look: Look, stopped_by: dict[str, str]) -> Finding
         async with asyncio.timeout(limit_ms / 1000):
             return await look.at(visit)
     except TimeoutError:
-        return unknown(f"it could not be found out within {span(limit_ms)}")
+        return unknown(f"it could not be found out within {duration(limit_ms)}")
     except PocketMQError as error:
         return unknown(f"{type(error).__name__}: {error}".partition("\n")[0].rstrip("."))
 

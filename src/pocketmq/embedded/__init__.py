@@ -1,1 +1,6 @@
-"""A whole RocketMQ inside another program: a name server and a broker in one event loop. `pocketmq.Server` is its face."""
+"""A name server and a broker inside another program, in one event loop.
+
+Modules in reading order:
+
+    server   `pocketmq.Server`
+"""

@@ -12,7 +12,7 @@ Without a folder of its own it uses a temporary one, which is removed at the end
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Never, Self
 
@@ -25,11 +25,11 @@ from pocketmq.broker.settings import BrokerSettings
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.files import DiskFiles, temporary_folder
 from pocketmq.metrics.settings import MetricsSettings
-from pocketmq.model.suggesting import refuse_unknown
-from pocketmq.nameserver.limits import RouteLimits
+from pocketmq.model.names import refuse_unknown
+from pocketmq.nameserver.registered import RouteLimits
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
-from pocketmq.net.own_host import reachable
+from pocketmq.net.address import reachable
 from pocketmq.net.portal import Portal
 from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles, TlsMode
 from pocketmq.protocol.signing import Credentials
@@ -65,6 +65,7 @@ SERVER_ARGUMENTS = (
     "accounts",
     "tls",
     "metrics_port",
+    "metrics_host",
     "open_to_the_network_without_authentication",
 )
 
@@ -176,12 +177,11 @@ class Server:
 
     def __enter__(self) -> Self:
         self._portal = Portal("pocketmq server")
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._portal.close)
             # Also inside a running loop, as in a notebook: it stands still for the moment that starting takes.
             self._portal.submit(self.__aenter__()).result()
-        except BaseException:
-            self._portal.close()
-            raise
+            undo.pop_all()
         return self
 
     def __exit__(self, *exc: object) -> None:

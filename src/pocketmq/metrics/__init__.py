@@ -1,9 +1,13 @@
-"""What servers tell of themselves: numbers for Prometheus, and lines of the log (`log_lines`).
+"""Metrics and log lines of the servers.
 
-What the numbers are (`families`), as text (`text`), and on a page that is asked for (`page`):
+    parts of a server ── read for each request ──► families ──► GET /metrics
 
-    parts of a server ── looked at when somebody asks ──► families ──► text ──► GET /metrics
+The hot paths only add to plain counters; everything else happens when somebody asks for the page.
 
-Nothing here is on the way of a message: what is counted there are plain additions, and the rest is done when the page is
-asked for.
+Modules in reading order:
+
+    families    metric families: name, help, labelled values, and their text format
+    page        the HTTP page `GET /metrics`
+    log_lines   log records as text or as JSON
+    settings    address of the page, and RocketMQ's names for it
 """

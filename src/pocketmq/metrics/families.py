@@ -1,12 +1,27 @@
-"""Families of metrics: a name, what it means, and its values by label. Histograms are counts by size, as they were noted."""
+"""Families of metrics: a name, what it means, and its values by label. Histograms are counts by size, as they were noted.
 
+Families as the text that Prometheus reads, format 0.0.4.
+
+# HELP rocketmq_topic_number Topics of the broker
+# TYPE rocketmq_topic_number gauge
+rocketmq_topic_number{cluster="DefaultCluster",node_id="broker-a"} 12
+
+The process that a server runs in, under the names that Prometheus has for every program.
+
+What happens at the door of a server.
+"""
+
+import resource
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 
+from pocketmq.files import Files
 from pocketmq.model.durations import Sizes
+from pocketmq.net.server import ServerCounters
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values, in their order."""
@@ -78,3 +93,56 @@ def _buckets(labels: Labels, sizes: Sizes) -> Iterable[Sample]:
         yield Sample("_bucket", (*labels, ("le", "+Inf" if bound == float("inf") else f"{bound:g}")), total)
     yield Sample("_sum", labels, sizes.sum)
     yield Sample("_count", labels, total)
+
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_IN_LABELS: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_IN_HELP: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+
+def metrics_text(families: Iterable[Family]) -> str:
+    lines = []
+    for family in families:
+        lines.append(f"# HELP {family.name} {family.help.translate(_IN_HELP)}")
+        lines.append(f"# TYPE {family.name} {family.kind.value}")
+        lines += [f"{family.name}{suffix}{_labels(labels)} {value:.17g}" for suffix, labels, value in family.samples]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{value.translate(_IN_LABELS)}"' for name, value in labels) + "}"
+
+
+_MEMORY: Final = Path("/proc/self/statm")
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+def process_families(files: Files) -> list[Family]:
+    """Memory and descriptors are left out where the system does not tell them this way."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    families = [counter("process_cpu_seconds", "Seconds of a processor used", used.ru_utime + used.ru_stime)]
+    try:
+        pages = int(files.read(_MEMORY).split()[1])
+        open_files = len(files.list(_DESCRIPTORS))
+    except OSError:
+        return families
+    return [
+        *families,
+        gauge("process_resident_memory_bytes", "Memory in use", pages * resource.getpagesize()),
+        gauge("process_open_fds", "Open files and connections", open_files),
+    ]
+
+
+_CAUSES: Final = ("refused", "turned_away", "idle", "slow", "protocol_errors", "unfinished")
+
+
+def door_families(counters: ServerCounters, prefix: str) -> list[Family]:
+    closed = {labels_of(cause=cause): getattr(counters, cause) for cause in _CAUSES}
+    return [
+        gauge(f"{prefix}_connections", "Connections that are open", counters.open),
+        counter(f"{prefix}_accepted_connections", "Connections that were accepted", counters.accepted),
+        counter(f"{prefix}_closed_connections", "Connections that the server closed, by cause", closed),
+    ]

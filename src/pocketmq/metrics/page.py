@@ -17,9 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Self, cast
 
 from pocketmq.errors import WrongState
-from pocketmq.metrics.families import Family
+from pocketmq.metrics.families import CONTENT_TYPE, Family, metrics_text
 from pocketmq.metrics.settings import MetricsSettings
-from pocketmq.metrics.text import CONTENT_TYPE, metrics_text
 from pocketmq.net.address import Address
 from pocketmq.net.network import Listener, Network, TcpNetwork
 from pocketmq.net.tls import ServerTls

@@ -1,1 +1,21 @@
-"""Words that both sides of the wire use: values and small pure rules. No I/O, no clock, no bytes of the protocol."""
+"""Values that client and servers share, and small pure rules. No I/O, no clock, no encoding of the wire.
+
+Modules in reading order:
+
+    message        a message before it is sent, and after it was stored
+    properties     message properties as one text
+    message_id     both kinds of message ids
+    names          validated names of topics, groups and namespaces
+    queue          message queues and ranges of offsets
+    subscription   what a consumer subscribes to: everything, tags, or a SQL92 expression
+    sql92/         the SQL92 filter language
+    flags          bit sets of the protocol and the store
+    java_hash      Java's `String.hashCode`
+    delay          delay levels
+    retries        how often and when a failed message is retried
+    transactions   half messages and op messages
+    access         resources and actions of access rules
+    durations      histograms of durations
+    human          numbers, durations, times and sizes as people read and write them
+    setting_keys   settings in properties files and admin requests
+"""

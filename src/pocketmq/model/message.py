@@ -16,10 +16,9 @@ from pocketmq.model import properties as names
 from pocketmq.model.delay import delay_level_fault
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import Host, offset_id
-from pocketmq.model.names import TopicName, parse_topic
+from pocketmq.model.names import TopicName, parse_topic, refuse_unknown
 from pocketmq.model.properties import check_user_property, parse_properties
 from pocketmq.model.queue import MessageQueue
-from pocketmq.model.suggesting import refuse_unknown
 
 SHOWN_BYTES: Final = 100
 """Of a body, where a message is printed."""

@@ -5,13 +5,17 @@
     namespace%topic         a topic inside a namespace; prefixes stay outside: %RETRY%namespace%group
 
 A name that passed here holds only letters, digits, `%`, `|`, `_` and `-`: it can never climb out of a folder.
+
+Suggestions for names that do not exist: `tag=` is refused with "did you mean 'tags'?".
 """
 
+import difflib
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NewType
+from typing import Final, NewType
 
-from pocketmq.errors import InvalidName
+from pocketmq.errors import InvalidName, UsageError
 
 TopicName = NewType("TopicName", str)
 GroupName = NewType("GroupName", str)
@@ -94,8 +98,20 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 @lru_cache(maxsize=REMEMBERED_TOPICS)
 def parse_topic(text: str) -> TopicName:
     """`text` as a topic name, or InvalidName saying what is wrong with it."""
-    longest = MAX_LONG_TOPIC_CHARS if text.startswith((RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX)) else MAX_TOPIC_CHARS
+    try:
+        longest = MAX_LONG_TOPIC_CHARS if text.startswith((RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX)) else MAX_TOPIC_CHARS
+    except (AttributeError, TypeError):
+        raise InvalidName(f"the topic name {text!r:.40} is {type(text).__name__}, not text") from None
     return TopicName(_checked("topic", text, longest))
+
+
+def is_topic(name: str) -> bool:
+    """Whether `name` is a valid topic name."""
+    try:
+        parse_topic(name)
+    except InvalidName:
+        return False
+    return True
 
 
 def parse_broker(text: str) -> str:
@@ -104,6 +120,12 @@ def parse_broker(text: str) -> str:
     for part in (room, name) if mark else (name,):
         _checked("broker", part, MAX_TOPIC_CHARS)
     return text
+
+
+def room_of_broker(broker_name: str) -> str | None:
+    """The machine room in a broker's name of the form `room@name`; None for all others. As in Java, a mark at the very end does not count."""
+    parts = broker_name.rstrip(ROOM_MARK).split(ROOM_MARK)
+    return parts[0] if len(parts) == 2 else None
 
 
 def parse_group(text: str) -> GroupName:
@@ -199,3 +221,33 @@ def _split_prefix(name: str) -> tuple[str, str]:
         if name.startswith(prefix):
             return prefix, name[len(prefix) :]
     return "", name
+
+
+_OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "timeout": ("timeout_s", "send_timeout_ms", "pull_timeout_ms", "call_timeout_ms"),
+    "timeout_ms": ("timeout_s", "send_timeout_ms", "pull_timeout_ms", "call_timeout_ms"),
+    "timeout_s": ("send_timeout_ms", "pull_timeout_ms", "call_timeout_ms"),
+    "headers": ("properties",),
+    "filter": ("tags",),
+    "selector": ("tags",),
+    "expression": ("sql",),
+    "threads": ("workers",),
+    "bootstrap_servers": ("name_servers",),
+    "from_where": ("start_at",),
+}
+"""Words of other libraries, or with another unit, and what they are called here."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'tags'?`, or all that there is when nothing comes near."""
+    known = sorted(known)
+    near = [word for word in _OTHER_WORDS.get(name, ()) if word in known] or difflib.get_close_matches(
+        name, known, 1, 0.5
+    )
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+
+
+def refuse_unknown(what: str, unknown: Iterable[str], known: Iterable[str]) -> None:
+    """UsageError for the first argument that `what` does not have, if there is any."""
+    for name in unknown:
+        raise UsageError(f"{what} has no argument {name!r}; {suggestion(name, known)}")

@@ -35,6 +35,12 @@ class QueueRange(msgspec.Struct, frozen=True, order=True, gc=False):
     def __len__(self) -> int:
         return max(0, self.end - self.start)
 
+    def split(self, at: int) -> "tuple[QueueRange, QueueRange | None]":
+        """The part before the offset `at`, and the rest, if any."""
+        if at >= self.end:
+            return self, None
+        return QueueRange(self.queue, self.start, at), QueueRange(self.queue, at, self.end)
+
 
 def java_sorted(texts: list[str]) -> list[str]:
     """Sorted as Java compares strings, by UTF-16 unit; differs from Python only beyond the basic plane."""

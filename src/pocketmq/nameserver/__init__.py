@@ -1,7 +1,15 @@
-"""The name server: brokers tell it where they are and which topics they have, clients ask it. It keeps nothing but the little
-that it is told to remember; several of them share nothing, and everybody knows them all.
+"""The name server: brokers register their address and topics, clients query them. Name servers do not know each other.
 
-    net.server ──► dispatcher ──► handlers ──► routes (brokers, topics)      pure, told the time
+    net.server ──► dispatcher ──► handlers ──► routes (brokers, topics)      pure; receives the time
                                          ├──► kv_config                      one file, replaced as a whole
-                                         └──► settings in use                a few may change while it runs
+                                         └──► settings                       some may change at run time
+
+Modules in reading order:
+
+    settings     every limit, interval and switch, with RocketMQ's defaults
+    server       builds, starts and stops a name server
+    handlers/    one handler class for each family of requests
+    registered   registered brokers: clusters, names, addresses, last heartbeat
+    routes       topics and their brokers; expires silent brokers
+    kv_config    namespace, key and value; the only thing that survives a restart
 """

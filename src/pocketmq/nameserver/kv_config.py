@@ -29,7 +29,7 @@ from pocketmq.errors import (
     SystemBusy,
 )
 from pocketmq.files import File, Files, write_atomically
-from pocketmq.protocol.bodies.key_values import KVConfigFile
+from pocketmq.protocol.bodies.body import KVConfigFile
 from pocketmq.protocol.java_json import JsonLimits, read_body, write_body
 
 log = logging.getLogger("pocketmq.nameserver")

@@ -14,10 +14,17 @@ import msgspec
 
 from pocketmq.errors import ServerFailed
 from pocketmq.model.flags import Perm
-from pocketmq.nameserver.brokers import MASTER_ID, Broker, BrokerTable, Member, Registration
-from pocketmq.nameserver.limits import Admitted, RouteLimits
-from pocketmq.nameserver.topics import TopicTable
-from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.nameserver.registered import (
+    MASTER_ID,
+    Admitted,
+    Broker,
+    BrokerTable,
+    Member,
+    Registration,
+    RouteLimits,
+    TopicTable,
+)
+from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterInfo, QueueData, TopicRouteData
 from pocketmq.protocol.bodies.topics import TopicConfig, TopicList
 

@@ -2,37 +2,128 @@
 
 start ──► KV config read ──► listening ─── every `scan_interval_ms`: silent brokers out, their lines closed
 stop  ──► no new requests, those being served finish ──► lines closed ──► KV config on the disk
+
+What each request does, for access rules to decide about: one row for every code that a name server serves.
+
+A code that has a handler and no row here is refused, whoever asks. Who asks must have the right to everything in its row.
+
+The numbers of a name server for Prometheus.
 """
 
 import asyncio
 import logging
-from typing import Self
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from typing import Final, Self
 
 import msgspec
 
+from pocketmq.access.accounts_file import FOLLOW_S
 from pocketmq.access.authentication import Authentication, authentication_by
-from pocketmq.access.followed_accounts import FOLLOW_S
 from pocketmq.clock import Clock, SystemClock
+from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.files import DiskFiles, Files
+from pocketmq.metrics.families import Family, counter, door_families, gauge, labels_of, process_families, with_labels
 from pocketmq.metrics.page import MetricsPage
-from pocketmq.nameserver.access import ACCESS
+from pocketmq.model.access import Access, Accesses, Action, Resource
+from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.nameserver.handlers.brokers import BrokerHandlers
-from pocketmq.nameserver.handlers.kv_config import KvConfigHandlers
-from pocketmq.nameserver.handlers.settings import SettingHandlers
+from pocketmq.nameserver.handlers.settings import KvConfigHandlers, SettingHandlers
 from pocketmq.nameserver.handlers.topics import TopicHandlers
 from pocketmq.nameserver.kv_config import KvConfig, KvLimits
-from pocketmq.nameserver.metrics import NameServerMetrics
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import NameServerSettings, SettingsInUse
-from pocketmq.net.accepting import AcceptSettings
 from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.line import LineSettings
-from pocketmq.net.network import Network, TcpNetwork
+from pocketmq.net.loops import Repeating
+from pocketmq.net.network import AcceptSettings, Network, TcpNetwork
 from pocketmq.net.peer import Peer, PeerSettings
-from pocketmq.net.repeating import Repeating
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
+from pocketmq.protocol.api.routes import GetRoute
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import read_fields
+
+
+def _routed_topic(command: Command) -> Iterable[str]:
+    """None for the template of new topics: whoever sends to one asks for its route first, and learns only where brokers are."""
+    topic = read_fields(GetRoute, command.ext).topic
+    return [] if topic == AUTO_CREATE_TOPIC else [topic]
+
+
+_READ = (Access(Resource.CLUSTER, Action.GET),)
+_CHANGE = (Access(Resource.CLUSTER, Action.UPDATE),)
+_OWN_CLUSTER = (Access(Resource.CLUSTER, Action.UPDATE, "cluster_name"),)
+_LIST_TOPICS = (Access(Resource.TOPIC, Action.LIST),)
+
+ACCESS: Final[dict[RequestCode, Accesses]] = {
+    # brokers
+    RequestCode.REGISTER_BROKER: _OWN_CLUSTER,
+    RequestCode.UNREGISTER_BROKER: _OWN_CLUSTER,
+    RequestCode.BROKER_HEARTBEAT: _OWN_CLUSTER,
+    RequestCode.QUERY_DATA_VERSION: _OWN_CLUSTER,
+    RequestCode.GET_BROKER_MEMBER_GROUP: (Access(Resource.CLUSTER, Action.GET, "cluster_name"),),
+    RequestCode.GET_BROKER_CLUSTER_INFO: _READ,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: _CHANGE,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: _CHANGE,
+    # topics
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: (
+        Access(Resource.TOPIC, Action.GET, _routed_topic, or_to=(Action.PUB, Action.SUB)),
+    ),
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: (Access(Resource.TOPIC, Action.CREATE, "topic"),),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: (Access(Resource.TOPIC, Action.DELETE, "topic"),),
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _LIST_TOPICS,
+    RequestCode.GET_TOPICS_BY_CLUSTER: _LIST_TOPICS,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: _LIST_TOPICS,
+    RequestCode.GET_UNIT_TOPIC_LIST: _LIST_TOPICS,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _LIST_TOPICS,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _LIST_TOPICS,
+    # what it is told to remember
+    RequestCode.PUT_KV_CONFIG: _CHANGE,
+    RequestCode.GET_KV_CONFIG: _READ,
+    RequestCode.DELETE_KV_CONFIG: _CHANGE,
+    RequestCode.GET_KVLIST_BY_NAMESPACE: _READ,
+    RequestCode.UPDATE_NAMESRV_CONFIG: _CHANGE,
+    RequestCode.GET_NAMESRV_CONFIG: _READ,
+}
+
+
+class NameServerMetrics:
+    """Reads the routes. `is_alone` when nobody else tells about the process on the same page."""
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        counters: Callable[[], ServerCounters],
+        address: Callable[[], Address],
+        files: Files,
+        *,
+        is_alone: bool = True,
+    ) -> None:
+        self._routes = routes
+        self._counters = counters
+        self._address = address
+        self._files = files
+        self._is_alone = is_alone
+
+    async def look(self) -> list[Family]:
+        """What `metrics.page` tells."""
+        clusters = self._routes.cluster_info().cluster_addr_table
+        brokers = {labels_of(cluster=cluster): len(names) for cluster, names in clusters.items()}
+        families = [
+            gauge("rocketmq_nameserver_brokers", "Brokers that are registered, by cluster", brokers),
+            gauge("rocketmq_nameserver_topics", "Topics that have a route", self._routes.topic_count),
+            counter(
+                "rocketmq_nameserver_rejected_topics",
+                "Topics that brokers told and that got no route, because there were too many",
+                self._routes.rejected_topics,
+            ),
+            *door_families(self._counters(), "rocketmq_nameserver"),
+        ]
+        own = labels_of(node_type="nameserver", node_id=str(self._address()))
+        return with_labels([*families, *(process_families(self._files) if self._is_alone else [])], own)
+
 
 log = logging.getLogger("pocketmq.nameserver")
 
@@ -95,14 +186,13 @@ class NameServer:
     async def start(self) -> None:
         """Listen. ListenFailed when the address is taken, StoreDamaged or StoreLocked when the KV config cannot be used."""
         self._kv_config.open()
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._kv_config.close)
+            undo.push_async_callback(self._server.stop)
             await self._server.start()
             if self._settings.now.metrics.enabled:
                 await self._metrics_page.start()
-        except BaseException:
-            await self._server.stop()
-            await self._kv_config.close()
-            raise
+            undo.pop_all()
         # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
         self._settings.now = msgspec.structs.replace(self._settings.now, port=self.address.port)
         self._scan_later()

@@ -1,9 +1,16 @@
-"""Where somebody listens: `host:port`, as texts on the wire and in settings have it."""
+"""Where somebody listens: `host:port`, as texts on the wire and in settings have it.
 
+By which address others reach this machine: asked of the operating system's routes, without sending anything.
+
+Names of hosts, for those who need the number: records and message ids hold no names.
+"""
+
+import asyncio
+import socket
 from ipaddress import ip_address
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from pocketmq.errors import InvalidSetting
+from pocketmq.errors import ConnectFailed, InvalidSetting
 
 LARGEST_PORT = 65_535
 
@@ -55,3 +62,46 @@ def _split(text: str, default_port: int | None) -> tuple[str, str]:
         raise InvalidSetting(f"address {text!r} has more than one colon; write IPv6 as [::1]:10911")
     host, colon, port = text.partition(":")
     return host, port if colon else fallback
+
+
+ANY_HOSTS: Final = ("", "0.0.0.0", "::")  # noqa: S104 nothing is bound here
+_FAR_AWAY: Final = {
+    socket.AF_INET: ("192.0.2.1", 9),
+    socket.AF_INET6: ("2001:db8::1", 9),
+}
+"""Addresses that are kept free for documents, so they are always somewhere else."""
+
+
+def reachable(listening: Address) -> Address:
+    """Where others find somebody who listens there. Who listens everywhere is found at the machine's own address."""
+    if listening.host not in ANY_HOSTS:
+        return listening
+    family = socket.AF_INET6 if listening.host == "::" else socket.AF_INET
+    return Address(_own_host(family), listening.port)
+
+
+def _own_host(family: socket.AddressFamily) -> str:
+    """The address from which this machine would send to the outside; loopback when it has no way there."""
+    with socket.socket(family, socket.SOCK_DGRAM) as door:
+        try:
+            door.connect(_FAR_AWAY[family])
+        except OSError:
+            return "::1" if family is socket.AF_INET6 else "127.0.0.1"
+        return str(door.getsockname()[0])
+
+
+async def resolved(address: Address) -> Address:
+    """The same place with an IP address for its host; ConnectFailed when nobody knows the name."""
+    try:
+        ip_address(address.host)
+    except ValueError:
+        pass
+    else:
+        return address
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConnectFailed(f"{address}: nobody knows this name: {error}") from error
+    host = found[0][4][0]
+    assert isinstance(host, str)
+    return Address(host, address.port)

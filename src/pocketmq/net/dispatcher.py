@@ -3,18 +3,48 @@
 command ── check, if there is one ── code ──► handler? ── no ──► REQUEST_CODE_NOT_SUPPORTED
                   └─► what it raises             └─ yes ──► a row in the access table? ── no ──► NO_PERMISSION
                                                                └─ yes ──► header read ──► handler ──► reply ──► command
+
+What a handler gets and gives. Errors that it raises are answered with their code, in one place: see `net.peer`.
 """
 
-from collections.abc import Container, Coroutine, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import NoPermission, RequestNotSupported
 from pocketmq.net.peer import Peer
-from pocketmq.net.request import Check, Handler, Reply, Request
 from pocketmq.protocol.api import API
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields, write_fields
+from pocketmq.protocol.fields import Fields, read_fields, write_fields
+
+H = TypeVar("H", bound=Fields)
+
+
+class Request(Generic[H]):
+    """A request whose header has been read."""
+
+    __slots__ = ("command", "header", "peer")
+
+    def __init__(self, peer: Peer, command: Command, header: H) -> None:
+        self.peer = peer
+        self.command = command
+        self.header = header
+
+
+class Reply(NamedTuple):
+    """The answer: of success, unless it has another code. A failure without a header is raised instead."""
+
+    header: Fields | None = None
+    body: bytes = b""
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+
+
+Check = Callable[[Peer, Command], None]
+"""Looks at a request before it is served, and raises what it is to be refused with."""
+
+Handler = Callable[[Request[Any]], Reply | Coroutine[Any, Any, Reply]]
+"""Answers at once, or later when it has to wait for the disk or for somebody else."""
 
 
 class Dispatcher:

@@ -209,11 +209,11 @@ class Line(asyncio.BufferedProtocol):
         assert self._in_turn, "frames are put off by the turn that got them"
         self._put_off = frames
 
-    def take_put_off(self) -> None:
-        """Have the turn that was put off, with what was read since. Harmless when there is none."""
+    def take_put_off(self, take: Callable[[list[Frame]], None] | None = None) -> None:
+        """Have the turn that was put off, with what was read since, by `take` or `on_turn`. Harmless when there is none."""
         frames, self._put_off = self._put_off, []
         if frames:
-            self._turn(frames)
+            self._turn(frames, take)
 
     def write(self, data: bytes | memoryview) -> None:
         """Send `data` at the end of this turn, or when the loop comes round. A line that is ending drops it.
@@ -367,10 +367,13 @@ class Line(asyncio.BufferedProtocol):
             if self._gone is not None:
                 self._gone.set_result(None)
 
-    def _turn(self, frames: list[Frame]) -> None:
+    def _turn(self, frames: list[Frame], take: Callable[[list[Frame]], None] | None = None) -> None:
         self._in_turn = True
         try:
-            self._on_turn(self, frames)
+            if take is None:
+                self._on_turn(self, frames)
+            else:
+                take(frames)
         except ProtocolError as error:
             self._end(Ending.PROTOCOL, error)
         except Exception as error:

@@ -42,7 +42,7 @@ from pocketmq.net.unfinished import UnfinishedFrames
 from pocketmq.protocol.command import RESPONSE, Command, decode_command
 from pocketmq.protocol.connection import MAX_IN_FLIGHT, Connection, failure_reply
 from pocketmq.protocol.frames import Frame
-from pocketmq.protocol.stored_answers import NOT_STORED, StoredAnswer, read_stored
+from pocketmq.protocol.hot_headers import NOT_STORED, StoredAnswer, read_stored
 
 log = logging.getLogger("pocketmq.net")
 

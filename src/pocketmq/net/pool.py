@@ -15,6 +15,7 @@ hammered. A lost peer is forgotten at once; whoever asks next connects anew.
 import asyncio
 import random
 import ssl
+from contextlib import ExitStack
 from typing import Self
 
 import msgspec
@@ -157,11 +158,10 @@ class Pool:
         return peer
 
     async def _reach(self, peer: Peer, address: Address) -> None:
-        try:
+        with ExitStack() as undo:
+            undo.callback(peer.line.give_up, ConnectionLost("given up while connecting"))
             await self._network.connect(lambda: peer.line, address, tls=self._tls)
-        except BaseException:
-            peer.line.give_up(ConnectionLost("given up while connecting"))
-            raise
+            undo.pop_all()
 
     def _failed(self, place: _Place, why: str) -> ConnectFailed:
         settings = self._settings

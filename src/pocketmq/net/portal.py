@@ -8,10 +8,11 @@ belongs to the parent, and the child's next use starts a thread and a loop of it
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 from pocketmq.errors import CallTimedOut, WrongState
@@ -19,6 +20,10 @@ from pocketmq.net.loops import new_loop
 
 T = TypeVar("T")
 
+log = logging.getLogger("pocketmq.net")
+
+LONG_CLOSE_S: Final = 10.0
+"""A close that takes longer logs the tasks that it waits for."""
 _portals: "WeakSet[Portal]" = WeakSet()
 _left_to_the_parent: list[object] = []
 
@@ -66,7 +71,7 @@ class Portal:
     ) -> None:
         self._name = name
         self._loop_factory = loop_factory
-        self._lock = threading.Lock()  # guards _thread and _closed: two first uses start one thread
+        self._lock = threading.Lock()  # guards _thread and _closed, so that two first uses start one thread; taken last
         self._thread: _LoopThread | None = None
         self._closed = False
         _portals.add(self)
@@ -109,7 +114,18 @@ class Portal:
             if thread is not None:
                 thread.ask_to_stop()
         if thread is not None:
-            thread.join()
+            thread.join(LONG_CLOSE_S)
+            if thread.is_alive():
+                tasks = (
+                    "; ".join(map(repr, asyncio.all_tasks(thread.loop))) or "none: a thread of its executor still runs"
+                )
+                log.warning(
+                    "%s: still closing after %d s; cancelled tasks that have not ended: %s",
+                    self._name,
+                    LONG_CLOSE_S,
+                    tasks,
+                )
+                thread.join()
 
     def __enter__(self) -> Self:
         return self

@@ -9,16 +9,26 @@
 A frame may announce 16 MiB, so 64 connections that never finish theirs could hold a gigabyte. Bytes multiplied by seconds tell such
 connections from honest ones: an upload that proceeds ends soon, and a small frame costs little however long it takes.
 Where requests must be signed, a connection counts as unsigned until its first request with a valid signature.
+
+Frames lie in memory as they came, in many pieces. When they were many bytes and are gone, what is free is given back to the system:
+by itself malloc keeps it, as long as anything behind it is in use.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
 from pocketmq.errors import ConnectionLost, InvalidSetting
+from pocketmq.memory import give_back_freed
 from pocketmq.net.line import Ending, Line
 from pocketmq.protocol.frames import DEFAULT_LIMITS
+
+BURST_BYTES: Final = 16 * 1024 * 1024
+"""When so many bytes were kept, they are given back afterwards."""
+GIVE_BACK_AFTER_S: Final = 2.0
+"""And so long after the first of them went, if most of the others have gone by then."""
 
 
 class UnfinishedLimits(msgspec.Struct, frozen=True):
@@ -52,8 +62,13 @@ class _Kept(msgspec.Struct):
 class UnfinishedFrames:
     """The count for one server. A `Line` notes what it keeps after each read, and `forget`s it when it is gone."""
 
-    def __init__(self, limits: UnfinishedLimits, *, must_sign: bool) -> None:
+    def __init__(
+        self, limits: UnfinishedLimits, *, must_sign: bool, give_back: Callable[[], object] = give_back_freed
+    ) -> None:
         self._limits = limits
+        self._give_back = give_back
+        self._was_burst = False
+        self._giving_back: asyncio.TimerHandle | None = None
         self._must_sign = must_sign
         self._kept: dict[Line, _Kept] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -74,6 +89,8 @@ class UnfinishedFrames:
                 self._timer = line.loop.call_later(self._limits.timeout_s, self._close_overdue, line.loop)
         self.size += size - kept.size
         kept.size = size
+        if self.size > BURST_BYTES:
+            self._was_burst = True
         if self.size > self._limits.max_bytes:
             self._close_largest(self._kept, line.loop.time(), self._limits.max_bytes)
         elif self._must_sign and not line.authenticated and self.size > self._limits.max_unsigned_bytes:
@@ -84,12 +101,21 @@ class UnfinishedFrames:
         kept = self._kept.pop(line, None)
         if kept is not None:
             self.size -= kept.size
+            if self._was_burst and self._giving_back is None:
+                self._giving_back = line.loop.call_later(GIVE_BACK_AFTER_S, self._end_burst)
+
+    def _end_burst(self) -> None:
+        self._giving_back = None
+        if self.size < BURST_BYTES // 2:  # else the next that goes asks again
+            self._was_burst = False
+            self._give_back()
 
     def close(self) -> None:
         """The server stops: no deadline is watched any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._giving_back):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._giving_back = None
 
     def _bound_unsigned(self, now: float) -> None:
         unsigned = [line for line in self._kept if not line.authenticated]

@@ -1,27 +1,60 @@
-"""Pipelines: from topics to a lake and back, ready to run, and the pieces to build your own with Spark.
+"""Pipelines: from topics to a lake and back, ready to run, and functions to build your own with Spark.
 
-from pocketmq.pipelines import read_json, deduplicate, dead_letters
+    from pocketmq.pipelines import read_json, deduplicate, dead_letters
+
+Modules in reading order:
+
+    core/      settings, sessions, checkpoints, progress: what all jobs use; functions for your own code
+    jobs/      ready jobs, one module each
+    archive/   topics to a lake
+    mirror/    topics of one cluster to another
+    project/   a project for Spark's Declarative Pipelines
 """
 
-from pocketmq.pipelines import libraries
+from typing import Any, Final
+
+from pocketmq.pipelines.archive.job import ARCHIVE
 from pocketmq.pipelines.archive.reading import ReadLake, file_rows, lost_ranges, lost_rows
-from pocketmq.pipelines.catalogue import JOBS
-from pocketmq.pipelines.contracts import Checked, Contract, Rule
-from pocketmq.pipelines.dead_letter_rows import dead_letters, write_dead_letters
-from pocketmq.pipelines.deduplication import deduplicate
-from pocketmq.pipelines.failures import told_failures
-from pocketmq.pipelines.job import Job
-from pocketmq.pipelines.job_file import read_job, settings_of
-from pocketmq.pipelines.json_rows import JsonRows, parse_json, read_json
-from pocketmq.pipelines.late_rows import LateRows, Split
-from pocketmq.pipelines.masters import check_master
-from pocketmq.pipelines.metrics import ProgressMetrics, metrics_served
-from pocketmq.pipelines.progress import Progress, ProgressTable, progress_table
-from pocketmq.pipelines.project.making import make_project
-from pocketmq.pipelines.project.running import check_project, run_project, table_rows, what_to_install
-from pocketmq.pipelines.project.sample import read_sample, send_sample
-from pocketmq.pipelines.running import Run, Summary, run_until_caught_up, stopped_by_signals
-from pocketmq.pipelines.sessions import session, spark_session
+from pocketmq.pipelines.core import libraries
+from pocketmq.pipelines.core.contracts import Checked, Contract, Rule
+from pocketmq.pipelines.core.job_file import read_job, settings_of
+from pocketmq.pipelines.core.libraries import told_failures
+from pocketmq.pipelines.core.progress import Progress, ProgressTable, progress_table
+from pocketmq.pipelines.core.rows import (
+    JsonRows,
+    LateRows,
+    Split,
+    dead_letters,
+    deduplicate,
+    parse_json,
+    read_json,
+    write_dead_letters,
+)
+from pocketmq.pipelines.core.running import (
+    ProgressMetrics,
+    Run,
+    Summary,
+    metrics_served,
+    run_until_caught_up,
+    stopped_by_signals,
+)
+from pocketmq.pipelines.core.sessions import check_master, session, spark_session
+from pocketmq.pipelines.core.settings import Job
+from pocketmq.pipelines.jobs.backfill import BACKFILL
+from pocketmq.pipelines.jobs.lag_report import LAG_REPORT
+from pocketmq.pipelines.jobs.quality import QUALITY
+from pocketmq.pipelines.jobs.replay import REPLAY
+from pocketmq.pipelines.jobs.trace import TRACE
+from pocketmq.pipelines.mirror.job import MIRROR
+from pocketmq.pipelines.project.running import (
+    check_project,
+    make_project,
+    read_sample,
+    run_project,
+    send_sample,
+    table_rows,
+    what_to_install,
+)
 
 __all__ = [
     "JOBS",
@@ -65,3 +98,8 @@ __all__ = [
     "what_to_install",
     "write_dead_letters",
 ]
+
+JOBS: Final[dict[str, Job[Any]]] = {
+    job.name: job for job in (ARCHIVE, BACKFILL, REPLAY, MIRROR, QUALITY, LAG_REPORT, TRACE)
+}
+"""All ready pipelines, by name."""

@@ -1,1 +1,23 @@
-"""RocketMQ's remoting protocol, pure: bytes in, values out. No socket, no clock, no await."""
+"""RocketMQ's remoting protocol, pure: bytes to values and back. No socket, no clock, no await.
+
+Modules in reading order:
+
+    frames             splits a byte stream into frames
+    command            a command: one request or response, whatever its header encoding
+    header_json        the JSON header
+    header_binary      the binary header, called ROCKETMQ
+    fields             ext fields as typed headers
+    hot_headers        fast decoding of send, pull and offset requests
+    api/               every request code with its headers
+    java_json          bodies as JSON in Java's dialect, typed
+    java_json_reader   a reader for JSON as Java's libraries write it
+    bodies/            every request and response body
+    connection         pending calls of one connection: match responses, expire calls
+    signing            ACL signatures
+    record             the stored message, in the commit log and in pull responses
+    batch              the body of a batch send
+    body_pack          bodies without their records, for a pull that needs nothing else
+    compression        zlib, LZ4 and zstd
+    recall_handle      handles of timed messages
+    trace_text         records of the trace topic
+"""

@@ -26,8 +26,9 @@ _LARGEST_ENCODING: Final = int(max(HeaderEncoding))
 _LARGE_PIECE: Final = 16 * 1024
 
 
+HTTP_ANSWER: Final = "these bytes are an HTTP answer: this is the port of a web server, such as the console"
 _OTHER_PROTOCOLS: Final = (
-    (b"HTTP", "these bytes are an HTTP answer: this is the port of a web server, such as the console"),
+    (b"HTTP", HTTP_ANSWER),
     (b"\x15\x03", "these bytes are a TLS alert: the peer wants TLS"),
     (b"\x16\x03", "these bytes begin a TLS connection: the peer talks TLS, and this side does not"),
     (b"GET ", "these bytes are an HTTP request: the peer is a web client"),

@@ -11,7 +11,7 @@ remark is none.
 import struct
 
 from pocketmq.errors import ProtocolError, UsageError
-from pocketmq.protocol.header import MAX_EXT_FIELDS, Header, language_of
+from pocketmq.protocol.fields import MAX_EXT_FIELDS, Header, language_of
 
 _HEAD = struct.Struct(">hbhiii")
 _INT = struct.Struct(">i")

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from pocketmq.errors import ProtocolError, UsageError
-from pocketmq.protocol.header import LANGUAGE_NAMES, MAX_EXT_FIELDS, Header, Int32, language_of
+from pocketmq.protocol.fields import LANGUAGE_NAMES, MAX_EXT_FIELDS, Header, Int32, language_of
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises on bytes that are not the JSON it was told to expect."""

@@ -11,6 +11,7 @@ A host is 4 or 16 bytes of ip (sysFlag tells which) and 4 of port. Version 2 is 
 
 import struct
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Final
 from zlib import crc32
 
@@ -32,30 +33,63 @@ CRC_MASK = 0x7FFFFFFF
 SMALLEST_RECORD: Final = 91
 """A record with IPv4 hosts and no body, topic or properties."""
 
-# The usual record has IPv4 hosts on both sides and is read and written by one Struct; the others have their own.
-_V4_HOSTS = struct.Struct(">IIIiiqqiq8sq8siqi")
-_HEADS = {
-    0: _V4_HOSTS,
-    SysFlag.BORN_HOST_V6: struct.Struct(">IIIiiqqiq20sq8siqi"),
-    SysFlag.STORE_HOST_V6: struct.Struct(">IIIiiqqiq8sq20siqi"),
-    SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6: struct.Struct(">IIIiiqqiq20sq20siqi"),
-}
 HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+HEAD_FIELDS: Final = {
+    "size": "I",
+    "magic": "I",
+    "body_crc": "I",
+    "queue_id": "i",
+    "flag": "i",
+    "queue_offset": "q",
+    "log_offset": "q",
+    "sys_flag": "i",
+    "born_ms": "q",
+    "born_host": "8s",
+    "store_ms": "q",
+    "store_host": "8s",
+    "reconsume_times": "i",
+    "prepared_offset": "q",
+    "body_size": "i",
+}
+"""What stands before the body when both hosts are IPv4, as `struct` has it. `RECORD_FIELDS` of `compiled/turn.h` is the same."""
+
+
+def _head(flags: int) -> struct.Struct:
+    """The head of a record whose hosts are as `flags` tell."""
+    v6_hosts = {
+        name: "20s"
+        for name, flag in (("born_host", SysFlag.BORN_HOST_V6), ("store_host", SysFlag.STORE_HOST_V6))
+        if flags & flag
+    }
+    return struct.Struct(">" + "".join((HEAD_FIELDS | v6_hosts).values()))
+
+
+def _reader(*names: str) -> Callable[[bytes, int], tuple[int, ...]]:
+    """Reads some fields of a head with IPv4 hosts and steps over the others."""
+    steps = (each if name in names else f"{struct.calcsize('>' + each)}x" for name, each in HEAD_FIELDS.items())
+    return struct.Struct(">" + "".join(steps)).unpack_from
+
+
+_HEADS = {flags: _head(flags) for flags in (0, SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6, HOSTS_V6)}
 _HEAD_SIZES = {flags: head.size for flags, head in _HEADS.items()}
-_V4_SIZE: Final = _V4_HOSTS.size
+_V4_SIZE: Final = _HEADS[0].size
 _BLANK = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
-_unpack_usual = struct.Struct(">IIIi4xq8xi44xi").unpack_from
-"""Of a head with IPv4 hosts: size, magic, checksum, queue, offset in it, sysFlag and the length of the body. The rest is read when asked for."""
+_unpack_usual = _reader("size", "magic", "body_crc", "queue_id", "queue_offset", "sys_flag", "body_size")
 _unpack_int = struct.Struct(">i").unpack_from
-pack_usual_head: Final = _V4_HOSTS.pack
+pack_usual_head: Final = _HEADS[0].pack
 """Packs what stands before the body of a record with IPv4 hosts: all fields in their order."""
 pack_short: Final = _SHORT.pack
 
-FLAG_AT: Final = 16
-QUEUE_OFFSET_AT: Final = 20
-LOG_OFFSET_AT: Final = 28
-SYS_FLAG_AT: Final = 36
+FIELD_AT: Final = dict(
+    zip(
+        HEAD_FIELDS, accumulate((struct.calcsize(f">{each}") for each in HEAD_FIELDS.values()), initial=0), strict=False
+    )
+)
+"""Where each field of a head with IPv4 hosts begins."""
+FLAG_AT: Final = FIELD_AT["flag"]
+LOG_OFFSET_AT: Final = FIELD_AT["log_offset"]
+SYS_FLAG_AT: Final = FIELD_AT["sys_flag"]
 
 
 def crc_of(body: bytes | memoryview) -> int:

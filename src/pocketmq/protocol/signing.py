@@ -12,11 +12,13 @@ from collections.abc import Mapping
 import msgspec
 
 from pocketmq.codes import VERSION, Version
+from pocketmq.errors import InvalidSetting
 from pocketmq.model.queue import java_sorted
 
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"  # noqa: S105
 SIGNATURE = "Signature"
+SECRET_VARIABLE = "ROCKETMQ_SECRET_KEY"  # noqa: S105 the name of it
 
 _ADDED_AFTER_SIGNING = "_UNIQUE_KEY_QUERY"
 """Clients up to 4.9.3 add this field of QUERY_MESSAGE when they have signed already."""
@@ -31,6 +33,16 @@ class Credentials(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Credentials(access_key={self.access_key!r})"
+
+
+def credentials_of(access_key: str | None, environ: Mapping[str, str]) -> Credentials | None:
+    """Of the account that `--access-key` names, with its secret from the environment."""
+    if access_key is None:
+        return None
+    secret = environ.get(SECRET_VARIABLE)
+    if not secret:
+        raise InvalidSetting(f"--access-key needs the secret of {access_key!r} in the variable {SECRET_VARIABLE}")
+    return Credentials(access_key, secret)
 
 
 def signed_fields(ext: Mapping[str, str] | None, body: bytes, credentials: Credentials) -> dict[str, str]:

@@ -7,20 +7,53 @@
 
 Options are checked here, so that a mistake is told when a DataFrame is made and not by the first task. The part that answers is imported
 when it is asked: each process that Spark starts needs one of them.
+
+The columns in Spark's own types: the schema of a read for which the user named none.
 """
 
 import os
+from typing import Final
 
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from pocketmq import spark
 from pocketmq.errors import InvalidSetting, PocketMQError
 from pocketmq.spark import schema as columns
-from pocketmq.spark.read_options import ReadOptions, parse_read_options
-from pocketmq.spark.short_errors import is_streaming_read, short_errors
-from pocketmq.spark.spark_types import spark_schema
-from pocketmq.spark.write_options import parse_write_options
+from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
+from pocketmq.spark.options.write_options import parse_write_options
+from pocketmq.spark.python_processes import is_streaming_read, short_errors
+from pocketmq.spark.schema import COLUMNS, Name
+
+SPARK_TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType(), valueContainsNull=False),
+}
+
+
+def spark_schema(*, with_properties: bool = True) -> StructType:
+    """All columns. The map of properties takes half of Java's time for a row."""
+    wanted = [column for column in COLUMNS if with_properties or column.name is not Name.PROPERTIES]
+    return StructType([StructField(one.name.value, SPARK_TYPES[one.type], one.may_be_null) for one in wanted])
 
 
 class RocketMQSource(DataSource):
@@ -37,30 +70,38 @@ class RocketMQSource(DataSource):
         return spark_schema(with_properties=not leaves_out)
 
     @short_errors()
-    def reader(self, schema: StructType) -> "spark.TopicReader":
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from pocketmq.spark.read.batch_reader import FilteringTopicReader, TopicReader
+
         options = parse_read_options(self.options, streaming=False, environ=os.environ)
-        kind = spark.FilteringTopicReader if options.push_filters else spark.TopicReader
+        kind = FilteringTopicReader if options.push_filters else TopicReader
         return kind(options, _columns(schema, options), columns.never_null_of(schema.fields))
 
     @short_errors()
-    def streamReader(self, schema: StructType) -> "spark.TopicStreamReader | spark.RefusedStreamReader":  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from pocketmq.spark.read.stream_reader import RefusedStreamReader, TopicStreamReader
+
         try:
             options = parse_read_options(self.options, streaming=True, environ=os.environ)
-            return spark.TopicStreamReader(options, _columns(schema, options), columns.never_null_of(schema.fields))
+            return TopicStreamReader(options, _columns(schema, options), columns.never_null_of(schema.fields))
         except PocketMQError as error:
             if not is_streaming_read():
                 raise
-            return spark.RefusedStreamReader(error)
+            return RefusedStreamReader(error)
 
     @short_errors()
-    def writer(self, schema: StructType, overwrite: bool) -> "spark.TopicWriter":
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pocketmq.spark.write.writer import TopicWriter
+
         options = parse_write_options(self.options, streaming=False, environ=os.environ)
-        return spark.TopicWriter(options, overwrite=overwrite)
+        return TopicWriter(options, overwrite=overwrite)
 
     @short_errors()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "spark.TopicStreamWriter":  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from pocketmq.spark.write.writer import TopicStreamWriter
+
         options = parse_write_options(self.options, streaming=True, environ=os.environ)
-        return spark.TopicStreamWriter(options)
+        return TopicStreamWriter(options)
 
 
 def _columns(schema: StructType, options: ReadOptions) -> tuple[columns.Name, ...]:

@@ -36,7 +36,7 @@ class Checkpoint:
         self.index_ms = 0
         self._replication = (0, 0)
         self._written: bytes | None = None
-        self._is_syncing = False
+        self._is_saving = False
         self.saved_index_ms = 0
         """The index time that is known to be on the disk."""
         self.flaw = ""
@@ -90,9 +90,19 @@ class Checkpoint:
 
     def save(self) -> list[Path]:
         """Write the times; what to sync before `saved` is called. Nothing, when nothing changed or that is still to come."""
+        raw = self.begin_save()
+        return [] if raw is None else self.write(raw)
+
+    def begin_save(self) -> bytes | None:
+        """What `write` is to write, on any thread; None when nothing changed, or an earlier save is not over."""
         raw = self.raw
-        if raw == self._written or self._is_syncing:
-            return []
+        if raw == self._written or self._is_saving:
+            return None
+        self._is_saving = True
+        return raw
+
+    def write(self, raw: bytes) -> list[Path]:
+        """What to sync before `saved` is called. After an error, `not_saved` is."""
         is_new = self._files.status(self.path) is None
         with self._files.open(self.path, create=True) as file:
             if file.size() < FILE_BYTES:
@@ -101,11 +111,15 @@ class Checkpoint:
         if is_new:
             self._files.sync_dir(self.path.parent)
         self._written = raw
-        self._is_syncing = True
         return [self.path]
+
+    def not_saved(self) -> None:
+        """The file may hold anything; the next save writes it."""
+        self._is_saving = False
+        self._written = None
 
     def saved(self) -> None:
         """What `save` wrote is on the disk."""
-        self._is_syncing = False
+        self._is_saving = False
         if self._written is not None:
             self.saved_index_ms = _TIMES.unpack(self._written)[2]

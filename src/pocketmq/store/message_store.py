@@ -11,20 +11,14 @@ Within a turn nothing is visible to readers; a turn whose write fails leaves no 
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from typing import Self, TypeVarTuple
 from zlib import crc32
 
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import (
-    InvalidMessage,
-    StoreBusy,
-    StoreError,
-    StoreFull,
-    TurnUnderWay,
-    WrongState,
-)
+from pocketmq.errors import InvalidMessage, StoreBusy, StoreError, StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import TopicName, parse_topic
@@ -38,20 +32,25 @@ from pocketmq.protocol.record import (
     pack_short,
     pack_usual_head,
 )
-from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
-from pocketmq.store.dispatch import tags_code_of
-from pocketmq.store.entered import Arrival, Entered, arrivals_of, enter_all, give_back, newest_log_offset, take_out
-from pocketmq.store.facts import StoreFacts
-from pocketmq.store.lost_sectors import looks_cut, moved_on
+from pocketmq.store.log.log_walk import looks_cut, moved_on
 from pocketmq.store.parts import StoreParts
-from pocketmq.store.queue_folders import MAX_QUEUE_ID
-from pocketmq.store.readable_store import ReadableStore
+from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from pocketmq.store.queues.dispatch import (
+    Arrival,
+    Entered,
+    arrivals_of,
+    enter_all,
+    give_back,
+    newest_log_offset,
+    tags_code_of,
+    take_out,
+)
+from pocketmq.store.queues.queues import MAX_QUEUE_ID
+from pocketmq.store.readable_store import ReadableStore, StoreFacts
 from pocketmq.store.reading import ReadLimits
-from pocketmq.store.record_run import lay_out, with_suffix
-from pocketmq.store.recovery import RecoveryReport, recover
+from pocketmq.store.recovery.recovery import RecoveryReport, recover
 from pocketmq.store.retention import Dropped
 from pocketmq.store.settings import StoreSettings
-from pocketmq.store.tables import Tables
 from pocketmq.store.worker import Post, Worker
 
 log = logging.getLogger("pocketmq.store")
@@ -60,10 +59,7 @@ _UNFINISHED = "%d messages are stored, but what follows from that failed"
 _WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PREPARED = SysFlag.TRANSACTION_PREPARED
 _pack_entry = ENTRY.pack
-
-
 Ts = TypeVarTuple("Ts")
-
 Later = Callable[[StoreError | None], None]
 """Called when a turn is readable, or with the reason why it is not stored."""
 
@@ -95,11 +91,13 @@ class MessageStore(ReadableStore):
         self._clock = clock or SystemClock()
         super().__init__(
             StoreParts(settings, files or DiskFiles(), self._clock, post, self._written_behind, make_worker),
-            on_dropped or _nobody_counts,
+            on_dropped or _ignore,
         )
         self._flusher, self._writer = self._parts.flusher, self._parts.writer
         self.facts = StoreFacts(self._parts)
-        self._on_arrivals = on_arrivals or _nobody_waits
+        self.tables = self._parts.tables
+        """Topics, groups and offsets, which live in the same folder."""
+        self._on_arrivals = on_arrivals or _ignore
         self._max_body_bytes, self._levels = settings.max_body_bytes, settings.delay_levels
         self._file_bytes = settings.log_file_bytes
         self._reserve, self._put = self._log.reserve, self._log.put
@@ -117,12 +115,11 @@ class MessageStore(ReadableStore):
         if self._state is not _State.NEW:
             raise WrongState(f"this store is {self._state.value}; to open the folder again, make another one")
         self._state = _State.CLOSED
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._parts.close, clean=False)
             report = recover(self._parts)
             self._parts.start()
-        except BaseException:
-            self._parts.close(clean=False)
-            raise
+            undo.pop_all()
         self._upkeep.start()
         self._state = _State.OPEN
         return report
@@ -136,17 +133,20 @@ class MessageStore(ReadableStore):
             return
         self._state = _State.CLOSED
         self.abandon_turn()
+        is_clean = False
         try:
             try:
                 self._writer.close()
                 self._log.end_writing()
-            finally:
-                self._flusher.close()  # also when the last write failed: what was written before it is synced
+            finally:  # also when the last write failed: what was written before it is synced
+                try:
+                    self._upkeep.end_writing()
+                finally:
+                    self._flusher.close()
             self._upkeep.stop()
-        except BaseException:
-            self._parts.close(clean=False)
-            raise
-        self._parts.close(clean=True)
+            is_clean = True
+        finally:
+            self._parts.close(clean=is_clean)
 
     def __enter__(self) -> Self:
         self.open()
@@ -158,11 +158,6 @@ class MessageStore(ReadableStore):
     def tick(self) -> None:
         """Do what is due: flushes, time-outs, checkpoint, index, retention. To be called every 10 ms or so."""
         self._upkeep.tick()
-
-    @property
-    def tables(self) -> Tables:
-        """Topics, groups and offsets, which live in the same folder."""
-        return self._parts.tables
 
     @property
     def index_backlog_bytes(self) -> int:
@@ -226,118 +221,85 @@ class MessageStore(ReadableStore):
             pack_head = head_packer(sys_flag)
         in_queue = not sys_flag & _PREPARED
         queue_offset = queue.next_offset if in_queue else 0
+        next_offset, staged = queue_offset + 1, len(self._staged)
         log_offset = self._reserve(size)
+        if 0 in properties and (moved := self._moved_on(properties, log_offset, size)) is not None:
+            message = body, moved, flag, sys_flag, born_ms, born_host
+            return self.stage(queue, *message, reconsume_times, prepared_offset, stored_before)
         try:  # whatever fails from here on leaves the turn as it was before
-            head = pack_head(
-                size,
-                queue.record_magic,
-                crc32(body) & CRC_MASK,
-                queue.queue_id,
-                flag,
-                queue_offset,
-                log_offset,
-                sys_flag,
-                born_ms,
-                born_host,
-                store_ms,
-                store_host,
-                reconsume_times,
-                prepared_offset,
-                len(body),
-            )
-            if 0 in properties and looks_cut(
-                properties, at := (log_offset + size - len(properties)) % self._file_bytes
-            ):
-                self._log.unreserve(log_offset)
-                message = body, _moved_on(properties, at), flag, sys_flag, born_ms, born_host
-                return self.stage(queue, *message, reconsume_times, prepared_offset, stored_before)
-            # What `encode_record` does, without its call and without a join for each record.
-            parts = head, body, queue.topic_field, pack_short(len(properties)), properties
-            if not in_queue:
-                self._put(parts)
-            else:
-                next_offset = queue_offset + 1
+            position = queue.queue_id, flag, queue_offset, log_offset
+            origin = sys_flag, born_ms, born_host, store_ms, store_host, reconsume_times, prepared_offset
+            head = pack_head(size, queue.record_magic, crc32(body) & CRC_MASK, *position, *origin, len(body))
+            if in_queue:
                 code = tags_code_of(properties, queue.is_delay, store_ms, self._levels)
                 self._staged.append((queue, _pack_entry(log_offset, size, code)))
-                try:
-                    self._put(parts)
-                except BaseException:
-                    self._staged.pop()
-                    raise
-                queue.next_offset = next_offset
-        except struct.error as error:
+            # The parts of `encode_record`, which the log joins once for the whole turn.
+            self._put((head, body, queue.topic_field, pack_short(len(properties)), properties))
+        except BaseException as error:
+            del self._staged[staged:]
             self._log.unreserve(log_offset)
-            raise InvalidMessage(f"a number of the message does not fit into its record: {error}") from None
-        except BaseException:
-            self._log.unreserve(log_offset)
+            if isinstance(error, struct.error):
+                raise InvalidMessage(f"a number of the message does not fit into its record: {error}") from None
             raise
+        if in_queue:
+            queue.next_offset = next_offset
         self.last_staged = log_offset
         return queue_offset, log_offset
 
-    def stage_many(
-        self,
-        queue: ConsumeQueue,
-        items: Sequence[BatchItem],
-        suffix: bytes,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-    ) -> tuple[int, list[int]]:
-        """Put messages into this turn, `suffix` behind the properties of each; the first queue offset, and the log offsets.
+    def _moved_on(self, properties: bytes, log_offset: int, size: int) -> bytes | None:
+        """What properties with zeros become that would look as if a crash had cut their record; its reservation is given back then.
 
-        The same as `stage` for each of them, and usually all or none. Where they cannot be laid out in one piece, what was
-        staged before an error is for the caller to abandon with its turn, so that turn must have nothing else in it:
-        TurnUnderWay when it has.
+        None when they stay as they are.
         """
-        if not items:
-            return queue.next_offset, []
-        run = None
-        store_ms, store_host = self._turn_ms or self._begin_turn(), self.store_host
-        sys_flag &= _WITHOUT_HOSTS
-        if len(born_host) == len(store_host) == 8 and not queue.is_delay and not sys_flag & _PREPARED:
-            common = sys_flag, born_ms, born_host, store_ms, store_host
-            run = lay_out(queue, items, suffix, common, self._log.end, self._max_body_bytes)
-        first = queue.next_offset
-        if run is None or not self._put_run(run.parts, run.end, ((queue, run.entries),), run.log_offsets[-1]):
-            if self.last_staged >= 0:
-                raise TurnUnderWay("this batch needs a turn of its own: end the one that is under way")
-            stage = self.stage
-            places = [
-                stage(queue, body, with_suffix(properties, suffix), flag, sys_flag, born_ms, born_host)
+        at = (log_offset + size - len(properties)) % self._file_bytes
+        stays = False
+        try:
+            stays = not looks_cut(properties, at)
+            found = None if stays else moved_on(properties, at)
+        finally:
+            if not stays:
+                self._log.unreserve(log_offset)
+        if found is None and not stays:
+            raise InvalidMessage("the properties hold zero bytes that could not be told from the damage of a crash")
+        return found
+
+    def stage_batch(
+        self, queue: ConsumeQueue, items: Iterable[BatchItem], sys_flag: int, born_ms: int, born_host: bytes
+    ) -> tuple[int, list[int]]:
+        """Put all messages of a batch into this turn, or none; the first queue offset, and the log offsets."""
+        first, last_staged, staged = queue.next_offset, self.last_staged, len(self._staged)
+        mark = self._log.mark()
+        try:
+            return first, [
+                self.stage(queue, body, properties, flag, sys_flag, born_ms, born_host)[1]
                 for flag, body, properties in items
             ]
-            return places[0][0], [log_offset for _, log_offset in places]
-        return first, run.log_offsets
+        except BaseException:
+            del self._staged[staged:]
+            queue.next_offset, self.last_staged = first, last_staged
+            self._log.take_back(mark)
+            raise
 
     def room(self) -> tuple[int, int, int]:
         """For who lays out records: the store time of this turn, where the next record begins, and up to where records may go."""
         return self._turn_ms or self._begin_turn(), self._log.end, self._log.limit
 
-    def stage_laid_out(self, records: bytes, end: int, entered: Sequence[Entered]) -> None:
-        """Put records into this turn that were laid out from the beginning of its `room` up to `end`, with their queue entries."""
-        taken = self._put_run((records,), end, entered, newest_log_offset(entered))
-        assert taken, "laid out within the room"
+    def stage_run(self, records: bytes, end: int, entered: Sequence[Entered]) -> None:
+        """Put records into this turn that were laid out from the beginning of its `room` up to `end`, with their queue entries.
 
-    def _put_run(self, parts: Sequence[bytes], end: int, entered: Sequence[Entered], last_staged: int) -> bool:
-        """Put records with their entries, each of another queue, into this turn: all or none."""
-        moves = [
-            (queue, queue.next_offset, queue.next_offset + len(entries) // ENTRY_BYTES) for queue, entries in entered
-        ]
-        count = len(self._staged)
-        taken = False
+        Each of the entries is of another queue. All or none.
+        """
+        moves = [(queue, queue.next_offset + len(entries) // ENTRY_BYTES) for queue, entries in entered]
+        last_staged, staged = newest_log_offset(entered), len(self._staged)
         try:
             self._staged += entered
-            for queue, _, next_offset in moves:
-                queue.next_offset = next_offset
-            taken = self._log.put_run(parts, end)
-        finally:
-            if not taken:
-                del self._staged[count:]
-                for queue, next_offset, _ in moves:
-                    queue.next_offset = next_offset
-        if taken:
-            self.last_staged = last_staged
-        return taken
+            self._log.put_run(records, end)
+        except BaseException:
+            del self._staged[staged:]
+            raise
+        for queue, next_offset in moves:
+            queue.next_offset = next_offset
+        self.last_staged = last_staged
 
     def _begin_turn(self) -> int:
         """The store time of this turn, which never goes back; refuses when the store cannot take more."""
@@ -536,16 +498,5 @@ class MessageStore(ReadableStore):
         return log_offset < self._parts.deleted_topics.get(topic, 0)
 
 
-def _nobody_waits(_arrivals: Iterator[Arrival]) -> None:
-    """The default listener to arrivals."""
-
-
-def _nobody_counts(_dropped: Dropped) -> None:
-    """The default listener to what retention deleted."""
-
-
-def _moved_on(properties: bytes, at: int) -> bytes:
-    found = moved_on(properties, at)
-    if found is None:
-        raise InvalidMessage("the properties hold zero bytes that could not be told from the damage of a crash")
-    return found
+def _ignore(_event: object) -> None:
+    """The default listener to arrivals, and to what retention deleted."""

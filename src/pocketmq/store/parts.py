@@ -5,18 +5,19 @@ from collections.abc import Callable
 from pocketmq.clock import Clock
 from pocketmq.files import Files, memory_bytes
 from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.flushing import Flusher
-from pocketmq.store.index_builder import IndexBuilder
-from pocketmq.store.key_index import KeyIndex
-from pocketmq.store.log_writer import LogWriter
+from pocketmq.store.index.index_builder import IndexBuilder
+from pocketmq.store.index.key_index import KeyIndex
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.flushing import Flusher
+from pocketmq.store.log.log_writer import LogWriter
+from pocketmq.store.log.preparing import FilePreparer
+from pocketmq.store.log.transient_pool import TransientPool
 from pocketmq.store.owner import Owner
-from pocketmq.store.preparing import FilePreparer
-from pocketmq.store.queues import Queues
+from pocketmq.store.queues.queue_writer import QueueWriter
+from pocketmq.store.queues.queues import Queues
 from pocketmq.store.resume import ResumeFile
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.tables import Tables
-from pocketmq.store.transient_pool import TransientPool
 from pocketmq.store.worker import Post, Worker
 
 
@@ -44,6 +45,7 @@ class StoreParts:
         self.writer = LogWriter(settings, clock, self.log, post, make_worker("pocketmq-log", post))
         self.flusher = Flusher(settings, clock, post, files, self.log, make_worker("pocketmq-sync", post))
         self.queues = Queues(settings, files)
+        self.queue_writer = QueueWriter(settings, files, clock, self.queues, make_worker("pocketmq-queues", post))
         self.index = KeyIndex(settings, files, clock)
         self.checkpoint = Checkpoint(files, settings.folder)
         self.resume = ResumeFile(files, settings.folder)
@@ -81,6 +83,7 @@ class StoreParts:
     def close(self, *, clean: bool) -> None:
         """Let everything go. Only a clean close takes the mark away by which the next start knows of a crash."""
         self.log.close()
+        self.queue_writer.close(0)
         self.queues.close()
         self.index.close()
         self.owner.release(clean=clean)

@@ -7,23 +7,24 @@ Filtering happens on the queue entry (tag hash) before the log is touched. The n
 found or not, so that no reader stands still at something that is not there. It never moves past an entry that does not match the
 log: `sound_entries` compares them, and raises QueueDamaged. The answer is views into the log, neighbours joined to one; nothing is
 copied here.
+
+The offset of a queue at a time, by bisection: store times never decrease along a queue.
+
+LOWER   the first message stored at or after the time; the end of the queue when there is none
+UPPER   the last message stored at or before the time; the start of the queue when there is none
 """
 
-import struct
-from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from enum import Enum, auto
-from functools import cache
-from itertools import accumulate, chain
 
 import msgspec
 
 from pocketmq import compiled
-from pocketmq.errors import QueueDamaged
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, Entry
+from pocketmq.codes import BoundaryType
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queues.consume_queue import ENTRY, NOTHING_HERE_SIZE, ConsumeQueue, is_message, log_offset_of
+from pocketmq.store.queues.sound_entries import SoundEntries
 from pocketmq.store.settings import MAX_ANSWER_BYTES, StoreSettings
-from pocketmq.store.sound_entries import SoundEntries, points_to_message
 
 
 class ReadStatus(Enum):
@@ -88,6 +89,20 @@ class ReadLimits(msgspec.Struct, frozen=True):
             int(memory_bytes * settings.memory_ratio),
         )
 
+    def bounds(self, log: CommitLog, max_count: int) -> compiled.ReadBounds:
+        """What a read of up to `max_count` messages goes by at this moment."""
+        return compiled.ReadBounds(
+            log.start,
+            log.written,
+            log.written - self.memory_bytes,
+            self.hot_count,
+            self.cold_count,
+            self.hot_bytes,
+            self.cold_bytes,
+            self.entries,
+            max_count,
+        )
+
 
 def read_queue(
     queue: ConsumeQueue | None,
@@ -115,145 +130,112 @@ def read_queue(
     if offset >= high:
         status = ReadStatus.OVERFLOW_ONE if offset == high else ReadStatus.OVERFLOW_BADLY
         return ReadResult(status, high, low, high)
-    result = ReadResult(ReadStatus.NO_MATCH, offset, low, high, pieces=[])
-    if twin is not None and matches is None and _pick(twin, result, queue, sound, limits, max(1, max_count), tag_codes):
-        return result
-    if tag_codes is None and matches is None and _take_run(result, queue, sound.log, limits, offset, max_count):
-        return result
-    _collect(result, queue, sound, limits, offset, max(1, max_count), tag_codes, matches, has_time)
-    return result
+    log, max_count = sound.log, max(1, max_count)
+    bounds = limits.bounds(log, max_count)
+    most = max(limits.entries, max_count)
+    # Unfiltered, one more than it may have is enough to see where to stop.
+    first = most if tag_codes is not None or matches is not None else min(limits.hot_count + 1, max_count + 1, most)
+
+    def pick(most: int) -> compiled.Picked:
+        entries = sound.read(queue, offset, most, tag_codes)
+        if twin is not None and matches is None:
+            return compiled.Picked(*twin.pick_entries(entries, bounds, tag_codes, log.map_at))
+        return _pick_entries(entries, bounds, log, tag_codes, matches, has_time)
+
+    picked = pick(first)
+    if not picked.stopped and picked.looked == first < most:
+        # Messages of these entries are gone, so it may have some that come later.
+        picked = pick(most)
+    unfound = ReadStatus.REMOVED if picked.removed else ReadStatus.NO_MATCH
+    return ReadResult(
+        ReadStatus.FOUND if picked.messages else unfound,
+        offset + picked.looked,
+        low,
+        high,
+        picked.messages,
+        picked.size,
+        [picked.found] if isinstance(picked.found, bytes) else [log.view(at, size) for at, size in picked.found],
+        far_behind=picked.looked_at < bounds.cold_below,
+    )
 
 
-def _take_run(
-    result: ReadResult, queue: ConsumeQueue, log: CommitLog, limits: ReadLimits, offset: int, max_count: int
-) -> bool:
-    """The usual pull: nothing is filtered, and all that it may have lies in the log in one piece, as a batch or a single
-    producer left it. Then the entries are looked at together and not one by one. False: look at them one by one.
-    """
-    raw = queue.read(offset, min(max_count, limits.hot_count))
-    count = len(raw) // ENTRY_BYTES
-    if count < 2:
-        return False
-    numbers = _entries_of(count).unpack(raw)
-    offsets, sizes = numbers[::3], numbers[1::3]
-    start, end, total = offsets[0], offsets[-1] + sizes[-1], sum(sizes)
-    if end - start != total or total > limits.hot_bytes or min(sizes) <= 0:
-        return False
-    if start < log.start or end > log.written or start < log.written - limits.memory_bytes:
-        return False
-    # Records of positive size that add up to the distance between both ends may still overlap: each must begin where the
-    # one before it ended.
-    if list(accumulate(sizes, initial=start))[:-1] != list(offsets):
-        return False
-    # If both ends are messages of this queue, those between them lie in this part of the log, whatever their entries say.
-    if offset < queue.flushed_offset and not (
-        points_to_message(log, queue, offset, numbers[:3])
-        and points_to_message(log, queue, offset + count - 1, numbers[-3:])
-    ):
-        return False
-    result.status, result.count, result.size, result.next_offset = ReadStatus.FOUND, count, total, offset + count
-    result.pieces.append(log.view(start, total))
-    return True
-
-
-def _pick(
-    twin: compiled.Twin,
-    result: ReadResult,
-    queue: ConsumeQueue,
-    sound: SoundEntries,
-    limits: ReadLimits,
-    max_count: int,
-    tag_codes: Collection[int] | None,
-) -> bool:
-    """What `_collect` does, by the compiled twin. False: the entries at hand do not tell all, look at them one by one."""
-    offset, log = result.next_offset, sound.log
-    hot_most, most = min(max_count, limits.hot_count), max(limits.entries, max_count)
-    first = min(most if tag_codes is not None else hot_most + 1, most)
-    entries = sound.read(queue, offset, first, tag_codes)
-    if len(entries) < min(first, result.max_offset - offset) * ENTRY_BYTES:
-        return False
-    cold_below = log.written - limits.memory_bytes
-    cold_most = min(max_count, limits.cold_count)
-    bounds = (log.start, log.written, cold_below, hot_most, cold_most, limits.hot_bytes, limits.cold_bytes)
-    stopped, removed, looked, looked_at, count, size, found = twin.pick_entries(entries, bounds, tag_codes, log.map_at)
-    if not stopped and looked == first < most:
-        return False
-    if count:
-        result.status = ReadStatus.FOUND
-        result.pieces = [found] if isinstance(found, bytes) else [log.view(at, length) for at, length in found]
-    elif removed:
-        result.status = ReadStatus.REMOVED
-    result.count, result.size, result.next_offset = count, size, offset + looked
-    result.far_behind = looked_at < cold_below
-    return True
-
-
-def _rest(queue: ConsumeQueue, sound: SoundEntries, offset: int, count: int) -> Iterator[Entry]:
-    """Entries that are read when they are asked for; none behind damage, which the next read meets first."""
-    if count and offset < queue.max_offset:
-        with suppress(QueueDamaged):
-            yield from ENTRY.iter_unpack(sound.read(queue, offset, count))
-
-
-@cache
-def _entries_of(count: int) -> struct.Struct:
-    """So many entries at once."""
-    return struct.Struct(">" + "qiq" * count)
-
-
-def _collect(
-    result: ReadResult,
-    queue: ConsumeQueue,
-    sound: SoundEntries,
-    limits: ReadLimits,
-    offset: int,
-    max_count: int,
+def _pick_entries(
+    entries: bytes,
+    bounds: compiled.ReadBounds,
+    log: CommitLog,
     tag_codes: Collection[int] | None,
     matches: Matches | None,
     has_time: HasTime | None,
-) -> None:
-    log = sound.log
-    log_start, log_end = log.start, log.written
-    cold_below = log_end - limits.memory_bytes
-    hot_most, cold_most = min(max_count, limits.hot_count), min(max_count, limits.cold_count)
-    hot_bytes, cold_bytes = limits.hot_bytes, limits.cold_bytes
-    count = total = 0
+) -> compiled.Picked:
+    """Which messages a reader gets: those that it wants, until it has what it may have at once."""
+    log_start, log_end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, _, max_count = bounds
+    hot_count, cold_count = min(hot_count, max_count), min(cold_count, max_count)
+    looked = count = total = 0
     run_start = run_end = looked_at = -1
-    most = max(limits.entries, max_count)
-    # Unfiltered, one more than it may have is enough to see where to stop; the rest is read if those are all gone.
-    first = most if tag_codes is not None or matches is not None else min(hot_most + 1, most)
-    raw = sound.read(queue, offset, first, tag_codes)
-    # Before damage the entries end early.
-    more = most - first if len(raw) == first * ENTRY_BYTES else 0
-    for log_offset, size, tags_code in chain(ENTRY.iter_unpack(raw), _rest(queue, sound, offset + first, more)):
+    stopped = removed = False
+    found: list[tuple[int, int]] = []
+    for log_offset, size, tags_code in ENTRY.iter_unpack(entries):
         end = log_offset + size
         if log_offset < log_start or end > log_end or not 0 < size < NOTHING_HERE_SIZE:
-            result.status = ReadStatus.REMOVED
-            offset += 1
+            removed = True
+            looked += 1
             continue
         if count and (
-            (count >= hot_most or total + size > hot_bytes)
+            (count >= hot_count or total + size > hot_bytes)
             if log_offset >= cold_below
-            else (count >= cold_most or total + size > cold_bytes)
+            else (count >= cold_count or total + size > cold_bytes)
         ):
+            stopped = True
             break
-        offset += 1
+        looked += 1
         looked_at = log_offset
         if tag_codes is not None and tags_code not in tag_codes:
             continue
         if matches is not None and not matches(bytes(log.view(log_offset, size))):
             if has_time is not None and not has_time():
+                stopped = True
                 break
             continue
         count += 1
         total += size
         if log_offset != run_end:
             if run_end >= 0:
-                result.pieces.append(log.view(run_start, run_end - run_start))
+                found.append((run_start, run_end - run_start))
             run_start = log_offset
         run_end = end
     if count:
-        result.status = ReadStatus.FOUND
-        result.pieces.append(log.view(run_start, run_end - run_start))
-    result.count, result.size, result.next_offset = count, total, offset
-    result.far_behind = looked_at < cold_below
+        found.append((run_start, run_end - run_start))
+    return compiled.Picked(stopped, removed, looked, looked_at, count, total, found)
+
+
+def offset_at_time(
+    queue: ConsumeQueue, sound: SoundEntries, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
+) -> int:
+    """The offset that `boundary` asks for, between the queue's min and max. QueueDamaged where an entry does not match the log."""
+    if boundary is BoundaryType.LOWER:
+        return _first_from(queue, sound, when_ms)
+    return max(queue.min_offset, _first_from(queue, sound, when_ms + 1) - 1)
+
+
+def _first_from(queue: ConsumeQueue, sound: SoundEntries, when_ms: int) -> int:
+    """The first message stored at `when_ms` or later."""
+    low, high = queue.min_offset, queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        entry = sound.entry(queue, middle)
+        stored = None if entry is None else _store_ms_at(sound.log, log_offset_of(entry))
+        if stored is None or stored < when_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def store_ms_of(queue: ConsumeQueue, sound: SoundEntries, offset: int) -> int | None:
+    """When the message at `offset` was stored; None when there is no such message any more."""
+    entry = sound.entry(queue, offset)
+    return _store_ms_at(sound.log, entry[0]) if entry is not None and is_message(entry) else None
+
+
+def _store_ms_at(log: CommitLog, log_offset: int) -> int | None:
+    return log.store_ms_at(log_offset) if log.start <= log_offset < log.written else None

@@ -73,7 +73,7 @@ def decide(
     """
     refuse = used_ratio > settings.disk_full_ratio
     any_age = used_ratio > settings.disk_force_ratio and settings.force_clean and not by_hand
-    in_hour = by_hand or datetime.fromtimestamp(now_ms / 1000).hour == settings.delete_hour
+    in_hour = by_hand or datetime.fromtimestamp(now_ms / 1000).hour in settings.delete_hours
     if not any_age and not in_hour and used_ratio <= settings.disk_clean_ratio:
         return Verdict(0, refuse, "")
     oldest_kept_ms = now_ms - settings.retention_hours * HOUR_MS

@@ -90,7 +90,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # retention
     retention_hours: int = 72
-    delete_hour: int = 4
+    delete_hours: tuple[int, ...] = (4,)
+    """Hours of the day at which log files that are old enough go."""
     disk_clean_ratio: float = 0.75
     disk_force_ratio: float = 0.85
     disk_full_ratio: float = 0.90
@@ -120,8 +121,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidSetting(f"store setting {name} = {value} must be from {least} to {most}")
         if not 0 < self.disk_clean_ratio <= self.disk_force_ratio <= self.disk_full_ratio <= 1:
             raise InvalidSetting("disk ratios must rise: 0 < disk_clean_ratio ≤ disk_force_ratio ≤ disk_full_ratio ≤ 1")
-        if not self.delete_hour < 24:
-            raise InvalidSetting(f"delete_hour = {self.delete_hour} is not an hour of the day, 0 to 23")
+        if not self.delete_hours or not all(0 <= hour < 24 for hour in self.delete_hours):
+            raise InvalidSetting(f"delete_hours = {self.delete_hours} are not hours of the day, 0 to 23")
 
 
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {

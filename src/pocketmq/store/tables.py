@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from pocketmq.errors import InvalidName, ProtocolError, StoreDamaged
 from pocketmq.files import Files
 from pocketmq.protocol.java_json import JsonLimits, read_json
-from pocketmq.store.segments import disk_error
+from pocketmq.store.log.segments import disk_error
 
 log = logging.getLogger(__name__)
 

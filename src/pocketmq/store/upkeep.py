@@ -2,8 +2,9 @@
 
     every tick        time-outs and syncs of the log, a slice of the key index, smaller while messages come, its next step
                       to the disk, a slice of retention's follow-up, a slice of the repair of a damaged consume queue
-    every second      checkpoint, when it changed
-    every 10 s        all pending queue entries to their files, a slice at a time, then synced; less often when these are many
+    every 0.1 s       entries of queues that have many pending to their files, by a thread
+    every second      checkpoint, when it changed, by the same thread
+    every 10 s        all pending queue entries, some at a time, then synced; less often when these are many
     every 10 s        retention looks at the disk
     every minute      the resume point, when queues were added
 
@@ -13,20 +14,21 @@ ticks speaks only of what was entered before it began.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Collection
-from itertools import zip_longest
+from functools import partial
+from itertools import chain, islice, zip_longest
 from math import inf
 from pathlib import Path
 
-from pocketmq.errors import StoreError
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.errors import StoreBusy, StoreError
+from pocketmq.store.log.segments import disk_error
 from pocketmq.store.parts import StoreParts
-from pocketmq.store.queue_repair import QueueRepair
-from pocketmq.store.queue_times import QueueTimes
-from pocketmq.store.resume_upkeep import ResumeUpkeep
+from pocketmq.store.queues.consume_queue import ConsumeQueue
+from pocketmq.store.queues.queue_writer import QUEUES_PER_JOB
+from pocketmq.store.recovery.queue_repair import QueueRepair
+from pocketmq.store.recovery.resume_upkeep import QueueTimes, ResumeUpkeep
 from pocketmq.store.retention import AgedFile, Dropped, Retention
-from pocketmq.store.segments import disk_error
+from pocketmq.store.settings import MIB
 
 log = logging.getLogger("pocketmq.store")
 
@@ -42,8 +44,12 @@ LOOKUP_HURRY_S = 1.0
 """How long after a look-up each tick spends as much on the index as the look-up itself."""
 STALLED_S = 0.1
 """How long the disk may take for a write to the log before nothing else is written to it."""
-QUEUE_SLICE_S = 0.003
-"""How long one tick may spend on writing queue entries: a file that has to be made for a new queue takes its time."""
+FULL_QUEUES_S = 0.1
+"""How often entries of queues that have many pending are written. Each write of the thread costs the loop two switches, so few large ones are better."""
+MAX_PENDING_BYTES = 64 * MIB
+"""Queue entries that may gather in memory while the disk does not take them; beyond that no message is taken."""
+DELETE_WAIT_S = 0.2
+"""How long the deletion of a topic waits for a write to consume queues that is under way."""
 FLUSHED_QUEUES_PER_S = 400
 """How many queues are flushed per second in the long run. To sync a file costs as much as fifty messages, so with thousands of
 queues in use the next flush waits longer: with ten thousand, half a minute."""
@@ -65,10 +71,10 @@ class Upkeep:
         settings = parts.settings
         self._thorough_s = settings.queue_thorough_ms / 1000
         self._checkpoint_s = settings.checkpoint_interval_ms / 1000
-        self._thorough_at = self._checkpoint_at = self._retention_at = 0.0
+        self._thorough_at = self._checkpoint_at = self._retention_at = self._pending_at = self._full_at = 0.0
         self._unsynced: dict[Path, None] = {}
         self._new_folders: dict[Path, None] = {}
-        self._unwritten: deque[ConsumeQueue] | None = None
+        self._unwritten: dict[ConsumeQueue, None] | None = None
         self._flushed = 0, 0
         self._queue_times = QueueTimes()
         self._flushing = self._index_flushing = False
@@ -99,18 +105,20 @@ class Upkeep:
         now = self._parts.clock.monotonic()
         self._parts.log.tick()
         self._parts.flusher.tick(now)
-        self._parts.writer.tick(now, self._parts.flusher.sync_seconds(now))
-        if self._parts.writer.is_stalled(now, STALLED_S):
+        self._parts.queue_writer.tick()
+        queues_s = self._parts.queue_writer.seconds(now)
+        self._parts.writer.tick(now, self._parts.flusher.long_sync_seconds(now), queues_s)
+        if self._parts.writer.is_stalled(now, STALLED_S) or queues_s >= STALLED_S:
+            self._limit_pending(now, queues_s)
             return  # the disk does not answer: whatever is written here would wait for it, and everybody with it
         if "marks of deleted topics" in self._failures:
             self.write_failed()
         if "queues" in self._failures or (now >= self._thorough_at and not self._flushing):
             self._begin_flush(now)
-        if self._unwritten is not None:
-            self._write_some()
+        self._write_queues(now)
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self._checkpoint_s
-            self._guarded("checkpoint", self._save_checkpoint)
+            self._save_checkpoint()
         self._resume.tick()
         if self.repair.is_busy:
             self._guarded("repair of consume queues", self.repair.work)
@@ -130,53 +138,63 @@ class Upkeep:
         """So many queue entries were appended; the last of them belongs to a record with this store time."""
         self._entered_ms = store_ms
         parts = self._parts
-        try:
-            written = parts.queues.entered(touched)
-        except OSError as error:
-            self._fail("queues", error)
-        else:
-            if written:
-                self._unsynced.update(dict.fromkeys(written))
+        parts.queues.entered(touched)
         if parts.log.written - parts.index_builder.indexed_to > self._max_backlog_bytes:
             self._guarded("index", lambda: self._index_some(INDEX_PAYBACK * count))
 
     @property
     def is_flushing(self) -> bool:
-        """Whether queue entries are being written, a slice at every tick."""
+        """Whether queue entries are being written, some at every tick."""
         return self._unwritten is not None
 
     def _begin_flush(self, now: float) -> None:
-        """All that is pending now shall be written, in slices; then the checkpoint may speak of it."""
-        if self._unwritten is None:
-            self._unwritten = deque(self._parts.queues.dirty())
+        """All that is pending now shall be written, in slices; then the checkpoint may speak of it.
+
+        Not while the thread writes: of a queue that it has, later entries are pending, too, and it would count as written.
+        """
+        if self._unwritten is None and not self._parts.queue_writer.is_writing:
+            self._unwritten = dict.fromkeys(self._parts.queues.dirty())
             self._thorough_at = now + self._thorough_s + len(self._unwritten) / FLUSHED_QUEUES_PER_S
             self._flushed = self._parts.log.written, self._entered_ms
 
-    def _write_some(self) -> None:
-        """Write entries of some queues. A refusal counts until all are written: those that are may not be the ones refused."""
-        try:
-            done = self._write_queues(self._parts.clock.monotonic() + QUEUE_SLICE_S)
-        except (OSError, StoreError) as error:
-            self._fail("queues", error)
+    def _write_queues(self, now: float) -> None:
+        """Let the thread write entries, unless it does: of queues that have many, and of those that the flush has still to write."""
+        parts = self._parts
+        if parts.queue_writer.is_writing:
             return
-        if done:
+        full: list[ConsumeQueue] = []
+        if now >= self._full_at:
+            self._full_at = now + FULL_QUEUES_S
+            full = parts.queues.full()
+        if full or self._unwritten is not None:
+            queues = dict.fromkeys(islice(chain(full, self._unwritten or ()), QUEUES_PER_JOB))
+            parts.queue_writer.write(queues, self._queues_written, self._queues_refused)
+
+    def _queues_written(self, written: list[ConsumeQueue]) -> None:
+        queues = self._parts.queues
+        self._unsynced.update(dict.fromkeys(queues.take_written()))
+        self._new_folders.update(dict.fromkeys(queues.take_new_folders()))
+        for queue in written:
+            queues.written(queue)
+            if self._unwritten is not None:
+                self._unwritten.pop(queue, None)
+        if self._unwritten is not None and not self._unwritten:
             self._works("queues")
             self._sync_queues()
 
-    def _write_queues(self, stop_at: float) -> bool:
-        """Go on with the flush until `stop_at`; whether it is done."""
-        queues, unwritten = self._parts.queues, self._unwritten
-        assert unwritten is not None
-        try:
-            while unwritten:
-                queues.write(unwritten[0])
-                unwritten.popleft()
-                if self._parts.clock.monotonic() >= stop_at:
-                    break
-        finally:
-            self._unsynced.update(dict.fromkeys(queues.take_written()))
-            self._new_folders.update(dict.fromkeys(queues.take_new_folders()))
-        return not unwritten
+    def _queues_refused(self, error: OSError | StoreError) -> None:
+        """A refusal counts until all are written: those that are may not be the ones refused."""
+        self._fail("queues", error)
+
+    def _limit_pending(self, now: float, queues_s: float) -> None:
+        """Entries stay in memory while the disk does not take them; when these are too many, no message is taken."""
+        if now < self._pending_at:
+            return
+        self._pending_at = now + 1
+        pending = self._parts.queues.pending_bytes
+        if pending > MAX_PENDING_BYTES:
+            why = f"{pending} bytes of queue entries wait for a write that has taken {queues_s * 1000:.0f} ms so far"
+            self._fail("queues", StoreBusy(why))
 
     def _sync_queues(self) -> None:
         """All entries of this flush are in files: have them synced."""
@@ -198,6 +216,8 @@ class Upkeep:
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic, with their files."""
+        if not self._parts.queue_writer.drain(DELETE_WAIT_S):  # it could make a file again that was removed
+            raise StoreBusy(f"topic {topic} cannot be removed while the disk does not take a write to consume queues")
         try:
             self._resume.forget_topic(topic)
             self._parts.queues.delete_topic(topic)
@@ -272,9 +292,19 @@ class Upkeep:
         queues_ms = self._queue_times.take_told(*self._keys_told())
         if queues_ms is not None:
             parts.checkpoint.logics_ms = queues_ms
-        paths = parts.checkpoint.save()
-        if paths:
-            parts.flusher.sync_files(paths, parts.checkpoint.saved)
+        raw = parts.checkpoint.begin_save()
+        if raw is not None:
+            parts.queue_writer.run(
+                partial(parts.checkpoint.write, raw), self._checkpoint_written, self._checkpoint_refused
+            )
+
+    def _checkpoint_written(self, paths: list[Path]) -> None:
+        self._works("checkpoint")
+        self._parts.flusher.sync_files(paths, self._parts.checkpoint.saved)
+
+    def _checkpoint_refused(self, error: OSError | StoreError) -> None:
+        self._parts.checkpoint.not_saved()
+        self._fail("checkpoint", error)
 
     def _keys_told(self) -> tuple[float, float]:
         """Up to which log offset keys were entered, and up to which store time they are safe of what was entered."""
@@ -350,6 +380,12 @@ class Upkeep:
             self._on_dropped(dropped)
 
     # stopping
+
+    def end_writing(self) -> None:
+        """Wait for queue entries that are being written. StoreError when the disk does not answer."""
+        timeout_s = self._parts.settings.close_timeout_ms / 1000
+        if not self._parts.queue_writer.close(timeout_s):
+            raise StoreError(f"the last write to consume queues is in doubt: no answer within {timeout_s:g} s")
 
     def stop(self) -> None:
         """After the log took its last record and is synced: bring everything derived to the disk, for a quick start."""

@@ -45,6 +45,11 @@ class Worker:
         """Whether a job was submitted whose outcome the owner has not seen."""
         return self._unsettled > 0
 
+    @property
+    def lacks_thread(self) -> bool:
+        """Whether jobs wait because the system has no thread to give."""
+        return self._unsettled > 0 and self._thread is None
+
     def submit(self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """Run `work` over there; then `done` or `failed` here, on the owner's thread."""
         if self._closed:
@@ -136,5 +141,8 @@ class Worker:
         if self._post is not None and not self._closed:
             try:
                 self._post(self.settle)
-            except Exception:  # no memory, perhaps: the owner's next tick takes the outcome, and the thread goes on
+            except (
+                RuntimeError,
+                MemoryError,
+            ):  # a closed loop, no memory: the owner's next tick takes the outcome, and the thread goes on
                 log.exception("%s could not wake the event loop; its next tick takes the outcome", self._name)

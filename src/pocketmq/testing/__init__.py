@@ -1,11 +1,20 @@
-"""The test kit: time, network and disk that obey a test. It is part of the product: docs/testing.md shows how to use it.
+"""The test kit: virtual time, an in-memory network and a faulty disk. docs/testing.md shows how to use it.
 
     run, VirtualLoop   an event loop whose time jumps: an hour takes microseconds, a deadlock is an error
-    FakeClock          a clock whose wall can be set back
+    FakeClock          a clock that a test can set back
     MemoryNetwork      a network without sockets, with every fault on demand
-    FaultyFiles        a disk that fails, stalls, fills up, and loses power in every legal way
+    FaultyFiles        a disk that fails, stalls, fills up, and loses power in every way that POSIX allows
 
-Nothing of PocketMQ imports it.
+No other package of PocketMQ imports it.
+
+Modules in reading order:
+
+    virtual_loop       the event loop
+    fake_clock         the clock
+    memory_net         the network
+    memory_transport   the two ends of an in-memory connection
+    faulty_files       the disk, as a `Files`
+    disk/              the model behind it
 """
 
 from pocketmq.testing.disk.faults import Fault, Stall

@@ -34,12 +34,10 @@ from pocketmq.clock import Clock
 from pocketmq.files import DiskFiles, DiskUsage, FileStatus, FolderNotOpened
 from pocketmq.testing.disk import real_folder
 from pocketmq.testing.disk.contents import Contents
-from pocketmq.testing.disk.drive import Drive
+from pocketmq.testing.disk.drive import Drive, FaultyFile, FaultyFolderLock
 from pocketmq.testing.disk.faults import LONGEST_STALL_S, Call, Fault, Stall
-from pocketmq.testing.disk.faulty_file import FaultyFile, FaultyFolderLock
-from pocketmq.testing.disk.model import Disk, Operation
+from pocketmq.testing.disk.model import Disk, Operation, Survives
 from pocketmq.testing.disk.names import os_error
-from pocketmq.testing.disk.power_loss import Survives
 from pocketmq.testing.fake_clock import FakeClock
 
 JOURNAL_MAX = 100_000

@@ -26,8 +26,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from pocketmq.errors import ConnectFailed, InvalidSetting, ListenFailed, UsageError
-from pocketmq.net.accepting import TurnedAway
 from pocketmq.net.address import Address
+from pocketmq.net.network import TurnedAway
 from pocketmq.net.tls import ServerTls
 from pocketmq.testing.memory_transport import MemoryTransport, Pipe
 

@@ -6,17 +6,16 @@ from tests.golden import Captured, captured
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.access import ACCESS
-from pocketmq.broker.client_info import ClientInfo
-from pocketmq.broker.filters import Filters
-from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.groups.consumer_group import ClientInfo
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.handlers.administration import MaintenanceHandlers, StatisticsHandlers
 from pocketmq.broker.handlers.looking import LookingHandlers
-from pocketmq.broker.handlers.maintenance import MaintenanceHandlers
 from pocketmq.broker.handlers.offsets import OffsetHandlers
-from pocketmq.broker.handlers.statistics import StatisticsHandlers
-from pocketmq.broker.members import Members
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.progress import Progress
+from pocketmq.broker.reads.filters import Filters
 from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.stats.progress import Progress
 from pocketmq.broker.stats.runtime_info import RuntimeInfo
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode, ResponseCode
@@ -25,7 +24,7 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.connection import failure_reply

@@ -9,14 +9,14 @@ from tests.golden import captured
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.access import ACCESS
-from pocketmq.broker.arrivals import Arrivals
-from pocketmq.broker.carried import CarriedSubscriptions
-from pocketmq.broker.client_info import ClientInfo
-from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.groups.consumer_group import ClientInfo
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.handlers.groups import GroupHandlers
 from pocketmq.broker.handlers.topics import TopicHandlers
-from pocketmq.broker.members import Members
-from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.reads.arrivals import Arrivals
+from pocketmq.broker.reads.filters import CarriedSubscriptions
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.snapshots import Snapshots
 from pocketmq.broker.topics import TopicTable
@@ -26,7 +26,7 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.fields import Fields, write_fields

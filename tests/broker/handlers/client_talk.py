@@ -9,19 +9,18 @@ import msgspec
 from tests.net.talk import BRISK
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.carried import CarriedSubscriptions
-from pocketmq.broker.destinations import Destinations
-from pocketmq.broker.filters import Filters
-from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.notices import Notices
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.clients import ClientHandlers
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
 from pocketmq.broker.handlers.resets import ResetHandlers
-from pocketmq.broker.members import Members
-from pocketmq.broker.notices import Notices
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.queue_locks import QueueLockTable
+from pocketmq.broker.messages.appending import Appender
+from pocketmq.broker.messages.destinations import Destinations
+from pocketmq.broker.reads.filters import CarriedSubscriptions, Filters
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.stats import Tally
 from pocketmq.broker.topics import TopicTable
@@ -33,7 +32,7 @@ from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.line import LineSettings
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.net.server import Server, ServerSettings
-from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, MessageModel, ProducerData
+from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel, ProducerData
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, write_fields

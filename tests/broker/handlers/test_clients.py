@@ -11,8 +11,8 @@ from pocketmq.model.flags import TopicFlag
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.clients import GetConsumerList, UnregisterClient
+from pocketmq.protocol.bodies.clients import HeartbeatData, MessageModel
 from pocketmq.protocol.bodies.groups import ConsumerIdList, SubscriptionGroupConfig
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData, MessageModel
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import run

@@ -13,16 +13,17 @@ from pocketmq.codes import Language, RequestCode, ResponseCode
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.clients import GetConsumerConnections, GetConsumerList, GetProducerConnections
-from pocketmq.protocol.bodies.connections import (
+from pocketmq.protocol.bodies.clients import (
     ClientConnection,
     ConsumerConnection,
+    HeartbeatData,
+    LockedQueues,
     ProducerConnection,
     ProducerInfo,
     ProducerTable,
+    QueueLocks,
 )
 from pocketmq.protocol.bodies.groups import CheckClientConfig
-from pocketmq.protocol.bodies.heartbeat import HeartbeatData
-from pocketmq.protocol.bodies.locks import LockedQueues, QueueLocks
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_body, read_json, write_body

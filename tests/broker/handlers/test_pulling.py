@@ -21,7 +21,7 @@ from pocketmq.model.flags import PullFlag
 from pocketmq.model.names import parse_topic
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.heads import PullHead
+from pocketmq.protocol.hot_headers import PullHead
 from pocketmq.protocol.record import decode_records
 
 pytestmark = pytest.mark.usefixtures("twin")
@@ -198,7 +198,7 @@ async def test_a_pull_at_damage_whose_repair_takes_time_is_refused_as_busy(monke
         queue = broker.store.find_queue("T", 0)
         assert queue is not None
         queue.rewrite(12, bytes(60))
-        monkeypatch.setattr("pocketmq.store.queue_repair.INLINE_S", -1.0)
+        monkeypatch.setattr("pocketmq.store.recovery.queue_repair.INLINE_S", -1.0)
 
         before, refused = await client.pull(8), await client.pull(12, wait_ms=15_000)
         await asyncio.sleep(1)

@@ -12,8 +12,8 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.bodies.clients import MessageModel
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.heartbeat import MessageModel
 from pocketmq.protocol.bodies.topics import TopicConfig
 
 pytestmark = pytest.mark.usefixtures("twin")

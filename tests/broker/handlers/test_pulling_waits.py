@@ -24,6 +24,7 @@ from pocketmq.model.names import parse_topic
 from pocketmq.protocol.api.groups import UpdateGroupForbidden
 from pocketmq.protocol.api.offsets import ResetOffset
 from pocketmq.protocol.command import Command
+from pocketmq.store.queues.consume_queue import ConsumeQueue
 
 pytestmark = pytest.mark.usefixtures("twin")
 FOUND, NOTHING, RETRY, MOVED = (
@@ -61,6 +62,26 @@ async def test_a_pull_at_the_end_waits_until_a_message_arrives(code: RequestCode
         assert loop.time() - began < 0.01
         assert (answer.code, bodies(answer), offsets_of(answer)) == (FOUND, [b"news"], (4, 0, 4))
         assert not len(broker.parts.arrivals)
+
+
+@in_virtual_time
+async def test_a_pull_that_is_woken_reads_its_queue_entries_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as broker:
+        client, other = await filled(broker, 3), await broker.connect()
+        pull = asyncio.ensure_future(client.ask(PULL, pulling(3, wait_ms=15_000)))
+        await settled()
+        reads: list[int] = []
+        read = ConsumeQueue.read
+
+        def counted(queue: ConsumeQueue, offset: int, count: int) -> bytes:
+            reads.append(offset)
+            return read(queue, offset, count)
+
+        monkeypatch.setattr(ConsumeQueue, "read", counted)
+        await other.sent(b"news")
+
+        assert bodies(await pull) == [b"news"]
+        assert reads == [3]
 
 
 @pytest.mark.parametrize("has_queue", [False, True])

@@ -10,8 +10,8 @@ from tests.broker.life import Life, life_with, with_timer
 from tests.golden import captured, needs_golden
 from tests.net.talk import BRISK, until
 
-from pocketmq.broker.drafts import Draft
 from pocketmq.broker.handlers.recalling import RecallHandlers, recall_handle_for
+from pocketmq.broker.messages.appending import Draft
 from pocketmq.broker.settings import BrokerSettings, TimerSettings
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode, ResponseCode

@@ -6,7 +6,7 @@ import pytest
 from tests.broker.handlers.client_talk import Client, Room, consuming, served, settled
 from tests.golden import captured, needs_golden
 
-from pocketmq.broker.offsets import NOTHING_TO_CORRECT
+from pocketmq.broker.groups.offsets import NOTHING_TO_CORRECT
 from pocketmq.codes import Language, RequestCode, ResponseCode
 from pocketmq.errors import StoreFull
 from pocketmq.model.queue import MessageQueue

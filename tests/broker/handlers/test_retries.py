@@ -10,12 +10,11 @@ from tests.golden import Captured, captured, needs_golden
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.drafts import Draft, Place
-from pocketmq.broker.groups import GroupTable
+from pocketmq.broker.delivery.retries import Retries
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.retries import RetryHandlers
-from pocketmq.broker.queue_locks import QueueLockTable
-from pocketmq.broker.retries import Retries
+from pocketmq.broker.messages.appending import Appender, Draft, Place
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.topics import TopicTable
@@ -23,8 +22,8 @@ from pocketmq.codes import RequestCode, ResponseCode, Version
 from pocketmq.errors import FlushDiskTimeout, GroupNotFound, NoPermission, ServerFailed
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import SCHEDULE_TOPIC
+from pocketmq.net.dispatcher import Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.net.request import Reply, Request
 from pocketmq.protocol.api.sending import SendMessage, SendMessageBack, SendMessageV2
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.command import Command

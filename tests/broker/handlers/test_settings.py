@@ -7,7 +7,7 @@ import pytest
 from tests.golden import captured, needs_golden
 
 from pocketmq.broker.access import ACCESS
-from pocketmq.broker.handlers.settings import SettingHandlers
+from pocketmq.broker.handlers.administration import SettingHandlers
 from pocketmq.broker.setting_keys import CONSTANTS, KEYS, write_keys
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.codes import RequestCode, ResponseCode
@@ -16,7 +16,7 @@ from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server
 from pocketmq.protocol.api.brokers import BrokerConfigReply
-from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.broker.handlers.administrated import Administrated, conversations, json_of, let_time_pass_while_stalled
 from tests.golden import needs_golden
 
-from pocketmq.broker.filters import EVERYTHING
+from pocketmq.broker.reads.filters import EVERYTHING
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import StoreError
 from pocketmq.model.flags import Perm

@@ -7,14 +7,14 @@ from collections.abc import Coroutine
 import pytest
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, Lab
 
-from pocketmq.broker.drafts import Place
 from pocketmq.broker.handlers.transactions import TransactionHandlers
+from pocketmq.broker.messages.appending import Place
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import FlushDiskTimeout, ImpossibleRequest, InvalidParameter
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC
+from pocketmq.net.dispatcher import Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.net.request import Reply, Request
-from pocketmq.protocol.api.transactions import EndTransaction, ResumeCheckHalfMessage
+from pocketmq.protocol.api.sending import EndTransaction, ResumeCheckHalfMessage
 from pocketmq.protocol.command import ONEWAY, Command
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import run

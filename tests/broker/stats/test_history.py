@@ -2,8 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.stats.history import DAY, HOUR, MINUTE, SPANS, Growth, History, Span, Timeline
-from pocketmq.broker.stats.tally import Tally
+from pocketmq.broker.stats.rows import DAY, HOUR, MINUTE, SPANS, Growth, History, Span, Tally, Timeline
 
 SAMPLE_S = 10.0
 

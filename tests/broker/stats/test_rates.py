@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from pocketmq.broker.stats.rates import Counts, DailyTotals, Mornings, Rates
+from pocketmq.broker.stats.broker_stats import Counts, DailyTotals, Mornings, Rates
 
 DAY_MS = 86_400_000
 NOON_MS = int(datetime(2026, 3, 10, 12).timestamp() * 1000)

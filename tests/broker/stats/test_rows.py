@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from pocketmq.broker.stats.history import DAY, HOUR, MINUTE, Timeline
-from pocketmq.broker.stats.rows import Rows
+from pocketmq.broker.stats.rows import DAY, HOUR, MINUTE, Rows, Timeline
 from pocketmq.errors import InvalidSetting
 
 

@@ -8,7 +8,7 @@ from tests.golden import captured, needs_golden
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore, numbered
 
-from pocketmq.broker.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
+from pocketmq.broker.requests.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.stats.runtime_info import RuntimeInfo, delay_info, flow_info, readable_bytes

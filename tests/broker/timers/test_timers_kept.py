@@ -13,9 +13,10 @@ from tests.store.golden_store import restore
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.appending import Appender
+from pocketmq.broker.delivery.timer_progress import TimerCheck, TimerProgress
+from pocketmq.broker.delivery.timers import Timers
+from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.timers import TimerCheck, TimerProgress, Timers
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.store.message_store import MessageStore
 from pocketmq.testing import FakeClock, run

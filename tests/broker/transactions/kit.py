@@ -6,9 +6,8 @@ import msgspec
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.drafts import Draft, Place
-from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.messages.appending import Appender, Draft, Place
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TransactionSettings
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.checks import Asked
@@ -16,14 +15,14 @@ from pocketmq.broker.transactions.half import as_half
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
-from pocketmq.protocol.api.transactions import CheckTransactionState, EndTransaction
+from pocketmq.protocol.api.sending import CheckTransactionState, EndTransaction
 from pocketmq.protocol.bodies.offsets import ConsumerOffsets
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_record, decode_records
 from pocketmq.testing import run
-from pocketmq.testing.disk.power_loss import Survives
+from pocketmq.testing.disk.model import Survives
 
 GROUP = "PG"
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN

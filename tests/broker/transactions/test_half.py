@@ -5,15 +5,14 @@ from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 from tests.golden import Captured, captured, needs_golden
 from tests.store.kit import HOST
 
-from pocketmq.broker.drafts import Draft, Place
+from pocketmq.broker.messages.appending import Draft, Place
 from pocketmq.broker.transactions.half import as_half, committed, given_up, question, renewed, resumed
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidMessage
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import offset_id
 from pocketmq.model.properties import MAX_BYTES, format_properties, parse_properties
-from pocketmq.protocol.api.sending import SendMessageV2
-from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.api.sending import EndTransaction, SendMessageV2
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_record, decode_records

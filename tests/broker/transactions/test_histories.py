@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 
-from pocketmq.broker.drafts import Place
+from pocketmq.broker.messages.appending import Place
 from pocketmq.broker.settings import TransactionSettings
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.names import HALF_TOPIC
-from pocketmq.testing.disk.power_loss import Survives
+from pocketmq.testing.disk.model import Survives
 
 ACTIONS = (
     *("send",) * 6,

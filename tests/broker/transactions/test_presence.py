@@ -2,7 +2,7 @@
 
 from tests.broker.transactions.kit import COMMIT, Lab
 
-from pocketmq.broker.transactions.presence import MAX_MARKS, Presence
+from pocketmq.broker.transactions.checks import MAX_MARKS, Presence
 
 HOUR_MS = 3600 * 1000
 YEAR_MS = 365 * 24 * HOUR_MS

@@ -11,17 +11,17 @@ from tests.net.talk import SERVER, Recorder, frame_of
 from tests.store.golden_store import STORES, restore
 from tests.store.test_golden_stores import GoldenStore
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.client_info import ClientInfo
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.producers import Producers
+from pocketmq.broker.groups.consumer_group import ClientInfo
+from pocketmq.broker.groups.members import Producers
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.transactions import MAX_UNSENT_BYTES, Transactions, next_of
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.api.sending import EndTransaction
 from pocketmq.protocol.bodies.offsets import ConsumerOffsets
 from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_record

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.client.real_cluster import NAME_SERVER, RealCluster
 
-from pocketmq.client.admin import AsyncAdmin
+from pocketmq.client.admin.admin import AsyncAdmin
 
 HOST = "10.0.4.1"
 

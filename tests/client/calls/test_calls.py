@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 from tests.client.kit import CLIENT_IP, NAME_SERVER, Cluster, cluster, ignore, refuse
 
-from pocketmq.client.brokers import Brokers
-from pocketmq.client.instance import Instance
+from pocketmq.client.cluster.brokers import Brokers
+from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.settings import ClientSettings
 from pocketmq.codes import BoundaryType, RequestCode
 from pocketmq.errors import (
@@ -25,10 +25,16 @@ from pocketmq.net.address import Address
 from pocketmq.protocol.api.clients import ConsumeMessageDirectly
 from pocketmq.protocol.api.offsets import CloneGroupOffset, ResetOffset
 from pocketmq.protocol.api.pulling import PullMessage, QueryConsumeQueue, QueryMessage
-from pocketmq.protocol.api.sending import RecallMessage, SendMessageBack
+from pocketmq.protocol.api.sending import EndTransaction, RecallMessage, ResumeCheckHalfMessage, SendMessageBack
 from pocketmq.protocol.api.topics import CreateTopic
-from pocketmq.protocol.api.transactions import EndTransaction, ResumeCheckHalfMessage
-from pocketmq.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTable
+from pocketmq.protocol.bodies.body import KVTable
+from pocketmq.protocol.bodies.clients import (
+    ConsumerConnection,
+    LockedQueues,
+    ProducerConnection,
+    ProducerTable,
+    QueueLocks,
+)
 from pocketmq.protocol.bodies.groups import (
     CheckClientConfig,
     ConsumerIdList,
@@ -38,8 +44,6 @@ from pocketmq.protocol.bodies.groups import (
     GroupTable,
     SubscriptionGroupConfig,
 )
-from pocketmq.protocol.bodies.key_values import KVTable
-from pocketmq.protocol.bodies.locks import LockedQueues, QueueLocks
 from pocketmq.protocol.bodies.offsets import (
     ConsumerOffsets,
     ConsumerStatus,
@@ -47,7 +51,6 @@ from pocketmq.protocol.bodies.offsets import (
     DelayOffsets,
     ResetOffsets,
 )
-from pocketmq.protocol.bodies.replication import ReplicationStatus
 from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
 from pocketmq.protocol.bodies.stats import (
     BrokerStatsData,
@@ -55,6 +58,7 @@ from pocketmq.protocol.bodies.stats import (
     ConsumeStats,
     ConsumeStatsList,
     ConsumeTimeSpans,
+    ReplicationStatus,
     TopicStatsTable,
 )
 from pocketmq.protocol.bodies.topics import MappedTopicConfig, MappedTopicTable, TopicConfig, TopicConfigList, TopicList

@@ -1,10 +1,10 @@
 """Clients on pages."""
 
-from pocketmq.client.administration.groups import Member
+from pocketmq.client.admin.groups import Member
 from pocketmq.codes import VERSION
-from pocketmq.console.pages.clients import connected, version_name
+from pocketmq.console.pages.cluster import connected, version_name
 from pocketmq.console.snapshot import Snapshot
-from pocketmq.protocol.bodies.connections import ProducerInfo
+from pocketmq.protocol.bodies.clients import ProducerInfo
 
 
 def test_consumers_come_first_and_each_group_has_its_own_row() -> None:

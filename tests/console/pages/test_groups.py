@@ -30,7 +30,7 @@ def test_a_reset_shows_what_would_happen_and_does_it_when_told(console: Visitor)
 
 def test_a_reset_that_makes_no_sense_is_told(console: Visitor) -> None:
     page = text_of(console.get("/groups/billing/reset?topic=orders&to=time&time=soon"))
-    assert "'soon' is no moment" in page
+    assert "'soon' is not a time" in page
 
     answer = console.post("/groups/billing/reset", {"topic": "nowhere", "to": "earliest"})
     assert answer.status_code in (400, 404)

@@ -6,7 +6,7 @@ import tracemalloc
 from tests.console.visitor import Visitor, text_of
 
 import pocketmq
-from pocketmq.client.administration.traces import MessageTrace, TracedAttempt
+from pocketmq.client.admin.messages import MessageTrace, TracedAttempt
 from pocketmq.console.pages.messages import timeline
 from pocketmq.protocol.trace_text import Outcome
 
@@ -37,7 +37,7 @@ def test_a_message_is_found_by_both_of_its_ids(console: Visitor) -> None:
 def test_messages_are_found_by_time(console: Visitor) -> None:
     assert "newest first" in text_of(console.get("/topics/orders/messages?since=2020-01-01T00:00"))
     assert "No message is here" in text_of(console.get("/topics/orders/messages?until=2020-01-01T00:00"))
-    assert "is no moment" in text_of(console.get("/topics/orders/messages?since=yesterday", 400))
+    assert "is not a time" in text_of(console.get("/topics/orders/messages?since=yesterday", 400))
 
 
 def test_a_queue_is_browsed_page_by_page(console: Visitor) -> None:

@@ -2,7 +2,7 @@
 
 from tests.console.visitor import Visitor, text_of
 
-from pocketmq.client.administration.topics import QueueState
+from pocketmq.client.admin.topics import QueueState
 from pocketmq.console.pages.topics import skew
 from pocketmq.model.queue import MessageQueue
 
@@ -43,7 +43,7 @@ def test_numbers_that_are_none_are_told(console: Visitor) -> None:
     for wrong in ("0", "-1", "x", "99999", "1e3"):
         answer = console.post("/topics", {"name": "never", "queues": wrong, "perm": "rw"})
         assert answer.status_code == 400
-        assert "is no whole number from 1 to 1,024" in text_of(answer.text)
+        assert "is not a whole number from 1 to 1,024" in text_of(answer.text)
 
 
 def test_a_message_sent_by_hand_is_on_the_next_page(console: Visitor) -> None:

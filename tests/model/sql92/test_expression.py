@@ -12,8 +12,7 @@ from tests.model.sql92.naive import NO_ANSWER, PROPERTIES, TERMS, Term, judged, 
 
 from pocketmq.errors import InvalidExpression
 from pocketmq.model.sql92 import Expression
-from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH
-from pocketmq.model.sql92.tokens import scan
+from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, scan
 
 
 @given(TERMS, st.lists(PROPERTIES, min_size=1, max_size=4), st.integers())

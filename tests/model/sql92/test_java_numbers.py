@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.model.sql92.java_numbers import java_double, java_double_or_infinite, java_int, java_long, java_order
+from pocketmq.model.sql92.evaluation import java_double, java_double_or_infinite, java_int, java_long, java_order
 
 
 @pytest.mark.parametrize(

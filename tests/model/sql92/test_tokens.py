@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.model.sql92.tokens import END, FRACTION, NAME, ODD, TEXT, WHOLE, Token, scan, text_of
+from pocketmq.model.sql92.parser import END, FRACTION, NAME, ODD, TEXT, WHOLE, Token, scan, text_of
 
 
 def words(text: str) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from tests.nameserver.talk import (
 
 from pocketmq.codes import RequestCode, ResponseCode, Version
 from pocketmq.model.flags import Perm
-from pocketmq.nameserver.limits import RouteLimits
+from pocketmq.nameserver.registered import RouteLimits
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.routes import (
@@ -32,9 +32,14 @@ from pocketmq.protocol.api.routes import (
     UnregisterBroker,
     WipeWritePerm,
 )
-from pocketmq.protocol.bodies.data_version import DataVersion
-from pocketmq.protocol.bodies.registration import write_registration
-from pocketmq.protocol.bodies.routes import BrokerData, BrokerMemberGroup, BrokerMembers, ClusterInfo
+from pocketmq.protocol.bodies.body import DataVersion
+from pocketmq.protocol.bodies.routes import (
+    BrokerData,
+    BrokerMemberGroup,
+    BrokerMembers,
+    ClusterInfo,
+    write_registration,
+)
 from pocketmq.protocol.bodies.topics import TopicTable
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_body, write_body

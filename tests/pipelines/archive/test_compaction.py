@@ -2,7 +2,7 @@
 
 from tests.pipelines.archive.made_files import data_file, stretch
 
-from pocketmq.pipelines.archive.compaction import groups_to_merge
+from pocketmq.pipelines.archive.lake import groups_to_merge
 from pocketmq.pipelines.archive.manifest import DataFile
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from pocketmq.errors import InvalidSetting, StoreDamaged
-from pocketmq.pipelines.archive.form import PARQUET_BLOCK_BYTES, Form, keep_form, read_form
-from pocketmq.pipelines.archive.layout import Slot
+from pocketmq.pipelines.archive.form import PARQUET_BLOCK_BYTES, Form, Slot, keep_form, read_form
+from pocketmq.pipelines.archive.job import ArchiveSettings
 from pocketmq.testing.faulty_files import FaultyFiles
 
 LAKE = Path("/lake")
@@ -57,3 +57,10 @@ def test_parquet_is_written_by_tasks_unless_an_option_or_a_codec_is_spark_s_alon
     assert not Form(options={"compression": "lzo"}).is_quick
     assert not Form(options={"parquet.page.size": "4096"}).is_quick
     assert not Form(format="orc").is_quick
+
+
+def test_the_name_of_a_format_of_files_may_be_written_in_capitals() -> None:
+    settings = ArchiveSettings(topics=["orders"], lake="/lake", format="PARQUET")
+
+    assert (settings.format, settings.has_manifest, settings.form) == ("parquet", True, Form())
+    assert ArchiveSettings(topics=["orders"], lake="/lake", format="com.example.Own").format == "com.example.Own"

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.pipelines.archive.formats import check_format
+from pocketmq.pipelines.archive.form import check_columns, check_format
 
 
 @pytest.fixture
@@ -18,20 +18,32 @@ def jars(tmp_path: Path) -> Path:
         jar.writestr("a/B.class", b"")
     with zipfile.ZipFile(tmp_path / "delta.jar", "w") as jar:
         service = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
-        jar.writestr(service, "org.apache.spark.sql.delta.sources.DeltaDataSource\n")
+        jar.writestr(
+            service,
+            "# Licensed to you\norg.apache.spark.sql.delta.sources.DeltaDataSource # 1\norg.apache.hudi.DefaultSource\n",
+        )
     (tmp_path / "README").write_text("no library", "utf-8")
     return tmp_path
 
 
 def test_formats_of_spark_and_of_its_libraries_are_taken(jars: Path) -> None:
-    for name in ("parquet", "orc", "json", "delta", "Delta", "com.example.OwnFormat"):
+    for name in ("parquet", "orc", "json", "delta", "Delta", "hudi", "com.example.OwnFormat"):
         check_format(name, {}, {}, jars)
 
 
-@pytest.mark.parametrize("name", ["xyz", "avro", "parket"])
+@pytest.mark.parametrize("name", ["xyz", "avro", "parket", "licensed", "spark", "e", "del"])
 def test_a_format_that_no_library_has_is_refused_with_what_to_do(jars: Path, name: str) -> None:
     with pytest.raises(InvalidSetting, match=rf"--format {name}: Spark has no such format here.*spark\.jars\.packages"):
         check_format(name, {}, {}, jars)
+
+
+def test_a_format_without_room_for_the_columns_is_refused() -> None:
+    check_columns("csv", properties=False)
+    check_columns("json", properties=True)
+    with pytest.raises(InvalidSetting, match=r"--format csv has no maps.*--no-properties"):
+        check_columns("csv", properties=True)
+    with pytest.raises(InvalidSetting, match="--format text has one column"):
+        check_columns("Text", properties=False)
 
 
 def test_libraries_that_settings_bring_and_another_spark_are_believed(jars: Path) -> None:

@@ -13,8 +13,8 @@ from tests.spark.broker_kit import Broker, fill, new_topic
 from pocketmq.errors import PipelineFailed
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.archive.job import ArchiveSettings, run_archive
-from pocketmq.pipelines.archive.manifest_log import read_manifest
-from pocketmq.pipelines.running import Run
+from pocketmq.pipelines.archive.manifest import read_manifest
+from pocketmq.pipelines.core.running import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

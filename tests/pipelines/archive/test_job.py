@@ -15,10 +15,10 @@ from pocketmq.pipelines.archive import job as job_module
 from pocketmq.pipelines.archive import lake as lake_module
 from pocketmq.pipelines.archive.job import ArchiveSettings, plan_archive, run_archive
 from pocketmq.pipelines.archive.lake import is_full
-from pocketmq.pipelines.archive.manifest_log import ManifestLog, read_manifest
+from pocketmq.pipelines.archive.manifest import ManifestLog, read_manifest
 from pocketmq.pipelines.archive.reading import ReadLake, file_rows, lost_ranges
-from pocketmq.pipelines.archive.tasks import stage_ranges
-from pocketmq.pipelines.running import Run, Summary
+from pocketmq.pipelines.archive.staging import stage_ranges
+from pocketmq.pipelines.core.running import Run, Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

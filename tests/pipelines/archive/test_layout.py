@@ -1,6 +1,6 @@
 """Where things lie in a lake."""
 
-from pocketmq.pipelines.archive.layout import Slot, final_path, is_data, partition_values, staged_path
+from pocketmq.pipelines.archive.form import Slot, final_path, is_data, partition_values, staged_path
 
 
 def test_a_staged_file_knows_its_place_and_the_place_where_it_came_from() -> None:

@@ -5,7 +5,7 @@ from tests.pipelines.archive.made_files import OTHER, QUEUE, commit, data_file, 
 
 from pocketmq.errors import WrongState
 from pocketmq.pipelines.archive.manifest import Commit, Manifest, Span, not_covered, still_to_do
-from pocketmq.spark.offsets import Cause, Lost
+from pocketmq.spark.read.offsets import Cause, Lost
 
 
 def filled() -> Manifest:

@@ -7,7 +7,7 @@ import pytest
 from tests.pipelines.archive.made_files import QUEUE, commit, data_file, stretch
 
 from pocketmq.errors import StoreDamaged, StoreLocked
-from pocketmq.pipelines.archive.manifest_log import COMMITS_UNTIL_WHOLE, ManifestLog, read_manifest
+from pocketmq.pipelines.archive.manifest import COMMITS_UNTIL_WHOLE, ManifestLog, read_manifest
 from pocketmq.testing.faulty_files import FaultyFiles
 
 LAKE = Path("/lake")

@@ -10,11 +10,10 @@ import pytest
 
 from pocketmq.model.queue import MessageQueue
 from pocketmq.pipelines.archive import parquet_files
-from pocketmq.pipelines.archive.layout import Slot, staged_path
+from pocketmq.pipelines.archive.form import Slot, columns_of, staged_path
 from pocketmq.pipelines.archive.manifest import DataFile
 from pocketmq.pipelines.archive.parquet_files import Target, write_files
-from pocketmq.pipelines.archive.rows import columns_of
-from pocketmq.spark.arrow_types import arrow_schema
+from pocketmq.spark.arrow import arrow_schema
 
 DAY_MS: Final = 86_400_000
 Row = tuple[str, int, int, int]

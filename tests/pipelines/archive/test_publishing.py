@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.pipelines.archive.made_files import commit, data_file, stretch
 
-from pocketmq.pipelines.archive.layout import staged_path
-from pocketmq.pipelines.archive.publishing import clear_unfinished, publish, staged_files
+from pocketmq.pipelines.archive.form import staged_path
+from pocketmq.pipelines.archive.staging import clear_unfinished, publish, staged_files
 from pocketmq.testing.faulty_files import FaultyFiles
 
 LAKE = Path("/lake")

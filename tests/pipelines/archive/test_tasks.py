@@ -6,11 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pocketmq.pipelines.archive.layout import Slot, staged_path
+from pocketmq.pipelines.archive.form import Slot, columns_of, staged_path
 from pocketmq.pipelines.archive.parquet_files import Target
-from pocketmq.pipelines.archive.rows import columns_of
-from pocketmq.pipelines.archive.tasks import Merging, merge
-from pocketmq.spark.arrow_types import ARROW_TYPES, arrow_schema
+from pocketmq.pipelines.archive.staging import Merging, merge
+from pocketmq.spark.arrow import ARROW_TYPES, arrow_schema
 
 FOLDER = "topic=orders/day=2026-11-15"
 STORED_US = 1_794_700_800_000_000

@@ -1,6 +1,6 @@
 """What is kept of a message when it is copied to another cluster."""
 
-from pocketmq.pipelines.mirror.copies import Place, copy_of, parse_place
+from pocketmq.pipelines.mirror.copying import Place, copy_of, parse_place
 
 
 def test_a_copy_keeps_what_its_sender_said_and_tells_where_it_comes_from() -> None:

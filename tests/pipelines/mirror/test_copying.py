@@ -17,12 +17,12 @@ from pocketmq import Server
 from pocketmq.model.queue import MessageQueue
 from pocketmq.pipelines.mirror import copying
 from pocketmq.pipelines.mirror.copying import Order, mirror_rows
+from pocketmq.spark.arrow import pa
 from pocketmq.spark.broker_facts import LogState
-from pocketmq.spark.libraries import pa
-from pocketmq.spark.metadata import ClientMetadata
-from pocketmq.spark.sink_settling import IN_FLIGHT_S
-from pocketmq.spark.write_options import parse_write_options
-from pocketmq.store.transient_pool import TransientPool
+from pocketmq.spark.options.write_options import parse_write_options
+from pocketmq.spark.read.metadata import ClientMetadata
+from pocketmq.spark.write.sink_replays import IN_FLIGHT_S
+from pocketmq.store.log.transient_pool import TransientPool
 
 BORN = datetime(2026, 3, 1, tzinfo=UTC)
 

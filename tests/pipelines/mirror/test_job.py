@@ -11,10 +11,10 @@ from tests.spark.broker_kit import Broker, fill, new_topic, queue
 
 from pocketmq import Admin, Server
 from pocketmq.errors import GroupNotFound, InvalidSetting, PipelineFailed
+from pocketmq.pipelines.core.running import Run
 from pocketmq.pipelines.mirror import job
 from pocketmq.pipelines.mirror.job import NOTE, MirrorSettings, check_mirror, plan_mirror, run_mirror
 from pocketmq.pipelines.mirror.offset_map import read_map
-from pocketmq.pipelines.running import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

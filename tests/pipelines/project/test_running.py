@@ -13,7 +13,7 @@ from pocketmq.errors import InvalidSetting, MissingLibrary
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.project import running
 from pocketmq.pipelines.project.running import check_project, run_project, table_rows
-from pocketmq.spark.libraries import pa
+from pocketmq.spark.arrow import pa
 
 SCRIPT = """
 echo "WARNING: of Java"

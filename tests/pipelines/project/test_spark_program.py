@@ -18,8 +18,7 @@ from tests.spark_fixtures import use_java
 
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.project import spark_program
-from pocketmq.pipelines.project.making import make_project
-from pocketmq.pipelines.project.running import what_to_install
+from pocketmq.pipelines.project.running import make_project, what_to_install
 from pocketmq.pipelines.project.spark_program import SparkProgram
 
 MARK = "WHO_STARTED_IT"
@@ -86,6 +85,13 @@ def read(program: SparkProgram, at_line: Callable[[], object]) -> None:
             at_line()
 
 
+def heard(number: signal.Signals) -> object:
+    """The handler of a signal, which is not ignored from now on. `nohup` has SIGHUP ignored, also by the tests."""
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+    return signal.getsignal(number)
+
+
 def fail() -> None:
     raise ZeroDivisionError
 
@@ -104,7 +110,7 @@ def test_a_signal_ends_all_of_it(
     words: tuple[str, ...], number: signal.Signals, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_program, "GRACE_S", 0.3)
-    before = signal.getsignal(number)
+    before = heard(number)
     seen: list[int] = []
 
     def at_line() -> None:

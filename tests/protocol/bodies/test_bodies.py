@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
+from tests.protocol.bodies.forms import BODIES, FILES, BodyForm, BodyKind
 
 from pocketmq.codes import RequestCode
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies import BODIES, FILES, BodyForm, BodyKind
 from pocketmq.protocol.bodies.body import Body
-from pocketmq.protocol.bodies.locks import LockedQueues
+from pocketmq.protocol.bodies.clients import LockedQueues
 from pocketmq.protocol.bodies.offsets import CppResetOffsets
 from pocketmq.protocol.bodies.topics import TopicConfig, TopicTable
 from pocketmq.protocol.java_json import read_body, write_body, write_pretty_json

@@ -1,6 +1,6 @@
 """When two tables are the same, and how a change shows."""
 
-from pocketmq.protocol.bodies.data_version import DataVersion
+from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.java_json import read_body, write_body
 
 NOW_MS = 1_700_000_000_000

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.golden import GOLDEN, captured, needs_golden
+from tests.protocol.bodies.forms import BODIES, FILES, BodyForm, BodyKind
 
 from pocketmq.codes import RequestCode, Version
-from pocketmq.protocol.bodies import BODIES, FILES, BodyForm, BodyKind
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.java_json import read_body, read_json, write_body, write_pretty_json
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, fingerprint
+from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, ProducerData, fingerprint
 from pocketmq.protocol.java_json import read_body, write_body
 
 HEARTBEAT = HeartbeatData(

@@ -20,16 +20,16 @@ from pocketmq.model.java_hash import java_hash
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.properties import parse_properties
 from pocketmq.protocol.record import decode_records
-from pocketmq.store.checks.findings import Finding, Severity
-from pocketmq.store.consume_queue import ENTRY
 from pocketmq.store.layout import KnownSizes, find_layout
+from pocketmq.store.log.segments import MAX_OFFSET
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.queues import QueueKey
+from pocketmq.store.queues.consume_queue import ENTRY
+from pocketmq.store.queues.queues import QueueKey
 from pocketmq.store.reading import ReadStatus
-from pocketmq.store.segments import MAX_OFFSET
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.tables import Tables
-from pocketmq.store.verify import Verification
+from pocketmq.store.tools.findings import Finding, Severity
+from pocketmq.store.tools.verify import Verification
 from pocketmq.testing import FakeClock, FaultyFiles
 
 Series = tuple[int, list[Sent]]

@@ -17,7 +17,7 @@ from tests.store.open_store import OpenStore
 from pocketmq.errors import PocketMQError
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC, parse_topic
-from pocketmq.store.log_walk import LogWalk
+from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import FlushMode, StoreSettings
 from pocketmq.store.tables import Tables

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pocketmq.files import write_atomically
 from pocketmq.testing import FaultyFiles
-from pocketmq.testing.disk.faulty_file import FaultyFile
-from pocketmq.testing.disk.power_loss import SECTOR
+from pocketmq.testing.disk.drive import FaultyFile
+from pocketmq.testing.disk.model import SECTOR
 
 STORE = Path("/store")
 LOG = STORE / "log"

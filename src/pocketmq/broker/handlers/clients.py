@@ -12,13 +12,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pocketmq.broker.carried import CarriedSubscriptions
-from pocketmq.broker.client_info import ClientInfo
-from pocketmq.broker.filters import Filters
-from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.members import Members
-from pocketmq.broker.notices import Notices
-from pocketmq.broker.queue_locks import QueueLockTable
+from pocketmq.broker.groups.consumer_group import ClientInfo
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.notices import Notices
+from pocketmq.broker.groups.queue_locks import QueueLockTable
+from pocketmq.broker.reads.filters import CarriedSubscriptions, Filters
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -27,8 +26,8 @@ from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest
 from pocketmq.model.flags import TopicFlag
 from pocketmq.model.names import GroupName, retry_topic
 from pocketmq.model.queue import MessageQueue
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.net.request import Handler, Reply, Request
 from pocketmq.protocol.api.clients import (
     GetConsumerConnections,
     GetConsumerList,
@@ -36,9 +35,8 @@ from pocketmq.protocol.api.clients import (
     HeartbeatReply,
     UnregisterClient,
 )
+from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, LockedQueues, QueueLocks
 from pocketmq.protocol.bodies.groups import CheckClientConfig, ConsumerIdList, SubscriptionGroupConfig
-from pocketmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
-from pocketmq.protocol.bodies.locks import LockedQueues, QueueLocks
 from pocketmq.protocol.fields import NoFields
 from pocketmq.protocol.java_json import read_body, write_body
 

@@ -10,18 +10,17 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pocketmq.broker.carried import CarriedSubscriptions
-from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.members import Members
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.paging import KeptTable, Page
-from pocketmq.broker.snapshots import Snapshots
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.reads.filters import CarriedSubscriptions
+from pocketmq.broker.snapshots import KeptTable, Page, Snapshots
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.model.names import parse_group
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.groups import (
     AllGroupsReply,
     DeleteGroup,

@@ -7,18 +7,18 @@ meanwhile others are served.
 import asyncio
 from typing import Final
 
-from pocketmq.broker.filters import Filter, Filters
-from pocketmq.broker.members import Members
-from pocketmq.broker.steps import Steps
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.reads.filters import Filter, Filters
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ImpossibleRequest, InvalidExpression, InvalidParameter
 from pocketmq.model.subscription import Subscription
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net.loops import Steps
 from pocketmq.protocol.api.pulling import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
 from pocketmq.protocol.bodies.stats import ConsumeQueueContent, ConsumeQueueEntry
 from pocketmq.protocol.java_json import write_body
-from pocketmq.store.consume_queue import Entry, is_message
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queues.consume_queue import Entry, is_message
 from pocketmq.store.readable_store import MAX_KEY_RESULTS
 
 LOOK_SECONDS: Final = 0.01

@@ -17,13 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pocketmq import compiled
-from pocketmq.broker.arrivals import Arrivals
-from pocketmq.broker.carried import CarriedSubscriptions
-from pocketmq.broker.checked_pulls import CheckedPulls, PullStats
-from pocketmq.broker.filters import EVERYTHING, Filter, Filters
-from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.members import Members
-from pocketmq.broker.offsets import OffsetTable, refuse_own_group
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.offsets import OffsetTable, refuse_own_group
+from pocketmq.broker.reads.arrivals import Arrivals
+from pocketmq.broker.reads.checked_pulls import CheckedPulls, PullStats
+from pocketmq.broker.reads.filters import EVERYTHING, CarriedSubscriptions, Filter, Filters
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -42,13 +41,12 @@ from pocketmq.model.names import is_retry
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.bodies.clients import MessageModel
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.heartbeat import MessageModel
 from pocketmq.protocol.body_pack import pack_bodies
 from pocketmq.protocol.command import ONEWAY, Command, encode_command
 from pocketmq.protocol.connection import failure_reply
-from pocketmq.protocol.heads import LitePullHead, PullHead
-from pocketmq.protocol.replies import PullReplies
+from pocketmq.protocol.hot_headers import LitePullHead, PullHead, PullReplies
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reading import ReadResult, ReadStatus
 

@@ -7,9 +7,7 @@
 Nobody looks whether the message is still there: who recalls learns that its message will not be delivered from now on.
 """
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.drafts import Draft
-from pocketmq.broker.hosts import packed_host
+from pocketmq.broker.messages.appending import Appender, Draft, packed_host
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -25,7 +23,7 @@ from pocketmq.errors import (
 from pocketmq.model import properties as names
 from pocketmq.model.flags import Perm
 from pocketmq.model.names import TIMER_TOPIC, is_retry
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.sending import RecallMessage, RecallReply
 from pocketmq.protocol.recall_handle import RecallHandle
 

@@ -8,17 +8,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pocketmq.broker.asking import ask, require_version
-from pocketmq.broker.client_info import ClientInfo
-from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.members import Members
+from pocketmq.broker.groups.consumer_group import ClientInfo
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.notices import ask, require_version
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import CallTimedOut, ConsumeTimedOut, ImpossibleRequest, NetworkError, PocketMQError, ServerFailed
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.clients import ConsumeMessageDirectly, GetConsumerRunningInfo
 from pocketmq.protocol.api.offsets import GetConsumerStatus
 from pocketmq.protocol.bodies.offsets import ConsumerStatus

@@ -11,13 +11,11 @@ logged and counted, and changes nothing for the two. A replier whose line is los
 import logging
 from collections.abc import Callable
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.asking import ask
-from pocketmq.broker.destinations import Destinations
-from pocketmq.broker.drafts import Draft
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.notices import ask
 from pocketmq.broker.handlers.sending import Tally
-from pocketmq.broker.hosts import packed_host
-from pocketmq.broker.members import Members
+from pocketmq.broker.messages.appending import Appender, Draft, packed_host
+from pocketmq.broker.messages.destinations import Destinations
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode, ResponseCode
@@ -26,7 +24,7 @@ from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import Host
 from pocketmq.model.properties import format_properties, parse_properties
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.sending import PushReplyMessage, SendMessage, SendReply
 
 log = logging.getLogger("pocketmq.broker")

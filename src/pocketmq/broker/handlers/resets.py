@@ -9,18 +9,18 @@ What is answered with success is saved first.
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from pocketmq.broker.asking import peer_of, require_version
-from pocketmq.broker.client_info import ClientInfo
-from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.members import Members
-from pocketmq.broker.offsets import OffsetTable, QueueFacts, pushed_target, refuse_own_group, reset_target
+from pocketmq.broker.groups.consumer_group import ClientInfo
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.notices import peer_of, require_version
+from pocketmq.broker.groups.offsets import OffsetTable, QueueFacts, pushed_target, refuse_own_group, reset_target
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.codes import Language, RequestCode, Version
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, InvalidParameter, PocketMQError, TopicNotFound
 from pocketmq.model.queue import MessageQueue
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.offsets import CloneGroupOffset, QueryCorrectionOffset, ResetOffset
 from pocketmq.protocol.bodies.offsets import CorrectionOffsets, CppResetOffsets, ResetOffsets
 from pocketmq.protocol.command import Command

@@ -6,9 +6,9 @@ A consumer that hears anything but success sends the message again by other mean
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.groups import GroupTable
-from pocketmq.broker.retries import Retries
+from pocketmq.broker.delivery.retries import Retries
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.stats import Tally
 from pocketmq.clock import Clock
@@ -16,7 +16,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed, StoreDamaged
 from pocketmq.model.flags import Perm
 from pocketmq.model.message import StoredMessage
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.sending import SendMessageBack
 from pocketmq.store.message_store import MessageStore
 

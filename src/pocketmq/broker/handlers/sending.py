@@ -6,25 +6,27 @@
 
 To the properties of every message are added the region, whether tracing is on, and the cluster. The places of known queues are
 kept until a topic or a setting changes.
+
+Detours: what becomes of sends that do not simply go to their queue.
 """
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from pocketmq import compiled
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.destinations import Destinations
-from pocketmq.broker.detours import Detours
-from pocketmq.broker.drafts import Draft
-from pocketmq.broker.hosts import packed_host
+from pocketmq.broker.delivery.retries import Retries
+from pocketmq.broker.handlers.recalling import recall_handle_for
+from pocketmq.broker.messages.appending import Appender, Draft, packed_host
+from pocketmq.broker.messages.destinations import Destinations
+from pocketmq.broker.requests.log_turn import StagedSend
 from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.staged import StagedSend
 from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.transactions.half import as_half
 from pocketmq.clock import Clock
 from pocketmq.errors import (
     ImpossibleRequest,
     InvalidMessage,
-    PocketMQError,
+    NoPermission,
     ProtocolError,
 )
 from pocketmq.model import properties as names
@@ -39,11 +41,39 @@ from pocketmq.protocol.batch import MAX_ITEMS, decode_batch
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.frames import Frame
-from pocketmq.protocol.heads import SendBatchHead, SendHead, SendV2Head
-from pocketmq.protocol.replies import SendReplies
-from pocketmq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
+from pocketmq.protocol.hot_headers import SendBatchHead, SendHead, SendReplies, SendV2Head
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.settings import FlushMode
+
+
+class Detours:
+    """Changes drafts on their way from a client to the appender."""
+
+    def __init__(self, retries: Retries, settings: SettingsInUse) -> None:
+        self._retries = retries
+        self._settings = settings
+
+    def take(self, draft: Draft, header: SendMessage, version: int) -> None:
+        """A retry may become a dead letter; a message of a transaction that is not decided yet waits as a half message."""
+        if is_retry(draft.topic):
+            self._retries.retarget_resend(draft, header, version)
+        if self._is_half(draft):
+            as_half(draft)
+
+    def _is_half(self, draft: Draft) -> bool:
+        if draft.properties.get(names.TRANSACTION_PREPARED, "").lower() != "true":
+            return False
+        if draft.reconsume_times > 0 and draft.properties.get(names.DELAY, "0") != "0":
+            return False
+        if self._settings.now.transactions_rejected:
+            raise NoPermission("this broker takes no messages of transactions: rejectTransactionMessage is on")
+        return True
+
+    def recall_handle(self, draft: Draft) -> str | None:
+        """By which the sender of a timed message can recall it; asked when the draft has been routed."""
+        return recall_handle_for(draft, self._settings.now.broker_name)
+
 
 MAX_RUN: Final = 64
 """Sends or batches that are staged at once: some fifty microseconds, or what one read brings in batches, which is not much more.
@@ -168,11 +198,10 @@ class Sending:
         unique_key = properties[start:end] if end >= 0 else properties[start:]
         if not unique_key:
             return self._stage_special(peer, head, body)
-        raw = properties.encode()
         queue_offset, log_offset = self._stage(
             place.queue,
             body,
-            raw + self._suffix if raw[-1] == 2 else raw + b"\x02" + self._suffix,
+            _with_suffix(properties.encode(), self._suffix),
             ext.flag,
             ext.sys_flag & _FLAGS,
             ext.born_timestamp,
@@ -216,14 +245,14 @@ class Sending:
             tally.count += len(entries) // ENTRY_BYTES
             tally.joined += joined
             tally.bytes += size
-        self._store.stage_laid_out(records, end, entered)
+        self._store.stage_run(records, end, entered)
         return count, answers, self._waits_for_sync
 
     def _next_unique_key(self) -> bytes:
         return self._unique_ids.next(self._clock.now_ms()).encode()
 
     def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[StagedSend, bool]:
-        """Put all messages of a batch into the store's turn. What was staged before an error is for the caller to abandon."""
+        """Put all messages of a batch into the store's turn, or none."""
         ext = head.ext
         properties = ext.properties or ""
         queue_id = self._queue_id(peer, ext)
@@ -235,57 +264,27 @@ class Sending:
             raise InvalidMessage(
                 f"the batch has {len(body)} bytes; the limit is {self._store.settings.max_body_bytes} (max_message_bytes)"
             )
-        place = self._places.get((ext.topic, queue_id)) or self._new_place(ext.topic, queue_id)
-        first, ids = self._stage_items(place, ext, body, self._hosts.get(peer) or self._host_of(peer))
-        raw_key = raw_property(properties.encode(), _UNIQ_KEY_BYTES)
-        unique_key = raw_key.decode() if raw_key else self._unique_ids.next(self._clock.now_ms())
-        return (head.opaque, ids, queue_id, first, unique_key, None), self._waits_for_sync and _waits(properties)
-
-    def _stage_items(self, place: _Place, ext: SendMessage, body: bytes, born_host: bytes) -> tuple[int, bytes]:
-        """The queue offset of the first, and the message ids of all, joined by commas."""
-        count, first, ids = self._stage_at_once(place, ext, body, born_host) or self._stage_many(
-            place, ext, body, born_host
-        )
-        tally = place.tally
-        tally.count += count
-        tally.joined += count - 1
-        tally.bytes += len(body)
-        return first, ids
-
-    def _stage_many(self, place: _Place, ext: SendMessage, body: bytes, born_host: bytes) -> tuple[int, int, bytes]:
         try:
             items = decode_batch(body)
         except ProtocolError as error:
             raise InvalidMessage(str(error)) from None
         if not items:
             raise InvalidMessage("the batch has no message")
-        first, log_offsets = self._store.stage_many(
-            place.queue, items, self._suffix, ext.sys_flag & _FLAGS, ext.born_timestamp, born_host
+        place = self._places.get((ext.topic, queue_id)) or self._new_place(ext.topic, queue_id)
+        suffix, born_host = self._suffix, self._hosts.get(peer) or self._host_of(peer)
+        messages = [(flag, item, _with_suffix(raw, suffix)) for flag, item, raw in items]
+        first, log_offsets = self._store.stage_batch(
+            place.queue, messages, ext.sys_flag & _FLAGS, ext.born_timestamp, born_host
         )
+        tally = place.tally
+        tally.count += len(items)
+        tally.joined += len(items) - 1
+        tally.bytes += len(body)
         prefix = self._id_prefix
         ids = b",".join([b"%b%016X" % (prefix, log_offset) for log_offset in log_offsets])
-        return len(items), first, ids
-
-    def _stage_at_once(
-        self, place: _Place, ext: SendMessage, body: bytes, born_host: bytes
-    ) -> tuple[int, int, bytes] | None:
-        """The same by the compiled twin; None when it is not there, or does not want to."""
-        plan, twin, queue = self._plan, self._twin, place.queue
-        if twin is None or plan is None or queue.is_delay or len(born_host) != _V4_BYTES:
-            return None
-        try:
-            room = self._store.room()
-        except PocketMQError:  # told after what is wrong with the batch itself
-            return None
-        run = twin.lay_out_batch(
-            body, MAX_ITEMS, place.packed, plan, born_host, ext.sys_flag & _FLAGS, ext.born_timestamp, *room
-        )
-        if run is None:
-            return None
-        count, records, end, entries, ids = run
-        first = queue.next_offset
-        self._store.stage_laid_out(records, end, ((queue, entries),))
-        return count, first, ids
+        raw_key = raw_property(properties.encode(), _UNIQ_KEY_BYTES)
+        unique_key = raw_key.decode() if raw_key else self._unique_ids.next(self._clock.now_ms())
+        return (head.opaque, ids, queue_id, first, unique_key, None), self._waits_for_sync and _waits(properties)
 
     # anything special
 
@@ -355,6 +354,11 @@ class Sending:
         reply = failure_reply(Command(0, opaque=opaque), error)
         reply.ext = self._failure_ext
         return encode_command(reply)
+
+
+def _with_suffix(properties: bytes, suffix: bytes) -> bytes:
+    """Encoded properties with more of them behind."""
+    return properties + suffix if properties[-1:] in (b"\x02", b"") else properties + b"\x02" + suffix
 
 
 def _waits(properties: str) -> bool:

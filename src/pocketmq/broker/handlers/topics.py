@@ -14,19 +14,17 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pocketmq.broker.attributes import parse_changes
-from pocketmq.broker.members import Members
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.paging import KeptTable, Page
+from pocketmq.broker.groups.members import Members
+from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.snapshots import Snapshots
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.snapshots import KeptTable, Page, Snapshots
+from pocketmq.broker.topics import TopicTable, parse_changes
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidParameter, TopicNotFound
 from pocketmq.model.names import LMQ_PREFIX, parse_topic
 from pocketmq.model.queue import MessageQueue
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.groups import QueryTopicConsumers
 from pocketmq.protocol.api.topics import (
     AllTopicsReply,

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from pocketmq.broker.appending import Appender
+from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import FlushDiskTimeout, InvalidParameter, PocketMQError
-from pocketmq.net.request import Handler, Reply, Request
-from pocketmq.protocol.api.transactions import EndTransaction, ResumeCheckHalfMessage
+from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.protocol.api.sending import EndTransaction, ResumeCheckHalfMessage
 
 log = logging.getLogger("pocketmq.broker")
 

@@ -10,12 +10,12 @@ A part that does not add its keys has nothing that waits: they are told as zero.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from pocketmq.broker.flow import Kind, LogGate, WaitingRequests
+from pocketmq.broker.requests.flow import Kind, LogGate, WaitingRequests
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.stats.broker_stats import BrokerStats
 from pocketmq.clock import Clock
 from pocketmq.codes import VERSION
-from pocketmq.store.facts import StoreFacts
+from pocketmq.store.readable_store import StoreFacts
 
 Addition = Callable[[], Mapping[str, str]]
 """Keys that a part adds."""

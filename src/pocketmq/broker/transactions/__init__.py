@@ -1,10 +1,10 @@
-"""Transactions: messages that are delivered when their producer says so, and about which it is asked when it does not.
+"""Transactions: messages that are delivered once their producer commits them.
 
-half        what a message looks like on its way: waiting, asked about, committed, given up
-ledger      which half messages are open, kept in the op topic and in two committed offsets
-copies      all copies of one transaction, found on the disk
-decisions   what a producer decides (code 37)
-checks      asking about what was not decided (code 39)
-presence    how old half messages are, when the wall clock was set back
-transactions.Transactions has all of them, for the rest of the broker.
+Modules in reading order:
+
+    half           a half message and what it becomes: checked, committed, rolled back, given up
+    ledger         which half messages are open, as kept in the op topic and two committed offsets
+    decisions      commits and rollbacks by producers (code 37)
+    checks         check-backs of undecided transactions (code 39)
+    transactions   all of it, as the rest of the broker uses it
 """

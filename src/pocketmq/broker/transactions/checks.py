@@ -14,6 +14,16 @@ By a wall clock that was set back, half messages may be stored later than now; `
 
 What is left stays where it is. Only when so many half messages have come behind it that the ledger would need too much memory, it is
 copied to the end as well, uncounted.
+
+Since when half messages are there, by the clock that cannot be set.
+
+    half topic    … stored by now │ stored later than now … │ end         the wall clock was set back
+                                  └ mark, 40 s ago ┘
+                                  └ mark, 10 s ago ──────────┘
+
+The store's time never goes back. So after the wall clock was set back, half messages seem to be younger than those that are still
+to come, and nobody would be asked about them until the clock is where it was. Their age is counted from the first mark behind
+them: that is never too much, and too little by less than one run of checks.
 """
 
 import asyncio
@@ -21,16 +31,14 @@ import logging
 from collections.abc import Callable
 from enum import Enum, auto
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from pocketmq.broker.drafts import Draft, Place
+from pocketmq.broker.messages.appending import Draft, Place
 from pocketmq.broker.settings import SettingsInUse, TransactionSettings
 from pocketmq.broker.topics import TopicTable
-from pocketmq.broker.transactions.copies import Copies, message_at
 from pocketmq.broker.transactions.decisions import Decisions, immunity_ms
-from pocketmq.broker.transactions.half import given_up, question, renewed
+from pocketmq.broker.transactions.half import Copies, given_up, message_at, question, renewed
 from pocketmq.broker.transactions.ledger import Ledger
-from pocketmq.broker.transactions.presence import Presence
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, PocketMQError
 from pocketmq.model import properties as names
@@ -40,6 +48,37 @@ from pocketmq.model.transactions import checks_of, origin_of
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.store.message_store import MessageStore
+
+MAX_MARKS: Final = 64
+"""When there are more, every other one goes: what is not covered any more is taken to be younger than it is."""
+
+
+class Presence:
+    """Marks of where the half topic ended. Told the monotonic time. Pure."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, float]] = []
+
+    def note(self, end: int, monotonic: float) -> None:
+        """The half messages before `end` are there."""
+        if not self._marks or end > self._marks[-1][0]:
+            self._marks.append((end, monotonic))
+        if len(self._marks) > MAX_MARKS:
+            del self._marks[::2]
+
+    def clear(self) -> None:
+        """The wall clock is right again: ages can be told without marks."""
+        self._marks.clear()
+
+    def age_ms(self, offset: int, monotonic: float) -> int:
+        """For how long the half message at `offset` is known to be there."""
+        return next((round((monotonic - since) * 1000) for end, since in self._marks if offset < end), 0)
+
+    def older_than(self, age_ms: int, monotonic: float) -> int:
+        """Where those end that are known to be there for so long; 0 when there are none."""
+        old = (end for end, since in self._marks if round((monotonic - since) * 1000) >= age_ms)
+        return max(old, default=0)
+
 
 log = logging.getLogger("pocketmq.broker")
 

@@ -10,11 +10,10 @@ What is guaranteed: a committed message is stored once or, when the broker crash
 off or incomplete, perhaps twice. A decision that is lost with a crash leaves the transaction open: its producer is asked.
 """
 
-from pocketmq.broker.appending import Appender
+from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
-from pocketmq.broker.transactions.copies import Copies
-from pocketmq.broker.transactions.half import committed, real_queue
+from pocketmq.broker.transactions.half import Copies, committed, real_queue
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.clock import Clock
 from pocketmq.errors import IllegalOperation, ImpossibleRequest, InvalidParameter, StoreDamaged
@@ -22,7 +21,7 @@ from pocketmq.model import properties as names
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import HALF_TOPIC
-from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.api.sending import EndTransaction
 from pocketmq.store.message_store import MessageStore
 
 MAX_IMMUNITY_S = 365 * 24 * 3600

@@ -16,11 +16,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.drafts import Draft, Place
-from pocketmq.broker.offsets import OffsetTable
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.messages.appending import Appender, Draft, Place
 from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.transactions.copies import message_at
+from pocketmq.broker.transactions.half import message_at
 from pocketmq.clock import Clock
 from pocketmq.errors import StoreError
 from pocketmq.model import properties as names

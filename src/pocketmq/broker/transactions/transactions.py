@@ -3,16 +3,15 @@
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from pocketmq.broker.appending import Appender
-from pocketmq.broker.asking import peer_of
-from pocketmq.broker.offsets import OffsetTable
-from pocketmq.broker.producers import Producers
+from pocketmq.broker.groups.members import Producers
+from pocketmq.broker.groups.notices import peer_of
+from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.checks import Asked, Checks, FindProducer
-from pocketmq.broker.transactions.copies import Copies, message_at
 from pocketmq.broker.transactions.decisions import Decisions
-from pocketmq.broker.transactions.half import resumed
+from pocketmq.broker.transactions.half import Copies, message_at, resumed
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.clock import Clock
 from pocketmq.errors import ImpossibleRequest, ProtocolError, StoreDamaged
@@ -22,7 +21,7 @@ from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from pocketmq.model.transactions import Undecided, describe
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.transactions import EndTransaction
+from pocketmq.protocol.api.sending import EndTransaction
 from pocketmq.store.message_store import MessageStore
 
 MAX_UNSENT_BYTES: Final = 1024 * 1024

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from pocketmq.client.administration.groups import GroupState, Owners
-from pocketmq.client.administration.lag import GroupLag
-from pocketmq.client.administration.resets import ResetTo
-from pocketmq.console.paging import matching, rows
-from pocketmq.console.sessions import Session
+from pocketmq.client.admin.groups import GroupState, Owners
+from pocketmq.client.admin.lag import GroupLag
+from pocketmq.client.admin.offsets import ResetTo
+from pocketmq.console.rendering import matching, read_field, rows
 from pocketmq.console.site import Action, Done, Page, Site, Visit
-from pocketmq.console.words import count, moment_word
+from pocketmq.console.users import Session
 from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.model.human import count, parse_time
 from pocketmq.model.names import is_internal_group
 
 MAX_LAG_ROWS: Final = 200
@@ -85,14 +85,14 @@ async def reset_preview(site: Site, visit: Visit) -> Mapping[str, Any]:
 
 
 def reset_place(query: Mapping[str, str]) -> ResetTo:
-    """Where to: earliest, latest, or a moment."""
+    """Where to: earliest, latest, or a time."""
     match query.get("to", "earliest"):
         case "earliest":
             return "earliest"
         case "latest":
             return "latest"
         case "time":
-            return moment_word(query.get("time", ""), "time")
+            return read_field("time", query.get("time", ""), parse_time)
         case other:
             raise UsageError(f"cannot reset to {other!r}: choose earliest, latest or a time")
 

@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from pocketmq.client.administration.dead_letters import Letter
+from pocketmq.client.admin.dead_letters import Letter
 from pocketmq.client.send_backs import REASON
 from pocketmq.console.bodies import editable_text, shown_body, whole_body
-from pocketmq.console.paging import matching, rows
-from pocketmq.console.sessions import Session
+from pocketmq.console.rendering import matching, read_field, rows
 from pocketmq.console.site import Action, Done, Page, Site, Visit
-from pocketmq.console.words import whole
+from pocketmq.console.users import Session
 from pocketmq.errors import InvalidMessage, NotFound, UsageError
 from pocketmq.model import properties as names
+from pocketmq.model.human import parse_whole
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 
@@ -38,7 +39,7 @@ async def of_group(site: Site, visit: Visit) -> Mapping[str, Any]:
     many = site.settings.rows_per_page
     total = sum(end - begin for _, begin, end in ranges)
     pages = max((-(-(end - begin) // many) for _, begin, end in ranges), default=1) or 1
-    number = min(whole(visit.query.get("page") or "1", "page", least=1), pages)
+    number = min(read_field("page", visit.query.get("page") or "1", partial(parse_whole, least=1)), pages)
     found = await site.answers.ask(("letters", group, number), lambda: _page(site, group, ranges, number))
     return {
         "group": group,
@@ -89,8 +90,8 @@ async def _letter(site: Site, visit: Visit) -> Letter:
     group, place = visit.parts["group"], visit.parts["place"]
     broker, _, rest = place.partition(":")
     queue_id, _, offset = rest.partition(":")
-    at = whole(offset, "offset")
-    queue = MessageQueue(f"%DLQ%{group}", broker, whole(queue_id, "queue", most=2**31 - 1))
+    at = read_field("offset", offset, parse_whole)
+    queue = MessageQueue(f"%DLQ%{group}", broker, read_field("queue", queue_id, partial(parse_whole, most=2**31 - 1)))
     found = await site.admin.dead_letters.in_queue(group, queue, at, at + 1)
     if not found:
         raise NotFound(f"group {group} has no dead letter at {place}, or not any more")
@@ -143,7 +144,7 @@ async def replay(site: Site, visit: Visit, session: Session) -> Done:
 
 async def stop_replay(site: Site, visit: Visit, session: Session) -> Done:
     group = visit.parts["group"]
-    site.replays.end(whole(visit.form.get("number", ""), "number"))
+    site.replays.end(read_field("number", visit.form.get("number", ""), parse_whole))
     return Done(f"/letters/{quote(group, safe='')}", "The replay stops.")
 
 

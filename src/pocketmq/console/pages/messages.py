@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pocketmq.client.administration.topics import QueueState
-from pocketmq.client.administration.traces import MessageTrace
+from pocketmq.client.admin.messages import MessageTrace
+from pocketmq.client.admin.topics import QueueState
 from pocketmq.console.bodies import first_line, holds, shown_body, whole_body
+from pocketmq.console.rendering import read_field
 from pocketmq.console.site import Page, Site, Visit
-from pocketmq.console.words import moment_ms, whole
 from pocketmq.errors import NotFound, PocketMQError, UsageError
+from pocketmq.model.human import parse_time, parse_whole, time_ms
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
@@ -51,8 +52,11 @@ async def _found(
     topic, query = visit.parts["topic"], visit.query
     if query.get("id"):
         return await by_any_id(site, topic, query["id"].strip()), None
-    begin_ms, end_ms = moment_ms(query.get("since", ""), "since"), moment_ms(query.get("until", ""), "until")
     now_ms = site.clock.now_ms()
+    begin_ms, end_ms = (
+        time_ms(read_field(name, query[name], parse_time), now_ms) if query.get(name) else None
+        for name in ("since", "until")
+    )
     if query.get("key"):
         found = await site.admin.messages.by_key(
             topic, query["key"].strip(), begin_ms=begin_ms or 0, end_ms=end_ms or now_ms + DAY_MS
@@ -85,7 +89,7 @@ async def _one_queue(site: Site, visit: Visit, queues: list[QueueState]) -> tupl
     state = queue_named(visit.query["queue"], queues)
     many = site.settings.rows_per_page
     last = max(state.min_offset, state.max_offset - many)
-    begin = whole(visit.query["offset"], "offset") if visit.query.get("offset") else last
+    begin = read_field("offset", visit.query["offset"], parse_whole) if visit.query.get("offset") else last
     begin = min(max(begin, state.min_offset), state.max_offset)
     found = await site.admin.messages.in_queue(state.queue, begin, begin + many, limit=many)
     place = {

@@ -1,16 +1,17 @@
 """Topics: which there are, how they are set up, what lies in their queues; making, changing and deleting them."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from pocketmq.client.administration.topics import QueueState
-from pocketmq.console.paging import matching, rows
-from pocketmq.console.sessions import Session
+from pocketmq.client.admin.topics import QueueState
+from pocketmq.console.rendering import is_ordinary, matching, read_field, rows
 from pocketmq.console.site import Action, Done, Page, Site, Visit
-from pocketmq.console.topic_kinds import is_ordinary
-from pocketmq.console.words import perm_word, whole
+from pocketmq.console.users import Session
 from pocketmq.errors import TopicNotFound, UsageError
+from pocketmq.model.human import parse_perm, parse_whole
+from pocketmq.model.names import is_internal_group
 
 MAX_QUEUES: Final = 1_024
 """That a form of the console takes; more is surely a slip."""
@@ -54,13 +55,15 @@ async def topic(site: Site, visit: Visit) -> Mapping[str, Any]:
     name = visit.parts["topic"]
     state = await site.answers.ask(("topic", name), lambda: site.admin.topics.describe(name))
     readers = await site.answers.ask(("readers", name), lambda: site.admin.topics.readers(name))
+    shown = readers if visit.query.get("all") == "1" else [group for group in readers if not is_internal_group(group)]
     fullest = max((queue.messages for queue in state.queues), default=0)
     statistics = await site.answers.ask(("statistics", name), lambda: _statistics(site, name, list(state.configs)))
     return {
         "topic": name,
         "state": state,
         "config": next(iter(state.configs.values()), None),
-        "readers": readers,
+        "readers": shown,
+        "hidden_readers": len(readers) - len(shown),
         "lags": site.collector.snapshot.lags,
         "fullest": fullest,
         "skew": skew(list(state.queues)),
@@ -88,8 +91,8 @@ async def create(site: Site, visit: Visit, session: Session) -> Done:
     name = visit.form.get("name", "").strip()
     await site.admin.topics.create(
         name,
-        queues=whole(visit.form.get("queues", "8"), "queues", least=1, most=MAX_QUEUES),
-        perm=perm_word(visit.form.get("perm", "rw")),
+        queues=_queues("queues", visit.form.get("queues", "8")),
+        perm=parse_perm(visit.form.get("perm", "rw")),
         ordered=visit.form.get("ordered") == "1",
     )
     await site.collector.ask_now("tables")
@@ -100,9 +103,9 @@ async def alter(site: Site, visit: Visit, session: Session) -> Done:
     name, form = visit.parts["topic"], visit.form
     await site.admin.topics.alter(
         name,
-        read_queues=whole(form.get("read_queues", ""), "queues to read", least=1, most=MAX_QUEUES),
-        write_queues=whole(form.get("write_queues", ""), "queues to write", least=1, most=MAX_QUEUES),
-        perm=perm_word(form.get("perm", "")),
+        read_queues=_queues("queues to read", form.get("read_queues", "")),
+        write_queues=_queues("queues to write", form.get("write_queues", "")),
+        perm=parse_perm(form.get("perm", "")),
         ordered=form.get("ordered") == "1",
     )
     await site.collector.ask_now("tables")
@@ -127,6 +130,10 @@ async def send(site: Site, visit: Visit, session: Session) -> Done:
         name, form.get("body", "").encode(), tags=form.get("tag") or None, keys=form.get("key") or ""
     )
     return Done(f"{_url(name)}/messages", f"Message {result.message_id} was sent.")
+
+
+def _queues(name: str, text: str) -> int:
+    return read_field(name, text, partial(parse_whole, least=1, most=MAX_QUEUES))
 
 
 def _url(name: str) -> str:

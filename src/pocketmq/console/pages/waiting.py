@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pocketmq.client.administration.transactions import OpenTransaction
+from pocketmq.client.admin.transactions import OpenTransaction
 from pocketmq.console.bodies import first_line
-from pocketmq.console.paging import rows
-from pocketmq.console.sessions import Session
+from pocketmq.console.rendering import rows
 from pocketmq.console.site import Action, Done, Page, Site, Visit
+from pocketmq.console.users import Session
 from pocketmq.errors import NotFound, UsageError
 
 READ_AT_MOST: Final = 1_000

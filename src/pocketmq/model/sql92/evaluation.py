@@ -11,13 +11,27 @@ be true. Terms are asked from left to right, and only until the answer is certai
 
 A comparison knows the types of its sides before any message comes: a property is a text, a number is always a constant, all else
 is a condition. So what to convert is decided here, once, and what runs per message is short.
+
+An expression that is ready to be asked: parsed once, asked for every message.
+
+Numbers in texts, as Java reads them: what a property must look like to be compared with a number.
+
+    literal in the expression      the property must be
+    5, up to 2147483647            a whole number of 32 bits: 7, +7, -7, 007. Not 7.0, not 3000000000, no blanks
+    3000000000                     the same with 64 bits
+    5.0, 5e3                       any number: 7, 7.5, 1e3, .5, 7d, 0x1p3, NaN, Infinity, with blanks around it
+
+Python's own `int` and `float` take other texts (1_000, inf), so nothing is handed to them unseen. Each function raises ValueError for
+a text that Java would refuse.
 """
 
+import math
 import operator
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from pocketmq.model.sql92.java_numbers import java_double, java_double_or_infinite, java_int, java_long, java_order
+from pocketmq.model.sql92.parser import parse
 from pocketmq.model.sql92.tree import (
     AllOf,
     AnyOf,
@@ -35,7 +49,88 @@ from pocketmq.model.sql92.tree import (
     Search,
     Text,
     Truth,
+    walk,
 )
+
+INT_BITS: Final = 32
+LONG_BITS: Final = 64
+_SAFE_DIGITS: Final = 9
+"""So many digits fit into 32 bits whatever they are."""
+_LONG_DIGITS: Final = 19
+_JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""What Java trims."""
+
+_WHOLE = re.compile(r"([+-]?)(\d+)")
+_NO_NUMBER = re.compile(r"[+-]?(?:NaN|Infinity)")
+_DECIMAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+_HEX = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+
+
+def java_int(text: str) -> int:
+    """A whole number of 32 bits."""
+    if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
+    return _whole(text, INT_BITS)
+
+
+def java_long(text: str) -> int:
+    """A whole number of 64 bits."""
+    return _whole(text, LONG_BITS)
+
+
+def _whole(text: str, bits: int) -> int:
+    match = _WHOLE.fullmatch(text)
+    if match is None or max(text) > "\uffff":  # of a character beyond, Java sees two halves, and no half is a digit
+        raise ValueError(f"{text[:40]!r} is not a whole number")
+    digits = match[2].lstrip("0") or "0"
+    value = int(match[1] + digits) if len(digits) <= _LONG_DIGITS else 1 << LONG_BITS
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(f"{text[:40]!r} has more than {bits} bits")
+    return value
+
+
+def java_double(text: str) -> float:
+    """A number of any kind; too large a one is infinite."""
+    digits = text.replace(".", "", 1)
+    if digits.isascii() and digits.isdigit():
+        return float(text)
+    text = text.strip(_JAVA_BLANKS)
+    if match := _DECIMAL.fullmatch(text):
+        return float(match[1])
+    if _NO_NUMBER.fullmatch(text):
+        return float(text)
+    if match := _HEX.fullmatch(text):
+        return _from_hex(match[1])
+    raise ValueError(f"{text[:40]!r} is not a number")
+
+
+def _from_hex(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return math.copysign(math.inf, -1 if text.startswith("-") else 1)
+
+
+def java_double_or_infinite(text: str) -> float:
+    """`java_double` for comparing with a finite number: Java sorts NaN above all others, where infinity stands as well."""
+    value = java_double(text)
+    return math.inf if math.isnan(value) else value
+
+
+def java_order(left: float, right: float) -> int:
+    """-1, 0 or 1 as Java sorts: NaN equals itself and is above all others, -0.0 is below 0.0."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    left_rank, right_rank = _rank(left), _rank(right)
+    return (left_rank > right_rank) - (left_rank < right_rank)
+
+
+def _rank(value: float) -> tuple[bool, float]:
+    """Parts numbers that are neither below nor above one another."""
+    return (True, 0.0) if math.isnan(value) else (False, math.copysign(1.0, value))
+
 
 Lookup: TypeAlias = Callable[[str], str | None]
 """The text of a property, None when the message has none of that name."""
@@ -271,3 +366,36 @@ def _nothing(operand: Callable[[Lookup], Value]) -> Callable[[Lookup], None]:
         operand(get)
 
     return nothing
+
+
+__all__ = ["Expression", "Lookup", "check_expression"]
+
+
+class Expression:
+    """`text` as a question about a message's properties; InvalidExpression when it is not SQL92.
+
+    `names` are the properties that it looks at. `failures` counts the messages that had no answer, because a property that is
+    compared with a number held none: such a message does not match, and its sender or the expression is probably wrong.
+    """
+
+    __slots__ = ("_question", "failures", "names", "text")
+
+    def __init__(self, text: str) -> None:
+        tree = parse(text)
+        self.text = text
+        self.names = frozenset(node.name for node, _ in walk(tree) if isinstance(node, Property | Filled | OneOf))
+        self.failures = 0
+        self._question = question_of(tree)
+
+    def matches(self, get: Lookup) -> bool:
+        """Whether the answer is true; unknown, or no answer, is not. `get` finds a property: for a dict, its own `get`."""
+        try:
+            return self._question(get) is True
+        except ValueError:
+            self.failures += 1
+            return False
+
+
+def check_expression(text: str) -> None:
+    """InvalidExpression, with where and why, when `text` is not SQL92."""
+    parse(text)

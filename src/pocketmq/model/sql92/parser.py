@@ -12,13 +12,28 @@ checked here, once; behind the parser every tree can be evaluated.
 
 A subscriber's text is not to be trusted. Its length, its words and its depth have limits, so neither parsing nor asking it can
 take long or run out of stack: the tree has fewer than two nodes for a word, and each is visited once for a message.
+
+The words of an expression.
+
+    name       a letter, _ or $, then also digits; upper and lower case differ
+    keyword    AND, Between, is …; case does not matter
+    whole      0, 42, 42L
+    fraction   4.2, .5, 5., 1e3
+    text       'it''s'
+    symbol     = <> > >= < <= ( ) , + -
+    odd        one character that begins none of these
+
+Blanks, comments from -- to the end of the line, and comments between /* and */ part words and mean nothing.
+
+What the author of a wrong expression probably meant. A hint is a half sentence, or empty when there is no good guess.
 """
 
-from typing import Final
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Final, NamedTuple
 
 from pocketmq.errors import InvalidExpression
-from pocketmq.model.sql92.hints import found, hint_for, hint_for_text
-from pocketmq.model.sql92.tokens import END, FRACTION, NAME, TEXT, WHOLE, Token, scan, text_of
 from pocketmq.model.sql92.tree import (
     AllOf,
     AnyOf,
@@ -39,6 +54,131 @@ from pocketmq.model.sql92.tree import (
     Truth,
     walk,
 )
+
+NAME: Final = "name"
+WHOLE: Final = "whole"
+FRACTION: Final = "fraction"
+TEXT: Final = "text"
+ODD: Final = "odd"
+END: Final = "end"
+
+KEYWORDS: Final = frozenset(
+    {"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CONTAINS", "STARTSWITH", "ENDSWITH"}
+)
+
+# Every alternative is linear: a quote or comment that never closes is looked at once, and then it is an error.
+_WORD = re.compile(
+    r"""
+      (?P<blank>    [ \t\n\r\f]+ | --[^\n\r]* | /\*.*?\*/ )
+    | (?P<name>     [A-Za-z_$][A-Za-z0-9_$]* )
+    | (?P<fraction> (?: [0-9]+\.[0-9]* | \.[0-9]+ ) (?: [eE][+-]?[0-9]+ )? | [0-9]+[eE][+-]?[0-9]+ )
+    | (?P<whole>    [0-9]+[lL]? )
+    | (?P<text>     '(?: [^'] | '' )*+' )
+    | (?P<symbol>   <> | >= | <= | [=><(),+-] )
+    | (?P<odd>      . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Token(NamedTuple):
+    """A word, and where it begins. `kind` of a keyword is its upper case, of a symbol the symbol itself."""
+
+    kind: str
+    image: str
+    at: int
+
+
+def scan(text: str) -> Iterator[Token]:
+    """The words of `text`, one at a time, and at last one of kind END."""
+    for match in _WORD.finditer(text):
+        kind, image, at = match.lastgroup, match[0], match.start()
+        if kind == "blank":
+            continue
+        if kind == "symbol":
+            yield Token(image, image, at)
+        elif kind == NAME and (keyword := image.upper()) in KEYWORDS:
+            yield Token(keyword, image, at)
+        else:
+            yield Token(kind or ODD, image, at)
+    yield Token(END, "", len(text))
+
+
+def text_of(token: Token) -> str:
+    """What the quotes of a text hold."""
+    return token.image[1:-1].replace("''", "'")
+
+
+_LONGEST_KEYWORD: Final = max(map(len, KEYWORDS))
+_SEARCH: Final = "use CONTAINS, STARTSWITH or ENDSWITH, which take plain text"
+_QUOTES: Final = "put texts in single quotes: 'x'"
+_NAMES: Final = "a property name has only letters, digits, _ and $"
+_NO_ARITHMETIC: Final = f"there is no arithmetic, and {_NAMES}"
+
+_OTHER_DIALECTS = {
+    **dict.fromkeys(("LIKE", "ILIKE", "RLIKE", "REGEXP", "MATCHES", "SIMILAR", "GLOB"), _SEARCH),
+    "XOR": "for conditions, use <>",
+    "ISNULL": "use IS NULL",
+    "NOTNULL": "use IS NOT NULL",
+    "EQ": "use =",
+    "NE": "use <>",
+    "GT": "use >",
+    "LT": "use <",
+}
+_ODD_CHARACTERS = {
+    **dict.fromkeys('"“”‘’', _QUOTES),
+    **dict.fromkeys("+*/%^", "there is no arithmetic"),
+    "-": _NO_ARITHMETIC,
+    ".": _NAMES,
+    "`": "write property names without quotes",
+    "!": "for not equal use <>, for not use NOT",
+    "&": "use AND",
+    "|": "use OR",
+    ";": "leave it out",
+    "'": "this text is never closed",
+}
+_PAIRS = {"==": "use a single =", "=>": "use >=", "=<": "use <="}
+"""By their second character the parser sees that they are wrong."""
+
+
+def hint_for(text: str, token: Token) -> str:
+    """What to write instead of `token`, which stands in `text` where it cannot stand."""
+    if token.kind == END:
+        return ""
+    if token.kind == NAME:
+        return _hint_for_name(token.image)
+    if hint := _PAIRS.get(text[max(0, token.at - 1) : token.at + 1]):
+        return hint
+    if text.startswith("/*", token.at):
+        return "this comment is never closed"
+    if text.strip() == "*":
+        return "for all messages use TRUE, or the type TAG"
+    if token.kind == ODD and token.image.isalnum():
+        return _NAMES
+    return _ODD_CHARACTERS.get(token.image, "")
+
+
+def _hint_for_name(name: str) -> str:
+    word = name.upper()
+    if word in _OTHER_DIALECTS:
+        return _OTHER_DIALECTS[word]
+    if len(word) <= _LONGEST_KEYWORD + 2 and (near := get_close_matches(word, KEYWORDS, 1)):
+        return f"did you mean {near[0]}?"
+    return ""
+
+
+def hint_for_text(token: Token) -> str:
+    """What to write where only a text in single quotes can stand."""
+    return f"write '{token.image[:40]}'" if token.kind in (NAME, WHOLE, FRACTION) else ""
+
+
+def found(token: Token) -> str:
+    """`token` as an error names it."""
+    if token.kind == END:
+        return "the end"
+    image = token.image if len(token.image) <= 40 else token.image[:37] + "..."
+    return image if token.kind in (NAME, WHOLE, FRACTION, TEXT) or token.kind in KEYWORDS else repr(image)
+
 
 MAX_CHARACTERS: Final = 65_536
 MAX_WORDS: Final = 4_096

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ServerFailed
-from pocketmq.nameserver.brokers import Registration
 from pocketmq.nameserver.kv_config import ORDER_NAMESPACE, KvConfig
+from pocketmq.nameserver.registered import Registration
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import SettingsInUse
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api import Envelope
 from pocketmq.protocol.api.routes import (
     AddWritePerm,
@@ -27,10 +27,8 @@ from pocketmq.protocol.api.routes import (
     WipeWritePerm,
     WipeWritePermReply,
 )
-from pocketmq.protocol.bodies.data_version import DataVersion
-from pocketmq.protocol.bodies.key_values import KVTable
-from pocketmq.protocol.bodies.registration import read_registration
-from pocketmq.protocol.bodies.routes import BrokerMemberGroup
+from pocketmq.protocol.bodies.body import DataVersion, KVTable
+from pocketmq.protocol.bodies.routes import BrokerMemberGroup, read_registration
 from pocketmq.protocol.fields import NoFields, read_fields
 from pocketmq.protocol.java_json import read_body, write_body
 

@@ -1,14 +1,20 @@
-"""Settings: tell them, and change the few that may change while running."""
+"""Settings: tell them, and change the few that may change while running.
+
+The KV config: put, get, delete, list.
+"""
 
 import logging
 
 from pocketmq.codes import RequestCode
-from pocketmq.errors import NoPermission
-from pocketmq.nameserver.setting_keys import change_keys, write_keys
-from pocketmq.nameserver.settings import SettingsInUse
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.errors import NoPermission, NotFound
+from pocketmq.nameserver.kv_config import KvConfig
+from pocketmq.nameserver.settings import SettingsInUse, change_keys, write_keys
+from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.protocol.api.routes import DeleteKvConfig, GetKvConfig, GetKvList, KvConfigReply, PutKvConfig
+from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.fields import NoFields
+from pocketmq.protocol.java_json import write_body
 
 log = logging.getLogger("pocketmq.nameserver")
 
@@ -38,3 +44,44 @@ class SettingHandlers:
 
     def get(self, request: Request[NoFields]) -> Reply:
         return Reply(body=write_properties(write_keys(self._settings.now)))
+
+
+class KvConfigHandlers:
+    """Requests about the KV config."""
+
+    def __init__(self, kv_config: KvConfig) -> None:
+        self._kv_config = kv_config
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put,
+            RequestCode.GET_KV_CONFIG: self.get,
+            RequestCode.DELETE_KV_CONFIG: self.delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.list,
+        }
+
+    async def put(self, request: Request[PutKvConfig]) -> Reply:
+        header = request.header
+        await self._kv_config.put(header.namespace, header.key, header.value)
+        log.info("%s set %r in namespace %r", request.peer.address, header.key, header.namespace)
+        return Reply()
+
+    async def delete(self, request: Request[DeleteKvConfig]) -> Reply:
+        header = request.header
+        await self._kv_config.delete(header.namespace, header.key)
+        log.info("%s deleted %r from namespace %r", request.peer.address, header.key, header.namespace)
+        return Reply()
+
+    def get(self, request: Request[GetKvConfig]) -> Reply:
+        namespace, key = request.header.namespace, request.header.key
+        value = self._kv_config.get(namespace, key)
+        if value is None:
+            raise NotFound(f"No config item, Namespace: {namespace} Key: {key}")
+        return Reply(KvConfigReply(value))
+
+    def list(self, request: Request[GetKvList]) -> Reply:
+        namespace = request.header.namespace
+        table = self._kv_config.table(namespace)
+        if table is None:
+            raise NotFound(f"No config item, Namespace: {namespace}")
+        return Reply(body=write_body(KVTable(table)))

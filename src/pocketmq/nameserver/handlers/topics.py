@@ -13,7 +13,7 @@ from pocketmq.model.flags import TopicFlag
 from pocketmq.nameserver.kv_config import ORDER_NAMESPACE, KvConfig
 from pocketmq.nameserver.routes import RouteTable, in_zone
 from pocketmq.nameserver.settings import SettingsInUse
-from pocketmq.net.request import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api import Envelope
 from pocketmq.protocol.api.routes import DeleteTopicRoute, GetRoute, GetTopicsByCluster, RegisterTopic
 from pocketmq.protocol.bodies.routes import TopicRouteData

@@ -17,4 +17,14 @@ its list may not be changed, so small files could never be made one. Hence not b
 
 What is done is asked of the manifest and not of the checkpoint: it knows the next offset of each queue, and what comes again, for
 whatever reason, is left out. A lost checkpoint costs nothing: the next one begins where the manifest ends.
+
+Modules in reading order:
+
+    manifest        the manifest: files, their offsets, lost ranges, next offset of each queue
+    form            file names, columns and file formats of a lake
+    staging         stages a batch through Spark, publishes it, removes what a killed run left
+    parquet_files   stages a batch as Parquet files written by the task itself
+    lake            commits and publishes batches; compacts small files
+    reading         reads a lake by its manifest
+    job             `pocketmq pipeline archive`
 """

@@ -20,28 +20,27 @@ from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles, Files
-from pocketmq.pipelines.archive.form import Form, check_form
-from pocketmq.pipelines.archive.formats import check_format
+from pocketmq.pipelines.archive.form import (
+    CHECKPOINT,
+    Form,
+    Slot,
+    archive_rows,
+    check_columns,
+    check_form,
+    check_format,
+    schema_of,
+)
 from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
-from pocketmq.pipelines.archive.layout import CHECKPOINT, Slot
-from pocketmq.pipelines.archive.manifest import Commit, Manifest
-from pocketmq.pipelines.archive.manifest_log import read_manifest
-from pocketmq.pipelines.archive.rows import archive_rows, schema_of
-from pocketmq.pipelines.archive.staging import Stage
-from pocketmq.pipelines.archive.tasks import stage_ranges
-from pocketmq.pipelines.checkpoint import Owner, check_owner, is_local, last_offset, offset_of, owned
-from pocketmq.pipelines.cluster import known_queues
-from pocketmq.pipelines.connector_options import check_used
-from pocketmq.pipelines.job import Job
-from pocketmq.pipelines.libraries import DataFrame, SparkSession
-from pocketmq.pipelines.notes import is_classic
-from pocketmq.pipelines.plan import Plan, stream_queues
-from pocketmq.pipelines.running import Run, Summary, lost_row
-from pocketmq.pipelines.setting_kinds import Size
-from pocketmq.pipelines.settings import StreamSettings
-from pocketmq.pipelines.topics import require_topics
-from pocketmq.spark.offsets import ranges_between
-from pocketmq.spark.read_options import parse_read_options
+from pocketmq.pipelines.archive.manifest import Commit, Manifest, read_manifest
+from pocketmq.pipelines.archive.staging import Stage, stage_ranges
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_classic, is_local, last_offset, offset_of, owned
+from pocketmq.pipelines.core.connector_options import check_used
+from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
+from pocketmq.pipelines.core.plan import Plan, known_queues, require_topics, stream_queues
+from pocketmq.pipelines.core.running import Run, Summary, lost_row
+from pocketmq.pipelines.core.settings import Job, Size, StreamSettings
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read.offsets import ranges_between
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -90,6 +89,10 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
     compact_size: Annotated[Size, Meta(description="How large such a file becomes, about.")] = Size(128 * 1024 * 1024)
     compact_files: Annotated[int, Meta(ge=2, description="How many small files are worth it.")] = 8
 
+    def __post_init__(self) -> None:
+        if (known := self.format.lower()) in FILE_FORMATS:  # Spark takes PARQUET for the same
+            msgspec.structs.force_setattr(self, "format", known)
+
     @property
     def own_reading(self) -> dict[str, str]:
         return {**super().own_reading, "includeProperties": str(self.properties).lower()}
@@ -115,6 +118,7 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
 def check_archive(settings: ArchiveSettings) -> None:
     parse_read_options(settings.reading, streaming=True, environ=os.environ)
     check_used(settings.options, settings.reading)
+    check_columns(settings.format, properties=settings.properties)
     if settings.has_manifest:
         if settings.remote is not None:
             raise InvalidSetting(_NEEDS_DRIVER)

@@ -3,6 +3,13 @@
 with Lake(folder, form) as lake:          repairs what a killed run left
     lake.add(batch, stage)                stage ── commit ── publish
     lake.compact(spark)                   the same, with files that are replaced
+
+Which small files become one: a plan, made of the manifest alone.
+
+    folder    ▂ ▂ ▂ █ ▂ ▂            small files of one folder, in the order in which they came
+    groups   [▂ ▂ ▂   ▂ ▂]           as many as make about one file of the size aimed at; a large one stays as it is
+
+A file is rewritten at most a few times: what has half the size that is aimed at is no small one any more.
 """
 
 import errno
@@ -17,17 +24,45 @@ from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.queue import QueueRange
-from pocketmq.pipelines.archive.compaction import groups_to_merge
-from pocketmq.pipelines.archive.form import Form, keep_form
-from pocketmq.pipelines.archive.layout import staging_of
-from pocketmq.pipelines.archive.manifest import Commit, DataFile, Manifest, not_covered, still_to_do
-from pocketmq.pipelines.archive.manifest_log import ManifestLog
-from pocketmq.pipelines.archive.publishing import clear, clear_unfinished, publish
-from pocketmq.pipelines.archive.rows import archive_rows
-from pocketmq.pipelines.archive.staging import Place, Stage, read_files, stage_rows
-from pocketmq.pipelines.archive.tasks import stage_merged
-from pocketmq.pipelines.libraries import Column, DataFrame, SparkSession, functions
-from pocketmq.spark.offsets import Cause, Lost
+from pocketmq.pipelines.archive.form import Form, archive_rows, keep_form, staging_of
+from pocketmq.pipelines.archive.manifest import Commit, DataFile, Manifest, ManifestLog, not_covered, still_to_do
+from pocketmq.pipelines.archive.staging import (
+    Place,
+    Stage,
+    clear,
+    clear_unfinished,
+    publish,
+    read_files,
+    stage_merged,
+    stage_rows,
+)
+from pocketmq.pipelines.core.libraries import Column, DataFrame, SparkSession, functions
+from pocketmq.spark.read.offsets import Cause, Lost
+
+SMALL_PART: Final = 2
+"""A file is small below so many parts of the size aimed at."""
+
+
+def groups_to_merge(files: Iterable[DataFile], *, aim_bytes: int, at_least: int) -> list[list[DataFile]]:
+    """Files to be made one, by groups of at least `at_least`, each of about `aim_bytes` together."""
+    by_folder: dict[str, list[DataFile]] = {}
+    for file in sorted(files, key=lambda file: (file.folder, file.path)):
+        if file.bytes * SMALL_PART < aim_bytes:
+            by_folder.setdefault(file.folder, []).append(file)
+    return [group for small in by_folder.values() for group in _cut(small, aim_bytes) if len(group) >= at_least]
+
+
+def _cut(small: list[DataFile], aim_bytes: int) -> list[list[DataFile]]:
+    groups: list[list[DataFile]] = []
+    room = 0
+    for file in small:
+        if file.bytes > room:
+            groups.append([])
+            room = aim_bytes
+        groups[-1].append(file)
+        room -= file.bytes
+    return groups
+
 
 log = logging.getLogger("pocketmq.pipelines")
 

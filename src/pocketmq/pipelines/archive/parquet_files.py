@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.queue import MessageQueue, QueueRange
-from pocketmq.pipelines.archive.layout import Slot, final_path
+from pocketmq.pipelines.archive.form import Slot, final_path
 from pocketmq.pipelines.archive.manifest import DataFile, Span
-from pocketmq.pipelines.libraries import parquet
-from pocketmq.spark.libraries import np, pa
+from pocketmq.pipelines.core.libraries import parquet
+from pocketmq.spark.arrow import np, pa
 from pocketmq.spark.schema import Name
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024

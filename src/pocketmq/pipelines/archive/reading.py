@@ -9,11 +9,10 @@ from pocketmq.files import DiskFiles, Files
 from pocketmq.model.queue import QueueRange
 from pocketmq.pipelines.archive.form import Form, read_form
 from pocketmq.pipelines.archive.lake import within
-from pocketmq.pipelines.archive.manifest import DataFile, Manifest
-from pocketmq.pipelines.archive.manifest_log import read_manifest
+from pocketmq.pipelines.archive.manifest import DataFile, Manifest, read_manifest
 from pocketmq.pipelines.archive.staging import read_files
-from pocketmq.pipelines.libraries import DataFrame, SparkSession
-from pocketmq.pipelines.running import Row, lost_row
+from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
+from pocketmq.pipelines.core.running import Row, lost_row
 
 
 class ReadLake:

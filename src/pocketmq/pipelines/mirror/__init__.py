@@ -7,4 +7,10 @@
 
 Each copy says where it comes from, in the property `mirrorOf`. A run that begins again looks at the end of the target queues: what
 is there tells how far it was, whatever was noted.
+
+Modules in reading order:
+
+    offset_map   ranges of offsets of both clusters that hold the same messages
+    copying      copies whole queues in their order, inside Spark tasks
+    job          `pocketmq pipeline mirror`
 """

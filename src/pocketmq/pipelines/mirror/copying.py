@@ -5,34 +5,93 @@
     the end of the target queue, looked through once before the first ◄────────────────────────────────┘
     ──► runs: from where to where they went
 
-A failed send fails its task. What it wrote stays, and the next attempt finds it there. `sink` lets Spark run it.
+A failed send fails its task. What it wrote stays, and the next attempt finds it there. `MirrorSink` lets Spark run it.
+
+A message as its copy on the other cluster: what is kept of it, and what it tells about where it comes from.
+
+The mirror's own sink for Spark: tasks send, and what they tell about it comes back in a file.
+
+    job ── order ──► format("rocketmq-mirror") ── tasks: `mirror_rows` ──► the other cluster
+     ▲                                     │ commit, in a process of the driver's machine
+     └──────────── runs.json ◄─────────────┘
+
+Spark hands the messages of a commit to nobody but the sink, which it runs in a process of its own; hence the file. (`mapInArrow`, which
+gives rows back, would need pandas.)
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from time import sleep
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from pocketmq.client import AsyncProducer
-from pocketmq.client.outgoing import can_share_a_batch
-from pocketmq.client.results import SendResult
-from pocketmq.errors import PocketMQError
+from pocketmq.client.producer.outgoing import can_share_a_batch
+from pocketmq.client.producer.results import SendResult
+from pocketmq.errors import PocketMQError, WrongState
+from pocketmq.files import DiskFiles, Files, write_atomically
+from pocketmq.model import properties as names
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue, QueueOffset, QueueRange
-from pocketmq.pipelines.mirror.copies import OF, Place, copy_of, parse_place
+from pocketmq.pipelines.core.libraries import DataFrame
 from pocketmq.pipelines.mirror.offset_map import MirroredRun
-from pocketmq.spark.libraries import pa, pc
-from pocketmq.spark.metadata import ClientMetadata
+from pocketmq.spark.arrow import pa, pc
+from pocketmq.spark.options.write_options import WriteOptions
+from pocketmq.spark.read.metadata import ClientMetadata
 from pocketmq.spark.schema import Name
-from pocketmq.spark.sink_connections import borrow_producer
-from pocketmq.spark.sink_search import IDLE_TIMEOUT_MS, borrow_metadata, search
-from pocketmq.spark.sink_sending import FIRST_WAIT_S, may_repeat
-from pocketmq.spark.sink_settling import IN_FLIGHT_S
 from pocketmq.spark.worker_connections import Held
-from pocketmq.spark.write_options import WriteOptions
+from pocketmq.spark.write.sink_replays import IDLE_TIMEOUT_MS, IN_FLIGHT_S, borrow_metadata, search
+from pocketmq.spark.write.sink_sending import FIRST_WAIT_S, may_repeat
+from pocketmq.spark.write.sink_task import borrow_producer
+
+OF: Final = "mirrorOf"
+"""The property with broker, queue and offset of the message that a copy is of."""
+BORN: Final = "mirrorBorn"
+"""When the message was made, in milliseconds: brokers take the time of a copy for that of its birth."""
+ID: Final = "mirrorId"
+"""The id of the message: each copy gets one of its own."""
+_KEPT: Final = frozenset({names.TAGS, names.KEYS, names.SHARDING_KEY, names.BUYER_ID, names.MESSAGE_TYPE})
+"""Of RocketMQ's own properties; brokers would take some of the others for wishes, and all of them tell of the past."""
+
+
+class Place(NamedTuple):
+    """Where a message is on its cluster."""
+
+    broker: str
+    queue_id: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.broker}:{self.queue_id}:{self.offset}"
+
+    def queue(self, topic: str) -> MessageQueue:
+        return MessageQueue(topic, self.broker, self.queue_id)
+
+
+def parse_place(text: str) -> Place | None:
+    """None for what is none: the property is anybody's to set."""
+    broker, _, rest = text.rpartition(":")
+    name, _, queue_id = broker.rpartition(":")
+    return Place(name, int(queue_id), int(rest)) if name and queue_id.isdecimal() and rest.isdecimal() else None
+
+
+def copy_of(
+    topic: str, place: Place, body: bytes, properties: dict[str, str], born_ms: int, message_id: str
+) -> Message:
+    """The message to send."""
+    copy = Message(topic, body)
+    kept = {name: text for name, text in properties.items() if name not in names.RESERVED or name in _KEPT}
+    copy.properties.update(kept)
+    copy.properties.update({OF: str(place), BORN: str(born_ms), ID: message_id})
+    return copy
+
 
 READ: Final = "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, value binary, properties map<string,string>, bornTimestamp timestamp"  # fmt: skip
 """What is read of the source."""
@@ -170,3 +229,57 @@ async def _deliver(
         await asyncio.sleep(wait_s)
         wait_s *= 2
     raise AssertionError("the last attempt returns or raises")
+
+
+NAME: Final = "rocketmq-mirror"
+ANSWER: Final = "runs.json"
+
+
+@dataclasses.dataclass
+class RunsMade(WriterCommitMessage):
+    """What a task did."""
+
+    runs: tuple[MirroredRun, ...]
+
+
+class MirrorSink(DataSource):
+    """Takes rows of whole queues. Options: `order`, as JSON, and `answer`, the file for the runs."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def writer(self, schema: StructType, overwrite: bool) -> "MirrorWriter":
+        order = msgspec.json.decode(self.options["order"], type=Order)
+        return MirrorWriter(order, self.options["answer"])
+
+
+class MirrorWriter(DataSourceArrowWriter):
+    """One batch."""
+
+    def __init__(self, order: Order, answer: str) -> None:
+        self._order = order
+        self._answer = answer
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        task = TaskContext.get()
+        assert task is not None, "rows are written by a task"
+        runs = mirror_rows(self._order, iterator, task.attemptNumber(), f"stage {task.stageId()}")
+        return RunsMade(tuple(runs))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        runs = [run for message in messages if isinstance(message, RunsMade) for run in message.runs]
+        write_atomically(DiskFiles(), Path(self._answer), msgspec.json.encode(runs))
+
+
+def send_batch(rows: DataFrame, order: Order, folder: Path, files: Files) -> list[MirroredRun]:
+    """Let Spark send rows; where they went."""
+    answer = folder / ANSWER
+    if files.status(answer) is not None:
+        files.unlink(answer)
+    rows.sparkSession.dataSource.register(MirrorSink)
+    options = {"order": msgspec.json.encode(order).decode(), "answer": str(answer)}
+    rows.write.format(NAME).options(**options).mode("append").save()
+    if files.status(answer) is None:
+        raise WrongState(f"Spark ended a batch of the mirror without a word about it in {answer}")
+    return msgspec.json.decode(files.read(answer), type=list[MirroredRun])

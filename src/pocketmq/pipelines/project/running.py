@@ -2,6 +2,10 @@
 
 pocketmq pipeline run ──► spark-pipelines run ──► events: `2026-03-01 12:00:00: Flow orders is RUNNING.`
                               └─ everything else it and Java print is shown only when it fails
+
+A new project: the files of `template/`, with the name and the folder filled in.
+
+Messages to try a project with: `sample/orders.jsonl` has a message of the topic `orders` on each line.
 """
 
 import os
@@ -15,9 +19,12 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet
 
+from pocketmq.client import Producer
 from pocketmq.errors import InvalidSetting, MissingLibrary
-from pocketmq.files import Files, walk
-from pocketmq.pipelines.libraries import pyspark_folder
+from pocketmq.files import Files, walk, write_atomically
+from pocketmq.model.message import Message
+from pocketmq.pipelines.core.libraries import pyspark_folder
+from pocketmq.pipelines.core.plan import ensure_topics
 from pocketmq.pipelines.project.spark_program import SparkProgram
 from pocketmq.spark.java import find_java
 
@@ -129,3 +136,58 @@ def _is_there(module: str) -> bool:
         return find_spec(module) is not None
     except ImportError:  # of a part whose whole is not there
         return False
+
+
+TEMPLATE: Final = Path(__file__).with_name("template")
+TEMPLATE_SUFFIX: Final = ".template"
+"""So that nobody takes the files of the template for code of ours."""
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def make_project(name: str, parent: Path, files: Files) -> list[Path]:
+    """Make the folder `name` with a project in it; its files. InvalidSetting when there is something of that name."""
+    if not _NAME.fullmatch(name):
+        raise InvalidSetting(f"{name!r} is no name for a project: letters, digits, - and _, and a letter first")
+    folder = parent / name
+    if files.status(folder) is not None:
+        raise InvalidSetting(f"{folder} is there already: choose another name, or remove it")
+    made = []
+    for source in walk(files, TEMPLATE):
+        if source.suffix != TEMPLATE_SUFFIX:
+            continue
+        target = folder / source.relative_to(TEMPLATE).with_suffix("")
+        text = files.read(source).decode().replace("{name}", name).replace("{folder}", str(folder))
+        files.make_dir(target.parent)
+        write_atomically(files, target, text.encode())
+        made.append(target)
+    return made
+
+
+FOLDER: Final = "sample"
+SUFFIX: Final = ".jsonl"
+QUEUES: Final = 4
+MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+def read_sample(project: Path, files: Files) -> dict[str, list[bytes]]:
+    """Bodies by topic; a topic without any is only made."""
+    found = {}
+    for name in files.list(project / FOLDER):
+        path = project / FOLDER / name
+        if not name.endswith(SUFFIX):
+            continue
+        status = files.status(path)
+        if status is not None and status.size > MAX_BYTES:
+            raise InvalidSetting(f"{path} has {status.size:,} bytes; a sample has at most {MAX_BYTES:,}")
+        found[name.removesuffix(SUFFIX)] = [line for line in files.read(path).splitlines() if line.strip()]
+    return found
+
+
+def send_sample(name_server: str, sample: Mapping[str, list[bytes]]) -> dict[str, int]:
+    """Make the topics that are not there, and send their messages: how many, by topic. Topics that are there stay as they are."""
+    made = ensure_topics({"rocketmq.namesrv.addr": name_server}, sample, queues=QUEUES)
+    with Producer(name_server, group="pocketmq-sample") as producer:
+        for topic in made:
+            for body in sample[topic]:
+                producer.send(Message(topic, body))
+    return {topic: len(sample[topic]) for topic in made}

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
@@ -60,7 +60,8 @@ class SparkProgram:
 
     def __enter__(self) -> Self:
         self._hear_signals()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._hear_no_more)
             self._started = subprocess.Popen(  # noqa: S603 the program is Spark's own
                 self._command,
                 cwd=self._folder,
@@ -72,9 +73,7 @@ class SparkProgram:
                 errors="replace",
                 start_new_session=True,
             )
-        except BaseException:
-            self._hear_no_more()
-            raise
+            undo.pop_all()
         if self._signals:
             self._ask_to_end()  # signalled while it was being started
         return self

@@ -1,27 +1,26 @@
-"""Every request of the protocol, declared once: `API[code]` tells its headers and who serves it.
+"""Every request of the protocol, declared once: `API[code]` gives its headers and which server handles it.
 
-One file per family; each ends in its rows. Headers are read and written by `protocol.fields`.
+Each family has a module that ends in its rows. `protocol.fields` reads and writes the headers.
+
+Modules in reading order:
+
+    row       one row: request code, headers, server
+    sending   sends, batches, replies, send-backs, recalls
+    pulling   pulls, and queries of messages by key and id
+    offsets   offsets of queues and groups
+    clients   heartbeats, connections, requests to clients
+    groups    consumer groups
+    topics    topics of a broker
+    routes    the name server
+    brokers   settings, statistics, clean-up and replication of a broker
+    pop       pop consumption
 """
 
 from typing import Final
 
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.api import (
-    access,
-    assignment,
-    brokers,
-    clients,
-    groups,
-    offsets,
-    pop,
-    pulling,
-    routes,
-    sending,
-    topics,
-    transactions,
-)
-from pocketmq.protocol.api.envelope import Envelope
-from pocketmq.protocol.api.row import Api, Server
+from pocketmq.protocol.api import brokers, clients, groups, offsets, pop, pulling, routes, sending, topics
+from pocketmq.protocol.api.row import Api, Envelope, Server
 
 __all__ = ["API", "Api", "Envelope", "Server"]
 
@@ -30,13 +29,10 @@ _FAMILIES = (
     pulling,
     offsets,
     clients,
-    assignment,
     groups,
     topics,
-    transactions,
     routes,
     brokers,
-    access,
     pop,
 )
 

@@ -4,8 +4,7 @@ from msgspec import field
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api, Server
-from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.header import Int32
+from pocketmq.protocol.fields import Fields, Int32
 
 
 class HeartbeatReply(Fields):

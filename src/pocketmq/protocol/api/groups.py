@@ -1,9 +1,11 @@
-"""Consumer groups: their settings, what they read, how far behind they are."""
+"""Consumer groups: their settings, what they read, how far behind they are.
+
+Which member of a group may read a queue: order locks, and sharing out by the broker. All of it is in the bodies.
+"""
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api
-from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.header import Int32
+from pocketmq.protocol.fields import Fields, Int32
 
 
 class GetAllGroups(Fields):
@@ -70,4 +72,9 @@ ROWS = (
     Api(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumer),
     Api(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, QuerySubscriptionByConsumer),
     Api(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbidden),
+    Api(RequestCode.LOCK_BATCH_MQ),
+    Api(RequestCode.UNLOCK_BATCH_MQ),
+    Api(RequestCode.QUERY_ASSIGNMENT),
+    Api(RequestCode.SET_MESSAGE_REQUEST_MODE),
+    Api(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
 )

@@ -6,8 +6,7 @@ handed the message out.
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api
-from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.fields import Fields, Int32, Int64
 
 
 class PopMessage(Fields):

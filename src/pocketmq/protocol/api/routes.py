@@ -2,8 +2,7 @@
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api, Server
-from pocketmq.protocol.fields import Fields, NoFields
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.fields import Fields, Int32, Int64, NoFields
 
 
 class RegisterBroker(Fields):

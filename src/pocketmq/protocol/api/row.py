@@ -1,11 +1,17 @@
-"""One row of the API table: a request code, its two headers, and who serves it."""
+"""One row of the API table: a request code, its two headers, and who serves it.
+
+Ext fields that any request may carry beside its own: where it is meant to go, and who signs it.
+
+Headers do not repeat them. `read_fields(Envelope, command.ext)` reads them from any request.
+"""
 
 from enum import Flag, auto
 
 import msgspec
+from msgspec import field
 
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.fields import Fields, NoFields
+from pocketmq.protocol.fields import Fields, Int32, NoFields
 
 
 class Server(Flag):
@@ -25,3 +31,19 @@ class Api(msgspec.Struct, frozen=True):
     served_by: Server = Server.BROKER
     oneway: bool = False
     """RocketMQ never answers this request. Others may be sent one-way as well, by the flag of the command."""
+
+
+class Envelope(Fields):
+    """`request_type` 0 marks a client that reads streams: lite pull. A `logical` topic is a static one."""
+
+    broker_name: str | None = field(default=None, name="bname")
+    namespace: str | None = field(default=None, name="ns")
+    namespaced: bool | None = field(default=None, name="nsd")
+    logical: bool | None = field(default=None, name="lo")
+    oneway: bool | None = field(default=None, name="oway")
+    request_type: Int32 | None = field(default=None, name="ReqT")
+    zone_name: str | None = field(default=None, name="__ZONE_NAME")
+    zone_mode: str | None = field(default=None, name="__ZONE_MODE")
+    access_key: str | None = field(default=None, name="AccessKey")
+    security_token: str | None = field(default=None, name="SecurityToken")
+    signature: str | None = field(default=None, name="Signature")

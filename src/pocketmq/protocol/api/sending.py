@@ -2,14 +2,15 @@
 
 Code 10 has long field names, 310 and its relatives have letters. Both are one header with the same attributes, so one
 handler serves both: a `SendMessageV2` is a `SendMessage`.
+
+Transactions: a producer's decision, and the broker's question when none came.
 """
 
 from msgspec import field
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api, Server
-from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.fields import Fields, Int32, Int64
 
 
 class SendMessage(Fields):
@@ -105,6 +106,35 @@ class RecallReply(Fields):
     region: str | None = field(default=None, name="MSG_REGION")
 
 
+class EndTransaction(Fields):
+    """`commit_or_rollback` is a `TransactionState`; both offsets are those of the half message."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    msg_id: str
+    topic: str | None = None
+    from_transaction_check: bool | None = None
+    transaction_id: str | None = None
+
+
+class CheckTransactionState(Fields):
+    """`topic` is that of the half messages; the real one is in the body."""
+
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    topic: str | None = None
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+
+
+class ResumeCheckHalfMessage(Fields):
+    topic: str | None = None
+    msg_id: str | None = None
+
+
 ROWS = (
     Api(RequestCode.SEND_MESSAGE, SendMessage, SendReply),
     Api(RequestCode.SEND_MESSAGE_V2, SendMessageV2, SendReply),
@@ -114,4 +144,7 @@ ROWS = (
     Api(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, PushReplyMessage, served_by=Server.CLIENT),
     Api(RequestCode.CONSUMER_SEND_MSG_BACK, SendMessageBack),
     Api(RequestCode.RECALL_MESSAGE, RecallMessage, RecallReply),
+    Api(RequestCode.END_TRANSACTION, EndTransaction, oneway=True),
+    Api(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionState, served_by=Server.CLIENT, oneway=True),
+    Api(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessage),
 )

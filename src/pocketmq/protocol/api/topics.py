@@ -2,8 +2,7 @@
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api
-from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.header import Int32
+from pocketmq.protocol.fields import Fields, Int32
 
 
 class CreateTopic(Fields):

@@ -1,9 +1,8 @@
 """Offsets: how far groups have consumed, and where they are told to go on."""
 
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.body import EMPTY_MAP, Body
-from pocketmq.protocol.bodies.data_version import DataVersion
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.bodies.body import EMPTY_MAP, Body, DataVersion
+from pocketmq.protocol.fields import Int32, Int64
 
 
 class ConsumerOffsets(Body, frozen=True):

@@ -6,8 +6,8 @@ import msgspec
 
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.body import EMPTY_MAP, Body
-from pocketmq.protocol.bodies.heartbeat import MessageModel
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.bodies.clients import MessageModel
+from pocketmq.protocol.fields import Int32, Int64
 
 
 class MessageRequestMode(StrEnum):

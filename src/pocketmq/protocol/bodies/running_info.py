@@ -7,7 +7,7 @@ import msgspec
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.body import EMPTY_MAP, Body
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.fields import Int32, Int64
 
 NAMESERVER_ADDR = "PROP_NAMESERVER_ADDR"
 CONSUME_TYPE = "PROP_CONSUME_TYPE"

@@ -1,9 +1,14 @@
-"""Statistics: how far topics and groups are, how fast things go, and what lies in a consume queue."""
+"""Statistics: how far topics and groups are, how fast things go, and what lies in a consume queue.
+
+How a broker's replicas are doing.
+
+How much each group reads that is no longer in memory.
+"""
 
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.body import EMPTY_MAP, Body
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.fields import Int32, Int64
 
 
 class OffsetProgress(Body, frozen=True):
@@ -96,3 +101,67 @@ class ConsumeQueueContent(Body, frozen=True):
     queue_data: tuple[ConsumeQueueEntry, ...] | None = None
     max_queue_index: Int64 = 0
     min_queue_index: Int64 = 0
+
+
+class ReplicaConnection(Body, frozen=True):
+    """A replica, as its master sees it."""
+
+    addr: str | None = None
+    slave_ack_offset: Int64 = 0
+    diff: Int64 = 0
+    in_sync: bool = False
+    transferred_byte_in_second: Int64 = 0
+    transfer_from_where: Int64 = 0
+
+
+class ReplicaClient(Body, frozen=True):
+    """A replica, as it sees itself."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: Int64 = 0
+    max_offset: Int64 = 0
+    last_read_timestamp: Int64 = 0
+    last_write_timestamp: Int64 = 0
+    master_flush_offset: Int64 = 0
+
+
+class ReplicationStatus(Body, frozen=True):
+    master: bool = False
+    master_commit_log_max_offset: Int64 = 0
+    in_sync_slave_nums: Int32 = 0
+    ha_connection_info: tuple[ReplicaConnection, ...] = ()
+    ha_client_runtime_info: ReplicaClient = ReplicaClient()
+
+
+class Epoch(Body, frozen=True):
+    """A stretch of the log that was written under one master."""
+
+    epoch: Int32 = 0
+    start_offset: Int64 = 0
+    end_offset: Int64 = 2**63 - 1
+
+
+class EpochHistory(Body, frozen=True):
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_id: Int64 = 0
+    epoch_list: tuple[Epoch, ...] = ()
+    max_offset: Int64 = 0
+
+
+class ColdReads(Body, frozen=True):
+    """Bytes that a group read lately, and since when."""
+
+    cold_acc: Int64 = 0
+    last_cold_read_time_mills: Int64 = 0
+    create_time_mills: Int64 = 0
+
+
+class ColdReadLimits(Body, frozen=True):
+    """What groups read, what each may read, and what all may read together; in bytes."""
+
+    runtime_table: dict[str, ColdReads] = EMPTY_MAP
+    config_table: dict[str, Int64] = EMPTY_MAP
+    cg_cold_read_threshold: Int64 = 0
+    global_cold_read_threshold: Int64 = 0
+    global_acc: Int64 = 0

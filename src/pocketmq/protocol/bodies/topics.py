@@ -3,9 +3,8 @@
 from enum import StrEnum
 
 from pocketmq.model.flags import Perm
-from pocketmq.protocol.bodies.body import EMPTY_MAP, Body
-from pocketmq.protocol.bodies.data_version import DataVersion
-from pocketmq.protocol.header import Int32, Int64
+from pocketmq.protocol.bodies.body import EMPTY_MAP, Body, DataVersion
+from pocketmq.protocol.fields import Int32, Int64
 
 
 class TopicFilterType(StrEnum):

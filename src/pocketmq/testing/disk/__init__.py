@@ -1,14 +1,11 @@
-"""A disk in memory that knows what a power loss may do to it.
+"""A disk in memory that models power loss. Tests use it through `pocketmq.testing.FaultyFiles`.
 
-contents     the bytes of one file: what is safe, and the changes that are not yet
-names        folders: which name means which file, safe and not yet
-power_loss   chance: which of the unsafe changes reached the disk
-model        both together: operations go in, crash states come out
-journal      every operation in order, so that one can go back
-faults       rules that make a call fail or stall
-drive        one call at a time: rules, disk, journal
-faulty_file  an open file
-real_folder  from and to a folder of a real disk
+Modules in reading order:
 
-Tests use it through `pocketmq.testing.FaultyFiles`.
+    contents      the bytes of one file: synced, and written but not synced
+    names         directories: which name means which file, synced and not
+    model         both together: operations in, crash states out
+    faults        rules that make a call fail or stall
+    drive         one call at a time: rules, model, journal
+    real_folder   copies from and to a real directory
 """

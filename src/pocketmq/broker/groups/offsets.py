@@ -1,0 +1,410 @@
+"""Offsets: how far each group has consumed each queue, and where it is told to go on.
+
+    commit ──► stored ◄── reset ──► pending ──► the next pull takes it, and only then do commits count again
+                 │
+                 ├─► query: pending, else stored, else a rule about the queue
+                 └─► snapshot: "topic@group" ──► queue id ──► offset, and what is pending
+
+A commit overwrites whatever was there, lower or not, as in RocketMQ: a client that was set back by its own means must be
+believed. Lower ones are counted. While a reset is pending, commits are ignored: they come from members that have not heard of it.
+
+A queue can become shorter under members that go on running: a crash takes what was not synced, or its topic is deleted and created
+again. Such members still have offsets of the older log, and offsets of new messages soon grow past these. So the table keeps a
+bound for each group until its next pull of the queue: where the log ended when the broker started after a crash, 0 when the topic was
+deleted. A pull or commit beyond the bound is from the older log: the pull is sent to where the group is, the commit is ignored.
+
+Saving is cheap because every row keeps its text until it changes; a save writes anew only the rows that did.
+Names hold no '@' (see `model.names`), so a key can always be taken apart.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from pocketmq.broker.topics import MAX_QUEUES
+from pocketmq.errors import ImpossibleRequest, NoPermission
+from pocketmq.model.names import TRANSACTION_CHECK_GROUP
+from pocketmq.protocol.bodies.body import DataVersion
+from pocketmq.protocol.bodies.offsets import ConsumerOffsets, SavedOffsets
+
+LARGEST = 2**63 - 1
+NOTHING_TO_CORRECT = LARGEST
+"""What a correction says of a queue in which the compared group is behind everybody."""
+
+MAX_RECREATED = 4_096
+"""Groups in deleted topics that are remembered; the oldest are forgotten first."""
+
+# Strict JSON, queue ids in quotes: both releases of Apache read it, and we read it twenty times as fast as bare numbers.
+_encode = msgspec.json.Encoder().encode
+
+
+class QueueFacts(NamedTuple):
+    """What the store knows of a queue. `first_in_memory`: message 0 is there and need not be read from the disk."""
+
+    min_offset: int
+    max_offset: int
+    first_in_memory: bool
+
+
+class _Row:
+    """One group in one topic. A dirty one differs from its text in the last snapshot."""
+
+    __slots__ = ("is_dirty", "key", "offsets", "pulled")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.offsets: dict[int, int] = {}
+        self.pulled: dict[int, int] = {}
+        self.is_dirty = False
+
+
+class OffsetTable:
+    """All rows, by group and topic. Counts what is unusual: commits that were lower, and commits that were ignored.
+
+    A row holds at most `max_queues` queues; commits for others are ignored.
+    """
+
+    def __init__(self, *, max_queues: int = MAX_QUEUES, started_ms: int = 0) -> None:
+        self._rows: dict[str, dict[str, _Row]] = {}
+        self._pending: dict[str, dict[int, int]] = {}
+        self._dirty: list[_Row] = []
+        self._texts: dict[str, bytes] = {}
+        self._recovered: dict[str, dict[int, int]] = {}
+        """Where queues ended after a crash, by `topic@group`, until the group pulls them."""
+        self._recreated: dict[str, set[int]] = {}
+        """Groups that had offsets in a topic when it was deleted, and the queues that they have pulled since."""
+        self._max_queues = max_queues
+        self.version = DataVersion(timestamp=started_ms)
+        self.commits_lowered = 0
+        self.commits_ignored = 0
+
+    # consuming
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, end: int = LARGEST) -> bool:
+        """Note how far a group is; False when that is ignored: a reset is pending, or it makes no sense.
+
+        Beyond the `end` of the queue nothing can have been consumed: such an offset is of an older log.
+        """
+        row = self._row(group, topic)
+        before = row.offsets.get(queue_id)
+        pending = bool(self._pending) and queue_id in self._pending.get(row.key, ())
+        if (
+            pending
+            or self._is_older(row.key, queue_id, offset)
+            or not 0 <= offset <= end
+            or (before is None and not self._has_room(row, queue_id))
+        ):
+            self.commits_ignored += 1
+            return False
+        if offset == before:
+            return True
+        if before is not None and offset < before:
+            self.commits_lowered += 1
+        row.offsets[queue_id] = offset
+        if not row.is_dirty:
+            self._touch(row)
+        return True
+
+    def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Note where a group will pull next: what lies between here and its commit is in the hands of its members."""
+        row = self._row(group, topic)
+        if queue_id in row.pulled or self._has_room(row, queue_id):
+            row.pulled[queue_id] = next_offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where a pull is sent that comes after a reset, once; None for all others. A pull that is sent away commits nothing."""
+        if not self._pending:
+            return None
+        key = f"{topic}@{group}"
+        pending = self._pending.get(key, {})
+        offset = pending.pop(queue_id, None)
+        if offset is None:
+            return None
+        if not pending:
+            del self._pending[key]
+        self._touch(self._row(group, topic))  # it must not be taken again after a restart
+        return offset
+
+    def take_older(self, group: str, topic: str, queue_id: int, offset: int, low: int) -> int | None:
+        """Where a pull is sent whose `offset` is of an older log, once; None for all others. The queue begins at `low`."""
+        if not self._recovered and not self._recreated:
+            return None
+        row = self._row(group, topic)
+        is_older = self._is_older(row.key, queue_id, offset)
+        self._hear(row.key, queue_id)
+        if not is_older:
+            return None
+        target = max(row.offsets.get(queue_id, low), low)
+        self._set(row, {queue_id: target})  # also for the next member, if this one ends before its first commit
+        return target
+
+    def hear(self, group: str, topic: str, queue_id: int) -> None:
+        """A group names offsets of this log by itself: it is believed from now on."""
+        if self._recovered or self._recreated:
+            self._hear(f"{topic}@{group}", queue_id)
+
+    def resume_at(self, group: str, topic: str, queue_id: int, low: int, end: int) -> int:
+        """Where a pull goes on that asks for an offset beyond the `end`: where the group is, or where the queue begins."""
+        stored = self.stored(group, topic, queue_id)
+        return low if stored is None else max(min(stored, end), low)
+
+    def _is_older(self, key: str, queue_id: int, offset: int) -> bool:
+        """Whether an offset of a group is beyond its bound in the queue."""
+        if self._recovered and offset > self._recovered.get(key, {}).get(queue_id, offset):
+            return True
+        return bool(self._recreated) and offset > 0 and queue_id not in self._recreated.get(key, (queue_id,))
+
+    def _hear(self, key: str, queue_id: int) -> None:
+        """The group has pulled the queue, or was set to an offset in it: its offsets are of this log from now on."""
+        if (bounds := self._recovered.get(key)) is not None:
+            bounds.pop(queue_id, None)
+            if not bounds:
+                del self._recovered[key]
+        if (heard := self._recreated.get(key)) is not None and queue_id not in heard:
+            heard.add(queue_id)
+
+    @property
+    def resets(self) -> Mapping[str, Mapping[int, int]]:
+        """Those that no pull has taken yet, by `topic@group`."""
+        return self._pending
+
+    # asking
+
+    def stored(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that was committed or set, None when there is none."""
+        row = self._find(group, topic)
+        return None if row is None else row.offsets.get(queue_id)
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group pulls next; where it has committed, when it has not pulled since the broker started."""
+        row = self._find(group, topic)
+        return None if row is None else row.pulled.get(queue_id, row.offsets.get(queue_id))
+
+    def query(
+        self, group: str, topic: str, queue_id: int, queue: QueueFacts | None, *, zero_if_new: bool = True
+    ) -> int | None:
+        """Where a member begins, None for "not found": it then decides by itself. `queue` is None when there is no such queue.
+
+        A group that is new to a queue begins at 0 while the queue's first message is still in memory, as in RocketMQ 5.
+        It also begins at 0 in a queue that never held a message; there RocketMQ says "not found", and the first message
+        is lost to a member that then asks for the end of the queue, when the message came in between.
+        """
+        stored = self.stored(group, topic, queue_id)
+        if stored is None and self._recreated and self._is_older(f"{topic}@{group}", queue_id, 1):
+            return 0  # the group is not new: the topic is
+        if stored is not None or not zero_if_new or queue is None:
+            return stored
+        never_used = queue.max_offset <= 0
+        return 0 if never_used or (queue.min_offset <= 0 and queue.first_in_memory) else None
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics in which the group has an offset."""
+        return [topic for topic, row in self._rows.get(group, {}).items() if row.offsets]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have an offset in the topic."""
+        return [group for group, rows in self._rows.items() if topic in rows and rows[topic].offsets]
+
+    def by_topic(self, topics: Container[str]) -> dict[str, dict[str, Mapping[int, int]]]:
+        """For each of these topics in which a group has an offset: the groups, and their offsets by queue."""
+        found: dict[str, dict[str, Mapping[int, int]]] = {}
+        for group, rows in self._rows.items():
+            for topic, row in rows.items():
+                if row.offsets and topic in topics:
+                    found.setdefault(topic, {})[group] = row.offsets
+        return found
+
+    def corrections(
+        self, topic: str, compared: str, left_out: Iterable[str], min_offset: Callable[[int], int]
+    ) -> dict[int, int]:
+        """The smallest offset of all groups by queue, without those that are `left_out` or behind what is still there.
+
+        Where the group to be compared is behind all of them, there is nothing to correct: `NOTHING_TO_CORRECT`.
+        """
+        least: dict[int, int] = {}
+        without = set(left_out)
+        for group in self.groups_of(topic):
+            if group not in without:
+                for queue_id, offset in self._rows[group][topic].offsets.items():
+                    if offset >= min_offset(queue_id):
+                        least[queue_id] = min(offset, least.get(queue_id, offset))
+        if row := self._find(compared, topic):
+            for queue_id, offset in row.offsets.items():
+                if least.get(queue_id, offset) > offset:
+                    least[queue_id] = NOTHING_TO_CORRECT
+        return least
+
+    # setting
+
+    def reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Set a group to these offsets. Its members learn of it by their next pull of each queue."""
+        if not offsets:
+            raise ImpossibleRequest(f"topic {topic} has no queue in which group {group} could be reset")
+        row = self._row(group, topic)
+        self._set(row, offsets)
+        self._pending.setdefault(row.key, {}).update(offsets)
+
+    def clone(self, source: str, target: str, topics: Iterable[str] | None = None) -> list[str]:
+        """Set one group to where another one is, in all its topics or in some; the topics in which it was somewhere."""
+        cloned = []
+        for topic in self.topics_of(source) if topics is None else topics:
+            found = self._find(source, topic)
+            if found and found.offsets and source != target:
+                row = self._row(target, topic)
+                row.offsets = {}
+                self._pending.pop(row.key, None)
+                self._set(row, found.offsets)
+                cloned.append(topic)
+        return cloned
+
+    def lower_to(self, end_of: Callable[[str, int], int]) -> list[str]:
+        """Set whoever is ahead of the end of a queue back to it; which rows, as `topic@group`."""
+        lowered = []
+        for rows in self._rows.values():
+            for topic, row in rows.items():
+                ends = ((queue_id, end_of(topic, queue_id)) for queue_id in row.offsets)
+                ahead = {queue_id: end for queue_id, end in ends if row.offsets[queue_id] > end}
+                if ahead:
+                    self._set(row, ahead)
+                    pending = self._pending.get(row.key, {})
+                    pending.update({queue_id: end for queue_id, end in ahead.items() if queue_id in pending})
+                    lowered.append(row.key)
+        return lowered
+
+    def bound_by(self, end_of: Callable[[str, int], int]) -> None:
+        """After a crash: members may have offsets of messages that are lost. Asked when no group is ahead of the ends any more."""
+        for rows in self._rows.values():
+            for topic, row in rows.items():
+                if row.offsets:
+                    self._recovered[row.key] = {queue_id: end_of(topic, queue_id) for queue_id in row.offsets}
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget all offsets in it. Groups that had some begin at 0 when there is such a topic again."""
+        for group in [group for group, rows in self._rows.items() if topic in rows]:
+            row = self._rows[group].pop(topic)
+            self._recovered.pop(row.key, None)
+            if row.offsets:
+                self._recreated.pop(row.key, None)
+                self._recreated[row.key] = set()
+            self._empty(row)
+            if not self._rows[group]:
+                del self._rows[group]
+        while len(self._recreated) > MAX_RECREATED:
+            del self._recreated[next(iter(self._recreated))]
+
+    def delete_group(self, group: str) -> None:
+        for row in self._rows.pop(group, {}).values():
+            self._empty(row)
+            self._recovered.pop(row.key, None)
+        for key in [key for key in self._recreated if key.endswith(f"@{group}")]:
+            del self._recreated[key]
+
+    def _empty(self, row: _Row) -> None:
+        """Take the row's text out of the next snapshot. A new row of the same key comes behind it among the dirty ones."""
+        row.offsets = {}
+        self._pending.pop(row.key, None)
+        self._touch(row)
+
+    def _set(self, row: _Row, offsets: Mapping[int, int]) -> None:
+        row.offsets.update(offsets)
+        row.pulled = {queue_id: offset for queue_id, offset in row.pulled.items() if queue_id not in offsets}
+        for queue_id in offsets:
+            self._hear(row.key, queue_id)
+        self._touch(row)
+
+    def _touch(self, row: _Row) -> None:
+        if not row.is_dirty:
+            row.is_dirty = True
+            self._dirty.append(row)
+
+    def _has_room(self, row: _Row, queue_id: int) -> bool:
+        return queue_id >= 0 and max(len(row.offsets), len(row.pulled)) < self._max_queues
+
+    def _find(self, group: str, topic: str) -> _Row | None:
+        rows = self._rows.get(group)
+        return None if rows is None else rows.get(topic)
+
+    def _row(self, group: str, topic: str) -> _Row:
+        rows = self._rows.get(group)
+        if rows is None:
+            rows = self._rows[group] = {}
+        row = rows.get(topic)
+        if row is None:
+            row = rows[topic] = _Row(f"{topic}@{group}")
+        return row
+
+    # keeping
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something that no `snapshot_json` holds yet. The version changes with the one that does."""
+        return bool(self._dirty)
+
+    def snapshot(self) -> ConsumerOffsets:
+        """The value of consumerOffset.json."""
+        rows = (row for rows in self._rows.values() for row in rows.values() if row.offsets)
+        return ConsumerOffsets(self.version, {row.key: dict(row.offsets) for row in rows})
+
+    def snapshot_json(self, now_ms: int) -> bytes:
+        """The bytes of consumerOffset.json, in which only rows that changed since the last call are written anew."""
+        if self._dirty:
+            self.version = self.version.next_version(now_ms)
+        for row in self._dirty:
+            row.is_dirty = False
+            if row.offsets:
+                self._texts[row.key] = _encode({row.key: row.offsets})[1:-1]
+            else:
+                self._texts.pop(row.key, None)
+        self._dirty.clear()
+        resets = b',"resetTable":%b' % _encode(self._pending) if self._pending else b""
+        if self._recreated:
+            resets += b',"recreatedTable":%b' % _encode(self._recreated)
+        texts = b",".join(self._texts.values())
+        return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (_encode(self.version), texts, resets)
+
+    def restore(self, saved: ConsumerOffsets) -> list[str]:
+        """Take over what was saved, into a table that is new; the keys that are not `topic@group` and so mean nothing."""
+        strange = []
+        for key, offsets in saved.offset_table.items():
+            topic, _, group = key.partition("@")
+            if not topic or not group or "@" in group:
+                strange.append(key)
+            elif kept := {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}:
+                self._row(group, topic).offsets = kept
+                self._texts[key] = _encode({key: kept})[1:-1]
+        if isinstance(saved, SavedOffsets):
+            self._restore_resets(saved.reset_table)
+            self._recreated = {key: set(heard) for key, heard in saved.recreated_table.items()}
+        self.version = saved.data_version
+        return strange
+
+    def _restore_resets(self, resets: Mapping[str, Mapping[int, int]]) -> None:
+        """Members that went on while the broker was away must still hear of these. What was committed since has won."""
+        for key, offsets in resets.items():
+            topic, _, group = key.partition("@")
+            kept = {queue_id: at for queue_id, at in offsets.items() if self.stored(group, topic, queue_id) == at}
+            if kept:
+                self._pending[key] = kept
+
+
+def refuse_own_group(group: str) -> None:
+    """NoPermission for the group whose offsets say which transactions are open: who moved them would hide some for ever."""
+    if group == TRANSACTION_CHECK_GROUP:
+        raise NoPermission(f"group {group} belongs to the broker itself: nobody else may set its offsets")
+
+
+def reset_target(queue: QueueFacts, offset: int | None, time_ms: int, at_time: Callable[[int], int]) -> int:
+    """Where a reset leads in one queue: to `offset` if there is one (-1 is none), else by time; a negative time is the end."""
+    if offset is not None and offset != -1:
+        if not max(queue.min_offset, 0) <= offset <= queue.max_offset:
+            raise ImpossibleRequest(
+                f"offset {offset} is not in the queue, which goes from {queue.min_offset} to {queue.max_offset}"
+            )
+        return offset
+    return queue.max_offset if time_ms < 0 else at_time(time_ms)
+
+
+def pushed_target(target: int, stored: int | None, *, force: bool) -> int:
+    """Where members are told to go when they, not the broker, do the reset: without `force` only back, never ahead."""
+    return target if force or stored is None else min(target, stored)

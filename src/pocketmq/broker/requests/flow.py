@@ -1,0 +1,225 @@
+"""Flow control: requests that cannot be served at once, how long they may wait, and what those are told that may not.
+
+    a turn over its budget ─────┐
+    a send, and the log cannot ─┼─► the queue of its class ── looked at every 10 ms ─┬─ can be served ──► served
+    take it now                 │    send 200 ms · pull 5 s                          └─ waited too long ─► [TIMEOUT_CLEAN_QUEUE]
+                                │    heartbeat 31 s · transaction 3 s
+                                └─ the queue is full ─────────────────────────────────────────────────► [OVERLOAD]
+    the log has taken nothing for 1 s, or its pool is empty ── new sends ─────────────────────────────► [REJECTREQUEST]
+                                                             └ waiting sends ─────────────────────────► [PCBUSY_CLEAN_QUEUE]
+
+The words in brackets are RocketMQ's, by which clients know them. The measured cause and when to come again follow them.
+Nothing here serves a request or reads a clock: told the monotonic time.
+"""
+
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, NamedTuple
+
+from pocketmq.broker.settings import FlowSettings
+from pocketmq.codes import RequestCode
+from pocketmq.errors import StoreBusy, SystemBusy
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.frames import Frame
+from pocketmq.protocol.hot_headers import Head
+
+
+class Kind(Enum):
+    """Classes of requests that wait apart from one another."""
+
+    HEARTBEAT = "heartbeat"
+    TRANSACTION = "transaction"
+    SEND = "send"
+    PULL = "pull"
+
+
+STORING = frozenset({Kind.SEND, Kind.TRANSACTION})
+"""Classes of requests that store something: they wait while the log is busy."""
+
+_KINDS: dict[int, Kind] = {
+    RequestCode.SEND_MESSAGE: Kind.SEND,
+    RequestCode.SEND_MESSAGE_V2: Kind.SEND,
+    RequestCode.SEND_BATCH_MESSAGE: Kind.SEND,
+    RequestCode.SEND_REPLY_MESSAGE: Kind.SEND,
+    RequestCode.SEND_REPLY_MESSAGE_V2: Kind.SEND,
+    RequestCode.CONSUMER_SEND_MSG_BACK: Kind.SEND,
+    RequestCode.RECALL_MESSAGE: Kind.SEND,
+    RequestCode.END_TRANSACTION: Kind.TRANSACTION,
+    RequestCode.HEART_BEAT: Kind.HEARTBEAT,
+    RequestCode.UNREGISTER_CLIENT: Kind.HEARTBEAT,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Kind.HEARTBEAT,
+}
+
+
+def kind_of(head: Head | Command) -> Kind:
+    """The class of a request; all that are not named above may wait as long as pulls."""
+    return _KINDS.get(head.code, Kind.PULL)
+
+
+class Cause(Enum):
+    """Why a request was refused."""
+
+    TIMEOUT = "[TIMEOUT_CLEAN_QUEUE]broker busy"
+    LOG_BUSY = "[PCBUSY_CLEAN_QUEUE]broker busy"
+    REJECTED = "[REJECTREQUEST]system busy"
+    OVERLOAD = "[OVERLOAD]system busy"
+
+
+class Waiting(NamedTuple):
+    """A request that waits. `head` is its decoded header: what it is depends on its class."""
+
+    peer: Peer
+    head: Any
+    frame: Frame
+    since: float
+
+    @property
+    def size(self) -> int:
+        return len(self.frame[1]) + len(self.frame[2])
+
+
+RETRY_AFTER_MS = {Cause.TIMEOUT: 100, Cause.LOG_BUSY: 500, Cause.REJECTED: 500, Cause.OVERLOAD: 100}
+"""When a refused client may try again with some hope."""
+
+
+class WaitingRequests:
+    """Requests that wait, by class, oldest first. `refused` counts refusals by class and cause."""
+
+    def __init__(self, settings: FlowSettings) -> None:
+        self.apply(settings)
+        self._queues: dict[Kind, deque[Waiting]] = {kind: deque() for kind in Kind}
+        self._bytes = 0
+        self.refused: Counter[tuple[Kind, Cause]] = Counter()
+
+    def apply(self, settings: FlowSettings) -> None:
+        """Go by these bounds from now on."""
+        self._limits_s = {
+            Kind.SEND: settings.send_wait_ms / 1000,
+            Kind.PULL: settings.pull_wait_ms / 1000,
+            Kind.HEARTBEAT: settings.heartbeat_wait_ms / 1000,
+            Kind.TRANSACTION: settings.transaction_wait_ms / 1000,
+        }
+        self._most = {
+            Kind.SEND: settings.max_waiting_sends,
+            Kind.PULL: settings.max_waiting_pulls,
+            Kind.HEARTBEAT: settings.max_waiting_heartbeats,
+            Kind.TRANSACTION: settings.max_waiting_transactions,
+        }
+        self.max_bytes = settings.max_waiting_bytes
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def count(self, kind: Kind) -> int:
+        return len(self._queues[kind])
+
+    def first(self, kind: Kind) -> Waiting | None:
+        """Who is next."""
+        queue = self._queues[kind]
+        return queue[0] if queue else None
+
+    def head_wait_ms(self, kind: Kind, now: float) -> int:
+        """How long the oldest of a class has waited; 0 when none does."""
+        queue = self._queues[kind]
+        return int((now - queue[0].since) * 1000) if queue else 0
+
+    def put(self, kind: Kind, request: Waiting, why: str) -> None:
+        """Let a request wait; SystemBusy when too many do."""
+        queue = self._queues[kind]
+        if len(queue) >= self._most[kind] or self._bytes + request.size > self.max_bytes:
+            raise self.refusal(
+                kind, Cause.OVERLOAD, f"{len(queue)} requests and {self._bytes} bytes wait already, because {why}"
+            )
+        if queue and queue[-1].since > request.since:  # a send to a new topic has waited for the name servers before
+            queue.insert(bisect_right(queue, request.since, key=lambda other: other.since), request)
+        else:
+            queue.append(request)
+        self._bytes += request.size
+
+    def put_first(self, kind: Kind, request: Waiting) -> None:
+        """Give back what was taken and could not be served."""
+        self._queues[kind].appendleft(request)
+        self._bytes += request.size
+
+    def take(self, kind: Kind) -> Waiting | None:
+        queue = self._queues[kind]
+        if not queue:
+            return None
+        request = queue.popleft()
+        self._bytes -= request.size
+        return request
+
+    def take_expired(self, now: float, why: str) -> Iterator[tuple[Waiting, SystemBusy]]:
+        """Those that waited longer than their class may, with what they are to be told."""
+        for kind, queue in self._queues.items():
+            limit_s = self._limits_s[kind]
+            while queue and now - queue[0].since > limit_s:
+                waited, size = self.head_wait_ms(kind, now), len(queue)
+                request = self.take(kind)
+                assert request is not None
+                yield request, self.refusal(kind, Cause.TIMEOUT, why, waited, size)
+
+    def take_all(self, kind: Kind, cause: Cause, now: float, why: str) -> Iterator[tuple[Waiting, SystemBusy]]:
+        """All of a class, to be refused."""
+        while (size := self.count(kind)) > 0:
+            waited = self.head_wait_ms(kind, now)
+            request = self.take(kind)
+            assert request is not None
+            yield request, self.refusal(kind, cause, why, waited, size)
+
+    def forget(self, peer: Peer) -> None:
+        """Nobody is there any more to be answered. Sends stay: they were sent, and one-way ones are never answered."""
+        for kind in (Kind.PULL, Kind.HEARTBEAT):
+            queue = self._queues[kind]
+            if any(request.peer is peer for request in queue):
+                self._bytes -= sum(request.size for request in queue if request.peer is peer)
+                self._queues[kind] = deque(request for request in queue if request.peer is not peer)
+
+    def refusal(
+        self, kind: Kind, cause: Cause, why: str, waited_ms: int | None = None, queue_size: int | None = None
+    ) -> SystemBusy:
+        """What a refused request is told; counted."""
+        self.refused[kind, cause] += 1
+        waited = "" if waited_ms is None else f", period in queue: {waited_ms}ms, size of queue: {queue_size}"
+        return SystemBusy(
+            f"{cause.value}, start flow control for a while{waited}, cause: {why}, retry after: {RETRY_AFTER_MS[cause]}ms"
+        )
+
+
+class LogGate:
+    """Whether the log takes writes, and since when it does not. Told by whoever writes, and by a look in every sweep."""
+
+    def __init__(self, settings: FlowSettings) -> None:
+        self.apply(settings)
+        self._since: float | None = None
+        self.why = ""
+
+    def apply(self, settings: FlowSettings) -> None:
+        """Go by these bounds from now on."""
+        self._busy_s = settings.page_cache_busy_ms / 1000
+
+    @property
+    def is_open(self) -> bool:
+        return self._since is None
+
+    def busy_ms(self, now: float) -> int:
+        """For how long the log has taken nothing."""
+        return 0 if self._since is None else int((now - self._since) * 1000)
+
+    def is_shut(self, now: float) -> bool:
+        """Whether sends are refused without waiting."""
+        return self._since is not None and now - self._since > self._busy_s
+
+    def refused(self, error: StoreBusy, now: float) -> None:
+        """The log does not take a write."""
+        self.why = str(error)
+        if self._since is None:
+            self._since = now
+
+    def took(self) -> None:
+        """The log takes writes."""
+        self._since = None
+        self.why = ""

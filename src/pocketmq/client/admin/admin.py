@@ -1,0 +1,300 @@
+"""The administrator's client: everything that can be asked of a cluster and changed in it. `blocking_admin.Admin` is its blocking face.
+
+    async with AsyncAdmin("127.0.0.1:9876") as admin:
+        await admin.topics.create("orders", queues=8)
+        lag = await admin.offsets.lag("billing")            # lag.messages, lag.time_ms; None when nobody knows
+        letters = await admin.dead_letters.read("billing")
+
+    cluster        brokers, what they say about themselves, their settings
+    topics         names, queues, offsets; create, alter, delete
+    groups         names, members, who owns which queue; create, alter, delete
+    offsets        where groups are, lag, reset, clone
+    messages       by id, key, place, time; traces; to a member once more
+    dead_letters   count, read, resend
+    transactions   those that are undecided
+    delays         messages that are not due yet
+    name_servers   what they remember, their settings
+
+It works with brokers of PocketMQ and of Apache RocketMQ 4.9 and 5.x.
+
+The administrator's client for code that does not await: the same words as `AsyncAdmin`.
+
+with Admin("127.0.0.1:9876") as admin:
+    admin.topics.create("orders", queues=8)
+    print(admin.offsets.lag("billing").messages)
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+
+from pocketmq.client.admin.cluster import ClusterAdmin, NameServerAdmin
+from pocketmq.client.admin.dead_letters import DeadLetterAdmin
+from pocketmq.client.admin.delays import DelayAdmin
+from pocketmq.client.admin.groups import GroupAdmin
+from pocketmq.client.admin.messages import MessageAdmin
+from pocketmq.client.admin.offsets import OffsetAdmin
+from pocketmq.client.admin.reach import AdminOptions, AdminSettings, Reach
+from pocketmq.client.admin.topics import TopicAdmin
+from pocketmq.client.admin.transactions import TransactionAdmin
+from pocketmq.client.blocking import BlockingClient
+from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.lifecycle import Living, State
+from pocketmq.client.settings import settings_of
+
+
+class AsyncAdmin(Living):
+    """Asks and changes a cluster. `name_servers` and all other options are those of `AdminSettings`."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        surroundings: Surroundings | None = None,
+        **options: Unpack[AdminOptions],
+    ) -> None:
+        super().__init__("admin")
+        self._settings = settings_of(AdminSettings, name_servers, options)
+        self._around = surroundings or Surroundings()
+        self._instance: Instance
+        self._reach: Reach
+
+    async def start(self) -> None:
+        """Be ready. Nothing is asked of any server yet, so it does not fail when none is there."""
+        self._require_new()
+        self._instance = Instance.join(self._settings, self._around)
+        self._reach = Reach(self._instance, self._settings)
+        self._state = State.RUNNING
+
+    async def _end(self) -> None:
+        await self._instance.leave()
+
+    @property
+    def settings(self) -> AdminSettings:
+        return self._settings
+
+    @property
+    def cluster(self) -> ClusterAdmin:
+        return ClusterAdmin(self._running())
+
+    @property
+    def topics(self) -> TopicAdmin:
+        return TopicAdmin(self._running())
+
+    @property
+    def groups(self) -> GroupAdmin:
+        return GroupAdmin(self._running())
+
+    @property
+    def offsets(self) -> OffsetAdmin:
+        return OffsetAdmin(self._running())
+
+    @property
+    def messages(self) -> MessageAdmin:
+        return MessageAdmin(self._running())
+
+    @property
+    def dead_letters(self) -> DeadLetterAdmin:
+        return DeadLetterAdmin(self._running())
+
+    @property
+    def transactions(self) -> TransactionAdmin:
+        return TransactionAdmin(self._running())
+
+    @property
+    def delays(self) -> DelayAdmin:
+        return DelayAdmin(self._running())
+
+    @property
+    def name_servers(self) -> NameServerAdmin:
+        return NameServerAdmin(self._running())
+
+    def _running(self) -> Reach:
+        self._require_running()
+        return self._reach
+
+
+F = TypeVar("F")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Family(Generic[F]):
+    """A family of questions, asked on the client's own thread."""
+
+    def __init__(self, admin: "Admin", family: F) -> None:
+        self._admin = admin
+        self._family = family
+
+
+def _blocking(method: Callable[Concatenate[F, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[_Family[F], P], R]:
+    """A method of an async family that returns when the answer is there."""
+
+    @wraps(method)
+    def call(self: _Family[F], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._admin.call(method(self._family, *args, **kwargs))
+
+    return call
+
+
+class Cluster(_Family[ClusterAdmin]):
+    """See `ClusterAdmin`."""
+
+    brokers = _blocking(ClusterAdmin.brokers)
+    clusters = _blocking(ClusterAdmin.clusters)
+    describe = _blocking(ClusterAdmin.describe)
+    runtime_info = _blocking(ClusterAdmin.runtime_info)
+    settings = _blocking(ClusterAdmin.settings)
+    change_settings = _blocking(ClusterAdmin.change_settings)
+    statistic = _blocking(ClusterAdmin.statistic)
+    producers = _blocking(ClusterAdmin.producers)
+    all_producers = _blocking(ClusterAdmin.all_producers)
+    stop_writes = _blocking(ClusterAdmin.stop_writes)
+    allow_writes = _blocking(ClusterAdmin.allow_writes)
+    clean_up = _blocking(ClusterAdmin.clean_up)
+
+
+class Topics(_Family[TopicAdmin]):
+    """See `TopicAdmin`."""
+
+    names = _blocking(TopicAdmin.names)
+    configs = _blocking(TopicAdmin.configs)
+    queues = _blocking(TopicAdmin.queues)
+    queues_of_many = _blocking(TopicAdmin.queues_of_many)
+    describe = _blocking(TopicAdmin.describe)
+    exists = _blocking(TopicAdmin.exists)
+    readers = _blocking(TopicAdmin.readers)
+    create = _blocking(TopicAdmin.create)
+    alter = _blocking(TopicAdmin.alter)
+    delete = _blocking(TopicAdmin.delete)
+
+
+class Groups(_Family[GroupAdmin]):
+    """See `GroupAdmin`."""
+
+    names = _blocking(GroupAdmin.names)
+    configs = _blocking(GroupAdmin.configs)
+    describe = _blocking(GroupAdmin.describe)
+    members = _blocking(GroupAdmin.members)
+    members_of_many = _blocking(GroupAdmin.members_of_many)
+    running_info = _blocking(GroupAdmin.running_info)
+    owners = _blocking(GroupAdmin.owners)
+    create = _blocking(GroupAdmin.create)
+    alter = _blocking(GroupAdmin.alter)
+    delete = _blocking(GroupAdmin.delete)
+
+
+class Offsets(_Family[OffsetAdmin]):
+    """See `OffsetAdmin`."""
+
+    committed = _blocking(OffsetAdmin.committed)
+    lag = _blocking(OffsetAdmin.lag)
+    all_lags = _blocking(OffsetAdmin.all_lags)
+    reset = _blocking(OffsetAdmin.reset)
+    clone = _blocking(OffsetAdmin.clone)
+
+
+class Messages(_Family[MessageAdmin]):
+    """See `MessageAdmin`."""
+
+    by_offset_id = _blocking(MessageAdmin.by_offset_id)
+    by_id = _blocking(MessageAdmin.by_id)
+    by_key = _blocking(MessageAdmin.by_key)
+    in_queue = _blocking(MessageAdmin.in_queue)
+    in_time = _blocking(MessageAdmin.in_time)
+    trace = _blocking(MessageAdmin.trace)
+    passed_by = _blocking(MessageAdmin.passed_by)
+    consume_directly = _blocking(MessageAdmin.consume_directly)
+    send_back = _blocking(MessageAdmin.send_back)
+
+
+class DeadLetters(_Family[DeadLetterAdmin]):
+    """See `DeadLetterAdmin`."""
+
+    counts = _blocking(DeadLetterAdmin.counts)
+    count = _blocking(DeadLetterAdmin.count)
+    read = _blocking(DeadLetterAdmin.read)
+    ranges = _blocking(DeadLetterAdmin.ranges)
+    in_queue = _blocking(DeadLetterAdmin.in_queue)
+    resend = _blocking(DeadLetterAdmin.resend)
+    drop = _blocking(DeadLetterAdmin.drop)
+
+
+class Transactions(_Family[TransactionAdmin]):
+    """See `TransactionAdmin`."""
+
+    undecided = _blocking(TransactionAdmin.undecided)
+    commit = _blocking(TransactionAdmin.commit)
+    roll_back = _blocking(TransactionAdmin.roll_back)
+    given_up = _blocking(TransactionAdmin.given_up)
+    check_again = _blocking(TransactionAdmin.check_again)
+
+
+class Delays(_Family[DelayAdmin]):
+    """See `DelayAdmin`."""
+
+    waiting = _blocking(DelayAdmin.waiting)
+    find_by_handle = _blocking(DelayAdmin.find_by_handle)
+    cancel = _blocking(DelayAdmin.cancel)
+    cancel_by_handle = _blocking(DelayAdmin.cancel_by_handle)
+
+
+class NameServers(_Family[NameServerAdmin]):
+    """See `NameServerAdmin`."""
+
+    values = _blocking(NameServerAdmin.values)
+    value = _blocking(NameServerAdmin.value)
+    put = _blocking(NameServerAdmin.put)
+    delete = _blocking(NameServerAdmin.delete)
+    order = _blocking(NameServerAdmin.order)
+    put_order = _blocking(NameServerAdmin.put_order)
+    delete_order = _blocking(NameServerAdmin.delete_order)
+    settings = _blocking(NameServerAdmin.settings)
+    change_settings = _blocking(NameServerAdmin.change_settings)
+
+
+class Admin(BlockingClient[AsyncAdmin]):
+    """Asks and changes a cluster. Options are those of `AsyncAdmin`. Any number of threads may use it at once."""
+
+    def __init__(self, name_servers: str | Sequence[str] | None = None, **options: Unpack[AdminOptions]) -> None:
+        super().__init__(lambda: AsyncAdmin(name_servers, **options), "admin")
+
+    @property
+    def settings(self) -> AdminSettings:
+        return self._core.settings
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(self, self.core().cluster)
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self, self.core().topics)
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(self, self.core().groups)
+
+    @property
+    def offsets(self) -> Offsets:
+        return Offsets(self, self.core().offsets)
+
+    @property
+    def messages(self) -> Messages:
+        return Messages(self, self.core().messages)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        return DeadLetters(self, self.core().dead_letters)
+
+    @property
+    def transactions(self) -> Transactions:
+        return Transactions(self, self.core().transactions)
+
+    @property
+    def delays(self) -> Delays:
+        return Delays(self, self.core().delays)
+
+    @property
+    def name_servers(self) -> NameServers:
+        return NameServers(self, self.core().name_servers)

@@ -1,0 +1,237 @@
+"""Messages: finding them by id, key, place or time; what became of one; giving one to a member again.
+
+Traces of one message: what its producer, its consumers and whoever decided its transaction wrote about it.
+
+Pub ──► sent      SubBefore ┐ same request id
+                  SubAfter  ┘ ──► one attempt to consume it      EndTransaction ──► decided      Recall ──► recalled
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from pocketmq.client.admin.reach import Reach, check_limit, read_queue, shown_message
+from pocketmq.client.received import readable
+from pocketmq.codes import ResponseCode
+from pocketmq.errors import NotFound, ServerFailed, UsageError
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.message_id import OffsetId
+from pocketmq.model.names import TopicName, parse_topic
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.address import Address
+from pocketmq.protocol.api.clients import ConsumeMessageDirectly
+from pocketmq.protocol.api.pulling import QueryMessage
+from pocketmq.protocol.api.sending import SendMessageBack
+from pocketmq.protocol.bodies.running_info import DirectConsumption
+from pocketmq.protocol.trace_text import EndTransaction, Outcome, Pub, Recall, SubAfter, SubBefore, Trace, decode_trace
+
+
+class TracedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to consume a message. What its consumer has not written, or not yet, is None."""
+
+    group: str
+    request_id: str
+    started_ms: int | None = None
+    retry_times: int | None = None
+    cost_ms: int | None = None
+    outcome: Outcome | None = None
+
+
+class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is written about a message, each part in the order of time."""
+
+    message_id: str
+    sent: tuple[Pub, ...] = ()
+    attempts: tuple[TracedAttempt, ...] = ()
+    decided: tuple[EndTransaction, ...] = ()
+    recalled: tuple[Recall, ...] = ()
+
+
+def trace_of(message_id: str, records: Iterable[Trace]) -> MessageTrace:
+    """Those of `records` that are about this message: one body has those of several."""
+    own = [record for record in records if getattr(record, "message_id", None) == message_id]
+    before = {record.request_id: record for record in own if isinstance(record, SubBefore)}
+    after = {record.request_id: record for record in own if isinstance(record, SubAfter)}
+    attempts = [_attempt(number, before.get(number), after.get(number)) for number in {**before, **after}]
+    return MessageTrace(
+        message_id=message_id,
+        sent=tuple(sorted((each for each in own if isinstance(each, Pub)), key=lambda each: each.time_ms)),
+        attempts=tuple(sorted(attempts, key=lambda each: each.started_ms or 0)),
+        decided=tuple(
+            sorted((each for each in own if isinstance(each, EndTransaction)), key=lambda each: each.time_ms)
+        ),
+        recalled=tuple(sorted((each for each in own if isinstance(each, Recall)), key=lambda each: each.time_ms)),
+    )
+
+
+def _attempt(request_id: str, before: SubBefore | None, after: SubAfter | None) -> TracedAttempt:
+    return TracedAttempt(
+        group=before.group if before else after.group if after else "",
+        request_id=request_id,
+        started_ms=None if before is None else before.time_ms,
+        retry_times=None if before is None else before.retry_times,
+        cost_ms=None if after is None else after.cost_ms,
+        outcome=None if after is None else after.outcome,
+    )
+
+
+END_OF_TIME_MS = 2**63 - 1
+MAX_BY_KEY = 64
+"""Brokers look no further."""
+DEFAULT_LIMIT = 1_000
+
+
+class MessageAdmin:
+    """Messages of the cluster. Bodies are as they were before they were compressed, unless the option `decompress` is False."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    # finding
+
+    async def by_offset_id(self, offset_id: str, topic: str | None = None) -> StoredMessage:
+        """The message with this id of a broker, such as `SendResult.offset_id`; NotFound when it is gone.
+
+        `topic` is for brokers that let nobody read without it.
+        """
+        place = OffsetId.parse(offset_id)
+        wire_topic = None if topic is None else self._reach.topic(topic)
+        address = Address(place.host.ip_text, place.host.port)
+        try:
+            found = await self._reach.brokers.messages.at_log_offset(address, place.offset, wire_topic)
+        except ServerFailed as error:
+            if error.response_code != ResponseCode.SYSTEM_ERROR:
+                raise
+            raise NotFound(f"no message {offset_id} is at {address} any more") from error
+        return shown_message(self._reach, found)
+
+    async def by_id(self, topic: str, message_id: str) -> list[StoredMessage]:
+        """The message with this id of its producer, such as `SendResult.message_id`, oldest first.
+
+        There may be several: when it was sent again after a failure, and in retry topics.
+        """
+        found = await self._by_key(self._reach.topic(topic), message_id, 0, END_OF_TIME_MS, MAX_BY_KEY, is_id=True)
+        return [message for message in found if message.message_id == message_id]
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = END_OF_TIME_MS,
+        limit: int = MAX_BY_KEY,
+    ) -> list[StoredMessage]:
+        """Messages with one of their keys, stored between two times, oldest first; 64 of each broker at most."""
+        check_limit(limit)
+        most = min(limit, MAX_BY_KEY)
+        found = await self._by_key(self._reach.topic(topic), key, begin_ms, end_ms, most, is_id=False)
+        return [message for message in found if key in message.keys][:limit]
+
+    async def in_queue(
+        self, queue: MessageQueue, begin: int, end: int | None = None, *, limit: int = DEFAULT_LIMIT
+    ) -> list[StoredMessage]:
+        """Messages of one queue with offsets from `begin` to below `end`, `limit` of them at most."""
+        check_limit(limit)
+        wire_queue = self._reach.wire_queue(queue)
+        await self._reach.route(parse_topic(wire_queue.topic))
+        if end is None:
+            end = await self._reach.brokers.offsets.largest(wire_queue)
+        return await self._read(wire_queue, begin, min(end, begin + limit))
+
+    async def in_time(
+        self, topic: str, begin_ms: int, end_ms: int, *, limit: int = DEFAULT_LIMIT
+    ) -> list[StoredMessage]:
+        """Messages of a topic that were stored from `begin_ms` to below `end_ms`, oldest first, `limit` of them at most."""
+        check_limit(limit)
+        route = await self._reach.route(self._reach.topic(topic))
+        calls = self._reach.brokers.offsets
+
+        async def of(queue: MessageQueue) -> list[StoredMessage]:
+            # Of a time after the last message, RocketMQ 4.9 says the last message and not the end: one more does no harm.
+            begin, end = await calls.at_time(queue, begin_ms), await calls.at_time(queue, end_ms) + 1
+            found = await self._read(queue, begin, min(end, begin + limit))
+            return [message for message in found if begin_ms <= message.store_ms < end_ms]
+
+        return _oldest_first(await self._reach.gather(route.readable, of))[:limit]
+
+    # what became of one
+
+    async def trace(self, message_id: str, *, trace_topic: str | None = None) -> MessageTrace:
+        """What clients with `trace=True` wrote about a message; it is empty when none of them did."""
+        topic = parse_topic(trace_topic or self._reach.settings.trace_topic)
+        found = await self._by_key(topic, message_id, 0, END_OF_TIME_MS, MAX_BY_KEY, is_id=False)
+        plain = (readable(message, None).body for message in found)
+        return trace_of(message_id, (record for body in plain for record in decode_trace(body)))
+
+    async def passed_by(self, queue: MessageQueue, offset: int) -> dict[str, bool]:
+        """Which groups have read past a message, of those that read its topic and have an offset in its queue."""
+        wire_queue = self._reach.wire_queue(queue)
+        await self._reach.route(parse_topic(wire_queue.topic))
+        target = queue.broker_name
+        groups = (await self._reach.brokers.groups.reading(target, wire_queue.topic)).group_list
+        wanted = sorted(set(groups) - {wire_queue.topic})
+        calls = self._reach.brokers.offsets
+        offsets = await self._reach.gather(wanted, lambda group: calls.of_group(group, wire_queue))
+        return {
+            self._reach.shown(group): at > offset for group, at in zip(wanted, offsets, strict=True) if at is not None
+        }
+
+    # once more
+
+    async def consume_directly(self, group: str, client_id: str, message: StoredMessage) -> DirectConsumption:
+        """Let a member of a group handle a message now, and tell what came of it. Its offsets do not change."""
+        header = ConsumeMessageDirectly(
+            consumer_group=self._reach.group(group),
+            client_id=client_id,
+            msg_id=message.offset_id,
+            topic=self._reach.topic(message.topic),
+        )
+        timeout_s = self._reach.settings.relay_timeout_ms / 1000
+        return await self._reach.brokers.members.consume_directly(_home(message), header, timeout_s=timeout_s)
+
+    async def send_back(self, group: str, message: StoredMessage, *, delay_level: int = 0) -> None:
+        """Let a group get a message once more, through its retry topic; level -1 makes it a dead letter."""
+        header = SendMessageBack(
+            offset=message.log_offset,
+            group=self._reach.group(group),
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=self._reach.topic(message.topic),
+        )
+        places = {place.address: place.name for place in await self._reach.masters()}
+        home = _home(message)
+        if home not in places:
+            raise UsageError(f"the message is at {home}, where no broker of this cluster is")
+        await self._reach.brokers.messages.send_back(places[home], header)
+
+    async def _by_key(
+        self, topic: TopicName, key: str, begin_ms: int, end_ms: int, limit: int, *, is_id: bool
+    ) -> list[StoredMessage]:
+        """Of all brokers of the topic, oldest first. Different keys may share a place in the index."""
+        header = QueryMessage(topic, key, limit, begin_ms, end_ms, is_id)
+        route = await self._reach.route(topic)
+        names = sorted({queue.broker_name for queue in route.readable})
+
+        async def ask(broker: str) -> list[StoredMessage]:
+            try:
+                found, _ = await self._reach.brokers.messages.by_key(broker, header)
+            except NotFound:
+                return []
+            return [shown_message(self._reach, message) for message in found]
+
+        return _oldest_first(await self._reach.gather(names, ask))
+
+    async def _read(self, queue: MessageQueue, begin: int, end: int) -> list[StoredMessage]:
+        return [shown_message(self._reach, message) async for message in read_queue(self._reach, queue, begin, end)]
+
+
+def _oldest_first(parts: Iterable[Iterable[StoredMessage]]) -> list[StoredMessage]:
+    """Those of one millisecond as they lie in the log."""
+    found = (message for part in parts for message in part)
+    return sorted(found, key=lambda message: (message.store_ms, message.log_offset))
+
+
+def _home(message: StoredMessage) -> Address:
+    """The broker that has it."""
+    return Address(message.store_host.ip_text, message.store_host.port)

@@ -1,0 +1,135 @@
+"""Transactions that nobody has decided yet: half messages that wait at brokers for their producer's word.
+
+They are found by reading the two topics that a broker keeps them in; `model.transactions` says how those go together.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from pocketmq.client.admin.reach import Reach, check_limit, read_queue
+from pocketmq.errors import TopicNotFound
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.transactions import Undecided, describe, undecided
+from pocketmq.protocol.api.sending import EndTransaction, ResumeCheckHalfMessage
+
+DEFAULT_LIMIT = 10_000
+
+
+class OpenTransaction(Undecided, frozen=True, kw_only=True):
+    """A transaction that waits at a broker."""
+
+    broker: str
+
+
+class GivenUp(Undecided, frozen=True, kw_only=True):
+    """A transaction that a broker has asked about in vain as often as it may, and does not ask about any more."""
+
+    broker: str
+    offset_id: str
+
+
+class OpenTransactions(msgspec.Struct, frozen=True, kw_only=True):
+    """Those that were found. When there are more half messages than were read, they are not all."""
+
+    found: tuple[OpenTransaction, ...]
+    is_complete: bool
+
+
+class TransactionAdmin:
+    """Undecided transactions of the cluster."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def undecided(self, *, limit: int = DEFAULT_LIMIT) -> OpenTransactions:
+        """All of them, by age. `limit` half messages of each broker are read at most.
+
+        One that was just decided may still be among them: brokers write down decisions every few seconds.
+        """
+        check_limit(limit)
+        brokers = [place.name for place in await self._reach.masters()]
+        parts = await self._reach.gather(brokers, lambda broker: self._of_broker(broker, limit))
+        found = sorted((one for part, _ in parts for one in part), key=lambda one: one.born_ms)
+        return OpenTransactions(found=tuple(found), is_complete=all(is_complete for _, is_complete in parts))
+
+    async def commit(self, transaction: OpenTransaction) -> None:
+        """Decide it in its producer's place: its message can be read from now on."""
+        await self._end(transaction, TransactionState.COMMIT)
+
+    async def roll_back(self, transaction: OpenTransaction) -> None:
+        """Decide it in its producer's place: nobody will see its message."""
+        await self._end(transaction, TransactionState.ROLLBACK)
+
+    async def given_up(self, *, limit: int = DEFAULT_LIMIT) -> list[GivenUp]:
+        """Transactions that brokers stopped to ask about, oldest first; the newest `limit` of each broker are read."""
+        check_limit(limit)
+        places = await self._reach.masters()
+        parts = await self._reach.gather(places, lambda place: self._given_up_at(place.name, limit))
+        return sorted((one for part in parts for one in part), key=lambda one: one.born_ms)
+
+    async def check_again(self, broker: str, message_id: str) -> None:
+        """Let a transaction that was given up be asked about again, by its `GivenUp.offset_id`.
+
+        RocketMQ does not look whether that happened before: twice is two transactions.
+        """
+        header = ResumeCheckHalfMessage(HALF_TOPIC, message_id)
+        await self._reach.brokers.messages.check_again((await self._reach.master(broker)).address, header)
+
+    async def _end(self, transaction: OpenTransaction, state: TransactionState) -> None:
+        header = EndTransaction(
+            producer_group=transaction.producer_group,
+            tran_state_table_offset=transaction.half_offset,
+            commit_log_offset=transaction.log_offset,
+            commit_or_rollback=int(state),
+            msg_id=transaction.transaction_id,
+            topic=self._reach.topic(transaction.topic),
+            transaction_id=transaction.transaction_id,
+        )
+        place = await self._reach.master(transaction.broker)
+        await self._reach.brokers.messages.decide(place.address, place.name, header)
+
+    async def _given_up_at(self, broker: str, limit: int) -> list[GivenUp]:
+        queue = MessageQueue(CHECK_MAX_TIME_TOPIC, broker, 0)
+        calls = self._reach.brokers.offsets
+        try:
+            begin, end = await calls.smallest(queue), await calls.largest(queue)
+        except TopicNotFound:
+            return []
+        begin = max(begin, end - limit)
+        return [
+            GivenUp(
+                **{**msgspec.structs.asdict(one), "topic": self._reach.shown(one.topic)},
+                broker=broker,
+                offset_id=message.offset_id,
+            )
+            async for message in read_queue(self._reach, queue, begin, end)
+            for one in (describe(message),)
+        ]
+
+    async def _of_broker(self, broker: str, limit: int) -> tuple[list[OpenTransaction], bool]:
+        """Halves first, then ops: what is decided in between counts as decided."""
+        try:
+            halves, is_complete = await self._read(MessageQueue(HALF_TOPIC, broker, 0), limit)
+            ops, _ = await self._read(MessageQueue(OP_HALF_TOPIC, broker, 0), None)
+        except TopicNotFound:
+            return [], False  # RocketMQ 4.9 has messages there before it has the topic, which its first check makes
+        newest = {one.transaction_id: one for one in undecided(halves, ops)}
+        shown: Callable[[str], str] = self._reach.shown
+        found = [
+            OpenTransaction(**{**msgspec.structs.asdict(one), "topic": shown(one.topic)}, broker=broker)
+            for one in newest.values()
+        ]
+        return found, is_complete
+
+    async def _read(self, queue: MessageQueue, limit: int | None) -> tuple[list[StoredMessage], bool]:
+        """From where the broker itself has dealt with everything; whether that was all."""
+        calls = self._reach.brokers.offsets
+        begin = await calls.of_group(TRANSACTION_CHECK_GROUP, queue)
+        begin = max(begin or 0, await calls.smallest(queue))
+        end = await calls.largest(queue)
+        stop = end if limit is None else min(end, begin + limit)
+        return [message async for message in read_queue(self._reach, queue, begin, stop)], stop == end

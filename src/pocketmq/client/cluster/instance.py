@@ -1,0 +1,350 @@
+"""An instance: one client of a cluster. Its lines, its routes, its heartbeats; producers and consumers are members of it.
+
+    first member ──► joins, or makes ──► Instance ──┬─ name servers ── routes, asked again every 30 s
+    other members with the same name ────────────►  ├─ brokers ─────── one line to each, greeted with a heartbeat
+    last member leaves ──► all lines are closed     ├─ heartbeats ──── every 30 s, and when a member comes
+                                                    └─ serving ─────── what brokers ask, given to the member it concerns
+
+An instance lives on the event loop on which its first member was started, and is found again by that loop, the name servers and
+the client id: so all clients of a loop share their connections unless they are told not to. Instances that are not shared have
+client ids of their own, see `identity`.
+
+Waiting for servers that cannot be reached: a broker or a name server that restarts.
+
+    send ── no connection: nothing was sent ──► wait(topic) ──┐
+    send ── no connection ────────────────────► wait(topic) ──┼──► one search for all of them
+                                                              │       ├─ connect to the masters of the topic
+    a master is connected, or the deadline has passed ◄───────┘       └─ ask name servers for the route, once a second
+
+All sends of a topic share one search, so ten thousand waiting messages cost no more connections than one. The search ends with the
+last deadline. How often an address is tried is the pool's rule, see `net.pool`.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import ssl
+from collections.abc import Awaitable, Coroutine, Hashable
+from contextlib import suppress
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from pocketmq.client.cluster.brokers import Brokers
+from pocketmq.client.cluster.heartbeats import ConsumerMember, Heartbeats, Members, ProducerMember
+from pocketmq.client.cluster.identity import client_id, client_ip, free_client_id, take_client_id, unique_ids
+from pocketmq.client.cluster.links import STREAM_MARKS, Links
+from pocketmq.client.cluster.name_servers import NameServers, parse_name_servers
+from pocketmq.client.cluster.routes import Routes, TopicRoute
+from pocketmq.client.cluster.serving import BrokerRequests, WaitingReplies
+from pocketmq.client.settings import ClientSettings
+from pocketmq.clock import Clock, SystemClock
+from pocketmq.errors import NetworkError, PocketMQError, TopicNotFound
+from pocketmq.files import DiskFiles, Files
+from pocketmq.model.names import INNER_PRODUCER_GROUP
+from pocketmq.net.line import LineSettings
+from pocketmq.net.loops import Repeating
+from pocketmq.net.network import Network, TcpNetwork
+from pocketmq.net.peer import PeerSettings
+from pocketmq.net.pool import Pool, PoolSettings
+from pocketmq.net.tls import client_context
+
+PAUSE_S: Final = 0.05
+"""Between two looks at the connections. A look sends nothing while the pool backs off."""
+LOOK_S: Final = 0.5
+"""A look takes no longer; connecting goes on beside."""
+REFRESH_S: Final = 1.0
+"""A route that is known is asked for again after so long: the broker may return at another address."""
+
+
+class _Search:
+    """One search, and how long somebody waits for it."""
+
+    __slots__ = ("task", "until")
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.task: asyncio.Task[bool]
+
+
+class Comebacks:
+    """The searches of one client."""
+
+    def __init__(self, routes: Routes, brokers: Brokers) -> None:
+        self._routes = routes
+        self._brokers = brokers
+        self._searches: dict[tuple[str, str | None], _Search] = {}
+
+    async def wait(self, topic: str, broker_name: str | None, until: float) -> bool:
+        """Whether a master can be sent to before the loop's time is `until`: this broker's, or any of the topic's."""
+        key = topic, broker_name
+        search = self._searches.get(key)
+        if search is None or search.task.done():  # its callback may not have run yet
+            search = self._searches[key] = _Search(until)
+            search.task = asyncio.get_running_loop().create_task(self._search(topic, broker_name, search))
+            search.task.add_done_callback(lambda task: self._forget(key, task))
+        search.until = max(search.until, until)
+        # Not awaited itself: a send that gives up must not end the search of the others.
+        await asyncio.wait((search.task,), timeout=max(until - asyncio.get_running_loop().time(), 0))
+        return search.task.done() and not search.task.cancelled() and search.task.result()
+
+    def _forget(self, key: tuple[str, str | None], task: "asyncio.Task[bool]") -> None:
+        if self._searches[key].task is task:
+            del self._searches[key]
+
+    async def close(self) -> None:
+        """End all searches."""
+        tasks = [search.task for search in self._searches.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _search(self, topic: str, broker_name: str | None, search: _Search) -> bool:
+        loop = asyncio.get_running_loop()
+        refresh_at = loop.time()
+        while loop.time() < search.until:
+            route = self._routes.get(topic)
+            names = [broker_name] if broker_name is not None else []
+            if route is not None and broker_name is None:
+                names = list(dict.fromkeys(queue.broker_name for queue in route.writable))
+            looks: list[Awaitable[bool]] = [self._is_connected(name) for name in names] if route is not None else []
+            if route is None or loop.time() >= refresh_at:
+                refresh_at = loop.time() + REFRESH_S
+                looks.append(self._is_answered(topic, is_known=route is not None))
+            if await _any(looks):
+                return True
+            await asyncio.sleep(PAUSE_S)
+        return False
+
+    async def _is_connected(self, broker_name: str) -> bool:
+        try:
+            await self._brokers.peer(self._brokers.master(broker_name))
+        except NetworkError:
+            return False
+        return True
+
+    async def _is_answered(self, topic: str, *, is_known: bool) -> bool:
+        """Whether name servers say something about a topic of which nothing was known."""
+        try:
+            await self._routes.refresh(topic)
+        except TopicNotFound:
+            return not is_known
+        except PocketMQError:
+            return False
+        return not is_known
+
+
+async def _any(looks: list[Awaitable[bool]]) -> bool:
+    """Whether one of them is true, as soon as one is; the others are not waited for."""
+    tasks = [asyncio.ensure_future(look) for look in looks]
+    try:
+        with suppress(TimeoutError):
+            for done in asyncio.as_completed(tasks, timeout=LOOK_S):
+                if await done:
+                    return True
+        return False
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+log = logging.getLogger("pocketmq.client")
+
+FIRST_HEARTBEAT_S = 1.0
+BACKOFF_S = 0.1
+BACKOFF_MAX_S = 0.5
+"""Between two tries of an address: a server that restarts is used again within half a second."""
+
+_instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, "Instance"]] = WeakKeyDictionary()
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a client takes from outside: time, network, disk and chance. Tests give their own."""
+
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    network: Network | None = None
+    files: Files = msgspec.field(default_factory=DiskFiles)
+    dice: random.Random = msgspec.field(default_factory=random.Random)
+
+
+class Instance:
+    """Get one by `join`; give it back by `leave`. Whoever is a member uses its parts directly."""
+
+    def __init__(self, settings: ClientSettings, around: Surroundings, key: Hashable, *, stream: bool) -> None:
+        self._settings = settings
+        self._key = key
+        self._users = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        call_s = settings.call_timeout_ms / 1000
+        self.clock = around.clock
+        self.dice = around.dice
+        self.unique_ids = unique_ids(client_ip(settings))
+        self.members = Members()
+        self.replies = WaitingReplies()
+        self._pool = _pool(settings, around, BrokerRequests(self.members, self.replies))
+        self.links = Links(
+            self._pool,
+            credentials=settings.credentials,
+            marks=STREAM_MARKS if stream else None,
+            call_timeout_s=call_s,
+            rpc_hook=settings.rpc_hook,
+        )
+        self.client_id = take_client_id(settings, asyncio.get_running_loop(), stream=stream)
+        self.heartbeats = Heartbeats(self.client_id, self.members, self.links, timeout_s=call_s)
+        self.brokers = Brokers(self.links, self.heartbeats.say)
+        addresses = parse_name_servers(settings.name_servers, os.environ)
+        self.name_servers = NameServers(
+            addresses, self.links, around.dice, timeout_s=call_s, is_plain=settings.tls is False
+        )
+        self.routes = Routes(
+            self.name_servers,
+            self.brokers,
+            wanted=self.members.topics,
+            on_change=self._route_changed,
+            on_forget=self._route_forgotten,
+            idle_polls=settings.idle_route_polls,
+        )
+        self.comebacks = Comebacks(self.routes, self.brokers)
+        self._rounds = (
+            Repeating("route polling", settings.route_poll_ms / 1000, self.routes.poll, log),
+            Repeating("heartbeats", settings.heartbeat_ms / 1000, self._say_heartbeats, log, first_s=FIRST_HEARTBEAT_S),
+        )
+
+    @classmethod
+    def join(cls, settings: ClientSettings, around: Surroundings | None = None, *, stream: bool = False) -> "Instance":
+        """The instance of this loop for these settings, started if nobody has yet. InvalidSetting names a bad one."""
+        around = around or Surroundings()
+        key = _key(settings, around, stream)
+        here = _instances.setdefault(asyncio.get_running_loop(), {})
+        instance = here.get(key)
+        if instance is None:
+            instance = here[key] = cls(settings, around, key, stream=stream)
+            for each in instance._rounds:
+                each.start()
+        instance._users += 1
+        return instance
+
+    async def leave(self) -> None:
+        """The last one to leave closes the lines. Each who joined leaves once."""
+        self._users -= 1
+        if self._users > 0:
+            return
+        here = _instances.get(asyncio.get_running_loop(), {})
+        if here.get(self._key) is self:
+            del here[self._key]  # whoever joins from now on gets a new one
+        try:
+            await self._end()
+        finally:
+            free_client_id(self.client_id)
+
+    async def _end(self) -> None:
+        for each in self._rounds:
+            await each.stop()
+        await self._say_good_bye(producer_group=INNER_PRODUCER_GROUP)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.comebacks.close()
+        await self.routes.close()
+        await self._pool.close()
+
+    def add_producer(self, member: ProducerMember) -> None:
+        """Brokers that are connected hear of it at once."""
+        self.members.add_producer(member)
+        self.heartbeat_soon()
+
+    async def remove_producer(self, member: ProducerMember) -> None:
+        """Brokers hear that the group has no member here any more."""
+        if self.members.remove_producer(member):
+            await self._say_good_bye(producer_group=member.wire_group)
+
+    def add_consumer(self, member: ConsumerMember) -> None:
+        """WrongState when this client is a member of its group already."""
+        self.members.add_consumer(member)
+        self.heartbeat_soon()
+
+    async def remove_consumer(self, member: ConsumerMember) -> None:
+        """Brokers hear that it left, so that others take its queues at once."""
+        if self.members.remove_consumer(member):
+            await self._say_good_bye(consumer_group=member.wire_group)
+
+    def heartbeat_soon(self) -> None:
+        """Tell all brokers that are known, without waiting for them."""
+        self.start(self._say_heartbeats())
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside that ends with this instance at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _say_heartbeats(self) -> None:
+        await self.heartbeats.say_to_all(self.brokers)
+
+    async def _say_good_bye(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        """To the brokers that are connected; the others have forgotten this client with its line."""
+        timeout_s = self._settings.stop_timeout_ms / 1000
+
+        async def tell(address: Any) -> None:
+            with suppress(PocketMQError):
+                await self.brokers.members.leave(
+                    address,
+                    self.client_id,
+                    producer_group=producer_group,
+                    consumer_group=consumer_group,
+                    timeout_s=timeout_s,
+                )
+
+        live = [address for address in self.brokers.all_addresses() if self.brokers.live(address) is not None]
+        await asyncio.gather(*map(tell, live))
+
+    def _route_changed(self, route: TopicRoute) -> None:
+        for consumer in self.members.consumers:
+            if route.topic in consumer.topics():
+                consumer.route_changed(route.topic)
+
+    def _route_forgotten(self, topic: str) -> None:
+        for producer in self.members.producers:
+            producer.topic_forgotten(topic)
+
+
+def _key(settings: ClientSettings, around: Surroundings, stream: bool) -> Hashable:
+    """Clients that differ in one of these cannot share lines."""
+    return (
+        parse_name_servers(settings.name_servers, os.environ),
+        client_id(settings, stream=stream),
+        settings.credentials,
+        settings.tls,
+        settings.rpc_hook,
+        around.network,
+    )
+
+
+def _pool(settings: ClientSettings, around: Surroundings, requests: BrokerRequests) -> Pool:
+    peer = PeerSettings(
+        line=LineSettings(pause_reading=False),
+        call_s=settings.call_timeout_ms / 1000,
+        max_in_flight=settings.max_in_flight_calls,
+    )
+    return Pool(
+        network=around.network or TcpNetwork(),
+        serve=requests.serve,
+        tls=_tls(settings.tls),
+        settings=PoolSettings(
+            peer=peer,
+            connect_s=settings.connect_timeout_ms / 1000,
+            backoff_s=BACKOFF_S,
+            backoff_max_s=BACKOFF_MAX_S,
+        ),
+        dice=around.dice,
+    )
+
+
+def _tls(tls: bool | ssl.SSLContext) -> ssl.SSLContext | None:
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    return client_context() if tls else None

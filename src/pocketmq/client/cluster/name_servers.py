@@ -1,0 +1,130 @@
+"""Name servers: any of them will do. One is asked until it fails, then the next.
+
+    given in code ── else NAMESRV_ADDR ── else ROCKETMQ_NAMESRV_ADDR ── else rocketmq.namesrv.addr ──► "a:9876;b:9876"
+
+They know the same, more or less: each is told by the brokers themselves. So an answer is an answer, also one that says no; only
+silence and broken lines lead to the next one.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+
+from pocketmq.client.cluster.links import Links
+from pocketmq.codes import RequestCode
+from pocketmq.errors import (
+    BodyError,
+    CallTimedOut,
+    ConnectFailed,
+    ConnectionLost,
+    InvalidSetting,
+    NetworkError,
+    RequestNotSupported,
+)
+from pocketmq.net.address import Address
+from pocketmq.net.line import Ending
+from pocketmq.protocol.api.routes import GetRoute
+from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import Fields
+from pocketmq.protocol.java_json import read_body
+
+DEFAULT_PORT = 9876
+VARIABLES = ("NAMESRV_ADDR", "ROCKETMQ_NAMESRV_ADDR", "rocketmq.namesrv.addr")
+"""Where the environment may tell, the first one that is set."""
+
+
+def parse_name_servers(given: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[Address, ...]:
+    """The addresses to ask, in the order given and each once; InvalidSetting when there is none."""
+    if given is None:
+        given = next((environ[name] for name in VARIABLES if environ.get(name)), "")
+    texts = [given] if isinstance(given, str) else list(given)
+    words = [word.strip() for text in texts for word in text.replace(",", ";").split(";")]
+    addresses = tuple(dict.fromkeys(Address.parse(word, default_port=DEFAULT_PORT) for word in words if word))
+    if not addresses:
+        raise InvalidSetting(
+            "no name server is given: pass name_servers='host:9876' (several are separated by ';'), "
+            f"or set the environment variable {VARIABLES[0]}"
+        )
+    return addresses
+
+
+_OF_NAME_SERVERS = (
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+)
+"""Requests that every name server knows."""
+
+
+class NameServers:
+    """The name servers of one cluster, as one."""
+
+    def __init__(
+        self, addresses: tuple[Address, ...], links: Links, dice: random.Random, *, timeout_s: float, is_plain: bool
+    ) -> None:
+        self.addresses = addresses
+        self._links = links
+        self._timeout_s = timeout_s
+        self._is_plain = is_plain
+        """Whether this client talks without TLS."""
+        self._has_answered = False
+        self._current = dice.randrange(len(addresses))
+
+    def __str__(self) -> str:
+        return ";".join(map(str, self.addresses))
+
+    @property
+    def current(self) -> Address:
+        """The one that is asked first."""
+        return self.addresses[self._current]
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Where `topic` is; TopicNotFound when no broker has it."""
+        answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic))
+        if not answer.body:
+            raise BodyError(f"{self.current}: the answer to a question for the route of {topic} has no body")
+        return read_body(TopicRouteData, answer.body)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers."""
+        return read_body(ClusterInfo, (await self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+
+    async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
+        """The answer of success of one of them; its failure as an error, NetworkError when none could be asked.
+
+        InvalidSetting when no name server answers, and a server answers that is none.
+        """
+        failures: list[NetworkError] = []
+        wrong: InvalidSetting | None = None
+        for _ in self.addresses:
+            address = self.current
+            try:
+                answer = await self._links.ask(address, code, header, body, timeout_s=self._timeout_s)
+                self._has_answered = True
+                return answer
+            except RequestNotSupported:
+                if code not in _OF_NAME_SERVERS:
+                    raise
+                wrong = wrong or InvalidSetting(_not_a_name_server(address, code))
+            except NetworkError as error:
+                failures.append(error)
+            self._current = (self._current + 1) % len(self.addresses)
+        if wrong is not None:
+            raise wrong
+        kinds = {type(error) for error in failures}
+        kind = kinds.pop() if kinds in ({CallTimedOut}, {ConnectFailed}) else NetworkError
+        hint = ""
+        if self._is_plain and not self._has_answered and any(map(_was_hung_up, failures)):
+            hint = "; a server that requires TLS hangs up like this: give tls=True or client_context(…), or --tls"
+        raise kind(f"no name server could be asked: {'; '.join(map(str, failures))}{hint}")
+
+
+def _was_hung_up(error: NetworkError) -> bool:
+    return isinstance(error, ConnectionLost) and str(error).endswith(Ending.PEER.value)
+
+
+def _not_a_name_server(address: Address, code: RequestCode) -> str:
+    return (
+        f"{address} answers and is no name server: it does not know {code.name}. It looks like a broker; name_servers are "
+        f"the addresses of name servers, which listen on port {DEFAULT_PORT} unless set otherwise"
+    )

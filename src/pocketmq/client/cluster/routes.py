@@ -1,0 +1,273 @@
+"""Routes: which queues a topic has, and on which brokers. Asked of name servers, remembered, and asked again every 30 s.
+
+    find(topic) ── remembered ──────────────────────────────────────────► that route
+                ├─ known to a name server ───────────────────────────────► its route
+                └─ unknown ── the template topic has a route ────────────► its brokers, with as many queues as asked for:
+                                                      │                    the first message makes the topic there
+                                                      └─ no ─────────────► TopicNotFound
+    poll ── an answer ──► replaces what was known; those who listen hear of a change
+         └─ a failure, or "unknown" ──► what was known stays: a name server that has just started knows nothing yet
+
+A route that nobody asked for during some polls is forgotten, unless a member of this client names its topic.
+
+Queues by two names: of the wire, where a namespace is part of a topic, and of users, where it is not.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from shlex import quote
+
+import msgspec
+
+from pocketmq.client.cluster.brokers import MASTER_ID, Brokers
+from pocketmq.client.cluster.name_servers import NameServers
+from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.model.flags import Perm
+from pocketmq.model.names import unwrap
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.bodies.routes import QueueData, TopicRouteData
+
+log = logging.getLogger("pocketmq.client")
+
+OnChange = Callable[["TopicRoute"], None]
+
+
+class TopicRoute(msgspec.Struct, frozen=True):
+    """A topic's queues: to write to and to read from. `from_template`: no broker has the topic yet."""
+
+    topic: str
+    data: TopicRouteData
+    writable: tuple[MessageQueue, ...]
+    readable: tuple[MessageQueue, ...]
+    ordered: bool = False
+    from_template: bool = False
+
+
+class _Known:
+    """A route that is remembered, and for how many polls nobody has asked for it."""
+
+    __slots__ = ("idle_polls", "route")
+
+    def __init__(self, route: TopicRoute) -> None:
+        self.route = route
+        self.idle_polls = 0
+
+
+class Routes:
+    """The routes of the topics that this client uses. `wanted` tells the topics that its members name."""
+
+    def __init__(
+        self,
+        name_servers: NameServers,
+        brokers: Brokers,
+        *,
+        wanted: Callable[[], Iterable[str]] = tuple,
+        on_change: OnChange = lambda _: None,
+        on_forget: Callable[[str], None] = lambda _: None,
+        idle_polls: int = 20,
+    ) -> None:
+        self.name_servers = name_servers
+        self._brokers = brokers
+        self._wanted = wanted
+        self._on_change = on_change
+        self._on_forget = on_forget
+        self._idle_polls = idle_polls
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._complaint = ""
+
+    def get(self, topic: str) -> TopicRoute | None:
+        """The route that is remembered."""
+        known = self._known.get(topic)
+        if known is None:
+            return None
+        known.idle_polls = 0
+        return known.route
+
+    async def find(self, topic: str) -> TopicRoute:
+        """The route of a topic that exists; TopicNotFound when no broker has it."""
+        route = self.get(topic)
+        return route if route is not None and not route.from_template else await self.refresh(topic)
+
+    async def find_or_template(self, topic: str, template: str, queues: int) -> TopicRoute:
+        """The route to send by: of the topic, else of the brokers that would make it after `template`."""
+        route = self.get(topic)
+        if route is not None:
+            return route
+        try:
+            return await self.refresh(topic)
+        except TopicNotFound:
+            return await self._by_template(topic, template, queues)
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        """Ask now. All who want the same route at the same time ask once."""
+        asking = self._asking.get(topic)
+        if asking is None:
+            asking = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
+            asking.add_done_callback(partial(self._asked, topic))
+        # Not awaited itself: one who gives up must not take the answer away from the others.
+        await asyncio.wait((asking,))
+        return asking.result()
+
+    def _asked(self, topic: str, asking: asyncio.Task[TopicRoute]) -> None:
+        self._asking.pop(topic, None)
+        if not asking.cancelled():
+            asking.exception()  # nobody may be left to hear of it
+
+    async def poll(self) -> None:
+        """Ask for all topics in use again."""
+        wanted = set(self._wanted())
+        for topic in [topic for topic in self._known if topic not in wanted]:
+            known = self._known[topic]
+            known.idle_polls += 1
+            if known.idle_polls > self._idle_polls:
+                del self._known[topic]
+                self._on_forget(topic)
+        for topic in list(dict.fromkeys([*self._known, *sorted(wanted)])):
+            try:
+                await self.refresh(topic)
+            except TopicNotFound:
+                continue
+            except PocketMQError as error:
+                self._complain(f"{type(error).__name__}: {error}")
+                return  # no name server answers: asking for the other topics would only take long
+        self._complain("")
+        self._brokers.keep_only(
+            broker.broker_name
+            for known in self._known.values()
+            for broker in known.route.data.broker_datas
+            if broker.broker_name
+        )
+
+    async def close(self) -> None:
+        """Ask nothing more."""
+        asking = list(self._asking.values())
+        for task in asking:
+            task.cancel()
+        if asking:
+            await asyncio.wait(asking)
+
+    async def _ask(self, topic: str) -> TopicRoute:
+        data = await self.name_servers.route(topic)
+        return self._remember(route_of(topic, data))
+
+    async def _by_template(self, topic: str, template: str, queues: int) -> TopicRoute:
+        try:
+            data = await self.name_servers.route(template)
+        except TopicNotFound:
+            raise TopicNotFound(
+                f"no broker has the topic {topic!r}, and none makes topics by itself (there is no {template!r}): "
+                f"create it with `pocketmq topic create {topic} -n {quote(str(self.name_servers))}`"
+            ) from None
+        # Meanwhile somebody else may have made it known.
+        known = self._known.get(topic)
+        return known.route if known is not None else self._remember(template_route(topic, data, queues))
+
+    def _remember(self, route: TopicRoute) -> TopicRoute:
+        self._brokers.learn(route.data.broker_datas)
+        known = self._known.get(route.topic)
+        if known is None:
+            self._known[route.topic] = _Known(route)
+        elif known.route != route:
+            known.route = route
+        else:
+            return known.route
+        self._on_change(route)
+        return route
+
+    def _complain(self, complaint: str) -> None:
+        """Once, until something else is wrong or all is well again."""
+        if complaint and complaint != self._complaint:
+            log.warning("routes cannot be refreshed, and stay as they are: %s", complaint)
+        elif self._complaint and not complaint:
+            log.info("routes are refreshed again")
+        self._complaint = complaint
+
+
+def route_of(topic: str, data: TopicRouteData) -> TopicRoute:
+    """What a name server's answer means for those who write and read."""
+    return TopicRoute(topic, data, _writable(topic, data), _readable(topic, data), ordered=bool(data.order_topic_conf))
+
+
+def template_route(topic: str, data: TopicRouteData, queues: int) -> TopicRoute:
+    """The route of a topic that is not there yet, from that of its template: at most `queues` on each broker."""
+    limited = tuple(
+        msgspec.structs.replace(
+            each,
+            read_queue_nums=min(queues, each.read_queue_nums),
+            write_queue_nums=min(queues, each.read_queue_nums),
+        )
+        for each in data.queue_datas
+    )
+    data = msgspec.structs.replace(data, queue_datas=limited)
+    return TopicRoute(topic, data, _writable(topic, data), _readable(topic, data), from_template=True)
+
+
+def _writable(topic: str, data: TopicRouteData) -> tuple[MessageQueue, ...]:
+    """Queues of brokers that may be written to and have a master; a configured order of queues wins."""
+    if data.order_topic_conf:
+        return _configured(topic, data.order_topic_conf)
+    masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
+    return tuple(
+        MessageQueue(topic, each.broker_name, number)
+        for each in _sorted(data)
+        if each.perm & Perm.WRITE and each.broker_name in masters
+        for number in range(each.write_queue_nums)
+    )
+
+
+def _readable(topic: str, data: TopicRouteData) -> tuple[MessageQueue, ...]:
+    return tuple(
+        MessageQueue(topic, each.broker_name, number)
+        for each in _sorted(data)
+        if each.perm & Perm.READ
+        for number in range(each.read_queue_nums)
+    )
+
+
+def _sorted(data: TopicRouteData) -> list[QueueData]:
+    return sorted(data.queue_datas, key=lambda each: each.broker_name)
+
+
+def _configured(topic: str, conf: str) -> tuple[MessageQueue, ...]:
+    """`broker-a:4;broker-b:2`; what is not of this form is skipped."""
+    queues = []
+    for word in conf.split(";"):
+        name, _, count = word.partition(":")
+        if name and count.isdecimal():
+            queues += [MessageQueue(topic, name, number) for number in range(int(count))]
+    return tuple(queues)
+
+
+class QueueNames:
+    """From one to the other. Without a namespace both are the same object, and nothing is kept."""
+
+    __slots__ = ("_namespace", "_shown")
+
+    def __init__(self, namespace: str | None) -> None:
+        self._namespace = namespace
+        self._shown: dict[str, dict[MessageQueue, MessageQueue]] = {}
+
+    def shown(self, queue: MessageQueue) -> MessageQueue:
+        """`queue` of the wire, as users know it."""
+        if self._namespace is None:
+            return queue
+        of_topic = self._shown.setdefault(queue.topic, {})
+        found = of_topic.get(queue)
+        if found is None:
+            topic = unwrap(self._namespace, queue.topic)
+            found = of_topic[queue] = MessageQueue(topic, queue.broker_name, queue.queue_id)
+        return found
+
+    def on_the_wire(self, queue: MessageQueue, topic: str) -> MessageQueue:
+        """`queue` of a user, for a message to `topic` of the wire; UsageError when it is a queue of another topic."""
+        if queue.topic == topic:
+            return queue
+        if queue.topic != unwrap(self._namespace, topic):
+            raise UsageError(f"a message to topic {topic!r} cannot go to {queue}, a queue of another topic")
+        return MessageQueue(topic, queue.broker_name, queue.queue_id)
+
+    def forget(self, topic: str) -> None:
+        self._shown.pop(topic, None)

@@ -1,0 +1,175 @@
+"""What brokers ask of a client, on the lines that it made. Whoever it concerns answers; nobody there is an answer, too.
+
+40   the members of a group changed           its consumer shares queues out again
+39   how did this transaction end?            a producer of the group looks it up, and says so when it knows
+220  go on from these offsets                 its consumer does
+221  where do you stand?                      its consumer says
+307  what are you doing?                      its consumer says
+309  consume this message now                 its consumer does, and says what came of it
+326  here is the reply to a request           whoever made the request gets it
+
+Replies to requests: who waits for which, and what a reply looks like when a broker brings it.
+
+request ── CORRELATION_ID, REPLY_TO_CLIENT, TTL ──► a consumer somewhere ── reply with the same three ──► a broker
+   ▲                                                                                                       │
+   └──── the future that waits under this correlation id ◄──── code 326, on this client's own line ◄───────┘
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pocketmq.client.cluster.heartbeats import ConsumerMember, Members
+from pocketmq.codes import RequestCode
+from pocketmq.errors import ProtocolError, RequestNotSupported, ServerFailed, TooManyCalls
+from pocketmq.model import properties as names
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.message_id import Host
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.clients import ConsumeMessageDirectly, GetConsumerRunningInfo, NotifyConsumerIdsChanged
+from pocketmq.protocol.api.offsets import GetConsumerStatus, ResetOffset
+from pocketmq.protocol.api.sending import CheckTransactionState, PushReplyMessage
+from pocketmq.protocol.bodies.offsets import ConsumerStatus, ResetOffsets
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.compression import decompress
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.protocol.record import HOSTS_V6, decode_record, encode_record, host_flags
+
+_NO_HOST = Host(b"\0\0\0\0", 0)
+
+
+class WaitingReplies:
+    """The requests of one client that have no reply yet. `unmatched` counts replies that nobody waits for: late ones, mostly."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[StoredMessage]] = {}
+        self.unmatched = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def expect(self, correlation_id: str, limit: int) -> asyncio.Future[StoredMessage]:
+        """Wait for the reply under this id; TooManyCalls when `limit` requests do already."""
+        if len(self._waiting) >= limit:
+            raise TooManyCalls(f"{len(self._waiting)} requests wait for their reply, the limit; try again later")
+        future: asyncio.Future[StoredMessage] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = future
+        future.add_done_callback(lambda _: self._waiting.pop(correlation_id, None))
+        return future
+
+    def arrived(self, header: PushReplyMessage, body: bytes) -> None:
+        """A broker brought a reply."""
+        message = reply_message(header, body)
+        future = self._waiting.get(message.properties.get(names.CORRELATION_ID, ""))
+        if future is None or future.done():
+            self.unmatched += 1
+        else:
+            future.set_result(message)
+
+
+def reply_message(header: PushReplyMessage, body: bytes) -> StoredMessage:
+    """The message that a pushed reply is. It may lie in no log, so it has no place there."""
+    plain = decompress(body, header.sys_flag)
+    born_host, store_host = _host(header.born_host).packed(), _host(header.store_host).packed()
+    sys_flag = header.sys_flag & ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK | HOSTS_V6)
+    try:
+        record = encode_record(
+            header.topic.encode(),
+            header.queue_id,
+            0,
+            0,
+            plain,
+            (header.properties or "").encode(),
+            header.flag,
+            sys_flag | host_flags(born_host, store_host),
+            header.born_timestamp,
+            born_host,
+            header.store_timestamp,
+            store_host,
+            header.reconsume_times or 0,
+        )
+    except struct.error as error:
+        raise ProtocolError(f"a reply that no record can hold: {error}") from None
+    return decode_record(record, check_crc=False)
+
+
+def _host(text: str) -> Host:
+    """Java may print a host by its name, which is no address."""
+    try:
+        return Host.parse(text.removeprefix("/"))
+    except ProtocolError:
+        return _NO_HOST
+
+
+Answer = Command | Coroutine[Any, Any, Command | None] | None
+
+
+class BrokerRequests:
+    """Serves a client's lines; `serve` is for its pool."""
+
+    def __init__(self, members: Members, replies: WaitingReplies) -> None:
+        self._members = members
+        self._replies = replies
+        self._handlers: dict[int, Callable[[Peer, Command], Answer]] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._rebalance,
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._tell_positions,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply,
+        }
+
+    def serve(self, peer: Peer, command: Command) -> Answer:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            raise RequestNotSupported(f" request type {command.code} not supported")
+        return handler(peer, command)
+
+    def _rebalance(self, peer: Peer, command: Command) -> None:
+        consumer = self._members.consumer(read_fields(NotifyConsumerIdsChanged, command.ext).consumer_group)
+        if consumer is not None:
+            consumer.rebalance_soon()
+
+    def _check_transaction(self, peer: Peer, command: Command) -> None:
+        header = read_fields(CheckTransactionState, command.ext)
+        message = decode_record(command.body)
+        decider = self._members.decider(message.properties.get(names.PRODUCER_GROUP, ""))
+        if decider is not None:  # else the broker asks again, maybe another client
+            decider.check_transaction(peer, header, message, (command.ext or {}).get("bname"))
+
+    async def _reset_offsets(self, peer: Peer, command: Command) -> None:
+        header = read_fields(ResetOffset, command.ext)
+        offsets = read_body(ResetOffsets, command.body)
+        consumer = self._members.consumer(header.group)
+        if consumer is not None:
+            await consumer.reset_offsets(header.topic, offsets)
+
+    def _tell_positions(self, peer: Peer, command: Command) -> Command:
+        header = read_fields(GetConsumerStatus, command.ext)
+        positions = dict(self._consumer(header.group).positions(header.topic))
+        return command.reply(body=write_body(ConsumerStatus(positions)))
+
+    def _tell_running_info(self, peer: Peer, command: Command) -> Command:
+        header = read_fields(GetConsumerRunningInfo, command.ext)
+        info = self._consumer(header.consumer_group).running_info(stacks=bool(header.jstack_enable))
+        return command.reply(body=write_body(info))
+
+    async def _consume_directly(self, peer: Peer, command: Command) -> Command:
+        header = read_fields(ConsumeMessageDirectly, command.ext)
+        consumer = self._consumer(header.consumer_group)
+        outcome = await consumer.consume_directly(decode_record(command.body), header.broker_name)
+        return command.reply(body=write_body(outcome))
+
+    def _take_reply(self, peer: Peer, command: Command) -> Command:
+        self._replies.arrived(read_fields(PushReplyMessage, command.ext), command.body)
+        return command.reply()
+
+    def _consumer(self, group: str) -> ConsumerMember:
+        consumer = self._members.consumer(group)
+        if consumer is None:
+            raise ServerFailed(f"The Consumer Group <{group}> not exist in this consumer")
+        return consumer

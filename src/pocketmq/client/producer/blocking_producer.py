@@ -1,0 +1,256 @@
+"""The producer for code that does not await: the same words as `AsyncProducer`.
+
+    with Producer("127.0.0.1:9876", group="orders") as producer:
+        producer.send("orders", b"…", keys="42")
+
+Any number of threads may use it at once. In the child of a fork (gunicorn, multiprocessing, Spark) it connects anew by itself, the
+first time that it is used there. Inside a running event loop it refuses: there, `AsyncProducer` is what you want.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import NamedTuple, Never, Self, Unpack, cast
+
+from pocketmq.client.blocking import BlockingClient, Mailbox, blocking
+from pocketmq.client.hooks import HookList, Hooks, checked_hooks
+from pocketmq.client.lifecycle import State, is_async
+from pocketmq.client.producer.direct_sends import DirectSends, Failed
+from pocketmq.client.producer.in_flight import BlockingInFlightLimit
+from pocketmq.client.producer.outgoing import QueueOptions, SendOptions, addressed
+from pocketmq.client.producer.producer import AsyncProducer
+from pocketmq.client.producer.queue_choice import Destination
+from pocketmq.client.producer.results import SendResult
+from pocketmq.client.producer.transactions import (
+    Check,
+    Decision,
+    Transaction,
+    TransactionListener,
+    TransactionResult,
+    state_of,
+)
+from pocketmq.client.settings import ProducerOptions, ProducerSettings
+from pocketmq.clock import SystemClock
+from pocketmq.errors import WrongState
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.names import refuse_unknown
+from pocketmq.model.queue import MessageQueue
+from pocketmq.net.portal import refuse_in_a_loop
+
+
+class _Handed(NamedTuple):
+    """A message that a thread handed over."""
+
+    message: Message
+    destination: Destination
+    timeout_s: float | None
+    future: Future[SendResult]
+
+
+class Producer(BlockingClient[AsyncProducer]):
+    """Sends messages. Options are those of `AsyncProducer`; `check` and `listener` are plain functions or `async def`."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        check: Check | None = None,
+        listener: TransactionListener | None = None,
+        hooks: Iterable[Hooks] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        hooks = checked_hooks(hooks)
+        super().__init__(
+            lambda: AsyncProducer(name_servers, check=check, listener=listener, hooks=hooks, **options), "producer"
+        )
+        self.hooks = HookList(hooks)
+        self._listener = listener
+        self._limit = self._new_limit()
+        self._mailbox: Mailbox[_Handed] | None = None
+        self._direct: DirectSends | None = None
+        self._is_direct = self.settings.tls is False and self.settings.linger_ms == 0
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self._core.settings
+
+    @property
+    def client_id(self) -> str:
+        """How brokers call this client."""
+        return self.core().client_id
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were handed over and are not done yet."""
+        core = self.core() if self._state is State.RUNNING else self._core
+        return core.in_flight + len(self._mailbox or ())
+
+    # sending
+
+    def send(self, message: Message | str, body: object = None, **options: Unpack[SendOptions]) -> SendResult:
+        """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`."""
+        timeout_s = options.pop("timeout_s", None)
+        made, destination = addressed(self.hooks, message, body, options)
+        core, direct = self.core(), self._direct
+        if direct is not None and self._is_direct:
+            refuse_in_a_loop()
+            # In a queue that was chosen it must not overtake what was submitted before, which goes another way.
+            if destination.is_any or self._limit.is_empty:
+                outcome = direct.attempt(made, destination, timeout_s)
+                if isinstance(outcome, Failed):
+                    return self.call(core.member.outbox.attempts.go_on(*outcome))
+                if outcome is not None:
+                    return outcome
+        return self.call(core.deliver(made, destination, timeout_s))
+
+    def submit(self, message: Message | str, body: object = None, **options: Unpack[SendOptions]) -> Future[SendResult]:
+        """Send without waiting for the result; while too much is in flight, this waits.
+
+        The future's callbacks run on the client's own thread and must not block it.
+        """
+        timeout_s = options.pop("timeout_s", None)
+        made, destination = addressed(self.hooks, message, body, options)
+        self.core()
+        mailbox = self._mailbox
+        assert mailbox is not None, "made by the start"
+        size = len(made.body)
+        self._limit.acquire(size)
+        future: Future[SendResult] = Future()
+        future.add_done_callback(lambda _: self._limit.release(size))
+        try:
+            mailbox.put(_Handed(made, destination, timeout_s, future))
+        except RuntimeError:
+            future.cancel()  # it is not in flight any more
+            raise WrongState("the producer was stopped while this message was handed over") from None
+        return future
+
+    def send_one_way(self, message: Message | str, body: object = None, **options: Unpack[QueueOptions]) -> None:
+        """Send a message that nobody confirms. It may be lost, and nobody will know."""
+        made, destination = addressed(self.hooks, message, body, options)
+        outbox = self.core().member.outbox
+        self.call(outbox.tell(outbox.packer.pack(made), destination))
+
+    def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        **unknown: Never,
+    ) -> list[SendResult]:
+        """Send messages in batches; their results in the same order. PartlySent when some were stored and others not."""
+        refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
+        core = self.core()
+        return self.call(core.send_many(list(map(self.hooks.carrying, messages)), queue=queue, timeout_s=timeout_s))
+
+    flush = blocking(AsyncProducer.flush)
+    queues = blocking(AsyncProducer.queues)
+    recall = blocking(AsyncProducer.recall)
+
+    # request and reply
+
+    def request(
+        self, message: Message | str, body: object = None, *, timeout_s: float, **options: Unpack[QueueOptions]
+    ) -> StoredMessage:
+        """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
+        made, destination = addressed(self.hooks, message, body, options)
+        return self.call(self.core().member.requests.request(made, destination, timeout_s))
+
+    reply = blocking(AsyncProducer.reply)
+
+    # transactions
+
+    def transaction(self, topic: str) -> "BlockingTransaction":
+        """`with producer.transaction("orders") as tx:` and in it `tx.send(b"…")`."""
+        return BlockingTransaction(self, self.core().transaction(topic))
+
+    def send_in_transaction(
+        self, message: Message, argument: object = None, *, timeout_s: float | None = None
+    ) -> TransactionResult:
+        """Store `message`, let the listener `execute` in this thread, and do as it says.
+
+        When it raises, the broker is left to ask `check`, for nobody knows what was done; the error goes on.
+        """
+        core, listener = self.core(), self._listener
+        if listener is None or is_async(listener.execute):
+            return self.call(core.send_in_transaction(self.hooks.carrying(message), argument, timeout_s=timeout_s))
+        transaction = self.transaction(message.topic)
+        sent = transaction.send(message, timeout_s=timeout_s)
+        try:
+            state = state_of(cast("Decision", listener.execute(message, argument)))
+        except BaseException:
+            transaction.leave_open()
+            raise
+        transaction.end(state)
+        return TransactionResult(sent, state)
+
+    def stop(self) -> None:
+        if self._direct is not None:
+            self._direct.close()
+        super().stop()
+        for handed in self._mailbox.left() if self._mailbox is not None else ():  # too late for the loop
+            if handed.future.set_running_or_notify_cancel():
+                handed.future.set_exception(WrongState("the producer was stopped before this message was sent"))
+
+    def _new_limit(self) -> BlockingInFlightLimit:
+        return BlockingInFlightLimit(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
+
+    def _forked(self) -> None:
+        """What was on its way, and who held a lock, are the parent's."""
+        super()._forked()
+        self._limit = self._new_limit()
+        if self._direct is not None:
+            self._direct.lines.begin_anew()
+
+    def _started(self) -> None:
+        outbox = self._core.member.outbox
+        self._mailbox = Mailbox(outbox.loop, self._take)
+        if self._direct is not None:
+            self._direct.close()  # that of the parent of this process: only its descriptors here
+        connect_s = self.settings.connect_timeout_ms / 1000
+        self._direct = DirectSends(outbox, SystemClock(), connect_s=connect_s)
+
+    def _take(self, handed: _Handed) -> None:
+        """On the loop: a message that a thread handed over."""
+        if handed.future.set_running_or_notify_cancel():
+            try:
+                self._core.hand_over(*handed)
+            except Exception as error:  # of the user's selector as well
+                handed.future.set_exception(error)
+
+
+class BlockingTransaction:
+    """One transaction, as a block; see `transaction.Transaction`."""
+
+    def __init__(self, producer: Producer, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self.call = producer.call
+
+    def core(self) -> Transaction:
+        return self._transaction
+
+    @property
+    def state(self) -> TransactionState | None:
+        """How it was decided; None while it is open."""
+        return self._transaction.state
+
+    def send(self, message: object, **options: Unpack[SendOptions]) -> SendResult:
+        """Store a message that nobody sees until the block has ended well."""
+        timeout_s = options.pop("timeout_s", None)
+        made, destination = self._transaction.addressed(message, options)
+        return self.call(self._transaction.deliver(made, destination, timeout_s))
+
+    commit = blocking(Transaction.commit)
+    roll_back = blocking(Transaction.roll_back)
+    leave_open = blocking(Transaction.leave_open)
+    end = blocking(Transaction.end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.state is None:
+            self.end(TransactionState.COMMIT if error is None else TransactionState.ROLLBACK)

@@ -1,0 +1,104 @@
+"""Many messages in one call: packed into batches as large as they may be, and sent one after the other.
+
+messages ── all packed first ──► groups: one topic, queue, kind ──► batches ≤ 1 MiB ──► one by one ──► a result for each
+
+Messages to a queue that was chosen, by name or by a sharding key, lie there in their order: whatever cannot share the batch of those
+before it ends that batch. All others go to any queue, so they need not wait for one another.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from pocketmq.client.producer.batches import batch_length
+from pocketmq.client.producer.outbox import Outbox
+from pocketmq.client.producer.outgoing import BatchKind, Outgoing
+from pocketmq.client.producer.queue_choice import Destination, destination_of
+from pocketmq.client.producer.results import SendResult, split_result
+from pocketmq.client.settings import MIB, ProducerSettings
+from pocketmq.errors import PartlySent, PocketMQError
+from pocketmq.model import properties as names
+from pocketmq.model.message import Message
+from pocketmq.model.queue import MessageQueue
+
+MAX_BATCH_BYTES: Final = MIB
+"""RocketMQ advises not to make batches larger."""
+
+_Group = tuple[str, BatchKind, MessageQueue | None]
+_Numbered = tuple[int, Outgoing]
+"""A message, and its place in the call."""
+_Request = tuple[Sequence[int], Outgoing, Destination]
+"""What is sent at once, the places of its messages in the call, and where it goes."""
+
+
+class Bulk:
+    """Sends many messages for one producer."""
+
+    def __init__(self, settings: ProducerSettings, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._batch_bytes = min(MAX_BATCH_BYTES, settings.max_message_bytes)
+
+    async def send(
+        self, messages: Sequence[Message], queue: MessageQueue | None, timeout_s: float | None
+    ) -> list[SendResult]:
+        """The results in the order of the messages; PartlySent when some were stored and the rest was not."""
+        seconds = self._outbox.timeout_s if timeout_s is None else timeout_s
+        queues = await self._queues(messages, queue, asyncio.get_running_loop().time() + seconds)
+        results: list[SendResult | None] = [None] * len(messages)
+        for places, out, destination in self._requests(messages, queues):
+            try:
+                result = await self._outbox.deliver(out, destination, timeout_s)
+            except PocketMQError as error:
+                if not any(results):
+                    raise
+                raise PartlySent(tuple(results)) from error
+            stored = [result] if out.members is None else split_result(result, out.message_ids)
+            for place, own in zip(places, stored, strict=True):
+                results[place] = own
+        return [result for result in results if result is not None]
+
+    async def _queues(
+        self, messages: Sequence[Message], queue: MessageQueue | None, deadline: float
+    ) -> list[MessageQueue | None]:
+        """The one that was chosen for each, by name or by its sharding key; None for any."""
+        queues = [queue] * len(messages)
+        if queue is None:
+            for place, message in enumerate(messages):
+                if names.SHARDING_KEY in message.properties:
+                    destination = destination_of(message, None, None, None)
+                    queues[place] = (await self._outbox.choice.pinned(message, destination, deadline)).queue
+        return queues
+
+    def _requests(self, messages: Sequence[Message], queues: Sequence[MessageQueue | None]) -> list[_Request]:
+        """In the order of their first messages."""
+        groups: dict[_Group, list[_Numbered]] = {}
+        last_of_queue: dict[MessageQueue, _Group] = {}
+        requests: list[_Request] = []
+        pack, last = self._outbox.packer.pack, None
+        for place, (message, queue) in enumerate(zip(messages, queues, strict=True)):
+            out = pack(message)
+            group = message.topic, out.batch_kind, queue
+            if group != last:  # mostly it is that of the message before
+                if queue is not None:
+                    before = last_of_queue.get(queue, group)
+                    if before != group:  # it must not overtake those
+                        requests += self._batches(groups.pop(before), queue)
+                    last_of_queue[queue] = group
+                last, numbered = group, groups.setdefault(group, [])
+            numbered.append((place, out))
+        for (_, _, queue), numbered in groups.items():
+            requests += self._batches(numbered, queue)
+        return sorted(requests, key=lambda request: request[0][0])
+
+    def _batches(self, numbered: Sequence[_Numbered], queue: MessageQueue | None) -> list[_Request]:
+        """Messages of one group, as few requests as may be."""
+        if numbered[0][1].batch_kind is BatchKind.ALONE:
+            return [([place], out, Destination(queue)) for place, out in numbered]
+        requests: list[_Request] = []
+        places, outs = zip(*numbered, strict=True)
+        sizes = [out.batch_bytes for out in outs]
+        while outs:
+            count = batch_length(sizes, self._batch_bytes)
+            requests.append((places[:count], self._outbox.packer.pack_batch(outs[:count]), Destination(queue)))
+            places, outs, sizes = places[count:], outs[count:], sizes[count:]
+        return requests

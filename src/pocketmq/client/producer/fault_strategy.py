@@ -1,0 +1,270 @@
+"""Fault strategy: which queue a message goes to, and which brokers are better left alone for a while.
+
+    a send took    ≥  50   100   550   1800   3000    5000   15000 ms
+    avoid it for       0     0     2      5      6      10      30 s        a failed send counts as one of 10 s
+
+    queue of an available broker, not the last tried ──► else of a reachable one, not the last tried ──► else the next in turn
+
+Every topic has its own turn, which begins at a place of its own so that many producers do not all begin at queue 0. Without
+a table of brokers (avoiding is off, as in RocketMQ by default) only the broker that just failed is passed over.
+A quick send does not end an avoidance early: slow and quick sends overlap, and the slow ones are the news.
+
+Told the time, as monotonic seconds.
+
+Retries of a send: which failures are worth another attempt, and how long to wait before it.
+
+                                          awaited send   callback send   one-way, or a chosen queue
+    line lost, time-out                   elsewhere      elsewhere       no
+    too many calls in flight here         elsewhere      no              no
+    response 1 14 16 17 204 205 1500      elsewhere      no              no
+    stored, but not safely (10 11 12)     if told so     no              no
+    flow control (2, 215)                 if told so     if told so      no
+    anything else                         no             no              no
+
+The same as RocketMQ's, except for flow control, which its 5.x client meets with two more sends at once. A broker that cannot
+keep up is not helped by three times the load: the caller is told. Who wants retries there gets them, after the time that
+the broker asks for, spread so that many refused producers do not come back in the same millisecond.
+
+A retry goes to another queue, of another broker if there is one; a queue that was chosen, for the sake of order, has no other.
+One budget of time covers all attempts. A message that found no connection was not sent, so that is no attempt: see `attempts`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from pocketmq.codes import ResponseCode
+from pocketmq.errors import (
+    CallTimedOut,
+    ConnectionLost,
+    PocketMQError,
+    RemoteError,
+    TooManyCalls,
+)
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.retries import retry_after_ms
+
+LATENCY_STEPS: Final = (
+    (50, 0),
+    (100, 0),
+    (550, 2_000),
+    (1_800, 5_000),
+    (3_000, 6_000),
+    (5_000, 10_000),
+    (15_000, 30_000),
+)
+"""A send that took at least so many ms makes its broker avoided for so many ms."""
+FAILURE_LATENCY_MS: Final = 10_000
+PROBE_SECONDS: Final = 2.0
+"""An unreachable broker is probed so often."""
+
+_LATENCIES = [latency_ms for latency_ms, _ in LATENCY_STEPS]
+
+
+def avoid_ms(latency_ms: float) -> int:
+    """How long a broker is avoided after a send that took so long."""
+    step = bisect_right(_LATENCIES, latency_ms)
+    return LATENCY_STEPS[step - 1][1] if step else 0
+
+
+class _Health:
+    """What is known of one broker."""
+
+    __slots__ = ("avoided_until", "is_reachable", "next_probe")
+
+    def __init__(self) -> None:
+        self.avoided_until = float("-inf")
+        self.is_reachable = True
+        self.next_probe = float("-inf")
+
+
+class BrokerHealth:
+    """Which brokers answer, and how fast, by name. One that was never heard of is fine."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[str, _Health] = {}
+
+    def note_success(self, broker: str, latency_ms: float, now: float) -> None:
+        """It answered a send, whatever it said."""
+        avoid = avoid_ms(latency_ms)
+        known = self._brokers.get(broker)
+        if known is None and not avoid:
+            return
+        health = known or self._brokers.setdefault(broker, _Health())
+        health.is_reachable = True
+        self._avoid(health, avoid, now)
+
+    def note_failure(self, broker: str, now: float, *, is_reachable: bool = True) -> None:
+        """A send to it failed. `is_reachable` False: until a probe or a send succeeds, it is only used when no other is left."""
+        health = self._brokers.setdefault(broker, _Health())
+        health.is_reachable = is_reachable
+        self._avoid(health, avoid_ms(FAILURE_LATENCY_MS), now)
+
+    def _avoid(self, health: _Health, avoid: int, now: float) -> None:
+        if avoid:
+            health.avoided_until = max(health.avoided_until, now + avoid / 1000)
+
+    def is_available(self, broker: str, now: float) -> bool:
+        health = self._brokers.get(broker)
+        return health is None or now >= health.avoided_until
+
+    def is_reachable(self, broker: str) -> bool:
+        health = self._brokers.get(broker)
+        return health is None or health.is_reachable
+
+    def due_probes(self, now: float) -> list[str]:
+        """Unreachable brokers to connect to now; each comes up again after `PROBE_SECONDS`."""
+        due = [name for name, one in self._brokers.items() if not one.is_reachable and now >= one.next_probe]
+        for name in due:
+            self._brokers[name].next_probe = now + PROBE_SECONDS
+        return due
+
+    def note_reachable(self, broker: str) -> None:
+        """A probe got through."""
+        health = self._brokers.get(broker)
+        if health is not None:
+            health.is_reachable = True
+
+    def keep_only(self, brokers: Collection[str]) -> None:
+        """Forget brokers that no route names any more."""
+        for name in self._brokers.keys() - set(brokers):
+            del self._brokers[name]
+
+
+class QueueChooser:
+    """Whose turn it is, by topic. `first` gives each topic the place where its turn begins, a random one in programs."""
+
+    def __init__(self, first: Callable[[], int], health: BrokerHealth | None = None) -> None:
+        self._first = first
+        self._health = health
+        self._turns: dict[str, int] = {}
+
+    def choose(
+        self, topic: str, queues: Sequence[MessageQueue], now: float, last_broker: str | None = None
+    ) -> MessageQueue:
+        """The queue for one attempt; `last_broker` is where the attempt before it failed. There must be a queue."""
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._first()
+        at = turn
+        if last_broker is not None or self._health is not None:
+            at = self._place(queues, turn, now, last_broker)
+        self._turns[topic] = at + 1
+        return queues[at % len(queues)]
+
+    def take_turns(self, topic: str, count: int) -> int:
+        """The place of the first of `count` messages that follow one another, where no broker is to be avoided."""
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._first()
+        self._turns[topic] = turn + count
+        return turn
+
+    def _place(self, queues: Sequence[MessageQueue], turn: int, now: float, last_broker: str | None) -> int:
+        health = self._health
+        at: int | None = turn
+        if health is not None:
+            at = _first_fit(queues, turn, last_broker, lambda broker: health.is_available(broker, now))
+            if at is None:
+                at = _first_fit(queues, turn, last_broker, health.is_reachable)
+        elif last_broker is not None:
+            at = _first_fit(queues, turn, last_broker, lambda _: True)
+        return turn if at is None else at
+
+    def forget(self, topic: str) -> None:
+        """Nobody sends to the topic any more."""
+        self._turns.pop(topic, None)
+
+
+def _first_fit(
+    queues: Sequence[MessageQueue], turn: int, last_broker: str | None, fits: Callable[[str], bool]
+) -> int | None:
+    """The first place from `turn` on whose broker fits and is not the last one tried."""
+    count = len(queues)
+    for at in range(turn, turn + count):
+        broker = queues[at % count].broker_name
+        if broker != last_broker and fits(broker):
+            return at
+    return None
+
+
+RETRIED_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+FLOW_CONTROL_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
+UNSAFE_CODES: Final = frozenset(
+    {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT}
+)
+"""Stored, but not as safely as the broker promises: a result with a status, no error."""
+
+BUSY_WAIT_MS: Final = 100
+"""Before the first retry after a refusal that names no time; it doubles with each."""
+SPREAD: Final = 0.5
+"""Part of a wait that is added at most, by chance."""
+
+_LINE_FAILURES = (ConnectionLost, CallTimedOut)
+
+
+class SendKind(Enum):
+    """How the caller learns what became of a send."""
+
+    AWAITED = "awaited"
+    CALLBACK = "callback"
+    ONE_WAY = "one way"
+
+
+class SendRetries(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producer was told about retries. `retries` is how many follow the first attempt."""
+
+    retries: int = 2
+    when_not_stored: bool = False
+    when_busy: bool = False
+
+    def wait_ms(
+        self,
+        failure: PocketMQError,
+        *,
+        attempts: int,
+        left_ms: float,
+        kind: SendKind = SendKind.AWAITED,
+        is_pinned: bool = False,
+        chance: float = 0.0,
+    ) -> int | None:
+        """How long to wait before the next attempt; None when there is to be none.
+
+        `attempts` were made so far, `left_ms` is what is left of the time for all of them, `is_pinned` says that the
+        caller chose the queue, and `chance` (0 to 1) spreads waiting producers.
+        """
+        if is_pinned or kind is SendKind.ONE_WAY or attempts > self.retries or left_ms <= 0:
+            return None
+        if isinstance(failure, RemoteError) and failure.response_code in FLOW_CONTROL_CODES:
+            wait_ms = _busy_wait_ms(failure, attempts, chance)
+            return wait_ms if self.when_busy and wait_ms < left_ms else None
+        return 0 if self._is_worth_it(failure, kind) else None
+
+    def _is_worth_it(self, failure: PocketMQError, kind: SendKind) -> bool:
+        if isinstance(failure, _LINE_FAILURES):
+            return True
+        if kind is not SendKind.AWAITED:
+            return False
+        if isinstance(failure, RemoteError):
+            code = failure.response_code
+            return code in RETRIED_CODES or (self.when_not_stored and code in UNSAFE_CODES)
+        return isinstance(failure, TooManyCalls)
+
+
+def _busy_wait_ms(refusal: RemoteError, attempts: int, chance: float) -> int:
+    asked = retry_after_ms(refusal.remark)
+    wait_ms = BUSY_WAIT_MS << max(attempts - 1, 0) if asked is None else asked
+    return wait_ms + int(wait_ms * SPREAD * chance)

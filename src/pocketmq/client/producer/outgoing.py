@@ -1,0 +1,331 @@
+"""A message on its way out: checked, named, compressed, with its properties as the text that travels.
+
+    Message ── checks ── UNIQ_KEY, WAIT, INSTANCE_ID ── body over 4 KiB: compressed ──► Outgoing ──► one or more attempts
+
+Nothing of the user's message is changed: sending it twice is sending two messages. All attempts of one send carry the same id.
+
+What can be said about a message in place: `send("orders", b"…", keys="42", tags="new")` instead of making it first.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, TypedDict
+
+import msgspec
+
+from pocketmq.client.hooks import HookList
+from pocketmq.client.producer.queue_choice import Destination, QueueSelector, destination_of
+from pocketmq.client.send_backs import Resend
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.clock import Clock
+from pocketmq.errors import InvalidMessage, UsageError
+from pocketmq.model import properties as names
+from pocketmq.model.flags import SysFlag, with_compression
+from pocketmq.model.message import MESSAGE_ARGUMENTS, Message, encoded_body
+from pocketmq.model.message_id import UniqueIds
+from pocketmq.model.names import UNSENDABLE_TOPICS, is_retry, parse_topic, refuse_unknown, wrap
+from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
+from pocketmq.model.properties import format_properties, parse_properties
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.batch import encode_batch
+from pocketmq.protocol.compression import compress
+from pocketmq.protocol.trace_text import TracedType
+
+ITEM_OVERHEAD_BYTES: Final = 22
+"""What an item of a batch takes beside its body and properties."""
+
+_POSTPONED: Final = frozenset(names.DELAYING_PROPERTIES)
+_NOT_PLAIN: Final = frozenset((names.WAIT, *names.TIMER_PROPERTIES))
+_MAX_CHARS_SURELY_SHORT = MAX_PROPERTIES_BYTES // 4
+
+
+class BatchKind(IntEnum):
+    """With whom a message shares a batch: with those of its kind. Numbers, for their hash costs next to nothing."""
+
+    WAITING = 1
+    """The broker answers when the message is as safe as it promises, which holds for a whole batch."""
+    NOT_WAITING = 2
+    """… or does not wait for that."""
+    ALONE = 3
+    """With none, not even of its kind."""
+
+
+_WAITING: Final = BatchKind.WAITING  # looked up once: the class is asked in Python code
+_NOT_WAITING: Final = BatchKind.NOT_WAITING
+_ALONE: Final = BatchKind.ALONE
+
+
+class Outgoing(msgspec.Struct, eq=False):
+    """One message, or a batch of them, ready for any queue of its topic.
+
+    `attempts`, of a message to a retry topic, are how often it was tried to consume, and how often it may be.
+    """
+
+    message: Message
+    topic: str
+    message_id: str
+    body: bytes
+    properties: str
+    sys_flag: int = 0
+    members: "Sequence[Outgoing] | None" = None
+    is_reply: bool = False
+    attempts: tuple[int, int] | None = None
+
+    @property
+    def count(self) -> int:
+        """Messages in it."""
+        return 1 if self.members is None else len(self.members)
+
+    @property
+    def size(self) -> int:
+        """Bytes that count while it is on its way."""
+        return len(self.body) + len(self.properties)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes that it takes as an item of a batch."""
+        text = self.properties
+        return ITEM_OVERHEAD_BYTES + len(self.body) + (len(text) if text.isascii() else len(text.encode()))
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """Which messages it may share a batch with: those of its kind.
+
+        It travels alone when it is compressed, a reply, a retry, half of a transaction, or due later.
+        """
+        message = self.message
+        if self.sys_flag or self.is_reply or self.attempts is not None:
+            return _ALONE
+        if not message.properties and message.topic[:1] != "%":  # most messages, at less cost
+            return _WAITING
+        if not can_share_a_batch(message):
+            return _ALONE
+        return _NOT_WAITING if message.properties.get(names.WAIT) == "false" else _WAITING
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is due at a time of its own, which brokers before 5.0 know nothing of."""
+        properties = self.message.properties
+        return bool(properties) and any(name in properties for name in names.TIMER_PROPERTIES)
+
+    @property
+    def messages(self) -> list[Message]:
+        return [self.message] if self.members is None else [member.message for member in self.members]
+
+    @property
+    def message_ids(self) -> list[str]:
+        return [self.message_id] if self.members is None else [member.message_id for member in self.members]
+
+
+class Packer:
+    """Makes messages ready, by a producer's settings."""
+
+    def __init__(self, settings: ProducerSettings, ids: UniqueIds, clock: Clock) -> None:
+        self._namespace = settings.namespace
+        self._clock = clock
+        self._max_bytes = settings.max_message_bytes
+        self._compress_over = settings.compress_over_bytes
+        self._compression = settings.compression
+        self._level = settings.compression_level
+        self._compressed_flag = with_compression(0, settings.compression)
+        self._group = wrap(settings.namespace, settings.group)
+        instance = "" if self._namespace is None else f"INSTANCE_ID\x01{self._namespace}\x02"
+        self._after_id = f"\x02{instance}"
+        self._after_id_and_wait = f"\x02WAIT\x01true\x02{instance}"
+        self._most_own_chars = _MAX_CHARS_SURELY_SHORT - len(instance) - 128
+        self.ids = ids
+        self.after_plain_id = self._after_id_and_wait
+        """What follows the id in the properties of a plain message, before its own."""
+        self.plain_below_bytes = min(settings.compress_over_bytes, settings.max_message_bytes + 1)
+        """The body of a plain message is smaller, and not empty."""
+        self.plain_overhead = len(names.UNIQ_KEY) + 1 + ids.id_chars + len(self._after_id_and_wait)
+        """What counts as in flight beside its body and its own properties."""
+
+    def pack(self, message: Message) -> Outgoing:
+        """Ready to be sent; InvalidMessage says why it never can be."""
+        topic = self._topic_of(message)
+        body = self.checked_body(message)
+        message_id, properties = self._properties(message.properties)
+        if len(body) >= self._compress_over:
+            body = compress(body, self._compression, self._level)
+            return Outgoing(message, topic, message_id, body, properties, self._compressed_flag)
+        return Outgoing(message, topic, message_id, body, properties)
+
+    def plain_properties(self, message: Message) -> str | None:
+        """The own properties of a plain message as text; None when it is none."""
+        properties = message.properties
+        if message.flag or not _NOT_PLAIN.isdisjoint(properties):
+            return None
+        text = format_properties(properties) if properties else ""
+        return text if len(text) <= self._most_own_chars else None
+
+    def repack(self, topic: str, message_id: str, body: bytes, own: str) -> Outgoing:
+        """A plain message that goes on as any other: `own` are its own properties."""
+        message = replaced(Message(topic, body), body, parse_properties(own))
+        text = f"{names.UNIQ_KEY}\x01{message_id}{self._after_id_and_wait}{own}"
+        return Outgoing(message, self.wire_topic(topic), message_id, body, text)
+
+    def pack_half(self, message: Message) -> Outgoing:
+        """The first half of a transaction: brokers keep it to themselves until it is decided. It cannot be postponed."""
+        if message.delay_level or any(name in message.properties for name in _POSTPONED):
+            raise InvalidMessage(
+                "a message in a transaction cannot be delayed: it is there when the transaction commits"
+            )
+        marked = {**message.properties, names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
+        out = self.pack(replaced(message, message.body, marked))
+        out.message = message
+        out.sys_flag |= SysFlag.TRANSACTION_PREPARED
+        return out
+
+    def pack_resend(self, resend: Resend) -> Outgoing:
+        """A message that a consumer failed on, for its retry topic: its body and its topic are as they were on the wire."""
+        message = replaced(Message(resend.topic, resend.body, flag=resend.flag), resend.body, resend.properties)
+        message_id = resend.properties.get(names.UNIQ_KEY) or self.ids.next(self._clock.now_ms())
+        text = format_properties({names.WAIT: "true", **resend.properties, names.UNIQ_KEY: message_id})
+        attempts = resend.reconsume_times, resend.max_reconsume_times
+        return Outgoing(message, resend.topic, message_id, resend.body, text, resend.sys_flag, attempts=attempts)
+
+    def pack_reply(self, message: Message) -> Outgoing:
+        """The reply to a request, which goes a road of its own. It has nothing to wait for."""
+        message_id = self.ids.next(self._clock.now_ms())
+        text = format_properties({**message.properties, names.UNIQ_KEY: message_id})
+        return Outgoing(message, message.topic, message_id, self.checked_body(message), text, is_reply=True)
+
+    def pack_batch(self, members: Sequence[Outgoing]) -> Outgoing:
+        """Packed messages of one topic as one request; a single one stays as it is.
+
+        The batch has no id of its own, other than Java's: brokers before 5.5 would give it to each of its messages.
+        """
+        if len(members) == 1:
+            return members[0]
+        message = members[0].message
+        own = {names.WAIT: message.properties.get(names.WAIT, "true")}
+        if self._namespace is not None:
+            own[names.INSTANCE_ID] = self._namespace
+        body = encode_batch([(one.message.flag, one.body, one.properties.encode()) for one in members])
+        batch, message_id = Message(message.topic, body), members[0].message_id
+        return Outgoing(batch, self._topic_of(message), message_id, body, format_properties(own), members=members)
+
+    def checked_body(self, message: Message) -> bytes:
+        """The body, if a broker may take it."""
+        body = message.body
+        if type(body) is not bytes:
+            body = encoded_body(body)  # set after the message was made
+        if not body:
+            raise InvalidMessage("the body is empty; brokers refuse such a message")
+        if len(body) > self._max_bytes:
+            raise InvalidMessage(
+                f"the body has {len(body)} bytes; at most {self._max_bytes} may be sent (max_message_bytes)"
+            )
+        if message.flag and not -(2**31) <= message.flag < 2**31:
+            raise InvalidMessage(f"the flag {message.flag} does not fit into 32 bits")
+        if message.topic in UNSENDABLE_TOPICS:
+            raise InvalidMessage(f"only brokers write to the topic {message.topic!r}")
+        return body
+
+    def _properties(self, own: dict[str, str]) -> tuple[str, str]:
+        message_id = self.ids.next(self._clock.now_ms())
+        text = f"UNIQ_KEY\x01{message_id}{self._after_id if names.WAIT in own else self._after_id_and_wait}"
+        if own:
+            text += format_properties(own)
+            if len(text) > _MAX_CHARS_SURELY_SHORT and len(text.encode()) > MAX_PROPERTIES_BYTES:
+                raise InvalidMessage(
+                    f"keys, tags and properties take {len(text.encode())} bytes; at most {MAX_PROPERTIES_BYTES} may be sent"
+                )
+        return message_id, text
+
+    def _topic_of(self, message: Message) -> str:
+        return message.topic if self._namespace is None else self.wire_topic(message.topic)
+
+    def wire_topic(self, topic: str) -> str:
+        """A topic as it is called on the wire."""
+        return topic if self._namespace is None else parse_topic(wrap(self._namespace, topic))
+
+
+def replaced(message: Message, body: bytes, properties: dict[str, str]) -> Message:
+    """A message with the same topic and flag. For names that users may not set themselves."""
+    made = Message(message.topic, body, flag=message.flag)
+    made.properties = properties
+    return made
+
+
+def can_share_a_batch(message: Message) -> bool:
+    """Whether it may travel with others: not what is postponed, retried or half of a transaction."""
+    properties = message.properties
+    return not (is_retry(message.topic) or (properties and not _POSTPONED.isdisjoint(properties)))
+
+
+def traced_type(out: Outgoing) -> TracedType:
+    """What kind of message traces call it."""
+    if out.sys_flag & SysFlag.TRANSACTION_PREPARED:
+        return TracedType.HALF
+    return TracedType.DELAYED if any(name in out.message.properties for name in _POSTPONED) else TracedType.NORMAL
+
+
+SEND_ARGUMENTS: Final = ("queue", "selector", "selector_key", "timeout_s")
+"""The keyword arguments of the calls that send, beside those of the message."""
+
+
+class MessageOptions(TypedDict, total=False):
+    """The keyword arguments of `Message`."""
+
+    tags: str | None
+    keys: str | Iterable[str]
+    properties: Mapping[str, str] | None
+    flag: int
+    delay_level: int
+    deliver_at_ms: int | None
+    delay_ms: int | None
+    sharding_key: str | None
+    wait_stored: bool
+
+
+class QueueOptions(MessageOptions, total=False):
+    """The same, and the queue that a message goes to: this one, or the one that a selector chooses by a key."""
+
+    queue: MessageQueue | None
+    selector: QueueSelector | None
+    selector_key: object
+
+
+class SendOptions(QueueOptions, total=False):
+    """The same, and the time for all attempts; `send_timeout_ms` of the producer unless given."""
+
+    timeout_s: float | None
+
+
+def require_messages(given: Iterable[object]) -> None:
+    """UsageError for the first that is no message."""
+    for place, each in enumerate(given):
+        if not isinstance(each, Message):
+            raise UsageError(
+                f"item {place} is {type(each).__name__}, not a Message: send_many([Message('topic', b'…'), …])"
+            )
+
+
+def addressed(hooks: HookList, what: Message | str, body: object, options: QueueOptions) -> tuple[Message, Destination]:
+    """The message that is meant, with what hooks want it to carry, and where it shall go."""
+    if not options:
+        message = hooks.carrying(message_of(what, body, options))
+        return message, destination_of(message, None, None, None)
+    queue, selector, key = options.pop("queue", None), options.pop("selector", None), options.pop("selector_key", None)
+    message = hooks.carrying(message_of(what, body, options))
+    return message, destination_of(message, queue, selector, key)
+
+
+def message_of(what: Message | str, body: object, options: MessageOptions) -> Message:
+    """The message that is meant: the one that was given, or a new one to the topic that was given."""
+    if not isinstance(what, Message):
+        if body is None and isinstance(what, str):
+            raise UsageError(f"a message to topic {what!r} needs a body: send({what!r}, b'…')")
+        try:
+            return Message(what, body, **options)
+        except UsageError:
+            unknown = options.keys() - set(MESSAGE_ARGUMENTS)
+            refuse_unknown("send", unknown, (*MESSAGE_ARGUMENTS, *SEND_ARGUMENTS))
+            raise
+    if body is not None or options:
+        refuse_unknown("send", options.keys() - set(MESSAGE_ARGUMENTS), (*MESSAGE_ARGUMENTS, *SEND_ARGUMENTS))
+        extra = ", ".join(options) or "body"
+        raise UsageError(f"a whole Message was given, so {extra} must be given to it and not to this call")
+    return what

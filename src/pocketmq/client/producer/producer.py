@@ -1,0 +1,301 @@
+"""The producer: sends messages. `blocking_producer.Producer` is the same for code that does not await.
+
+new ── start ──► running ── stop: what is in flight is waited for ──► stopped
+                    │
+send, submit ───────┤  pack ── outbox: with others of the turn, or of a batch ──► broker   see `outbox`, `batches`
+send_many ──────────┤  batches, one after the other                                        see `bulk`
+transaction ────────┤  half message, then a decision                                       see `transactions`
+request, reply ─────┘  a message and its answer                                            see `send_member`
+
+This is what users see of it. What it is made of, and what brokers see, is a member of its group: see `send_member`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Final, Never, Unpack
+
+from pocketmq.client.cluster.identity import generation
+from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.hooks import HookList, Hooks, checked_hooks
+from pocketmq.client.lifecycle import Living, State, call
+from pocketmq.client.producer.fault_strategy import SendKind
+from pocketmq.client.producer.in_flight import InFlightLimit
+from pocketmq.client.producer.outgoing import QueueOptions, SendOptions, addressed, require_messages
+from pocketmq.client.producer.pending import PendingSend, TopicBuffer, resolve
+from pocketmq.client.producer.queue_choice import Destination, destination_of
+from pocketmq.client.producer.results import SendResult
+from pocketmq.client.producer.send_member import SendMember
+from pocketmq.client.producer.transactions import Check, Transaction, TransactionListener, TransactionResult, state_of
+from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP, ProducerOptions, ProducerSettings, settings_of
+from pocketmq.client.telemetry.tracing import Traced, Tracer
+from pocketmq.errors import InvalidSetting, WrongState
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.names import refuse_unknown, wrap
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.api.sending import RecallMessage
+from pocketmq.protocol.recall_handle import RecallHandle
+
+_AWAITED: Final = SendKind.AWAITED
+_SUBMITTED: Final = SendKind.CALLBACK
+
+
+class AsyncProducer(Living):
+    """Sends messages. Use it as `async with AsyncProducer("127.0.0.1:9876", group="orders") as producer:`.
+
+    `name_servers` and all other options are those of `ProducerSettings`. `check`, or a `listener` with `execute` and
+    `check`, makes transactions possible; both may be plain functions or `async def`. `hooks` hear of every attempt.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        check: Check | None = None,
+        listener: TransactionListener | None = None,
+        hooks: Iterable[Hooks] = (),
+        surroundings: Surroundings | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        super().__init__("producer")
+        self._settings = settings_of(ProducerSettings, name_servers, options, ("hooks", "check", "listener"))
+        if check is not None and listener is not None:
+            raise InvalidSetting("give check or listener, not both: a listener brings its own check")
+        self._check = listener.check if listener is not None else check
+        if self._check is not None and self._settings.group == DEFAULT_PRODUCER_GROUP:
+            raise InvalidSetting(
+                "transactions need a group of their own: brokers ask any member of the group how a transaction ended"
+            )
+        self._listener = listener
+        self._around = surroundings or Surroundings()
+        self._limit = InFlightLimit(self._settings.max_in_flight_messages, self._settings.max_in_flight_bytes)
+        hooks = checked_hooks(hooks)
+        self._tracer = None
+        if self._settings.trace:
+            self._tracer = Tracer(self._settings, self._settings.group, Traced.SENDS, self._around)
+            hooks = (*hooks, self._tracer)
+        self._hooks = HookList(hooks)
+        self._member: SendMember | None = None
+        self._late: deque[PendingSend] = deque()  # behind one of a thread for which too much was in flight
+        self._buffers: dict[object, TopicBuffer] = {}  # who finds one here knows that the producer runs, see `outbox`
+
+    # its life
+
+    async def start(self) -> None:
+        """Take part. Nothing is asked of any server yet, so it does not fail when none is there."""
+        self._require_new()
+        self._member = SendMember(self._settings, self._hooks, self._limit, self._tracer, self._check, self._around)
+        self._buffers = self._member.outbox.plain_buffers
+        self._state = State.RUNNING
+
+    async def _end(self) -> None:
+        assert self._member is not None, "it was started"
+        await self._member.stop()
+
+    @property
+    def member(self) -> SendMember:
+        """What it is made of while it runs."""
+        if self._member is None or self._state is not State.RUNNING or self._made_in != generation():
+            self._require_running()
+        assert self._member is not None, "it runs"
+        return self._member
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self._settings
+
+    @property
+    def client_id(self) -> str:
+        """How brokers call this client."""
+        return self.member.instance.client_id
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were handed over and are not done yet."""
+        return self._limit.count
+
+    # sending
+
+    async def send(self, message: Message | str, body: object = None, **options: Unpack[SendOptions]) -> SendResult:
+        """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`.
+
+        While too much is in flight, this waits first. A `queue`, or one that a `selector` chooses, is kept to:
+        there is no other attempt then.
+        """
+        if not options and (buffer := self._buffers.get(message)) is not None:
+            future = buffer.outbox.put_plain(buffer, body, _AWAITED)
+            if future is not None:
+                return await future
+        if self._state is not State.RUNNING:
+            self._require_running()
+        timeout_s = options.pop("timeout_s", None)
+        return await self.deliver(*addressed(self._hooks, message, body, options), timeout_s)
+
+    def submit(
+        self, message: Message | str, body: object = None, **options: Unpack[SendOptions]
+    ) -> asyncio.Future[SendResult]:
+        """Send without waiting: the future of the result; `add_done_callback` makes it a callback.
+
+        TooManyCalls when too much is in flight; `await producer.wait_room()` helps. A broker's refusal is not tried
+        again for these, only lost connections and time-outs are.
+        """
+        if not options and (buffer := self._buffers.get(message)) is not None:
+            future = buffer.outbox.put_plain(buffer, body, _SUBMITTED)
+            if future is not None:
+                return future
+        outbox, timeout_s = self.member.outbox, options.pop("timeout_s", None)
+        made, destination = addressed(self._hooks, message, body, options)
+        future = outbox.loop.create_future()
+        if not outbox.put(outbox.pack(made, destination, _SUBMITTED, timeout_s, future)):
+            self._limit.refuse()
+        return future
+
+    async def deliver(self, message: Message, destination: Destination, timeout_s: float | None) -> SendResult:
+        """`send` for a message that has what hooks want it to carry."""
+        outbox = self.member.outbox
+        if outbox.lingers and destination.selector is not None:
+            seconds = outbox.timeout_s if timeout_s is None else timeout_s
+            destination = await outbox.choice.pinned(message, destination, outbox.loop.time() + seconds)
+        future: asyncio.Future[SendResult] = outbox.loop.create_future()
+        pending = outbox.pack(message, destination, _AWAITED, timeout_s, future)
+        if self._late:
+            self._late.append(pending)
+        elif not outbox.put(pending):
+            await self._put_when_possible(pending)
+        return await future
+
+    def hand_over(
+        self, message: Message, destination: Destination, timeout_s: float | None, future: Future[SendResult]
+    ) -> None:
+        """`submit` for a thread that waits for `future`, and has not to be told that too much is in flight."""
+        outbox = self.member.outbox
+        pending = outbox.pack(message, destination, _SUBMITTED, timeout_s, future)
+        if self._late or not outbox.put(pending):  # nothing overtakes what waits
+            self._late.append(pending)
+            if len(self._late) == 1:
+                self._put_first_late()
+
+    async def wait_room(self) -> None:
+        """Return when one more message may be in flight."""
+        self._require_running()
+        await self._limit.acquire(1, 1)
+        self._limit.release(1, 1)
+
+    async def send_one_way(self, message: Message | str, body: object = None, **options: Unpack[QueueOptions]) -> None:
+        """Send a message that nobody confirms. It may be lost, and nobody will know."""
+        outbox = self.member.outbox
+        made, destination = addressed(self._hooks, message, body, options)
+        await outbox.tell(outbox.packer.pack(made), destination)
+
+    async def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        **unknown: Never,
+    ) -> list[SendResult]:
+        """Send messages in batches, one after the other, in their order; their results in the same order.
+
+        All are checked before the first is sent. When a batch fails after others were stored, PartlySent tells which.
+        `timeout_s` is for each batch.
+        """
+        refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
+        bulk = self.member.bulk
+        handed = [self._hooks.carrying(message) for message in messages]
+        try:
+            return await bulk.send(handed, queue, timeout_s)
+        except AttributeError:
+            require_messages(handed)
+            raise
+
+    async def flush(self) -> None:
+        """Send what waits for others to share a batch, and return when it is done."""
+        await self.member.outbox.flush()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be written to; TopicNotFound when it does not exist."""
+        return await self.member.outbox.choice.all_of(topic)
+
+    async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
+        """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
+        instance = self.member.instance
+        wire_topic = wrap(self._settings.namespace, topic)
+        header = RecallMessage(wire_topic, handle, self.member.wire_group)
+        broker_name = RecallHandle.parse(handle).broker_name
+        await instance.routes.find(wire_topic)
+        return await instance.brokers.messages.recall(broker_name, header, timeout_s=timeout_s)
+
+    # request and reply
+
+    async def request(
+        self, message: Message | str, body: object = None, *, timeout_s: float, **options: Unpack[QueueOptions]
+    ) -> StoredMessage:
+        """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
+        requests = self.member.requests
+        return await requests.request(*addressed(self._hooks, message, body, options), timeout_s)
+
+    async def reply(self, request: StoredMessage, body: object, *, timeout_s: float | None = None) -> SendResult:
+        """Answer a request that a consumer got."""
+        return await self.member.requests.reply(request, body, timeout_s)
+
+    # transactions
+
+    def transaction(self, topic: str) -> Transaction:
+        """`async with producer.transaction("orders") as tx:` and in it `await tx.send(b"…")`."""
+        transactions = self.member.transactions
+        if not transactions.has_check:
+            raise WrongState(
+                "transactions need check=…: a function that looks up how one ended, for when a broker has to ask"
+            )
+        return Transaction(topic, transactions, self._hooks)
+
+    async def send_in_transaction(
+        self, message: Message, argument: object = None, *, timeout_s: float | None = None
+    ) -> TransactionResult:
+        """RocketMQ's own way: store `message`, let the listener `execute`, and do as it says.
+
+        When it raises, the broker is left to ask `check`, for nobody knows what was done; the error goes on.
+        """
+        transactions = self.member.transactions
+        if self._listener is None:
+            raise WrongState("send_in_transaction needs listener=…, an object with `execute` and `check`")
+        carrying = self._hooks.carrying(message)
+        half = await transactions.send_half(carrying, destination_of(message, None, None, None), timeout_s)
+        try:
+            state = state_of(await call(self._listener.execute, message, argument))
+        except BaseException:
+            await transactions.decide([half], TransactionState.UNKNOWN)
+            raise
+        await transactions.decide([half], state)
+        return TransactionResult(half.sent, state)
+
+    async def _put_when_possible(self, pending: PendingSend) -> None:
+        await self._limit.acquire(1, pending.size)
+        try:
+            outbox = self.member.outbox
+        except WrongState:
+            self._limit.release(1, pending.size)
+            raise
+        if pending.future.done():  # whoever sent it gave up
+            self._limit.release(1, pending.size)
+        else:
+            outbox.put(pending, is_counted=True)
+
+    def _put_first_late(self) -> None:
+        putting = self.member.outbox.loop.create_task(self._put_when_possible(self._late[0]))
+        putting.add_done_callback(self._late_was_put)
+
+    def _late_was_put(self, putting: asyncio.Task[None]) -> None:
+        """The first that waited was put in, or never will be: the others follow it."""
+        late = self._late
+        late.popleft().putting_ended(putting)
+        while late:
+            if putting.cancelled() or self._state is not State.RUNNING:
+                resolve(late[0].future, WrongState("the producer was stopped before this message was sent"))
+            elif not late[0].future.done() and not self.member.outbox.put(late[0]):
+                self._put_first_late()
+                return
+            late.popleft()

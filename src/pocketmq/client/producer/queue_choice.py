@@ -1,0 +1,305 @@
+"""Which queue a message goes to: the one that was wished for, or the next in turn.
+
+    a queue ── kept to ────────────────────────────────┐
+    a selector and its key ── the queue that it gives ─┼──► one queue of the topic's route
+    a sharding key ── by its hash ─────────────────────┤
+    nothing ── the next in turn, see `fault_strategy` ─┘
+
+Queues outside have the names that users know, inside those of the wire.
+
+Queue selectors: messages that belong together go to one queue, where order is kept.
+
+    select(queues, message, key) ──► queue            key: an order number, a customer …
+
+`queues` are all queues of the topic that can be written, in the order of its route, which all producers see alike. A producer
+in Java that selects by the hash of the same key sends to the same queue. When queues come or go, keys move: for a while
+messages of one key may then lie in two queues.
+
+Send order: messages to a queue that was chosen, while they cannot be written. Each waits for those that came before it.
+
+    send ── cannot be written at once ──► turn(queue) ── the first one ──► waits for its broker ──► written ──► the next one
+    send ── others wait for their turn ──► turn(queue), behind them
+
+A turn ends when the request is written, not when it is answered. Without anything to wait for there are no turns.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from pocketmq.client.cluster.instance import Instance
+from pocketmq.client.cluster.routes import QueueNames, TopicRoute
+from pocketmq.client.producer.fault_strategy import BrokerHealth, QueueChooser
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.errors import CallTimedOut, ConnectFailed, InvalidSetting, NoPermission, UsageError
+from pocketmq.model import properties as names
+from pocketmq.model.java_hash import java_hash
+from pocketmq.model.message import Message
+from pocketmq.model.names import room_of_broker, wrap
+from pocketmq.model.queue import MessageQueue
+
+
+class QueueSelector(Protocol):
+    """Chooses the queue of a message. `key` is what the sender gave with it, None when nothing."""
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue: ...
+
+
+def by_hash(queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
+    """By Java's hash of the key; without a key, of the message's sharding key."""
+    if key is None:
+        key = message.properties.get(names.SHARDING_KEY)
+    return queues[abs(java_hash_of(key)) % len(queues)]
+
+
+def java_hash_of(key: object) -> int:
+    """Java's hash of a text, or of a number: an Integer's if it fits, else a Long's. UsageError for other keys."""
+    if isinstance(key, str):
+        return java_hash(key)
+    if isinstance(key, int) and not isinstance(key, bool) and -(2**63) <= key < 2**63:
+        return key if -(2**31) <= key < 2**31 else _signed((key ^ key >> 32) & 0xFFFFFFFF)
+    raise UsageError(f"a message cannot be ordered by {key!r:.80}; give a text or a whole number, or a sharding key")
+
+
+def _signed(low: int) -> int:
+    return (low ^ 0x80000000) - 0x80000000
+
+
+class ByRandom:
+    """Any queue. `below(n)` gives a number from 0 to n - 1: `random.randrange`, or a test's own."""
+
+    def __init__(self, below: Callable[[int], int]) -> None:
+        self._below = below
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
+        return queues[self._below(len(queues))]
+
+
+class ByMachineRoom:
+    """By hash, among the queues of brokers called `room@name` in one of the rooms. (Java's own never chooses one.)"""
+
+    def __init__(self, rooms: Collection[str]) -> None:
+        if isinstance(rooms, str) or not rooms:
+            raise InvalidSetting(
+                f"the machine rooms to send to are missing: {rooms!r}; give some, such as {{'hz', 'sh'}}"
+            )
+        self._rooms = frozenset(rooms)
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
+        inside = [queue for queue in queues if room_of_broker(queue.broker_name) in self._rooms]
+        if not inside:
+            rooms = ", ".join(sorted(self._rooms))
+            raise UsageError(f"topic {message.topic} has no queue on a broker called room@name in {rooms}")
+        return by_hash(inside, message, key)
+
+
+class SendOrder:
+    """The turns of one producer."""
+
+    def __init__(self) -> None:
+        self._turns: dict[MessageQueue, deque[Turn]] = {}
+
+    def is_waited_for(self, queue: MessageQueue) -> bool:
+        """Whether a message to `queue` would overtake others. Any thread may ask."""
+        return queue in self._turns
+
+    def turn(self, queue: MessageQueue) -> "Turn":
+        """The place behind all that wait; for `with`."""
+        turn = Turn(self, queue)
+        self._turns.setdefault(queue, deque()).append(turn)
+        return turn
+
+    def is_first(self, turn: "Turn") -> bool:
+        return self._turns[turn.queue][0] is turn
+
+    def end(self, turn: "Turn") -> None:
+        """Let the next one go on."""
+        turns = self._turns[turn.queue]
+        turns.remove(turn)
+        if not turns:
+            del self._turns[turn.queue]
+        elif not turns[0].came.done():
+            turns[0].came.set_result(None)
+
+
+class Turn:
+    """The turn of one message. It ends once."""
+
+    __slots__ = ("_has_ended", "_order", "came", "queue")
+
+    def __init__(self, order: SendOrder, queue: MessageQueue) -> None:
+        self._order = order
+        self._has_ended = False
+        self.queue = queue
+        self.came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, deadline: float) -> None:
+        """Return when all before it are written or given up; ConnectFailed when the loop's time is `deadline` before that."""
+        if self._order.is_first(self):
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.came
+        except TimeoutError:
+            raise ConnectFailed(
+                f"{self.queue.broker_name} was not connected in the time of this send, and nothing was sent: messages "
+                f"before it wait for {self.queue}"
+            ) from None
+
+    def end(self) -> None:
+        """The message is written, or given up. Harmless when done twice."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._order.end(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+class Destination(NamedTuple):
+    """This queue, the one that a selector chooses by `key`, or any."""
+
+    queue: MessageQueue | None = None
+    selector: QueueSelector | None = None
+    key: object = None
+
+    @property
+    def is_any(self) -> bool:
+        return self.queue is None and self.selector is None
+
+
+ANY_QUEUE = Destination()
+_BY_SHARDING_KEY = Destination(selector=by_hash)
+
+
+def destination_of(
+    message: Message, queue: MessageQueue | None, selector: QueueSelector | None, selector_key: object
+) -> Destination:
+    """What a caller says about queues. A message with a sharding key goes by its hash, unless something else is said."""
+    if queue is None and selector is None and selector_key is None:
+        return _BY_SHARDING_KEY if names.SHARDING_KEY in message.properties else ANY_QUEUE
+    if queue is not None:
+        if selector is not None or selector_key is not None:
+            raise UsageError("give a queue, or a selector with its key, but not both")
+        return Destination(queue)
+    return Destination(selector=selector or by_hash, key=selector_key)
+
+
+class QueueChoice:
+    """Chooses for one producer."""
+
+    def __init__(self, instance: Instance, settings: ProducerSettings, health: BrokerHealth | None) -> None:
+        self._routes = instance.routes
+        self._comebacks = instance.comebacks
+        self._clock = instance.clock
+        self._settings = settings
+        self._names = QueueNames(settings.namespace)
+        self._chooser = QueueChooser(lambda: instance.dice.randrange(2**31), health)
+        self._looks_at_time = health is not None
+        self.shown = self._names.shown
+        self.order = SendOrder()
+
+    def at_once(self, topic: str, message: Message, destination: Destination) -> MessageQueue | None:
+        """The queue for a first attempt; None when nobody knows yet where the topic is."""
+        route = self._routes.get(topic)
+        if route is None or not route.writable:
+            return None
+        return self._choose(message, destination, route, None)
+
+    def in_turn(self, topic: str, count: int) -> tuple[TopicRoute, int] | None:
+        """For so many messages to any queue, where no broker is avoided: the route, and the place in it of the first.
+
+        None when nobody knows yet where the topic is.
+        """
+        route = self._routes.get(topic)
+        return None if route is None or not route.writable else (route, self._chooser.take_turns(topic, count))
+
+    async def find(
+        self,
+        topic: str,
+        message: Message,
+        destination: Destination,
+        deadline: float,
+        last_broker: str | None = None,
+        unreached: Collection[str] = (),
+    ) -> MessageQueue:
+        """The queue for an attempt, after one at `last_broker` failed and those at `unreached` could not be made.
+
+        Asks name servers if need be, and waits for them until the deadline when none can be connected.
+        """
+        route = self._routes.get(topic)
+        if route is None:
+            route = await self.route(topic, deadline)
+        if not route.writable and destination.queue is None:
+            raise NoPermission(
+                f"topic {topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
+            )
+        return self._choose(message, destination, route, last_broker, unreached)
+
+    def brokers(self, topic: str) -> set[str]:
+        """The brokers of a topic that can be written to, as far as is known."""
+        route = self._routes.get(topic)
+        return set() if route is None else {queue.broker_name for queue in route.writable}
+
+    async def pinned(self, message: Message, destination: Destination, deadline: float) -> Destination:
+        """The queue that a selector chooses, as a destination for it: messages to one queue share its batches."""
+        topic = wrap(self._settings.namespace, message.topic)
+        return Destination(self.shown(await self.find(topic, message, destination, deadline)))
+
+    def pinned_at_once(self, message: Message, destination: Destination) -> Destination:
+        """The same, as far as it can be told without waiting."""
+        queue = self.at_once(wrap(self._settings.namespace, message.topic), message, destination)
+        return destination if queue is None else Destination(self.shown(queue))
+
+    async def all_of(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic of users that can be written to; TopicNotFound when it does not exist."""
+        route = await self._routes.find(wrap(self._settings.namespace, topic))
+        return [self.shown(queue) for queue in route.writable]
+
+    def forget(self, topic: str) -> None:
+        """Nobody sends to `topic` any more."""
+        self._chooser.forget(topic)
+        self._names.forget(topic)
+
+    def _choose(
+        self,
+        message: Message,
+        destination: Destination,
+        route: TopicRoute,
+        last_broker: str | None,
+        unreached: Collection[str] = (),
+    ) -> MessageQueue:
+        if destination.queue is not None:
+            return self._names.on_the_wire(destination.queue, route.topic)
+        if destination.selector is not None:
+            shown = [self.shown(queue) for queue in route.writable]
+            return self._names.on_the_wire(destination.selector(shown, message, destination.key), route.topic)
+        now = self._clock.monotonic() if self._looks_at_time else 0.0
+        queues: Sequence[MessageQueue] = route.writable
+        if unreached:
+            queues = [queue for queue in queues if queue.broker_name not in unreached] or queues
+        return self._chooser.choose(route.topic, queues, now, last_broker)
+
+    async def route(self, topic: str, deadline: float) -> TopicRoute:
+        """The route to send by; name servers that cannot be connected are waited for until the deadline."""
+        settings = self._settings
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._routes.find_or_template(
+                        topic, settings.template_topic, settings.new_topic_queues
+                    )
+            except ConnectFailed:
+                if not await self._comebacks.wait(topic, None, deadline):
+                    raise
+            except TimeoutError as error:
+                if isinstance(error, CallTimedOut):
+                    raise
+                raise CallTimedOut(f"no name server told in time where topic {topic!r} is; nothing was sent") from None

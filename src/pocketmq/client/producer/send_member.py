@@ -1,0 +1,192 @@
+"""A member of a producer group: what a producer is made of, and what brokers may ask of it.
+
+    send, submit ──────────────────┐
+    bulk, requests, transactions ──┴──► outbox ──► brokers
+
+It lives on one loop: the one on which it is made. What brokers ask of its group comes here, see `members.ProducerMember`.
+
+Request and reply over topics: a message that wants an answer, and the answer.
+
+    asker ── request(message) ──► topic ──► a consumer ── reply(message, answer) ──► <cluster>_REPLY_TOPIC
+      ▲                                                                                     │
+      └────────────── the broker pushes it to the client that asked, on its line ◄──────────┘
+
+A broker can only push to a client that it has heard a heartbeat of, and the reply may come over any broker of the cluster. So
+before the first request every broker with a reply topic is greeted.
+"""
+
+import asyncio
+import logging
+import uuid
+
+from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.hooks import HookList
+from pocketmq.client.producer.bulk import Bulk
+from pocketmq.client.producer.fault_strategy import PROBE_SECONDS
+from pocketmq.client.producer.in_flight import InFlightLimit
+from pocketmq.client.producer.outbox import Outbox
+from pocketmq.client.producer.outgoing import replaced
+from pocketmq.client.producer.queue_choice import ANY_QUEUE, Destination
+from pocketmq.client.producer.results import SendResult
+from pocketmq.client.producer.transactions import Check, Transactions
+from pocketmq.client.received import readable
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.client.telemetry.tracing import Tracer
+from pocketmq.errors import CallTimedOut, NetworkError, TopicNotFound, UsageError
+from pocketmq.model import properties as names
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.names import reply_topic, unwrap, wrap
+from pocketmq.net.loops import Repeating
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.sending import CheckTransactionState
+
+REPLY_TYPE = "reply"
+_ASKED_WITH = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
+
+
+class Requests:
+    """The requests and replies of one producer."""
+
+    def __init__(self, instance: Instance, outbox: Outbox, settings: ProducerSettings) -> None:
+        self._instance = instance
+        self._outbox = outbox
+        self._settings = settings
+
+    async def request(self, message: Message, destination: Destination, timeout_s: float) -> StoredMessage:
+        """The reply; CallTimedOut when none came in time, though the request may have been carried out."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._be_known(wrap(self._settings.namespace, message.topic), deadline)
+        except TimeoutError:
+            raise CallTimedOut(
+                f"{message.topic}: no broker could be greeted within {timeout_s} s; nothing was sent"
+            ) from None
+        asked = self._asking(message, timeout_s)
+        correlation_id = asked.properties[names.CORRELATION_ID]
+        reply = self._instance.replies.expect(correlation_id, self._settings.max_waiting_requests)
+        try:
+            await self._outbox.deliver_by(deadline, self._outbox.packer.pack(asked), destination)
+            async with asyncio.timeout_at(deadline):
+                return readable(await reply, self._settings.namespace)
+        except TimeoutError as error:
+            if isinstance(error, CallTimedOut):
+                raise
+            raise CallTimedOut(
+                f"{message.topic}: the request was sent, and no reply came within {timeout_s} s"
+            ) from None
+        finally:
+            reply.cancel()
+
+    async def reply(self, request: StoredMessage, body: object, timeout_s: float | None) -> SendResult:
+        """Answer a request that a consumer got; UsageError when it is none."""
+        asked = request.properties
+        cluster = asked.get(names.CLUSTER)
+        missing = [name for name in (names.CLUSTER, *_ASKED_WITH) if name not in asked]
+        if cluster is None or missing:
+            raise UsageError(f"message {request.message_id} wants no reply: it has no {', '.join(missing)}")
+        answer = Message(reply_topic(cluster), body)
+        answer.properties = {names.MESSAGE_TYPE: REPLY_TYPE, **{name: asked[name] for name in _ASKED_WITH}}
+        return await self._outbox.deliver(self._outbox.packer.pack_reply(answer), ANY_QUEUE, timeout_s)
+
+    def _asking(self, message: Message, timeout_s: float) -> Message:
+        return replaced(
+            message,
+            message.body,
+            {
+                **message.properties,
+                names.CORRELATION_ID: str(uuid.UUID(int=self._instance.dice.getrandbits(128), version=4)),
+                names.REPLY_TO_CLIENT: self._instance.client_id,
+                names.TTL: str(round(timeout_s * 1000)),
+            },
+        )
+
+    async def _be_known(self, topic: str, deadline: float) -> None:
+        """To the brokers of the topic, and to all that may bring the reply."""
+        routes = self._instance.routes
+        route = await self._outbox.choice.route(topic, deadline)
+        brokers = {broker.broker_name for broker in route.data.broker_datas}
+        for cluster in {broker.cluster for broker in route.data.broker_datas if broker.cluster}:
+            try:
+                replies = await routes.find(reply_topic(cluster))
+            except TopicNotFound:
+                continue  # a cluster without request and reply: the broker will say so
+            brokers |= {broker.broker_name for broker in replies.data.broker_datas}
+        await asyncio.gather(*(self._greet(name) for name in brokers if name))
+
+    async def _greet(self, broker_name: str) -> None:
+        brokers = self._instance.brokers
+        try:
+            address = brokers.master(broker_name)
+            await brokers.peer(address)
+        except NetworkError:
+            return  # a reply over this one would be lost; others may live
+        await self._instance.heartbeats.wait_heard(address)
+
+
+log = logging.getLogger("pocketmq.client")
+
+
+class SendMember:
+    """A producer that runs, from its start on. Nothing is asked of any server yet."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        hooks: HookList,
+        limit: InFlightLimit,
+        tracer: Tracer | None,
+        check: Check | None,
+        around: Surroundings,
+    ) -> None:
+        self._settings = settings
+        self._tracer = tracer
+        self._check = check
+        self.instance = instance = Instance.join(settings, around)
+        self.outbox = Outbox(instance, settings, hooks, limit)
+        self.bulk = Bulk(settings, self.outbox)
+        self.requests = Requests(instance, self.outbox, settings)
+        self.transactions = Transactions(instance, self.outbox, settings, hooks, check)
+        self._probing = Repeating("probing of brokers", PROBE_SECONDS, self.outbox.attempts.probe, log)
+        if settings.avoid_slow_brokers:
+            self._probing.start()
+        if tracer is not None:
+            tracer.start()
+        instance.add_producer(self)
+
+    async def stop(self) -> None:
+        """Wait for what is in flight, `stop_timeout_ms` at most, and leave."""
+        outbox = self.outbox
+        outbox.plain_buffers.clear()
+        try:
+            async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
+                await outbox.flush()
+                await outbox.limit.wait_empty()
+        except TimeoutError:
+            log.warning("%d messages were still on their way when the producer was stopped", outbox.limit.count)
+        outbox.abandon()
+        await self._probing.stop()
+        await self.transactions.close()
+        await self.instance.remove_producer(self)
+        if self._tracer is not None:
+            await self._tracer.stop()
+        await self.instance.leave()
+
+    # as a member of its client; see `members.ProducerMember`
+
+    @property
+    def wire_group(self) -> str:
+        return wrap(self._settings.namespace, self._settings.group)
+
+    @property
+    def decides_transactions(self) -> bool:
+        return self._check is not None
+
+    def topic_forgotten(self, topic: str) -> None:
+        self.outbox.forget(unwrap(self._settings.namespace, topic), topic)
+
+    def check_transaction(
+        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
+    ) -> None:
+        self.transactions.asked(peer, header, message, broker_name)

@@ -1,0 +1,318 @@
+"""Transactions: a message that is there if and only if something else happened, such as a row in a database.
+
+    tx.send ──► half message: stored, and shown to nobody ──► the block of the user ──┬─ ends ────► commit: it is there
+                                                                                      └─ raises ──► roll back: it never was
+    the process dies in between, or the decision is lost ──► the broker asks (6 s later, then every 30 s) ──► `check` answers
+
+The decision is told one-way, as in RocketMQ, so it may be lost; the broker's question makes up for it. A question about a
+transaction that is still open here is answered "not yet", one about a transaction decided here from memory, and everything else by
+`check`: the function that looks into the database. After a restart that is all there is, so it must know the truth.
+
+One transaction, as a block: `async with producer.transaction("orders") as tx:`. It commits at the end, rolls back on an exception.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple, Protocol, Self, Unpack
+
+from pocketmq.client.cluster.instance import Instance
+from pocketmq.client.hooks import DecisionEvent, HookList
+from pocketmq.client.lifecycle import call
+from pocketmq.client.producer.outbox import Outbox
+from pocketmq.client.producer.outgoing import Outgoing, QueueOptions, SendOptions, addressed
+from pocketmq.client.producer.queue_choice import Destination
+from pocketmq.client.producer.results import SendResult
+from pocketmq.client.received import readable
+from pocketmq.client.settings import ProducerSettings
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import PocketMQError, UsageError, WrongState, error_for
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.message_id import OffsetId
+from pocketmq.model.names import wrap
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.sending import CheckTransactionState, EndTransaction
+
+log = logging.getLogger("pocketmq.client")
+
+CHECKS_AT_ONCE: Final = 16
+"""Calls of `check` that run beside one another."""
+MAX_REMEMBERED: Final = 10_000
+"""Decisions that are kept in case the broker did not hear them; older ones are looked up by `check`."""
+
+Decision = TransactionState | bool | None
+"""True is commit, False is roll back, None is not known yet."""
+Check = Callable[[StoredMessage], Decision | Awaitable[Decision]]
+"""Looks up how the transaction of a message ended."""
+
+
+class TransactionListener(Protocol):
+    """RocketMQ's own way: one object that does the work and knows how it ended. Both may be `async def`."""
+
+    def execute(self, message: Message, argument: object) -> Decision | Awaitable[Decision]:
+        """Do what belongs to the message, which is stored and not shown yet."""
+
+    def check(self, message: StoredMessage) -> Decision | Awaitable[Decision]:
+        """Look up how it ended."""
+
+
+class TransactionResult(NamedTuple):
+    """Where the half message was stored, and how the transaction was decided."""
+
+    sent: SendResult
+    state: TransactionState
+
+
+class Half(NamedTuple):
+    """A half message that waits for its decision."""
+
+    out: Outgoing
+    sent: SendResult
+
+
+class Transactions:
+    """The transactions of one producer."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        outbox: Outbox,
+        settings: ProducerSettings,
+        hooks: HookList,
+        check: Check | None,
+    ) -> None:
+        self._instance = instance
+        self._outbox = outbox
+        self._settings = settings
+        self._hooks = hooks
+        self._check = check
+        self._group = wrap(settings.namespace, settings.group)
+        self._open: set[str] = set()
+        self._decided: OrderedDict[str, TransactionState] = OrderedDict()
+        self._checks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(CHECKS_AT_ONCE)
+
+    @property
+    def has_check(self) -> bool:
+        return self._check is not None
+
+    async def send_half(self, message: Message, destination: Destination, timeout_s: float | None) -> Half:
+        """Store a half message. One that was not stored safely is rolled back, and raised as the error it stands for."""
+        out = self._outbox.packer.pack_half(message)
+        self._open.add(out.message_id)
+        try:
+            sent = await self._outbox.deliver(out, destination, timeout_s)
+        except BaseException:
+            # It may be stored all the same, and then it must never be shown.
+            self._remember(out.message_id, TransactionState.ROLLBACK)
+            raise
+        half = Half(out, sent)
+        if not sent.is_ok:
+            await self.decide([half], TransactionState.ROLLBACK)
+            raise error_for(ResponseCode[sent.status], "the half message was not stored safely, and is rolled back")
+        return half
+
+    async def decide(self, halves: Sequence[Half], state: TransactionState) -> None:
+        """Tell their brokers. That one may not hear it is no failure: it will ask.
+
+        All are decided here before the first is told. So whatever happens in between, none stays open for ever.
+        """
+        for half in halves:
+            if state is TransactionState.UNKNOWN:
+                self._open.discard(half.out.message_id)
+            else:
+                self._remember(half.out.message_id, state)
+        for half in halves:
+            await self._tell_broker(half, state)
+            if self._hooks.watch_decisions:
+                self._tell(half, state)
+
+    async def _tell_broker(self, half: Half, state: TransactionState) -> None:
+        out, sent = half
+        header = EndTransaction(
+            producer_group=self._group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=OffsetId.parse(sent.offset_id).offset,
+            commit_or_rollback=state,
+            msg_id=out.message_id,
+            topic=out.topic,
+            from_transaction_check=False,
+            transaction_id=sent.transaction_id,
+        )
+        broker_name = sent.queue.broker_name
+        try:
+            await self._instance.brokers.messages.end_transaction(broker_name, broker_name, header)
+        except PocketMQError as error:
+            log.warning("%s may not know that transaction %s is to %s, and will ask: %s",
+                        broker_name, out.message_id, state.name, error)  # fmt: skip
+
+    def asked(self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None) -> None:
+        """A broker asks how a transaction ended; answered when it is known. One question too many is left unanswered."""
+        if len(self._checks) >= self._settings.max_waiting_checks:
+            log.warning(
+                "%d questions about transactions wait already; %s will ask again", len(self._checks), peer.address
+            )
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(peer, header, message, broker_name))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def close(self) -> None:
+        """Answer nothing more."""
+        for task in self._checks:
+            task.cancel()
+        if self._checks:
+            await asyncio.wait(self._checks)
+
+    async def _answer(
+        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
+    ) -> None:
+        transaction_id = header.transaction_id or message.message_id
+        async with self._turns:
+            state = await self._state_of(transaction_id, message)
+        answer = EndTransaction(
+            producer_group=self._group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=state,
+            msg_id=message.message_id,
+            topic=header.topic,
+            from_transaction_check=True,
+            transaction_id=header.transaction_id,
+        )
+        extra = {"bname": broker_name} if broker_name else None
+        try:
+            links = self._instance.links
+            links.tell(peer, links.command(RequestCode.END_TRANSACTION, answer, extra=extra))
+        except PocketMQError as error:
+            log.warning(
+                "%s was not answered about transaction %s, and will ask again: %s", peer.address, transaction_id, error
+            )
+        if self._hooks.watch_decisions:
+            self._tell_check(peer, header, message, state)
+
+    async def _state_of(self, transaction_id: str, message: StoredMessage) -> TransactionState:
+        if transaction_id in self._open:
+            return TransactionState.UNKNOWN
+        if (state := self._decided.get(transaction_id)) is not None:
+            return state
+        assert self._check is not None, "only producers with a check are asked"
+        try:
+            return state_of(await call(self._check, readable(message, self._settings.namespace)))
+        except Exception:
+            log.exception("check failed for transaction %s; the broker will ask again", transaction_id)
+            return TransactionState.UNKNOWN
+
+    def _remember(self, transaction_id: str, state: TransactionState) -> None:
+        self._open.discard(transaction_id)
+        self._decided[transaction_id] = state
+        if len(self._decided) > MAX_REMEMBERED:
+            self._decided.popitem(last=False)
+
+    def _tell(self, half: Half, state: TransactionState) -> None:
+        self._hooks.after_decision(
+            DecisionEvent(
+                group=self._settings.group,
+                message=half.out.message,
+                topic=half.sent.queue.topic,
+                message_id=half.out.message_id,
+                transaction_id=half.sent.transaction_id,
+                state=state,
+                address=str(OffsetId.parse(half.sent.offset_id).host),
+                at_ms=self._instance.clock.now_ms(),
+                from_check=False,
+            )
+        )
+
+    def _tell_check(
+        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, state: TransactionState
+    ) -> None:
+        self._hooks.after_decision(
+            DecisionEvent(
+                group=self._settings.group,
+                message=message,
+                topic=readable(message, self._settings.namespace).topic,
+                message_id=message.message_id,
+                transaction_id=header.transaction_id,
+                state=state,
+                address=str(peer.address),
+                at_ms=self._instance.clock.now_ms(),
+                from_check=True,
+            )
+        )
+
+
+def state_of(decision: Decision) -> TransactionState:
+    """What a function of a user means; UsageError when it means nothing."""
+    if isinstance(decision, TransactionState):
+        return decision
+    if decision is None:
+        return TransactionState.UNKNOWN
+    if isinstance(decision, bool):
+        return TransactionState.COMMIT if decision else TransactionState.ROLLBACK
+    raise UsageError(f"{decision!r} decides no transaction; return True, False, None or a TransactionState")
+
+
+class Transaction:
+    """Messages of one topic that become visible together with whatever the block does.
+
+    Each is decided by itself: a crash between two decisions is made good by `check`, for each of them.
+    """
+
+    def __init__(self, topic: str, transactions: Transactions, hooks: HookList) -> None:
+        self._topic = topic
+        self._transactions = transactions
+        self._hooks = hooks
+        self._halves: list[Half] = []
+        self.state: TransactionState | None = None
+        """How it was decided; None while it is open."""
+
+    async def send(self, message: object, **options: Unpack[SendOptions]) -> SendResult:
+        """Store a message that nobody sees until the block has ended well."""
+        timeout_s = options.pop("timeout_s", None)
+        return await self.deliver(*self.addressed(message, options), timeout_s)
+
+    def addressed(self, message: object, options: QueueOptions) -> tuple[Message, Destination]:
+        """The message that is meant, the one that was given or a new one to the topic of this transaction, and its queue."""
+        if isinstance(message, Message):
+            return addressed(self._hooks, message, None, options)
+        return addressed(self._hooks, self._topic, message, options)
+
+    async def deliver(self, message: Message, destination: Destination, timeout_s: float | None) -> SendResult:
+        """`send` for a message that has what hooks want it to carry."""
+        if self.state is not None:
+            raise WrongState(f"this transaction has ended with {self.state.name}; begin another one")
+        half = await self._transactions.send_half(message, destination, timeout_s)
+        self._halves.append(half)
+        return half.sent
+
+    async def commit(self) -> None:
+        """Show its messages now. The end of the block does it otherwise."""
+        await self.end(TransactionState.COMMIT)
+
+    async def roll_back(self) -> None:
+        """Drop its messages now, and leave the block as usual."""
+        await self.end(TransactionState.ROLLBACK)
+
+    async def leave_open(self) -> None:
+        """Decide nothing: the broker asks `check` later."""
+        await self.end(TransactionState.UNKNOWN)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.state is None:
+            await self.end(TransactionState.COMMIT if error is None else TransactionState.ROLLBACK)
+
+    async def end(self, state: TransactionState) -> None:
+        """Decide it. Whoever does so twice gets WrongState."""
+        if self.state is not None:
+            raise WrongState(f"this transaction has ended with {self.state.name} already")
+        self.state = state
+        await self._transactions.decide(self._halves, state)

@@ -1,0 +1,355 @@
+"""Metrics: what clients do, as counters, histograms and levels, through one small interface.
+
+    producers, consumers ── hooks ──► ClientMetrics ── add, observe, set, remove ──► Metrics
+                                                                                      ├─ MetricsInMemory
+                                                                                      ├─ prometheus_metrics.PrometheusMetrics
+                                                                                      └─ otel_metrics.OpenTelemetryMetrics
+
+    metrics = ClientMetrics(PrometheusMetrics())
+    with Producer("127.0.0.1:9876", hooks=[metrics]) as producer: ...
+
+One `ClientMetrics` serves all clients of a process. Clients without it do not pay for it. Names are RocketMQ's where it has one; times
+are in milliseconds, as there.
+
+Metrics for Prometheus, by its own client library: `pip install pocketmq[prometheus]`.
+
+Metrics for OpenTelemetry: `pip install pocketmq[otel]`. Where they go is what the program has set up there.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from pocketmq.client.hooks import (
+    ConsumeEvent,
+    DecisionEvent,
+    Hooks,
+    LeaveEvent,
+    PauseEvent,
+    PullEvent,
+    SendEvent,
+)
+from pocketmq.errors import InvalidSetting, MissingLibrary
+from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.trace_text import Outcome
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+    from prometheus_client import CollectorRegistry
+
+Labels = tuple[str, ...]
+"""The values of a metric's labels, in their order."""
+
+
+class Kind(Enum):
+    """What a number means."""
+
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    LEVEL = "level"
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """A metric as it is declared. `buckets` are for histograms."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: Labels
+    buckets: tuple[float, ...] = ()
+
+
+class Metrics(Protocol):
+    """Where numbers go. Called from the clients' own threads; must not wait."""
+
+    def add(self, metric: Metric, labels: Labels, amount: float) -> None:
+        """Count, or move a level up or down."""
+
+    def observe(self, metric: Metric, labels: Labels, value: float) -> None:
+        """One value of a histogram."""
+
+    def set(self, metric: Metric, labels: Labels, value: float) -> None:
+        """What a level is now."""
+
+    def remove(self, metric: Metric, labels: Labels) -> None:
+        """A level of something that is gone."""
+
+
+_BY_TOPIC: Final = ("group", "topic")
+_WITH_STATUS: Final = (*_BY_TOPIC, "invocation_status")
+_SEND_MS: Final = (1.0, 5.0, 10.0, 20.0, 50.0, 200.0, 500.0)
+_DELIVERY_MS: Final = (1.0, 5.0, 20.0, 100.0, 1_000.0, 5_000.0, 10_000.0)
+_PROCESS_MS: Final = (1.0, 5.0, 10.0, 100.0, 1_000.0, 10_000.0, 60_000.0)
+
+SEND_TIME = Metric(
+    "rocketmq_send_cost_time", Kind.HISTOGRAM, "Milliseconds of an attempt to send", _WITH_STATUS, _SEND_MS
+)
+SENT = Metric("rocketmq_client_sent_messages", Kind.COUNTER, "Messages that were stored", _BY_TOPIC)
+SENT_BYTES = Metric("rocketmq_client_sent_bytes", Kind.COUNTER, "Bytes of their bodies as sent", _BY_TOPIC)
+FAILED = Metric("rocketmq_client_failed_sends", Kind.COUNTER, "Attempts to send that failed", (*_BY_TOPIC, "error"))
+RETRIED = Metric("rocketmq_client_send_retries", Kind.COUNTER, "Attempts after the first one", _BY_TOPIC)
+SENDING = Metric("rocketmq_client_sends_in_flight", Kind.LEVEL, "Messages on their way to a broker", _BY_TOPIC)
+DECIDED = Metric(
+    "rocketmq_client_transactions", Kind.COUNTER, "Transactions that were decided", (*_BY_TOPIC, "decision")
+)
+PULLED = Metric("rocketmq_client_pulled_messages", Kind.COUNTER, "Messages that pulls brought", _BY_TOPIC)
+PULL_TIME = Metric(
+    "rocketmq_client_pull_time", Kind.HISTOGRAM, "Milliseconds of a pull that found messages", _BY_TOPIC, _DELIVERY_MS
+)
+PAUSED = Metric("rocketmq_client_pull_pauses", Kind.COUNTER, "Pulls that had to wait, by cause", (*_BY_TOPIC, "cause"))
+LAG = Metric(
+    "rocketmq_client_lag_messages",
+    Kind.LEVEL,
+    "Messages of a queue that its reader is not done with",
+    (*_BY_TOPIC, "broker", "queue"),
+)
+DELIVERY_TIME = Metric(
+    "rocketmq_delivery_latency",
+    Kind.HISTOGRAM,
+    "Milliseconds from when a message was stored until a listener got it",
+    _BY_TOPIC,
+    _DELIVERY_MS,
+)
+PROCESS_TIME = Metric(
+    "rocketmq_process_time", Kind.HISTOGRAM, "Milliseconds of a call of a listener", _WITH_STATUS, _PROCESS_MS
+)
+CONSUMED = Metric(
+    "rocketmq_client_consumed_messages",
+    Kind.COUNTER,
+    "Messages that listeners had, by outcome",
+    (*_BY_TOPIC, "outcome"),
+)
+IN_WORK = Metric("rocketmq_client_messages_in_work", Kind.LEVEL, "Messages that listeners have now", _BY_TOPIC)
+
+ALL = (
+    SEND_TIME,
+    SENT,
+    SENT_BYTES,
+    FAILED,
+    RETRIED,
+    SENDING,
+    DECIDED,
+    PULLED,
+    PULL_TIME,
+    PAUSED,
+    LAG,
+    DELIVERY_TIME,
+    PROCESS_TIME,
+    CONSUMED,
+    IN_WORK,
+)
+"""Everything that `ClientMetrics` tells."""
+
+
+class ClientMetrics(Hooks):
+    """Makes numbers of what hooks hear; give it to `hooks` of producers and consumers."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._lags: dict[tuple[str, MessageQueue], tuple[int, int]] = {}  # at the broker, and here
+
+    # sending
+
+    def before_send(self, event: SendEvent) -> None:
+        self._metrics.add(SENDING, _by_topic(event), len(event.messages))
+
+    def after_send(self, event: SendEvent) -> None:
+        metrics, labels, count = self._metrics, _by_topic(event), len(event.messages)
+        metrics.add(SENDING, labels, -count)
+        if event.attempt > 1:
+            metrics.add(RETRIED, labels, 1)
+        if event.error is not None:
+            metrics.add(FAILED, (*labels, type(event.error).__name__), 1)
+        else:
+            metrics.add(SENT, labels, count)
+            metrics.add(SENT_BYTES, labels, event.body_bytes)
+        metrics.observe(SEND_TIME, (*labels, _status(event.error is None)), event.cost_ms)
+
+    def after_decision(self, event: DecisionEvent) -> None:
+        self._metrics.add(DECIDED, (event.group, event.topic, event.state.name.lower()), 1)
+
+    # reading
+
+    def after_pull(self, event: PullEvent) -> None:
+        labels = _by_topic(event)
+        if event.messages:
+            self._metrics.add(PULLED, labels, event.messages)
+            self._metrics.observe(PULL_TIME, labels, event.cost_ms)
+        self._set_lag(event.group, event.queue, event.behind, event.held)
+
+    def after_pause(self, event: PauseEvent) -> None:
+        self._metrics.add(PAUSED, (*_by_topic(event), event.cause), 1)
+
+    def after_leave(self, event: LeaveEvent) -> None:
+        if self._lags.pop((event.group, event.queue), None) is not None:
+            self._metrics.remove(LAG, _by_queue(event.group, event.queue))
+
+    def before_consume(self, event: ConsumeEvent) -> None:
+        labels = _by_topic(event)
+        self._metrics.add(IN_WORK, labels, len(event.messages))
+        for message in event.messages:
+            self._metrics.observe(DELIVERY_TIME, labels, max(0, event.started_ms - message.store_ms))
+
+    def after_consume(self, event: ConsumeEvent) -> None:
+        metrics, labels, count = self._metrics, _by_topic(event), len(event.messages)
+        outcome = Outcome.SUCCESS if event.outcome is None else event.outcome
+        metrics.add(IN_WORK, labels, -count)
+        metrics.add(CONSUMED, (*labels, outcome.name.lower()), count)
+        metrics.observe(PROCESS_TIME, (*labels, _status(outcome is Outcome.SUCCESS)), event.cost_ms)
+        behind, held = self._lags.get((event.group, event.queue), (0, 0))
+        if held and outcome is Outcome.SUCCESS:
+            self._set_lag(event.group, event.queue, behind, max(0, held - count))
+
+    def _set_lag(self, group: str, queue: MessageQueue, behind: int, held: int) -> None:
+        self._lags[group, queue] = behind, held
+        self._metrics.set(LAG, _by_queue(group, queue), behind + held)
+
+
+class MetricsInMemory:
+    """Keeps sums: for tests, and to look at by hand. Any thread may look."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # held for one addition
+        self._values: dict[tuple[Metric, Labels], float] = defaultdict(float)
+        self._counts: dict[tuple[Metric, Labels], int] = defaultdict(int)
+
+    def add(self, metric: Metric, labels: Labels, amount: float) -> None:
+        with self._lock:
+            self._values[metric, labels] += amount
+
+    def observe(self, metric: Metric, labels: Labels, value: float) -> None:
+        with self._lock:
+            self._values[metric, labels] += value
+            self._counts[metric, labels] += 1
+
+    def set(self, metric: Metric, labels: Labels, value: float) -> None:
+        with self._lock:
+            self._values[metric, labels] = value
+
+    def remove(self, metric: Metric, labels: Labels) -> None:
+        with self._lock:
+            self._values.pop((metric, labels), None)
+
+    def value(self, metric: Metric, *labels: str) -> float:
+        """A count, a level, or the sum of a histogram; 0 when there is none."""
+        return self._values.get((metric, labels), 0.0)
+
+    def count(self, metric: Metric, *labels: str) -> int:
+        """How many values a histogram got."""
+        return self._counts.get((metric, labels), 0)
+
+    def labels(self, metric: Metric) -> list[Labels]:
+        """All that the metric was told with."""
+        return sorted(labels for known, labels in list(self._values) if known is metric)
+
+
+def _by_topic(event: SendEvent | ConsumeEvent | PullEvent | PauseEvent) -> Labels:
+    return event.group, event.queue.topic
+
+
+def _by_queue(group: str, queue: MessageQueue) -> Labels:
+    return group, queue.topic, queue.broker_name, str(queue.queue_id)
+
+
+def _status(is_well: bool) -> str:
+    return "success" if is_well else "failure"
+
+
+class PrometheusMetrics:
+    """Numbers in a registry of prometheus_client: its own one, or `registry`."""
+
+    def __init__(self, registry: "CollectorRegistry | None" = None) -> None:
+        try:
+            import prometheus_client
+        except ImportError:
+            raise MissingLibrary(
+                "metrics for Prometheus need prometheus-client: pip install pocketmq[prometheus]"
+            ) from None
+        into = prometheus_client.REGISTRY if registry is None else registry
+        kinds: dict[Kind, Any] = {Kind.COUNTER: prometheus_client.Counter, Kind.LEVEL: prometheus_client.Gauge}
+        try:
+            self._known: dict[Metric, Any] = {
+                metric: prometheus_client.Histogram(
+                    metric.name, metric.help, metric.labels, registry=into, buckets=metric.buckets
+                )
+                if metric.kind is Kind.HISTOGRAM
+                else kinds[metric.kind](metric.name, metric.help, metric.labels, registry=into)
+                for metric in ALL
+            }
+        except ValueError:
+            raise InvalidSetting(
+                "the registry has these metrics already: make one ClientMetrics, and give it to all clients"
+            ) from None
+
+    def add(self, metric: Metric, labels: Labels, amount: float) -> None:
+        self._known[metric].labels(*labels).inc(amount)
+
+    def observe(self, metric: Metric, labels: Labels, value: float) -> None:
+        self._known[metric].labels(*labels).observe(value)
+
+    def set(self, metric: Metric, labels: Labels, value: float) -> None:
+        self._known[metric].labels(*labels).set(value)
+
+    def remove(self, metric: Metric, labels: Labels) -> None:
+        self._known[metric].remove(*labels)
+
+
+METER = "pocketmq.client"
+
+
+class OpenTelemetryMetrics:
+    """Numbers of a meter: the program's own one, or `meter`. Levels are kept here and told when they are asked for."""
+
+    def __init__(self, meter: "Meter | None" = None) -> None:
+        try:
+            from opentelemetry import metrics
+        except ImportError:
+            raise MissingLibrary("metrics for OpenTelemetry need its library: pip install pocketmq[otel]") from None
+        self._observation = metrics.Observation
+        meter = metrics.get_meter(METER) if meter is None else meter
+        self._lock = threading.Lock()  # held for one change of a level, or while they are copied
+        self._levels: dict[Metric, dict[Labels, float]] = {metric: {} for metric in ALL if metric.kind is Kind.LEVEL}
+        self._known: dict[Metric, Any] = {}
+        for metric in ALL:
+            if metric.kind is Kind.COUNTER:
+                self._known[metric] = meter.create_counter(metric.name, description=metric.help)
+            elif metric.kind is Kind.HISTOGRAM:
+                self._known[metric] = meter.create_histogram(
+                    metric.name, "ms", metric.help, explicit_bucket_boundaries_advisory=metric.buckets
+                )
+            else:
+                told = [partial(self._told, metric)]
+                self._known[metric] = meter.create_observable_gauge(metric.name, told, description=metric.help)
+
+    def add(self, metric: Metric, labels: Labels, amount: float) -> None:
+        if metric.kind is Kind.COUNTER:
+            self._known[metric].add(amount, _attributes(metric, labels))
+            return
+        with self._lock:
+            levels = self._levels[metric]
+            levels[labels] = levels.get(labels, 0.0) + amount
+
+    def observe(self, metric: Metric, labels: Labels, value: float) -> None:
+        self._known[metric].record(value, _attributes(metric, labels))
+
+    def set(self, metric: Metric, labels: Labels, value: float) -> None:
+        with self._lock:
+            self._levels[metric][labels] = value
+
+    def remove(self, metric: Metric, labels: Labels) -> None:
+        with self._lock:
+            self._levels[metric].pop(labels, None)
+
+    def _told(self, metric: Metric, _: object) -> Iterable[Any]:
+        with self._lock:
+            levels = dict(self._levels[metric])
+        return [self._observation(value, _attributes(metric, labels)) for labels, value in levels.items()]
+
+
+def _attributes(metric: Metric, labels: Labels) -> dict[str, str]:
+    return dict(zip(metric.labels, labels, strict=True))

@@ -1,0 +1,371 @@
+"""Tracing: what happens to messages, written to the trace topic in RocketMQ's own records, where `mqadmin` and consoles find it.
+
+    hooks ──► a record for each message ──► trace batches ── 20 of them, or 5 s ──► messages to RMQ_SYS_TRACE_TOPIC
+
+A tracer has a client of its own, as Java's has, so that traces never stand in the way of messages; all tracers of a loop share
+it. When traces come faster than they go they are dropped and counted: watching never makes anybody wait.
+
+Trace batches: trace records are collected and go out together, as messages of the trace topic.
+
+    one send, one consumed batch ──► TraceContext: its records ──► waiting, at most 2048 ──► every 20 contexts, or 5 s
+                                                                        │
+    messages of one topic are told in one trace message ◄───────────────┘  ≤ 128,000 bytes, keys ≤ 16 KiB
+
+A trace message is found by the ids and keys of the messages that it speaks of. When more contexts come than go out, new ones
+are dropped and counted: tracing never makes a client wait.
+
+Told the time, as monotonic seconds.
+"""
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.hooks import ConsumeEvent, DecisionEvent, Hooks, SendEvent
+from pocketmq.client.producer.outbox import Outbox
+from pocketmq.client.producer.results import SendResult, split_result
+from pocketmq.client.settings import ClientSettings, ProducerSettings
+from pocketmq.clock import Clock
+from pocketmq.errors import PocketMQError
+from pocketmq.model import properties as names
+from pocketmq.model.flags import TransactionState
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.message_id import UniqueIds
+from pocketmq.model.names import MAX_GROUP_CHARS, TRACE_GROUP_PREFIX, TRACE_TOPIC
+from pocketmq.model.properties import KEY_SEPARATOR
+from pocketmq.net.loops import Repeating
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.sending import CheckTransactionState
+from pocketmq.protocol.trace_text import (
+    Decision,
+    EndTransaction,
+    Outcome,
+    Pub,
+    SubAfter,
+    SubBefore,
+    Trace,
+    TracedType,
+    encode_trace,
+    trace_keys,
+)
+
+MAX_CONTEXTS: Final = 20
+"""Contexts that go out at once."""
+MAX_BODY_BYTES: Final = 128_000
+MAX_KEYS_BYTES: Final = 16 * 1024
+"""All properties of a message together have 32 KiB; beyond that, it could not be sent."""
+MAX_WAITING: Final = 2_048
+FLUSH_SECONDS: Final = 5.0
+
+
+class TraceContext(NamedTuple):
+    """What happened at once: a send, or one call of a listener with a record for each of its messages."""
+
+    topic: str
+    """Of the messages that it speaks of."""
+    records: Sequence[Trace]
+    trace_topic: str = TRACE_TOPIC
+
+
+class TraceMessage(NamedTuple):
+    """One message to send."""
+
+    topic: str
+    body: bytes
+    keys: str
+
+
+class TraceBatches:
+    """Contexts that wait to be sent. `dropped` counts those for which there was no room."""
+
+    def __init__(self, now: float, *, max_waiting: int = MAX_WAITING) -> None:
+        self._waiting: deque[TraceContext] = deque()
+        self._max_waiting = max_waiting
+        self._last_flush = now
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, context: TraceContext) -> bool:
+        """Keep a context until it is time; False when it was dropped."""
+        if len(self._waiting) >= self._max_waiting:
+            self.dropped += 1
+            return False
+        if context.records:
+            self._waiting.append(context)
+        return True
+
+    def is_due(self, now: float) -> bool:
+        return len(self._waiting) >= MAX_CONTEXTS or (bool(self._waiting) and now >= self._last_flush + FLUSH_SECONDS)
+
+    def take(self, now: float) -> list[TraceMessage]:
+        """The messages of the oldest contexts, at most 20 of them; whether it is time or not."""
+        self._last_flush = now
+        count = min(MAX_CONTEXTS, len(self._waiting))
+        return list(trace_messages([self._waiting.popleft() for _ in range(count)]))
+
+
+def trace_messages(contexts: Sequence[TraceContext]) -> Iterator[TraceMessage]:
+    """The messages that tell all contexts, by topic, in their order."""
+    by_topic: dict[tuple[str, str], list[Trace]] = {}
+    for context in contexts:
+        by_topic.setdefault((context.topic, context.trace_topic), []).extend(context.records)
+    for (_, trace_topic), records in by_topic.items():
+        yield from _split(trace_topic, records)
+
+
+def _split(topic: str, records: Sequence[Trace]) -> Iterator[TraceMessage]:
+    """Messages that are as full as the limits allow; a record that is larger than they are goes alone."""
+    draft = _Draft()
+    for record in records:
+        text = encode_trace((record,))
+        keys = trace_keys((record,))
+        if not draft.has_room(text, keys):
+            yield draft.message(topic)
+            draft = _Draft()
+        draft.add(text, keys)
+    if draft.texts:
+        yield draft.message(topic)
+
+
+class _Draft:
+    """A message that is being filled."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self._body_bytes = 0
+        self._keys: dict[str, None] = {}
+        self._keys_bytes = 0
+
+    def has_room(self, text: bytes, keys: Sequence[str]) -> bool:
+        if not self.texts:
+            return True
+        grown = self._keys_bytes + sum(_key_bytes(key) for key in keys if key not in self._keys)
+        return self._body_bytes + len(text) <= MAX_BODY_BYTES and grown <= MAX_KEYS_BYTES
+
+    def add(self, text: bytes, keys: Sequence[str]) -> None:
+        """One record; of its keys those that fit, for a single one may have too many."""
+        self.texts.append(text)
+        self._body_bytes += len(text)
+        for key in keys:
+            size = _key_bytes(key)
+            if key not in self._keys and self._keys_bytes + size <= MAX_KEYS_BYTES:
+                self._keys[key] = None
+                self._keys_bytes += size
+
+    def message(self, topic: str) -> TraceMessage:
+        return TraceMessage(topic, b"".join(self.texts), KEY_SEPARATOR.join(self._keys))
+
+
+def _key_bytes(key: str) -> int:
+    return len(key.encode()) + len(KEY_SEPARATOR)
+
+
+log = logging.getLogger("pocketmq.client")
+
+LOOK_S = 0.5
+"""How often it is looked whether there is something to send."""
+INSTANCE_PREFIX = "PID_CLIENT_INNER_TRACE_PRODUCER_"
+_DECISIONS = {
+    TransactionState.COMMIT: Decision.COMMIT,
+    TransactionState.ROLLBACK: Decision.ROLLBACK,
+    TransactionState.UNKNOWN: Decision.UNKNOWN,
+}
+_REQUEST_ID = "trace request id"
+_numbers = itertools.count(1)
+
+
+class Traced(StrEnum):
+    """Whose messages are traced; the word stands in the group of the tracer."""
+
+    SENDS = "PRODUCE"
+    CONSUMPTION = "CONSUME"
+
+
+class Tracer(Hooks):
+    """Writes traces for one producer or consumer. Give it to its hooks, start it before and stop it after."""
+
+    def __init__(self, settings: ClientSettings, group: str, traced: Traced, around: Surroundings) -> None:
+        name = f"{TRACE_GROUP_PREFIX}-{group}-{traced}-{next(_numbers)}"
+        self._settings = ProducerSettings(
+            name_servers=settings.name_servers,
+            credentials=settings.credentials,
+            tls=settings.tls,
+            client_ip=settings.client_ip,
+            call_timeout_ms=settings.call_timeout_ms,
+            connect_timeout_ms=settings.connect_timeout_ms,
+            heartbeat_ms=settings.heartbeat_ms,
+            route_poll_ms=settings.route_poll_ms,
+            stop_timeout_ms=settings.stop_timeout_ms,
+            instance_name=INSTANCE_PREFIX + _joined(settings.name_servers),
+            group=name[-MAX_GROUP_CHARS:],
+        )
+        self._topic = settings.trace_topic
+        self._around = around
+        self._clock: Clock = around.clock
+        self._batches = TraceBatches(self._clock.monotonic(), max_waiting=settings.max_waiting_traces)
+        self._instance: Instance | None = None
+        self._ids: UniqueIds | None = None
+        self._round = Repeating("tracing", LOOK_S, self._send_due, log)
+        self._complaint = ""
+
+    @property
+    def dropped(self) -> int:
+        """Traces for which there was no room."""
+        return self._batches.dropped
+
+    # the life of a member
+
+    @property
+    def wire_group(self) -> str:
+        return self._settings.group
+
+    @property
+    def decides_transactions(self) -> bool:
+        return False
+
+    def topic_forgotten(self, topic: str) -> None:
+        """Nothing is kept."""
+
+    def check_transaction(
+        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
+    ) -> None:
+        """Nobody asks a tracer."""
+
+    def start(self) -> None:
+        instance = Instance.join(self._settings, self._around)
+        self._instance, self._ids = instance, instance.unique_ids
+        self._outbox = Outbox(instance, self._settings)
+        instance.add_producer(self)
+        self._round.start()
+
+    async def stop(self) -> None:
+        """Send what waits, as far as it goes. Harmless when done twice."""
+        instance, self._instance = self._instance, None
+        if instance is None:
+            return
+        await self._round.stop()
+        while len(self._batches) and await self._send_some():
+            pass
+        await instance.remove_producer(self)
+        await instance.leave()
+
+    # what is traced
+
+    def after_send(self, event: SendEvent) -> None:
+        result = event.result
+        if result is None or not result.trace_on:
+            return
+        cost_ms = int(event.cost_ms / len(event.messages))
+        results = [result] if len(event.messages) == 1 else split_result(result, event.message_ids)
+        records = [_pub(event, message, own, cost_ms) for message, own in zip(event.messages, results, strict=True)]
+        self._batches.add(TraceContext(event.queue.topic, records, self._topic))
+
+    def after_decision(self, event: DecisionEvent) -> None:
+        record = EndTransaction(
+            time_ms=event.at_ms,
+            region=None,
+            group=event.group,
+            topic=event.topic,
+            message_id=event.message_id,
+            tags=event.message.tags,
+            keys=" ".join(event.message.keys),
+            store_host=event.address,
+            message_type=TracedType.COMMITTED,
+            transaction_id=event.transaction_id,
+            decision=_DECISIONS[event.state],
+            from_check=event.from_check,
+        )
+        self._batches.add(TraceContext(event.topic, [record], self._topic))
+
+    def before_consume(self, event: ConsumeEvent) -> None:
+        assert self._ids is not None, "a tracer is started before what it traces"
+        messages = _traced(event)
+        request_id = event.notes[_REQUEST_ID] = self._ids.next(event.started_ms)
+        records: Sequence[Trace] = [
+            SubBefore(
+                time_ms=event.started_ms,
+                region=message.properties.get(names.REGION),
+                group=event.group,
+                request_id=request_id,
+                message_id=message.message_id,
+                retry_times=message.reconsume_times,
+                keys=" ".join(message.keys),
+            )
+            for message in messages
+        ]
+        self._batches.add(TraceContext(event.queue.topic, records, self._topic))
+
+    def after_consume(self, event: ConsumeEvent) -> None:
+        messages = _traced(event)
+        outcome = Outcome.SUCCESS if event.outcome is None else event.outcome
+        records: Sequence[Trace] = [
+            SubAfter(
+                request_id=event.notes[_REQUEST_ID],
+                message_id=message.message_id,
+                cost_ms=int(event.cost_ms / len(messages)),
+                success=outcome is Outcome.SUCCESS,
+                keys=" ".join(message.keys),
+                outcome=outcome,
+                time_ms=self._clock.now_ms(),
+                group=event.group,
+            )
+            for message in messages
+        ]
+        self._batches.add(TraceContext(event.queue.topic, records, self._topic))
+
+    # how it gets there
+
+    async def _send_due(self) -> None:
+        while self._batches.is_due(self._clock.monotonic()):
+            await self._send_some()
+
+    async def _send_some(self) -> bool:
+        """Whether it went well; what could not be sent is dropped."""
+        for traces in self._batches.take(self._clock.monotonic()):
+            message = Message(traces.topic, traces.body, keys=traces.keys)
+            try:
+                await self._outbox.deliver(self._outbox.packer.pack(message))
+            except PocketMQError as error:
+                self._complain(error)
+                return False
+        return True
+
+    def _complain(self, error: PocketMQError) -> None:
+        complaint = type(error).__name__
+        if complaint != self._complaint:
+            self._complaint = complaint
+            log.warning("traces cannot be sent, and are dropped: %s", error)
+
+
+def _pub(event: SendEvent, message: Message, result: SendResult, cost_ms: int) -> Pub:
+    return Pub(
+        time_ms=event.started_ms,
+        region=result.region,
+        group=event.group,
+        topic=result.queue.topic,
+        message_id=result.message_id,
+        tags=message.tags,
+        keys=message.properties.get(names.KEYS, ""),
+        store_host=event.address,
+        body_bytes=event.body_bytes if len(event.messages) == 1 else len(message.body),
+        cost_ms=cost_ms,
+        message_type=event.kind,
+        offset_id=result.offset_id,
+        success=True,
+    )
+
+
+def _traced(event: ConsumeEvent) -> list[StoredMessage]:
+    return [message for message in event.messages if message.properties.get(names.TRACE_ON) != "false"]
+
+
+def _joined(name_servers: str | Sequence[str] | None) -> str:
+    if name_servers is None:
+        return ""
+    return name_servers if isinstance(name_servers, str) else ";".join(name_servers)

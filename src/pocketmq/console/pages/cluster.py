@@ -1,0 +1,182 @@
+"""Who takes part in the cluster: brokers with their settings, clients, pipelines on Spark; and the doctor, who looks at all of them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from pocketmq.client.admin.lag import GroupLag
+from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP
+from pocketmq.codes import Version
+from pocketmq.console.rendering import matching, rows
+from pocketmq.console.site import Action, Done, Page, Site, Visit
+from pocketmq.console.snapshot import Snapshot
+from pocketmq.console.strides import Stride
+from pocketmq.console.users import Session
+from pocketmq.doctor import async_examine
+from pocketmq.errors import UsageError
+from pocketmq.model.names import is_internal_group
+
+EXAMINATION_S: Final = 60.0
+"""Steps that nobody answers take seconds each."""
+GOOD_S: Final = 5.0
+
+
+async def brokers(site: Site, visit: Visit) -> Mapping[str, Any]:
+    return {"brokers": site.collector.snapshot.brokers}
+
+
+async def broker(site: Site, visit: Visit) -> Mapping[str, Any]:
+    name = visit.parts["broker"]
+    settings = await site.answers.ask(("settings", name), lambda: site.admin.cluster.settings(name))
+    states = [state for state in site.collector.snapshot.brokers if state.place.name == name]
+    wanted = matching(sorted(settings), visit.query.get("q", ""))
+    return {
+        "broker": name,
+        "states": states,
+        "settings": {key: settings[key] for key in wanted},
+        "runtime": dict(sorted(states[0].runtime.items())) if states else {},
+    }
+
+
+async def change(site: Site, visit: Visit, session: Session) -> Done:
+    name, key, value = visit.parts["broker"], visit.form.get("key", "").strip(), visit.form.get("value", "").strip()
+    if not key:
+        raise UsageError("which setting? Write its name as it stands in the table")
+    before = (await site.admin.cluster.settings(name)).get(key)
+    if before is None:
+        raise UsageError(f"broker {name} has no setting {key!r}")
+    await site.admin.cluster.change_settings(name, {key: value})
+    now = (await site.admin.cluster.settings(name)).get(key)  # one of RocketMQ passes over what it cannot take
+    if now == before != value:
+        raise UsageError(f"broker {name} did not take it: {key} is still {now}")
+    return Done(f"/brokers/{quote(name, safe='')}", f"{key} of {name} is {now} now.")
+
+
+class ShownClient(msgspec.Struct, frozen=True, kw_only=True):
+    """One client in one group."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    kind: str
+    group: str
+
+    @property
+    def is_internal(self) -> bool:
+        """Programs use it beside their own clients. Producers of the default group are somebody's own."""
+        return self.group != DEFAULT_PRODUCER_GROUP and is_internal_group(self.group)
+
+
+async def clients(site: Site, visit: Visit) -> Mapping[str, Any]:
+    snapshot = site.collector.snapshot
+    needle = visit.query.get("q", "").strip().lower()
+    show_all = visit.query.get("all") == "1"
+    shown = [one for one in connected(snapshot) if show_all or not one.is_internal]
+    wanted = [one for one in shown if needle in f"{one.client_id} {one.group} {one.address}".lower()]
+    return {
+        "rows": rows(wanted, visit.query.get("page", ""), site.settings.rows_per_page),
+        "show_all": show_all,
+        "knows_producers": snapshot.producers is not None,
+        "is_seen": "members" in snapshot.seen_ms,
+    }
+
+
+def connected(snapshot: Snapshot) -> list[ShownClient]:
+    """Consumers first, then producers, each by group."""
+    consumers = [
+        _shown("consumer", group, member.client_id, member.address, member.language, member.version)
+        for group, members in sorted(snapshot.members.items())
+        for member in members
+    ]
+    producers = [
+        _shown("producer", group, one.client_id, one.remote_ip, one.language, one.version)
+        for group, members in sorted((snapshot.producers or {}).items())
+        for one in members
+    ]
+    return consumers + producers
+
+
+def _shown(
+    kind: str, group: str, client_id: str, address: str | None, language: str | None, version: int
+) -> ShownClient:
+    return ShownClient(
+        client_id=client_id,
+        address=(address or "").lstrip("/"),
+        language=language or "",
+        version=version_name(version),
+        kind=kind,
+        group=group,
+    )
+
+
+def version_name(number: int) -> str:
+    """As RocketMQ's releases are called; a number that we do not know stays one."""
+    try:
+        return Version(number).name.removeprefix("V").replace("_", ".")
+    except ValueError:
+        return str(number)
+
+
+async def pipelines(site: Site, visit: Visit) -> Mapping[str, Any]:
+    """Spark queries that publish their progress as a consumer group.
+
+    Such a group has no members, for the query never joins it, and its offsets move batch by batch. That is how it is recognised. One
+    that is behind and has not moved for half a minute and five batches has stopped.
+    """
+    snapshot = site.collector.snapshot
+    now_ms = site.clock.now_ms()
+    moving = [
+        (
+            group,
+            stride,
+            _motion(stride, now_ms, snapshot.lags.get(group)),
+            snapshot.lags.get(group),
+            snapshot.times.get(group),
+        )
+        for group, stride in sorted(snapshot.strides.items())
+        if not snapshot.members.get(group) and not is_internal_group(group)
+    ]
+    shown = rows(moving, visit.query.get("page", ""), site.settings.rows_per_page)
+    site.collector.pace.want(group for group, *_ in shown.shown)
+    return {"rows": shown}
+
+
+def _motion(stride: Stride, now_ms: int, lag: GroupLag | None) -> str:
+    return stride.motion(now_ms, None if lag is None else lag.messages).value
+
+
+async def doctor(site: Site, visit: Visit) -> Mapping[str, Any]:
+    """Nothing is asked before somebody wants it."""
+    topic, group = visit.query.get("topic", "").strip() or None, visit.query.get("group", "").strip() or None
+    report = None
+    if visit.query.get("run") == "1":
+        key = ("examination", topic, group)
+        report = await site.answers.ask(
+            key,
+            lambda: async_examine(site.name_servers, topic=topic, group=group, **site.options),
+            good_s=GOOD_S,
+            timeout_s=EXAMINATION_S,
+        )
+    snapshot = site.collector.snapshot
+    return {
+        "report": report,
+        "asked_topic": topic or "",
+        "asked_group": group or "",
+        "groups": sorted(group for group in snapshot.lags if not is_internal_group(group))[
+            : site.settings.rows_per_page
+        ],
+        "problem": "",
+    }
+
+
+PAGES: Final = [
+    Page("/clients", "clients", clients, "clients"),
+    Page("/brokers", "brokers", brokers, "brokers"),
+    Page("/brokers/{broker}", "broker", broker, "brokers"),
+    Page("/pipelines", "pipelines", pipelines, "pipelines"),
+    Page("/doctor", "doctor", doctor, "doctor", is_live=False),
+]
+ACTIONS: Final = [Action("/brokers/{broker}", change, "/brokers/{broker}")]

@@ -1,0 +1,200 @@
+"""Whose a checkpoint is. Spark would go on with the checkpoint of another query without a word, and lose or double rows.
+
+    CHECKPOINT/pipeline.json    {"pipeline": "archive", "topics": ["orders"], "sink": "the lake /data/lake", "name": "9f86d081884c"}
+    CHECKPOINT/pipeline.lock    held while a run lasts, so that a second one is refused
+    CHECKPOINT/offsets/17 …     Spark's
+
+Topics may be added to a pipeline; everything else must stay as it is. Where only Spark can reach the checkpoint there is no lock:
+Spark itself refuses the slower one of two runs.
+
+Small notes that pipelines keep beside their checkpoints: whose it is, and what must be remembered from batch to batch.
+
+on this machine                      a file, replaced whole and synced
+on object stores, by Spark Connect   a folder of text that Spark writes: only Spark can reach it
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+
+from pocketmq.errors import WrongState
+from pocketmq.files import DiskFiles, Files, write_atomically
+from pocketmq.pipelines.core.libraries import SPARK_ERRORS, SparkSession
+from pocketmq.spark.read.offsets import QueryOffset, parse_offset
+
+
+class Notes(Protocol):
+    """Texts by name, in one folder."""
+
+    def read(self, name: str) -> str | None:
+        """None when there is none."""
+
+    def write(self, name: str, text: str) -> None:
+        """Replaces what was there. One line."""
+
+    def has(self, *names: str) -> bool:
+        """Whether there is anything of one of these names."""
+
+
+class FileNotes:
+    """Notes as files."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+
+    def read(self, name: str) -> str | None:
+        path = self._folder / name
+        return None if self._files.status(path) is None else self._files.read(path).decode()
+
+    def write(self, name: str, text: str) -> None:
+        self._files.make_dir(self._folder)
+        write_atomically(self._files, self._folder / name, text.encode())
+
+    def has(self, *names: str) -> bool:
+        return any(self._files.status(self._folder / name) is not None for name in names)
+
+
+class SparkNotes:
+    """Notes as small tables of text."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self._spark = spark
+        self._folder = folder.rstrip("/")
+
+    def read(self, name: str) -> str | None:
+        rows = self._rows(name)
+        return str(rows[0][0]) if rows else None
+
+    def write(self, name: str, text: str) -> None:
+        table = self._spark.createDataFrame([(text,)], "value string").coalesce(1)
+        table.write.mode("overwrite").text(f"{self._folder}/{name}")
+
+    def has(self, *names: str) -> bool:
+        return any(self._rows(name) for name in names)
+
+    def _rows(self, name: str) -> list[Any]:
+        try:
+            return list(self._spark.read.text(f"{self._folder}/{name}").take(1))
+        except SPARK_ERRORS as error:
+            if "PATH_NOT_FOUND" in str(error):
+                return []
+            raise
+
+
+def is_local(folder: str) -> bool:
+    """Whether a path is one of a file system of this machine."""
+    return not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", folder)
+
+
+def is_classic(spark: SparkSession) -> bool:
+    """Whether Spark's driver is this process, and not behind Spark Connect."""
+    return not type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def notes_in(spark: SparkSession, folder: str, files: Files | None = None) -> Notes:
+    """The notes of a folder, by whoever can reach it."""
+    if is_local(folder) and is_classic(spark):
+        return FileNotes(Path(folder), files or DiskFiles())
+    return SparkNotes(spark, folder)
+
+
+__all__ = ["Owner", "check_owner", "is_local", "last_offset", "owned"]
+
+OWNER_FILE: Final = "pipeline.json"
+LOCK_FILE: Final = "pipeline.lock"
+_SPARKS_OWN: Final = ("metadata", "offsets", "commits")
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """The pipeline that a checkpoint belongs to. `name` is given by the first run, and stays."""
+
+    pipeline: str
+    topics: tuple[str, ...] = ()
+    sink: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        topics = f" of {', '.join(self.topics)}" if self.topics else ""
+        return f"{self.pipeline}{topics}" + (f" into {self.sink}" if self.sink else "")
+
+    def may_follow(self, before: "Owner") -> bool:
+        """Whether it may go on with a checkpoint of `before`: the same, or with more topics."""
+        same = (self.pipeline, self.sink) == (before.pipeline, before.sink)
+        return same and set(self.topics) >= set(before.topics)
+
+
+@contextmanager
+def owned(spark: SparkSession, checkpoint: str, owner: Owner, *, files: Files | None = None) -> Iterator[str]:
+    """The checkpoint is `owner`'s while this lasts. Its name, for writes that must be the same in every run of it.
+
+    WrongState when it is another's, or another run uses it.
+    """
+    if not (is_local(checkpoint) and is_classic(spark)):
+        yield _taken(SparkNotes(spark, checkpoint), checkpoint, owner)
+        return
+    disk, folder = files or DiskFiles(), Path(checkpoint)
+    check_owner(checkpoint, owner, files=disk)  # before anything is made in a folder that may be another's
+    disk.make_dir(folder)
+    with disk.open(folder / LOCK_FILE, create=True) as lock:
+        if not lock.lock():
+            raise WrongState(
+                f"another run of {owner.pipeline} uses the checkpoint {checkpoint}: wait for it, or stop it"
+            )
+        yield _taken(FileNotes(folder, disk), checkpoint, owner)
+
+
+def check_owner(checkpoint: str, owner: Owner, *, files: Files | None = None) -> None:
+    """WrongState when a checkpoint of this machine is another's. One that only Spark can reach is checked when it is used."""
+    if not is_local(checkpoint):
+        return
+    disk, folder = files or DiskFiles(), Path(checkpoint)
+    if (status := disk.status(folder)) is not None and not status.is_dir:
+        raise WrongState(f"the checkpoint {checkpoint} is a file: give a folder")
+    _check(FileNotes(folder, disk), checkpoint, owner)
+
+
+def last_offset(folder: Path, files: Files) -> QueryOffset | None:
+    """How far the query of a checkpoint is, or will be when its batch under way is done; None for a new one."""
+    batches = sorted(int(name) for name in files.list(folder / "offsets") if name.isdecimal())
+    return offset_of(folder, batches[-1], files) if batches else None
+
+
+def offset_of(folder: Path, batch: int, files: Files) -> QueryOffset | None:
+    """Where a batch of the query ends, which Spark notes before it begins; None for a query of other sources."""
+    lines = files.read(folder / "offsets" / str(batch)).decode().splitlines()
+    for line in lines[2:]:  # the version, the metadata, and an offset for each source
+        offset = parse_offset(msgspec.json.decode(line)) if line.startswith("{") else None
+        if offset is not None:
+            return offset
+    return None
+
+
+def _taken(notes: Notes, checkpoint: str, owner: Owner) -> str:
+    known = _check(notes, checkpoint, owner)
+    now = replace(owner, name=known.name if known else uuid4().hex[:12])
+    if known != now:
+        notes.write(OWNER_FILE, msgspec.json.encode(now).decode())
+    return now.name
+
+
+def _check(notes: Notes, checkpoint: str, owner: Owner) -> Owner | None:
+    advice = "give another --checkpoint, or remove this one to begin anew"
+    text = notes.read(OWNER_FILE)
+    if text is None:
+        if notes.has(*_SPARKS_OWN):
+            raise WrongState(f"the checkpoint {checkpoint} belongs to a query that is none of our pipelines: {advice}")
+        return None
+    try:
+        known = msgspec.json.decode(text, type=Owner)
+    except msgspec.MsgspecError as error:
+        raise WrongState(f"{checkpoint}/{OWNER_FILE} is damaged ({error}): {advice}") from None
+    if not owner.may_follow(known):
+        raise WrongState(f"the checkpoint {checkpoint} belongs to: {known}. This is: {owner}. Please {advice}")
+    return known

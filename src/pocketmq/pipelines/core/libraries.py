@@ -1,0 +1,90 @@
+"""The door to PySpark: an extra, so that the rest of PocketMQ does not need it. Without it, the error says what to install.
+
+What went wrong in Spark, in a sentence: the error of a task comes back inside a Java stack of hundreds of lines.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pocketmq.errors import MissingLibrary, PipelineFailed
+
+try:
+    import pyspark
+    from pyarrow import parquet
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions, types
+except ImportError as error:
+    raise MissingLibrary(f"pipelines need the library {error.name}: pip install 'pocketmq[spark]'") from None
+
+__all__ = [
+    "SPARK_ERRORS",
+    "Column",
+    "DataFrame",
+    "Observation",
+    "Row",
+    "SparkSession",
+    "Window",
+    "functions",
+    "parquet",
+    "pyspark_folder",
+    "pyspark_version",
+    "types",
+]
+
+
+try:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+except ImportError:  # the package pyspark-client has no bridge to Java
+    SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
+else:
+    SPARK_ERRORS = (PySparkException, Py4JError)
+
+
+def pyspark_version() -> str:
+    return str(pyspark.__version__)
+
+
+def pyspark_folder() -> Path:
+    """Where PySpark is installed: its programs are below."""
+    return Path(pyspark.__path__[0])
+
+
+_OURS: Final = re.compile(r"^(?:Caused by: )?(?:.*?: )?pocketmq\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OF_PYTHON: Final = re.compile(r"^([\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ((?:(?!\[[A-Z][A-Z0-9_.]+\] ).)+)")
+_OF_JAVA: Final = re.compile(r"(?:Caused by: |: )((?:java|org)\.[\w.$]+(?:Exception|Error)): (.+)")
+_STREAM: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+SHOWN_CHARS: Final = 600
+
+
+@contextmanager
+def told_failures() -> Iterator[None]:
+    """PipelineFailed, with one sentence, instead of an error of Spark or of its bridge to Java."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise PipelineFailed(told(error)) from error
+
+
+def told(error: BaseException) -> str:
+    """The sentence of the first error that says what is wrong: ours, then Python's, then Spark's, then Java's."""
+    text = _STREAM.sub("", str(error))
+    if found := _OURS.findall(text):
+        return _short(found[-1][1])
+    if "No space left on device" in text:
+        return "the disk is full: No space left on device. Make room, and run it again: it goes on where it was"
+    if found := [pair for pair in _OF_PYTHON.findall(text) if not pair[0].startswith(("org.", "java.", "pyspark."))]:
+        return _short(f"{found[-1][0]}: {found[-1][1]}")
+    if found := [pair for pair in _CONDITION.findall(text) if pair[0] != "STREAM_FAILED"]:
+        return f"{_short(found[-1][1])} [{found[-1][0]}]"
+    if found := _OF_JAVA.findall(text):
+        return _short(f"{found[-1][0].rpartition('.')[2]}: {found[-1][1]}")
+    return _short(text.strip().partition("\n")[0] or type(error).__name__)
+
+
+def _short(text: str) -> str:
+    text = text.split(" SQLSTATE:")[0].strip()
+    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"

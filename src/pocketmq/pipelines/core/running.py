@@ -1,0 +1,307 @@
+"""One run of a pipeline: its queries are started, watched and ended well.
+
+    once          all that is there now, in limited batches (Spark's AvailableNow), then the end
+    continuous    until ctrl-C or SIGTERM; the batch under way is done again by the next run if it was not finished
+
+What a run did comes back as a `Summary`: sums, lost ranges, and tables of the pipeline's own. A failure is one sentence.
+
+Progress of queries as metrics for Prometheus, by its own client library: `pip install pocketmq[prometheus]`.
+
+pocketmq_pipeline_messages_total{query}         messages read by this process
+pocketmq_pipeline_batches_total{query}          micro-batches with messages
+pocketmq_pipeline_late_rows_total{query}        rows left out because they came later than the watermark
+pocketmq_pipeline_messages_per_second{query}    of the last batches
+pocketmq_pipeline_behind_messages{query}        what waited when the last batch ended
+pocketmq_pipeline_batch_seconds{query}          how long the last batch took
+pocketmq_pipeline_kept_rows{query}              rows that operators with state keep
+"""
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pocketmq.clock import Clock, SystemClock
+from pocketmq.errors import InvalidSetting, MissingLibrary, PipelineFailed
+from pocketmq.pipelines.core.libraries import told
+from pocketmq.pipelines.core.progress import Progress, Tally, batch_of
+from pocketmq.spark.read.offsets import Lost
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_S: Final = 0.25
+"""How often queries are looked at."""
+MAX_WAIT_S: Final = 24 * 3600.0
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+Row = Mapping[str, Any]
+Report = Callable[[Progress], None]
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did."""
+
+    pipeline: str = ""
+    ended: str = "caught up"
+    """Or `stopped`, when somebody asked for it; a pipeline may have words of its own."""
+    messages: int = 0
+    batches: int = 0
+    took_ms: int = 0
+    late: int = 0
+    duplicates: int = 0
+    lost: tuple[Row, ...] = ()
+    """Ranges of messages that were gone before they were read: topic, broker, queue, start, end, cause."""
+    facts: Mapping[str, Any] = {}
+    """What else is worth a line: `rows dead`, `files written`."""
+    tables: Mapping[str, Sequence[Row]] = {}
+    """Rows to show, by title."""
+
+    @property
+    def per_s(self) -> float:
+        return round(self.messages / (self.took_ms / 1000), 1) if self.took_ms else 0.0
+
+
+class Run:
+    """Handed to a pipeline when it runs: how its queries are triggered, where its progress goes, when to stop."""
+
+    def __init__(
+        self,
+        *,
+        once: bool = True,
+        every_ms: int = 5_000,
+        report: Report = lambda progress: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.once = once
+        self.report = report
+        self.clock: Clock = clock or SystemClock()
+        self.stopping = threading.Event()
+        self._every_ms = every_ms
+
+    @property
+    def trigger(self) -> dict[str, Any]:
+        """For `writeStream.trigger(**run.trigger)`."""
+        return {"availableNow": True} if self.once else {"processingTime": f"{self._every_ms} milliseconds"}
+
+    def stop(self) -> None:
+        """Ask it to end soon; from any thread."""
+        self.stopping.set()
+
+    def follow(self, *queries: "StreamingQuery", facts: Mapping[str, Any] | None = None) -> Summary:
+        """Watch queries until all have ended, or one fails, or somebody asks to stop. Ends all of them."""
+        began = self.clock.monotonic()
+        tallies = {query.id: Tally(query.name or str(query.id)[:8]) for query in queries}
+        try:
+            while not self.stopping.is_set() and any(query.isActive for query in queries):
+                self._wait(queries)
+                self._look(queries, tallies)
+                _raise_failure(queries)
+        finally:
+            stop_all(queries)
+        self._look(queries, tallies)
+        if not self.stopping.is_set():
+            _raise_failure(queries)
+        return Summary(
+            ended="stopped" if self.stopping.is_set() else "caught up",
+            messages=sum(tally.messages for tally in tallies.values()),
+            batches=sum(tally.batches for tally in tallies.values()),
+            took_ms=round((self.clock.monotonic() - began) * 1000),
+            late=sum(tally.late for tally in tallies.values()),
+            duplicates=sum(tally.duplicates for tally in tallies.values()),
+            lost=tuple(lost_row(lost) for tally in tallies.values() for lost in tally.lost),
+            facts=facts or {},
+        )
+
+    def _wait(self, queries: Sequence["StreamingQuery"]) -> None:
+        waited_for = next((query for query in queries if query.isActive), None)
+        if waited_for is None:
+            return
+        try:
+            waited_for.awaitTermination(LOOK_S)  # type: ignore[arg-type]
+        except Exception as error:  # a failed query raises here, in Spark's words
+            if not self.stopping.is_set():
+                raise PipelineFailed(told(error)) from error
+
+    def _look(self, queries: Sequence["StreamingQuery"], tallies: Mapping[str, Tally]) -> None:
+        for query in queries:
+            for row in tallies[query.id].look(query):
+                self.report(row)
+
+
+def run_until_caught_up(
+    *queries: "StreamingQuery", timeout_s: float = MAX_WAIT_S, report: Report | None = None
+) -> Summary:
+    """Wait until queries have read all that is there, then stop them. For queries of any trigger; they may go on meanwhile.
+
+    A query with `availableNow` ends by itself. Of others it is waited until their sources have nothing that is not done.
+    PipelineFailed when one fails, or when the time is over.
+    """
+    run = Run(report=report or (lambda progress: None))
+    ends = run.clock.monotonic() + timeout_s
+    is_over = False
+
+    def watch() -> None:
+        nonlocal is_over
+        while not run.stopping.wait(LOOK_S):
+            is_over = run.clock.monotonic() >= ends
+            if is_over or all(not query.isActive or is_caught_up(query) for query in queries):
+                run.stop()
+
+    watching = threading.Thread(target=watch, name="pocketmq caught up", daemon=True)
+    watching.start()
+    try:
+        summary = run.follow(*queries)
+    finally:
+        run.stop()
+        watching.join()
+    if is_over:
+        raise PipelineFailed(f"the queries had not caught up after {timeout_s:g} s; they were stopped")
+    _raise_failure(queries)
+    return msgspec.structs.replace(summary, ended="caught up")
+
+
+def is_caught_up(query: "StreamingQuery") -> bool:
+    """Whether a running query has done all that its sources have: by Spark, which is asked when nothing is under way.
+
+    A query whose brokers are away finds nothing new either, so its last report must say that nothing waits.
+    """
+    status = query.status
+    if status["isDataAvailable"] or status["isTriggerActive"] or (last := query.lastProgress) is None:
+        return False
+    batch = batch_of(json.loads(last.json))
+    return not batch.behind and batch.outage is None
+
+
+def stop_all(queries: Sequence["StreamingQuery"]) -> None:
+    for query in queries:
+        if query.isActive:
+            query.stop()
+
+
+def lost_row(lost: Lost) -> Row:
+    queue = lost.range.queue
+    return {
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": queue.queue_id,
+        "start": lost.range.start,
+        "end": lost.range.end,
+        "cause": lost.cause.value,
+    }
+
+
+@contextmanager
+def stopped_by_signals(run: Run) -> Iterator[None]:
+    """The first ctrl-C or SIGTERM ends the run well, a second one at once. Only in the main thread; elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if run.stopping.is_set():
+            raise KeyboardInterrupt
+        run.stop()
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _raise_failure(queries: Sequence["StreamingQuery"]) -> None:
+    for query in queries:
+        if (error := query.exception()) is not None:
+            raise PipelineFailed(told(error)) from error
+
+
+HOST: Final = "127.0.0.1"
+_COUNTS: Final = {"messages": "messages read", "batches": "micro-batches with messages", "late_rows": "rows too late"}
+_LEVELS: Final = {
+    "messages_per_second": "messages a second, in the last batches",
+    "behind_messages": "messages that waited when the last batch ended",
+    "batch_seconds": "seconds that the last batch took",
+    "kept_rows": "rows that operators with state keep",
+}
+
+
+class ProgressMetrics:
+    """Numbers in a registry of prometheus_client: its own one, or `registry`. `show` each progress row as it comes."""
+
+    def __init__(self, registry: "CollectorRegistry | None" = None) -> None:
+        try:
+            import prometheus_client
+        except ImportError:
+            raise MissingLibrary(
+                "metrics for Prometheus need prometheus-client: pip install pocketmq[prometheus]"
+            ) from None
+        into = prometheus_client.REGISTRY if registry is None else registry
+        try:
+            self._counts: dict[str, Any] = {
+                name: prometheus_client.Counter(f"pocketmq_pipeline_{name}", text, ["query"], registry=into)
+                for name, text in _COUNTS.items()
+            }
+            self._levels: dict[str, Any] = {
+                name: prometheus_client.Gauge(f"pocketmq_pipeline_{name}", text, ["query"], registry=into)
+                for name, text in _LEVELS.items()
+            }
+        except ValueError:
+            raise InvalidSetting(
+                "the registry has these metrics already: make one ProgressMetrics for all queries"
+            ) from None
+        self._before: dict[str, Progress] = {}
+
+    def show(self, progress: Progress) -> None:
+        """Take a row of progress, as `Run.report` does."""
+        before = self._before.get(progress.query)
+        messages = progress.messages - (before.messages if before else 0)
+        self._counts["messages"].labels(progress.query).inc(max(0, messages))
+        self._counts["batches"].labels(progress.query).inc(1 if messages > 0 else 0)
+        self._counts["late_rows"].labels(progress.query).inc(max(0, progress.late - (before.late if before else 0)))
+        self._levels["messages_per_second"].labels(progress.query).set(progress.per_s)
+        self._levels["behind_messages"].labels(progress.query).set(
+            float("nan") if progress.behind is None else progress.behind
+        )
+        self._levels["batch_seconds"].labels(progress.query).set(progress.took_ms / 1000)
+        self._levels["kept_rows"].labels(progress.query).set(progress.kept)
+        self._before[progress.query] = progress
+
+
+@contextmanager
+def metrics_served(port: int | None, run: Run) -> Iterator[None]:
+    """Serve the progress of a run on a port of the loopback while this lasts; without a port, nothing."""
+    if port is None:
+        yield
+        return
+    try:
+        import prometheus_client
+    except ImportError:
+        raise MissingLibrary(
+            "metrics for Prometheus need prometheus-client: pip install pocketmq[prometheus]"
+        ) from None
+    registry = prometheus_client.CollectorRegistry()
+    metrics = ProgressMetrics(registry)
+    shown = run.report
+
+    def show(progress: Progress) -> None:
+        metrics.show(progress)
+        shown(progress)
+
+    run.report = show
+    server, thread = prometheus_client.start_http_server(port, addr=HOST, registry=registry)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,216 @@
+"""What pipelines are told: fields that a file may hold and the command line may override.
+
+    JobSettings            where the cluster is, and where Spark runs
+    └─ StreamSettings      which topics are read, from where, how much at once, and where its checkpoint is
+       └─ … of a pipeline  what it does with them
+
+A field is a key of the file and a flag of the command, both with `-` for `_`; its description is the help of both.
+
+Durations, sizes and times are written the same in a file and on the command line. Their value is a plain number for the code. `str` gives its digits, because py4j hands a number to Java as `str` writes it;
+`text` is for people.
+
+A ready pipeline, as data: its name, its settings, how it is planned and how it runs. Commands are made from these.
+
+settings ── check(settings) ──────────►            what cannot be is told before Spark takes its time to start
+         ├─ plan(settings) ───────────► Plan       a dry run: nothing is started, nothing is changed
+         └─ run(spark, settings, run) ► Summary    starts its queries and follows them: `run.follow(query)`
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from pocketmq.errors import UsageError
+from pocketmq.model.human import (
+    DURATION_UNITS_MS,
+    SIZE_UNITS,
+    local_time,
+    parse_duration_ms,
+    parse_size,
+    parse_time,
+    time_ms,
+)
+from pocketmq.pipelines.core.connector_options import of_connection, of_reads
+from pocketmq.pipelines.core.libraries import SparkSession
+from pocketmq.pipelines.core.plan import Plan
+from pocketmq.pipelines.core.running import Run, Summary
+
+
+class Duration(int):
+    """Milliseconds, written as `500ms`, `30s`, `10m`, `2h` or `7d`."""
+
+    word = "DURATION"
+
+    @classmethod
+    def read(cls, text: str, now_ms: int) -> "Duration":
+        return cls(parse_duration_ms(text))
+
+    @property
+    def text(self) -> str:
+        return _in_units(self, ("d", "h", "m", "s", "ms"), DURATION_UNITS_MS)
+
+
+class Size(int):
+    """Bytes, written as `500KB`, `128MiB` or `1GB`."""
+
+    word = "SIZE"
+
+    @classmethod
+    def read(cls, text: str, now_ms: int) -> "Size":
+        return cls(parse_size(text))
+
+    @property
+    def text(self) -> str:
+        return _in_units(self, ("GiB", "GB", "MiB", "MB", "KiB", "KB", "B"), SIZE_UNITS)
+
+
+class Time(int):
+    """Milliseconds since 1970, written as `2026-03-01T12:00`, local if it has no zone, or as a duration before now: `2h`."""
+
+    word = "TIME"
+
+    @classmethod
+    def read(cls, text: str, now_ms: int) -> "Time":
+        ms = time_ms(parse_time(text), now_ms)
+        if ms < 0:
+            raise UsageError(f"{text!r} is before 1970, which is where times of messages begin")
+        return cls(ms)
+
+    @property
+    def text(self) -> str:
+        return local_time(self)
+
+
+KINDS: Final = (Duration, Size, Time)
+
+
+def _in_units(value: int, units: tuple[str, ...], sizes: Mapping[str, int]) -> str:
+    """In the largest unit that divides it, so that what is shown reads back as the same number."""
+    unit = next((unit for unit in units if value and value % sizes[unit.lower()] == 0), units[-1])
+    return f"{value // sizes[unit.lower()]}{unit}"
+
+
+def reading(now_ms: int) -> Callable[[type, Any], Any]:
+    """For msgspec: values of these kinds out of what TOML and flags hold. A plain number is milliseconds, or bytes."""
+
+    def read(kind: type, value: Any) -> Any:
+        if kind not in KINDS:
+            raise TypeError(f"a setting cannot be {kind}; there are {KINDS}")
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return kind(value)
+        return kind.read(str(value), now_ms)  # TOML has times of its own, which `str` writes in the same form
+
+    return read
+
+
+DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+DEFAULT_MAX_MESSAGES = 500_000
+_FILTERS = ("filtertags", "filtersql")
+
+
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What every pipeline is told."""
+
+    namesrv: Annotated[
+        str, Meta(description="The name servers of the cluster.", extra={"variable": "NAMESRV_ADDR", "short": "-n"})
+    ] = DEFAULT_NAME_SERVER
+    options: Annotated[
+        dict[str, str],
+        Meta(
+            description="An option of the connector for all reads and writes, such as rocketmq.tls.enable=true.",
+            extra={"flag": "option"},
+        ),
+    ] = {}
+    master: Annotated[
+        str | None, Meta(description="The Spark cluster, such as spark://host:7077.  [default: local[*]]")
+    ] = None
+    remote: Annotated[str | None, Meta(description="A Spark Connect server, such as sc://host:15002.")] = None
+    spark: Annotated[
+        dict[str, str], Meta(description="A setting of Spark, such as spark.executor.memory=4g; may be repeated.")
+    ] = {}
+
+    @property
+    def connection(self) -> dict[str, str]:
+        """The options of the connector that say whom to talk to."""
+        return of_connection(self.options, self.address)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether brokers leave out messages: who does not get one cannot tell that it is gone."""
+        return any(name.lower() in _FILTERS for name in self.options)
+
+    @property
+    def address(self) -> dict[str, str]:
+        return {"rocketmq.namesrv.addr": self.namesrv}
+
+
+class StreamSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
+    """What a pipeline is told that reads topics as a stream."""
+
+    topics: Annotated[
+        list[str], Meta(min_length=1, description="A topic to read; may be repeated.", extra={"flag": "topic"})
+    ]
+    checkpoint: Annotated[
+        str, Meta(min_length=1, description="The folder that says how far the pipeline is; one for each pipeline.")
+    ]
+    starting: Annotated[
+        Literal["earliest", "latest", "committed"],
+        Meta(description="Where it begins the first time; committed is where --group stands."),
+    ] = "earliest"
+    group: Annotated[
+        str | None, Meta(description="Publish its progress as this consumer group, for lag tools to see.")
+    ] = None
+    max_messages: Annotated[int, Meta(ge=1, description="At most so many messages in a micro-batch.")] = (
+        DEFAULT_MAX_MESSAGES
+    )
+    on_data_loss: Annotated[
+        Literal["fail", "skip", "earliest"],
+        Meta(description="When messages are gone before they were read: fail, skip them, or begin at the earliest."),
+    ] = "fail"
+    continuous: Annotated[
+        bool,
+        Meta(
+            description="Go on until it is stopped, or end when all that is there now is done.", extra={"off": "once"}
+        ),
+    ] = False
+    every: Annotated[Duration, Meta(description="With --continuous: look for new messages this often.")] = Duration(
+        5_000
+    )
+    metrics_port: Annotated[
+        Annotated[int, Meta(ge=0, le=65535)] | None,
+        Meta(description="Serve metrics for Prometheus on this port of the loopback.", extra={"word": "PORT"}),
+    ] = None
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """The options of the connector for the stream."""
+        return of_reads(self.options, self.own_reading)
+
+    @property
+    def own_reading(self) -> dict[str, str]:
+        """Those of them that flags say."""
+        told = {
+            "subscribe": ",".join(self.topics),
+            "startingOffsets": self.starting,
+            "maxOffsetsPerTrigger": str(self.max_messages),
+            "onDataLoss": self.on_data_loss,
+        }
+        return {**told, **({"groupId": self.group} if self.group else {}), **self.address}
+
+
+S = TypeVar("S", bound=JobSettings)
+
+
+class Job(NamedTuple, Generic[S]):
+    """A ready pipeline. `summary` is its line in the list of pipelines, `description` what its help says besides."""
+
+    name: str
+    summary: str
+    settings: type[S]
+    plan: Callable[[S], Plan]
+    run: Callable[[SparkSession, S, Run], Summary]
+    description: str = ""
+    check: Callable[[S], None] = lambda settings: None
+    """Raises for a topic that is not there, or for settings that exclude one another."""

@@ -1,0 +1,197 @@
+"""`pocketmq pipeline replay`: messages of a lake, of dead letters or of a topic, sent once more.
+
+    lake ───────────────┐
+    %DLQ%group ─────────┼── where ── select ── at most so many a second ──► the topic of --to, or the one of each message
+    dead-letter topic ──┘
+
+A lake is read by offsets and not by files, so that a compaction between two runs changes nothing.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.model.names import DLQ_PREFIX
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.pipelines.archive.manifest import DataFile
+from pocketmq.pipelines.archive.reading import ReadLake
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, notes_in, owned
+from pocketmq.pipelines.core.connector_options import check_used, of_reads
+from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, functions
+from pocketmq.pipelines.core.plan import Plan, QueuePlan, batch_queues, ranges_of, require_topics
+from pocketmq.pipelines.core.running import Run, Summary
+from pocketmq.pipelines.core.settings import Job
+from pocketmq.pipelines.jobs.resending import (
+    Piece,
+    SendingSettings,
+    check_reading,
+    check_target,
+    read_piece,
+    run_pieces,
+    send_piece,
+)
+
+_LATEST: Final = 2**62
+
+
+class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
+    """What a replay is told."""
+
+    lake: Annotated[str | None, Meta(description="Replay from the lake that archive made.")] = None
+    dlq: Annotated[str | None, Meta(description="Replay the dead letters of this consumer group.")] = None
+    topics: Annotated[
+        list[str],
+        Meta(
+            description="A topic of the lake, or a dead-letter topic of a pipeline; may be repeated.",
+            extra={"flag": "topic"},
+        ),
+    ] = msgspec.field(default_factory=list)
+
+    @property
+    def sources(self) -> list[str]:
+        """The topics that are read, where it is not a lake."""
+        return [f"{DLQ_PREFIX}{self.dlq}"] if self.dlq else self.topics
+
+    @property
+    def reading(self) -> dict[str, str]:
+        own = {"subscribe": ",".join(self.sources), "onDataLoss": self.on_data_loss, **self.times, **self.address}
+        return of_reads(self.options, own)
+
+    @property
+    def source(self) -> str:
+        if self.lake:
+            return f"the lake {self.lake}" + (f", topics {', '.join(self.topics)}" if self.topics else "")
+        return f"dead letters of the group {self.dlq}" if self.dlq else f"topics {', '.join(self.topics)}"
+
+    @property
+    def sink(self) -> str:
+        return f"the topic {self.to}" if self.to else "the topic of each message"
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(pipeline="replay", topics=(self.source,), sink=self.sink)
+
+
+def check_replay(settings: ReplaySettings) -> None:
+    _check(settings)
+    if settings.remote is None:
+        check_owner(settings.checkpoint, settings.owner)
+    if settings.lake:
+        lake_ranges(settings)
+    else:
+        require_topics(settings.connection, settings.sources)
+        check_reading(settings.reading, settings)
+    check_target(settings)
+    check_used(settings.options, settings.writing("", 0), {} if settings.lake else settings.reading)
+
+
+def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summary:
+    """Send what is to be replayed, or what is left of it."""
+    _check(settings)
+    check_target(settings)
+
+    with owned(spark, settings.checkpoint, settings.owner) as name:
+
+        def do(piece: Piece) -> int:
+            return send_piece(_messages(spark, settings, piece), settings, name, piece.number)
+
+        return run_pieces(
+            "replay",
+            notes_in(spark, settings.checkpoint),
+            lambda: settings.pieces(lake_ranges(settings) if settings.lake else ranges_of(settings.reading)),
+            do,
+            run,
+            settings.rate,
+        )
+
+
+def plan_replay(settings: ReplaySettings) -> Plan:
+    """What a new replay would do now."""
+    _check(settings)
+    filters = {"where": settings.where or "", "select": ", ".join(settings.select), "rate": str(settings.rate or "")}
+    return Plan(
+        pipeline="replay",
+        source=f"{settings.source} at {settings.namesrv}",
+        sink=settings.sink,
+        queues=_lake_queues(settings) if settings.lake else batch_queues(settings.reading),
+        begins="with the oldest message, unless the checkpoint says that some of it is done",
+        options={**settings.connection, **{name: text for name, text in filters.items() if text}},
+        notes=settings.plan_notes,
+        messages_per_s=settings.messages_per_s,
+    )
+
+
+def _check(settings: ReplaySettings) -> None:
+    settings.check_times()
+    if settings.lake and settings.dlq:
+        raise InvalidSetting("--lake and --dlq exclude one another: replay one after the other")
+    if settings.dlq and settings.topics:
+        raise InvalidSetting(
+            "--dlq names the topic that is read already: leave out --topic, and say --to for another target"
+        )
+    if not (settings.lake or settings.dlq or settings.topics):
+        raise InvalidSetting("say what is replayed: --lake FOLDER, --dlq GROUP or --topic NAME")
+    if not settings.lake and settings.to in settings.sources:
+        raise InvalidSetting(f"the topic {settings.to!r} would be filled with itself: give another --to")
+
+
+def lake_ranges(settings: ReplaySettings) -> list[QueueRange]:
+    """What the lake has of the wanted topics and times."""
+    lake = ReadLake(Path(settings.lake or ""))
+    if unknown := sorted(set(settings.topics) - set(lake.manifest.topics)):
+        raise InvalidSetting(f"the lake has no topic {unknown[0]!r}; it has: {', '.join(lake.manifest.topics)}")
+    topics = settings.topics or lake.manifest.topics
+    if settings.since is None and settings.until is None:
+        return lake.held(topics)
+    start, end = settings.since or 0, settings.until or _LATEST
+    return _ranges_of([file for topic in topics for file in lake.manifest.at_time(topic, start, end)])
+
+
+def _ranges_of(files: Sequence[DataFile]) -> list[QueueRange]:
+    """One range for each queue around all that is in these files."""
+    found: dict[MessageQueue, tuple[int, int]] = {}
+    for span in (span for file in files for span in file.spans):
+        low, high = found.get(span.range.queue, (span.range.start, span.range.end))
+        found[span.range.queue] = (min(low, span.range.start), max(high, span.range.end))
+    return [QueueRange(queue, *ends) for queue, ends in sorted(found.items())]
+
+
+def _messages(spark: SparkSession, settings: ReplaySettings, piece: Piece) -> DataFrame:
+    if not settings.lake:
+        return read_piece(spark, settings, piece)
+    rows = ReadLake(Path(settings.lake)).rows(spark, piece.ranges)
+    stored = functions.unix_millis("storeTimestamp")
+    if settings.since is not None:
+        rows = rows.where(stored >= settings.since)
+    if settings.until is not None:
+        rows = rows.where(stored < settings.until)
+    # By queue, whichever files they came from: a piece that is done again must have the same rows in each partition.
+    queue = ["topic", "brokerName", "queueId"]
+    return rows.repartition(piece.partitions, *queue).sortWithinPartitions(*queue, "queueOffset")
+
+
+def _lake_queues(settings: ReplaySettings) -> tuple[QueuePlan, ...]:
+    return tuple(
+        QueuePlan(
+            topic=one.queue.topic, broker=one.queue.broker_name, queue=one.queue.queue_id, start=one.start, end=one.end
+        )
+        for one in lake_ranges(settings)
+    )
+
+
+REPLAY: Final = Job(
+    name="replay",
+    summary="Send messages of a lake, or dead letters, to topics once more.",
+    settings=ReplaySettings,
+    plan=plan_replay,
+    run=run_replay,
+    description=(
+        "What is replayed is fixed when it is begun. A run that was stopped or killed goes on with the same --checkpoint, and "
+        "every message is sent once."
+    ),
+    check=check_replay,
+)

@@ -1,0 +1,9 @@
+"""Options of the connector: declared as tables, from which they are read, checked and documented.
+
+Modules in reading order:
+
+    options              what an option is: name, type, default, check
+    connection_options   name servers, credentials, TLS
+    read_options         options of batch and streaming reads
+    write_options        options of writes
+"""

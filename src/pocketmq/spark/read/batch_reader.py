@@ -1,0 +1,97 @@
+"""A batch read: ranges are fixed once, when Spark plans, and shared out to tasks."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.spark.broker_facts import Metadata
+from pocketmq.spark.options.read_options import ReadOptions
+from pocketmq.spark.python_processes import keep_memory, require_libraries, short_errors
+from pocketmq.spark.read.bounds import ending_places, queues_of, starting_places
+from pocketmq.spark.read.data_loss import QueueFacts, find_losses, settle
+from pocketmq.spark.read.metadata import ClientMetadata
+from pocketmq.spark.read.planning import plan_partitions
+from pocketmq.spark.read.pushdown import Pushed, split_filters
+from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
+from pocketmq.spark.worker_connections import READING
+
+
+class TopicReader(DataSourceReader):
+    """Travels to executors, so it holds nothing but what was asked for."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._never_null = never_null
+        self._pushed = Pushed()
+
+    @short_errors()
+    def partitions(self) -> Sequence[InputPartition]:
+        require_libraries()
+        keep_memory()
+        options = self._options
+        with READING.borrow(options.connection, options.idle_timeout_ms) as client:
+            metadata = ClientMetadata.of(client, options)
+            ranges = narrowed(batch_ranges(options, metadata), self._pushed, metadata)
+            sizes = sizes_of_topics(ranges, options, metadata)
+        planned = plan_partitions(
+            ranges,
+            self._columns,
+            options,
+            cores=os.cpu_count() or 1,
+            bytes_per_message=sizes,
+            pushed_tags=self._pushed.tag_expression,
+        )
+        return [InputPartition(one) for one in planned]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Where none was planned Spark reads one without a value."""
+        from pocketmq.spark.read.range_reading import read_partition
+
+        return iter(()) if partition.value is None else read_partition(partition.value, self._never_null)
+
+
+class FilteringTopicReader(TopicReader):
+    """Takes filters as well. Spark refuses a reader that does unless it is told to push filters, hence a class of its own."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        options = self._options
+        has_none = options.filter_tags is None and options.filter_sql is None
+        self._pushed, remaining = split_filters(filters, can_filter_tags=has_none)
+        return remaining
+
+
+def batch_ranges(options: ReadOptions, metadata: Metadata) -> list[QueueRange]:
+    """What a batch reads by its options; DataLost when some of it is gone and that is to fail."""
+    queues = queues_of(options, metadata)
+    starts = starting_places(options, queues, metadata)
+    ends = ending_places(options, queues, metadata)
+    facts = {queue: QueueFacts(bounds) for queue, bounds in metadata.bounds(queues).items()}
+    starts |= settle(find_losses(starts, facts, 0), facts, options.on_data_loss)
+    return [QueueRange(queue, starts[queue], ends[queue]) for queue in queues if starts[queue] < ends[queue]]
+
+
+def sizes_of_topics(
+    ranges: Sequence[QueueRange], options: ReadOptions, metadata: ClientMetadata
+) -> dict[MessageQueue, int]:
+    """About how large messages are, where several topics are read: one may have messages a hundred times as long as another. Those of
+    one topic are much alike in all its queues, and not asked for.
+    """
+    if len({part.queue.topic for part in ranges}) < 2:
+        return {}
+    return metadata.bytes_per_message(options.pull_group, {part.queue: part.start for part in ranges})
+
+
+def narrowed(ranges: Iterable[QueueRange], pushed: Pushed, metadata: Metadata) -> list[QueueRange]:
+    """What is left of ranges by the filters that were pushed down."""
+    left = [part for part in map(pushed.narrowed, ranges) if part is not None]
+    if pushed.from_ms is not None:
+        starts = metadata.offsets_at({part.queue: max(0, pushed.from_ms) for part in left})
+        left = [QueueRange(part.queue, max(part.start, starts[part.queue]), part.end) for part in left]
+    if pushed.to_ms is not None:
+        ends = metadata.offsets_at({part.queue: max(0, pushed.to_ms) for part in left})
+        left = [QueueRange(part.queue, part.start, min(part.end, ends[part.queue])) for part in left]
+    return [part for part in left if len(part)]

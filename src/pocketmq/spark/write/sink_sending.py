@@ -1,0 +1,230 @@
+"""Rows on their way: packed into batches, sent side by side, every one answered before the task is done.
+
+    rows ──────── alike, encoded by columns ───────────────────────────┐
+    messages ──┬─ one topic, any queue ──► batches of sendBatchBytes ──┤
+               ├─ a sharding key: its queue, one batch at a time ──────┼──► at most maxInFlightBatches ──► answers
+               └─ delayed, or long enough to be compressed: alone ─────┘
+
+What failed is sent again in place only if that is right. With at-least-once it is whenever it may help. With effectively-once
+an attempt whose answer was lost may have been stored: the task fails, and the next one looks what is in the topic.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import ExitStack
+from typing import Any, Final
+
+from pocketmq.client.producer.outgoing import Outgoing, can_share_a_batch
+from pocketmq.client.producer.producer import AsyncProducer
+from pocketmq.client.producer.queue_choice import by_hash
+from pocketmq.client.producer.results import SendStatus
+from pocketmq.clock import SystemClock
+from pocketmq.errors import (
+    ConnectFailed,
+    FlowControl,
+    NoPermission,
+    PartlySent,
+    PocketMQError,
+    SystemBusy,
+    TooManyCalls,
+)
+from pocketmq.model.message import Message
+from pocketmq.model.properties import SHARDING_KEY
+from pocketmq.model.queue import MessageQueue
+from pocketmq.spark.options.write_options import WriteOptions
+from pocketmq.spark.write.sink_batches import BatchPacker, PlainRows
+
+log = logging.getLogger("pocketmq.spark")
+
+FIRST_WAIT_S: Final = 0.1
+"""Before the first repetition; it doubles with each."""
+_RECORD_BYTES: Final = 64
+"""What a message takes in a batch beside its body and properties, about."""
+_BUSY: Final = (SystemBusy, FlowControl)
+_NOT_SENT: Final = (ConnectFailed, TooManyCalls)
+
+Lane = tuple[str, MessageQueue | None]
+
+
+class Parcel:
+    """Messages of a lane that wait for others, and their bytes."""
+
+    __slots__ = ("messages", "size")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.size = 0
+
+
+class Sends:
+    """Sends the messages of one task. `start` runs a coroutine beside and gives its future."""
+
+    def __init__(
+        self,
+        producer: AsyncProducer,
+        options: WriteOptions,
+        start: Callable[[Coroutine[Any, Any, None]], "Future[None]"],
+        queues_of: Callable[[str], Sequence[MessageQueue]],
+    ) -> None:
+        self._producer = producer
+        self._options = options
+        self._start = start
+        self._queues_of = queues_of
+        self._waiting: dict[Lane, Parcel] = {}
+        self._under_way: deque[Future[None]] = deque()
+        self._orders: dict[MessageQueue, asyncio.Lock] = {}
+        self._packer: BatchPacker | None = None
+        self._warned = False
+
+    @property
+    def alone_from_bytes(self) -> int:
+        """Bodies that long are compressed, and travel alone."""
+        return self._producer.settings.compress_over_bytes
+
+    def add_rows(self, rows: PlainRows) -> None:
+        """Send rows that share batches; the failure of an earlier one is raised here."""
+        if self._packer is None:
+            self._packer = BatchPacker(
+                self._producer.settings,
+                self._producer.member.outbox.packer.ids,
+                SystemClock(),
+                self._options.batch_bytes,
+            )
+        for out in list(self._packer.packed(rows)):  # a row that cannot be sent is found before any is
+            self._begin(self._attempts(_OneBatch(self._producer, out)))
+
+    def add(self, messages: Iterable[Message]) -> None:
+        """Send them, or let them wait for others; the failure of an earlier one is raised here."""
+        limit = self._options.batch_bytes
+        alone_from = self.alone_from_bytes
+        for message in messages:
+            lane = self._lane(message)
+            if len(message.body) >= alone_from or not can_share_a_batch(message):
+                self._flush(lane)  # what came before it in its lane stays before it
+                self._send(lane, [message])
+                continue
+            parcel = self._waiting.get(lane)
+            if parcel is None:
+                parcel = self._waiting[lane] = Parcel()
+            parcel.messages.append(message)
+            parcel.size += _size(message)
+            if parcel.size >= limit:
+                self._flush(lane)
+
+    def finish(self) -> None:
+        """Return when all is stored; the first failure is raised."""
+        for lane in list(self._waiting):
+            self._flush(lane)
+        while self._under_way:
+            self._under_way.popleft().result()
+
+    def abandon(self) -> None:
+        """The task has failed. What is on its way may still be stored, and the next attempt must find it: so it is waited for."""
+        _, late = wait(self._under_way, self._options.send_timeout_ms / 1000)
+        for future in late:
+            future.cancel()
+
+    def _lane(self, message: Message) -> Lane:
+        if SHARDING_KEY not in message.properties:
+            return message.topic, None
+        if not (queues := self._queues_of(message.topic)):
+            raise NoPermission(
+                f"topic {message.topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
+            )
+        return message.topic, by_hash(queues, message)
+
+    def _flush(self, lane: Lane) -> None:
+        if (parcel := self._waiting.pop(lane, None)) is not None:
+            self._send(lane, parcel.messages)
+
+    def _send(self, lane: Lane, messages: list[Message]) -> None:
+        self._begin(self._deliver(lane[1], messages))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        with ExitStack() as undo:
+            undo.callback(work.close)
+            while len(self._under_way) >= self._options.max_in_flight:
+                self._under_way.popleft().result()
+            undo.pop_all()
+        self._under_way.append(self._start(work))
+
+    async def _deliver(self, queue: MessageQueue | None, messages: list[Message]) -> None:
+        attempt = _Messages(self._producer, queue, messages)
+        if queue is None:
+            await self._attempts(attempt)
+            return
+        async with self._orders.setdefault(queue, asyncio.Lock()):  # fair: in the order in which they were started
+            await self._attempts(attempt)
+
+    async def _attempts(self, work: "_OneBatch | _Messages") -> None:
+        options = self._options
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + options.send_timeout_ms / 1000
+        wait_s = FIRST_WAIT_S
+        for left in range(options.send_retries, -1, -1):
+            try:
+                self._look_at(await work.send(max(0.001, deadline - loop.time())))
+                return
+            except PocketMQError as error:
+                failure = work.failure(error)
+                if not left or loop.time() + wait_s >= deadline or not may_repeat(failure, options):
+                    raise
+            await asyncio.sleep(wait_s)
+            wait_s *= 2
+
+    def _look_at(self, statuses: Iterable[SendStatus]) -> None:
+        unsafe = next((status for status in statuses if status is not SendStatus.SEND_OK), None)
+        if unsafe is not None and not self._warned:
+            self._warned = True
+            log.warning("messages were stored, but not as safely as the broker should: %s", unsafe)
+
+
+class _OneBatch:
+    """A batch that is encoded already."""
+
+    def __init__(self, producer: AsyncProducer, out: Outgoing) -> None:
+        self._producer = producer
+        self._out = out
+
+    async def send(self, timeout_s: float) -> Sequence[SendStatus]:
+        return [(await self._producer.member.outbox.deliver(self._out, timeout_s=timeout_s)).status]
+
+    def failure(self, error: PocketMQError) -> PocketMQError:
+        return error
+
+
+class _Messages:
+    """Messages of a lane; what was stored of them is not sent again."""
+
+    def __init__(self, producer: AsyncProducer, queue: MessageQueue | None, messages: list[Message]) -> None:
+        self._producer = producer
+        self._queue = queue
+        self._messages = messages
+
+    async def send(self, timeout_s: float) -> Sequence[SendStatus]:
+        results = await self._producer.send_many(self._messages, queue=self._queue, timeout_s=timeout_s)
+        return [result.status for result in results]
+
+    def failure(self, error: PocketMQError) -> PocketMQError:
+        """What decides whether the rest is sent again."""
+        if not isinstance(error, PartlySent) or not isinstance(error.__cause__, PocketMQError):
+            return error
+        self._messages = [one for one, sent in zip(self._messages, error.results, strict=True) if sent is None]
+        return error.__cause__
+
+
+def may_repeat(failure: PocketMQError, options: WriteOptions) -> bool:
+    """Whether sending again in place is right after this failure."""
+    if isinstance(failure, _BUSY):
+        return options.retry_when_busy
+    if isinstance(failure, _NOT_SENT):
+        return True
+    return failure.retriable and not options.is_effectively_once
+
+
+def _size(message: Message) -> int:
+    own = message.properties
+    return len(message.body) + _RECORD_BYTES + sum(map(len, own)) + sum(map(len, own.values()))

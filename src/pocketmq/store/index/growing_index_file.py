@@ -1,0 +1,414 @@
+"""The index file that keys are being added to, and how it comes to the disk so that a crash leaves nothing false.
+
+    put ──► slot table and new entries, in memory; look-ups see them at once
+
+    flush   1  entries ──► file, sync       nobody points to them yet
+            2  count   ──► file, sync       once the log is safe as far: the header counts them, but ends where it did
+            3  slots   ──► file, sync       as they were at 1: they point to entries that are safe and counted
+            4  header  ──► file, sync       as it was at 1, once the checkpoint says so
+
+After a crash the end in the header is true, whatever else was in flight: each key up to there is safe and found. Entries behind
+that end may be counted and have slots, or not. They are forgotten, their slots led back (`IndexFile.count_back`,
+`put_slots_right`), and they are made again from the log.
+The count comes before the slots for the sake of a RocketMQ broker that opens the store next. It repairs nothing: a slot that
+points behind the count is an empty one to it, and with the slot go all older keys in it. It enters again what lies behind the end.
+The checkpoint comes before the header because a file that is newer than the checkpoint is thrown away after a crash: RocketMQ
+writes its newest file through a map, in any order.
+
+The slot table of one index file: for each slot, the number of its newest entry. Kept in memory where it is used.
+
+file     big-endian, 4 bytes a slot, behind the header
+memory   pages of 1024 slots, each an array of the machine's own numbers; a page is read when it is first needed,
+         and written back whole when it changed
+
+Keys to be entered into the index, as bytes: what the compiled twin reads from the log, and what it enters.
+
+    | key hash 4 | log offset 8 | store ms 8 |   again and again, in the machine's own order
+
+A tuple of three numbers for each key of each message would cost more than to find the key. Whoever looks at one of them gets it as
+a tuple all the same.
+"""
+
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from enum import Enum, auto
+from pathlib import Path
+from sys import byteorder
+from typing import Final, Self, overload
+
+from pocketmq import compiled
+from pocketmq.errors import StoreDamaged
+from pocketmq.files import File, Files
+from pocketmq.store.index.index_file import (
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    LARGEST_SECONDS,
+    SLOT_BYTES,
+    Entry,
+    EntryBlocks,
+    IndexFile,
+    IndexHeader,
+    IndexShape,
+    KeyQuery,
+    PlacedKey,
+)
+
+PAGE_SHIFT: Final = 10
+PAGE_SLOTS: Final = 1 << PAGE_SHIFT
+PAGE_MASK: Final = PAGE_SLOTS - 1
+_PAGE_BYTES: Final = PAGE_SLOTS * SLOT_BYTES
+
+Piece = tuple[int, bytes]
+"""Bytes, and where in the file they belong."""
+
+
+class SlotTable:
+    """Slot s is `pages[s >> PAGE_SHIFT][s & PAGE_MASK]`, once that page is there; whoever writes to it marks the page dirty."""
+
+    __slots__ = ("_file", "_slots", "dirty", "pages")
+
+    def __init__(self, file: File, slots: int) -> None:
+        self._file = file
+        self._slots = slots
+        self.pages: list[array[int] | None] = [None] * (-(-slots // PAGE_SLOTS))
+        self.dirty = bytearray(len(self.pages))
+
+    def read_page(self, page: int) -> "array[int]":
+        """Read a page that is not there yet."""
+        first = page << PAGE_SHIFT
+        size = min(PAGE_SLOTS, self._slots - first) * SLOT_BYTES
+        numbers = array("i", self._file.read_at(HEADER_BYTES + first * SLOT_BYTES, size))
+        if byteorder == "little":
+            numbers.byteswap()
+        self.pages[page] = numbers
+        return numbers
+
+    def __getitem__(self, slot: int) -> int:
+        page = slot >> PAGE_SHIFT
+        return (self.pages[page] or self.read_page(page))[slot & PAGE_MASK]
+
+    def __setitem__(self, slot: int, number: int) -> None:
+        page = slot >> PAGE_SHIFT
+        (self.pages[page] or self.read_page(page))[slot & PAGE_MASK] = number
+        self.dirty[page] = 1
+
+    def slots_outside(self, end: int) -> list[int]:
+        """The slots whose number is negative, or `end` or more. Reads all of the file's table that was ever written."""
+        found = []
+        table_end = HEADER_BYTES + self._slots * SLOT_BYTES
+        at = self._file.next_data(HEADER_BYTES)
+        while at is not None and at < table_end:
+            page = (at - HEADER_BYTES) // _PAGE_BYTES
+            numbers = self.pages[page] or self.read_page(page)
+            if max(numbers) >= end or min(numbers) < 0:
+                first = page << PAGE_SHIFT
+                found += [first + slot for slot, number in enumerate(numbers) if not 0 <= number < end]
+            at = self._file.next_data(HEADER_BYTES + (page + 1) * _PAGE_BYTES)
+        return found
+
+    def take_dirty(self) -> list[Piece]:
+        """A copy of the pages that changed since the last time, neighbours joined."""
+        pieces = []
+        dirty, clean = self.dirty, bytearray(len(self.dirty))
+        first = dirty.find(1)
+        while first >= 0:
+            behind = dirty.find(0, first)
+            behind = len(dirty) if behind < 0 else behind
+            pages = [_file_bytes(page) for page in self.pages[first:behind] if page is not None]
+            pieces.append((HEADER_BYTES + first * _PAGE_BYTES, b"".join(pages)))
+            first = dirty.find(1, behind)
+        self.dirty = clean  # only now: without memory for a copy, all of them stay to be written
+        return pieces
+
+
+def _file_bytes(page: "array[int]") -> bytes:
+    if byteorder == "little":
+        page = page[:]
+        page.byteswap()
+    return page.tobytes()
+
+
+_KEY: Final = struct.Struct("=iqq")
+KEY_BYTES: Final = 20
+
+
+class PackedKeys(Sequence[PlacedKey]):
+    """A sequence of keys like any other; `raw` are the bytes."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+    @classmethod
+    def of(cls, keys: Iterable[PlacedKey]) -> Self:
+        return cls(b"".join([_KEY.pack(*key) for key in keys]))
+
+    def __len__(self) -> int:
+        return len(self.raw) // KEY_BYTES
+
+    def __iter__(self) -> Iterator[PlacedKey]:
+        return _KEY.iter_unpack(self.raw)
+
+    @overload
+    def __getitem__(self, at: int) -> PlacedKey: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "PackedKeys": ...
+
+    def __getitem__(self, at: int | slice) -> "PlacedKey | PackedKeys":
+        if isinstance(at, int):
+            return _KEY.unpack_from(self.raw, range(len(self))[at] * KEY_BYTES)
+        start, stop, step = at.indices(len(self))
+        if step != 1:
+            raise ValueError("keys are cut in one piece")
+        return PackedKeys(self.raw[start * KEY_BYTES : stop * KEY_BYTES])
+
+
+PENDING_BYTES: Final = 256 * 1024
+"""New entries that are kept in memory; when there are more they go to the file, still unsynced."""
+
+_pack_entry = ENTRY.pack
+
+
+class _Step(Enum):
+    """What the disk was last asked to sync."""
+
+    NOTHING = auto()
+    ENTRIES = auto()
+    COUNT = auto()
+    SLOTS = auto()
+    HEADER = auto()
+
+
+class GrowingIndexFile:
+    """The newest file of an index, or one that became full and is not all on the disk yet. Owned by the store's thread."""
+
+    def __init__(self, files: Files, path: Path, shape: IndexShape, header: IndexHeader) -> None:
+        """Go on with the file at `path`, which is made when it is missing."""
+        self.path = path
+        self.shape = shape
+        self._file = files.open(path, create=True)
+        try:
+            if self._file.size() != shape.file_bytes:
+                self._file.truncate(shape.file_bytes)
+            self._slots = SlotTable(self._file, shape.slots)
+        except (OSError, MemoryError):
+            self._file.close()
+            if header.is_empty:
+                with suppress(OSError):  # an empty file in between would look as if its keys were lost
+                    files.unlink(path)
+            raise
+        self._pending = bytearray()
+        self._pending_from = header.next_number
+        self._begin_ms, self._end_ms, self._begin_offset, self._end_offset, self._used_slots, self._next = header
+        self._twin = compiled.twin()
+        self._step = _Step.NOTHING
+        self._snapshot: list[Piece] = []
+        self._snapshot_header = header
+        self._counted: IndexHeader | None = None
+        self.safe_ms = header.end_ms
+        """Keys of messages up to this store time are on the disk, though the header may not say so yet."""
+        self.told_ms = header.end_ms
+        """The header on the disk says so up to this store time."""
+
+    @property
+    def header(self) -> IndexHeader:
+        return IndexHeader(
+            self._begin_ms, self._end_ms, self._begin_offset, self._end_offset, self._used_slots, self._next
+        )
+
+    @property
+    def end_offset(self) -> int:
+        """Log offset of the last message that was entered; without a header, which needs memory. -1 when there is none."""
+        return self._end_offset if self._next > 1 else -1
+
+    @property
+    def is_full(self) -> bool:
+        return self._next >= self.shape.entries
+
+    def put(self, keys: Sequence[PlacedKey]) -> int:
+        """Enter keys, as many as there is room for; how many that were. After an error, those before it are entered."""
+        number = first = self._next
+        keys = keys[: self.shape.entries - first]
+        if not keys:
+            return 0
+        if first == 1:
+            _, self._begin_offset, self._begin_ms = keys[0]
+        if self._twin is not None:
+            return self._put_compiled(self._twin, keys if isinstance(keys, PackedKeys) else PackedKeys.of(keys))
+        begin_ms, pending, used_slots = self._begin_ms, self._pending, self._used_slots
+        end_offset, end_ms = self._end_offset, self._end_ms
+        pages, read_page, dirty, slots = self._slots.pages, self._slots.read_page, self._slots.dirty, self.shape.slots
+        last_ms, seconds = begin_ms, 0
+        try:
+            for key_hash, log_offset, store_ms in keys:
+                if store_ms != last_ms:  # most come many to a turn, which has one store time
+                    last_ms = store_ms
+                    seconds = min(max(0, (store_ms - begin_ms) // 1000), LARGEST_SECONDS)
+                slot = key_hash % slots
+                number_of_page = slot >> PAGE_SHIFT
+                page = pages[number_of_page] or read_page(number_of_page)
+                slot &= PAGE_MASK
+                previous = page[slot]
+                next_number, next_used = number + 1, used_slots + (not previous)
+                pending += _pack_entry(key_hash, log_offset, seconds, previous)
+                # From here on nothing needs memory: a slot never points to an entry that is not there.
+                page[slot] = number
+                dirty[number_of_page] = 1
+                number, used_slots, end_offset, end_ms = next_number, next_used, log_offset, store_ms
+        finally:
+            self._next, self._used_slots, self._end_offset, self._end_ms = number, used_slots, end_offset, end_ms
+        return number - first
+
+    def _put_compiled(self, twin: compiled.Twin, keys: PackedKeys) -> int:
+        """The same by the compiled twin, which leaves the reading of pages to us."""
+        table, slots, begin_ms = self._slots, self.shape.slots, self._begin_ms
+        done = 0
+        while done < len(keys):
+            entered, unused, entries = twin.enter_keys(
+                keys.raw, done, table.pages, table.dirty, slots, self._next, begin_ms
+            )
+            if entered:
+                try:
+                    done += entered
+                    _, end_offset, end_ms = keys[done - 1]
+                    next_number, used_slots = self._next + entered, self._used_slots + unused
+                    self._pending += entries
+                except BaseException:
+                    twin.withdraw_keys(entries, table.pages, table.dirty, slots)
+                    raise
+                self._next, self._used_slots = next_number, used_slots
+                self._end_offset, self._end_ms = end_offset, end_ms
+            if done < len(keys):
+                page = keys[done][0] % slots >> PAGE_SHIFT
+                if table.pages[page] is None:  # else there was no memory: the next call tries again, or says so
+                    table.read_page(page)
+        return done
+
+    def make_room(self) -> None:
+        """Write new entries to the file when many have gathered."""
+        if len(self._pending) >= PENDING_BYTES:
+            self._write_entries()
+
+    def find(self, query: KeyQuery) -> None:
+        """Add to `query` what this file knows."""
+        number = self._slots[query.key_hash % self.shape.slots]
+        on_disk = EntryBlocks(self._file, self.shape).entry
+
+        def entry_at(number: int) -> Entry:
+            at = (number - self._pending_from) * ENTRY_BYTES
+            return ENTRY.unpack_from(self._pending, at) if at >= 0 else on_disk(number)
+
+        query.follow(number, self._begin_ms, entry_at)
+
+    def entry(self, number: int) -> Entry:
+        at = (number - self._pending_from) * ENTRY_BYTES
+        return ENTRY.unpack_from(self._pending, at) if at >= 0 else EntryBlocks(self._file, self.shape).entry(number)
+
+    # to the disk
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was put is safe, the header included."""
+        return self._step is _Step.NOTHING and self._snapshot_header.next_number == self._next
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a flush has begun and some of its steps are still to come."""
+        return self._step is not _Step.NOTHING
+
+    def flush(self, log_synced: int, checkpoint_ms: int) -> bool:
+        """Take the next step; whether the file must be synced before the next call. After an OSError the step is open."""
+        header = self._snapshot_header
+        match self._step:
+            case _Step.NOTHING:
+                return self._begin_flush()
+            case _Step.ENTRIES if log_synced <= header.end_offset:
+                return False
+            case _Step.ENTRIES if self._counted is not None:
+                self._file.write_at(0, HEADER.pack(*self._counted))
+                self._step = _Step.COUNT
+                return True
+            case _Step.ENTRIES | _Step.COUNT:
+                for offset, data in self._snapshot:
+                    self._file.write_at(offset, data)
+                self._snapshot.clear()
+                self._step = _Step.SLOTS
+                return True
+            case _Step.SLOTS:
+                self.safe_ms = header.end_ms
+                if checkpoint_ms < header.end_ms:
+                    return False
+                self._file.write_at(0, HEADER.pack(*header))
+                self._step = _Step.HEADER
+                return True
+            case _Step.HEADER:
+                self.told_ms = header.end_ms
+                self._step = _Step.NOTHING
+                return False
+
+    def _begin_flush(self) -> bool:
+        if self.is_settled:
+            return False
+        before = self._snapshot_header
+        # Without older keys there are none to protect; and keys of one message on both sides of an end cannot be told apart.
+        is_apart = not before.is_empty and self.entry(before.next_number)[1] > before.end_offset
+        self._counted = before._replace(next_number=self._next) if is_apart else None
+        # What needs memory comes first: pages that were taken must not be taken for written.
+        header, step = self.header, _Step.ENTRIES
+        self._write_entries()
+        self._snapshot = self._slots.take_dirty()
+        self._snapshot_header, self._step = header, step
+        return True
+
+    def _write_entries(self) -> None:
+        if self._pending:
+            emptied = bytearray()
+            self._file.write_at(self.shape.entries_at + self._pending_from * ENTRY_BYTES, self._pending)
+            self._pending_from = self._next
+            self._pending = emptied
+
+    def close(self) -> None:
+        """What is not flushed is lost; it is made again from the log."""
+        self._file.close()
+
+
+def put_slots_right(files: Files, index_file: IndexFile) -> int:
+    """After a crash, lead slots that are ahead of the header back to entries that it counts; how many there were.
+
+    The file is synced at once, because the entries behind the header's end are about to be overwritten. StoreDamaged when a
+    slot does not lead back.
+    """
+    end, shape = index_file.header.next_number, index_file.shape
+    with files.open(index_file.path) as file:
+        if file.size() != shape.file_bytes:
+            return 0  # nothing was ever written to it
+        table = SlotTable(file, shape.slots)
+        ahead = table.slots_outside(end)
+        blocks = EntryBlocks(file, shape)
+        for slot in ahead:
+            table[slot] = _led_back(index_file, slot, table[slot], blocks)
+        for offset, data in table.take_dirty():
+            file.write_at(offset, data)
+        if ahead:
+            file.sync()
+    return len(ahead)
+
+
+def _led_back(index_file: IndexFile, slot: int, number: int, blocks: EntryBlocks) -> int:
+    end, shape = index_file.header.next_number, index_file.shape
+    while number >= end:
+        if number < shape.entries:
+            key_hash, _, _, previous = blocks.entry(number)
+            if key_hash % shape.slots == slot and previous < number:
+                number = previous
+                continue
+        raise StoreDamaged(f"slot {slot} of {index_file.path} points to entry {number}, which is not its own")
+    if number < 0:
+        raise StoreDamaged(f"slot {slot} of {index_file.path} points to entry {number}")
+    return number

@@ -1,0 +1,269 @@
+"""Reads the log behind its writers and enters every message into the key index, a slice at a time.
+
+    log:  start ─────────── indexed_to ─────────────── written
+                            └─ work ──► ├── backlog ──┤
+
+A send does not wait for its keys: entering them costs more than storing the message. The owner calls `work` when it has
+nothing better to do, and more often when the backlog grows. After a restart the work goes on where the index ends.
+
+The keys of the messages in a stretch of the log. This runs over every message, so records like earlier ones are not taken apart.
+
+    | head 88 | body … | topic and properties, up to the unique key's end │ middle 9 │ tail 3 │ properties behind it |
+                         └─ front: seen before, hash known ──────────────┘                    └─ rest: seen before ──┘
+                           7 Orders … UNIQ_KEY 01 7F00000100012A139A55     14E1B2C30  0A1      02 WAIT 01 true 02 …
+
+What one producer sends to one topic differs in bodies and in the last twelve characters of unique keys: a time and a counter. The
+hash of a text is that of its first part × 31ⁿ plus that of the n characters behind it, so the hash of a known front, of the middle
+and of the tail add up to that of the key. A mould is what records of one length have in common; those that fit none, or have other
+keys too, are taken apart and asked by `KeyIndex.keys_of`, which gives the same.
+"""
+
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pocketmq import compiled
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.java_hash import java_hash
+from pocketmq.protocol.record import HOSTS_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1_BYTES
+from pocketmq.store.index.growing_index_file import PackedKeys
+from pocketmq.store.index.index_file import PlacedKey
+from pocketmq.store.index.key_index import KeyIndex
+
+KNOWN_PARTS: Final = 4096
+"""Fronts and rests that are remembered; when there are more, all are forgotten. The same for middles, and for tails."""
+MAX_KNOWN_BYTES: Final = 1024
+"""Records whose topic and properties are longer are never remembered, so that a few of them cannot fill the memory."""
+LEARN_EVERY: Final = 8
+"""Of the records that fit no mould, how many are taken apart for one that is remembered: most may never come again."""
+
+_MIDDLE_BYTES: Final = 9
+_TAIL_BYTES: Final = 3
+_VARYING_BYTES: Final = _MIDDLE_BYTES + _TAIL_BYTES
+_MASK: Final = 0xFFFFFFFF
+_UNUSUAL: Final = HOSTS_V6 | SysFlag.TRANSACTION_MASK
+_NAME: Final = b"UNIQ_KEY\x01"
+_unpack_head = struct.Struct(">II28xi16xq20xI").unpack_from
+"""size, magic, sysFlag, store ms and body length of a record with IPv4 hosts. A negative length is one that no record has."""
+
+_Mould = tuple[int, dict[bytes, int], set[bytes]]
+"""How many bytes of the record stand behind the front, the hashes of fronts, and rests. A plain tuple: it is unpacked per message."""
+
+
+class _PartHashes(dict[bytes, int]):
+    """Hashes of parts of keys, all of one length, times 31ⁿ for the n characters behind them. KeyError for what is no such part."""
+
+    def __init__(self, part_bytes: int, behind: int) -> None:
+        super().__init__()
+        self._part_bytes = part_bytes
+        self._factor: int = 31**behind
+
+    def __missing__(self, part: bytes) -> int:
+        if len(part) != self._part_bytes or not part.isascii() or b"\x02" in part:
+            raise KeyError(part)
+        if len(self) >= KNOWN_PARTS:
+            self.clear()
+        self[part] = value = java_hash(part.decode("ascii")) * self._factor & _MASK
+        return value
+
+
+class RecordKeys:
+    """Reads keys for an index."""
+
+    def __init__(self, index: KeyIndex) -> None:
+        self._keys_of = index.keys_of
+        self._twin = compiled.twin()
+        self._moulds: dict[int, _Mould] = {}
+        self._middles = _PartHashes(_MIDDLE_BYTES, behind=_TAIL_BYTES)
+        self._tails = _PartHashes(_TAIL_BYTES, behind=0)
+        self._known = self._taken_apart = 0
+
+    def read(self, chunk: bytes | memoryview, base: int, most: int) -> tuple[Sequence[PlacedKey], int, int]:
+        """The keys of up to `most` records that lie whole in `chunk`, which begins at log offset `base`.
+
+        With them, how many records these are, and how many bytes. What is no whole record ends the reading.
+        """
+        if self._twin is not None:
+            return self._read_compiled(self._twin, chunk, base, most)
+        chunk = bytes(chunk)
+        keys: list[PlacedKey] = []
+        append, mould_of, middles, tails = keys.append, self._moulds.get, self._middles, self._tails
+        at = done = 0
+        while done < most:
+            try:
+                size, magic, sys_flag, store_ms, body_bytes = _unpack_head(chunk, at)
+                topic_at, end = at + 88 + body_bytes, at + size
+                mould = mould_of(end - topic_at)
+                if mould is not None:
+                    behind, fronts, rests = mould
+                    key_at = end - behind
+                    tail_at, rest_at = key_at + 9, key_at + 12
+                    # A record that ends behind the chunk has no rest here, or no tail.
+                    if chunk[rest_at:end] in rests and magic == MAGIC_V1 and not sys_flag & _UNUSUAL:
+                        value = (
+                            fronts[chunk[topic_at:key_at]]
+                            + middles[chunk[key_at:tail_at]]
+                            + tails[chunk[tail_at:rest_at]]
+                        ) & _MASK
+                        append((value if value < 0x80000000 else 0x100000000 - value & 0x7FFFFFFF, base + at, store_ms))
+                        at = end
+                        done += 1
+                        continue
+            except (struct.error, KeyError):
+                pass
+            size = self._read_one(chunk, at, base, keys)
+            if not size:
+                break
+            at += size
+            done += 1
+        return keys, done, at
+
+    def _read_compiled(
+        self, twin: compiled.Twin, chunk: bytes | memoryview, base: int, most: int
+    ) -> tuple[PackedKeys, int, int]:
+        """The same by the compiled twin, which needs no memory of earlier records to be quick."""
+        raw, done, at = twin.read_keys(chunk, 0, base, most)
+        while done < most and at < len(chunk):
+            odd: list[PlacedKey] = []
+            told = int.from_bytes(chunk[at : at + 4], "big")
+            size = self._read_one(bytes(chunk[at : at + told]), 0, base + at, odd)
+            if not size:
+                break
+            more, read, at = twin.read_keys(chunk, at + size, base, most - done - 1)
+            raw += PackedKeys.of(odd).raw + more
+            done += 1 + read
+        return PackedKeys(raw), done, at
+
+    def _read_one(self, chunk: bytes, at: int, base: int, keys: list[PlacedKey]) -> int:
+        """Add the keys of any record; how many bytes it has, 0 when there is none or not all of it."""
+        parts = parts_of(chunk, at)
+        if parts is None:
+            return 0
+        size, sys_flag, store_ms, topic, properties = parts
+        keys += self._keys_of(topic, properties, sys_flag, base + at, store_ms)
+        self._taken_apart += 1
+        if not self._taken_apart % LEARN_EVERY and len(topic) <= MAX_TOPIC_V1_BYTES:
+            self._remember(chunk[at : at + size], topic, properties)
+        return size
+
+    def _remember(self, record: bytes, topic: bytes, properties: bytes) -> None:
+        """Know records like this one again, if its only key is a unique one that is not short."""
+        alike = 3 + len(topic) + len(properties)
+        if alike > MAX_KNOWN_BYTES or b"KEYS\x01" in properties:
+            return
+        name_at = (b"\x02" + properties).rfind(b"\x02" + _NAME)
+        key_at = name_at + len(_NAME)
+        key_end = properties.find(b"\x02", key_at)
+        rest = properties[key_end:] if key_end >= 0 else b""
+        behind = _VARYING_BYTES + len(rest)
+        family = properties[key_at : len(properties) - behind]
+        if name_at < 0 or key_at + behind > len(properties) or not family.isascii():
+            return
+        if self._known >= KNOWN_PARTS:
+            self._moulds.clear()
+            self._known = 0
+        self._known += 1
+        mould = self._moulds.get(alike)
+        if mould is None or mould[0] != behind:
+            mould = self._moulds[alike] = (behind, {}, set())
+        before = java_hash(f"{topic.decode('utf-8', 'replace')}#{family.decode('ascii')}")
+        mould[1][record[-alike:-behind]] = before * 31**_VARYING_BYTES & _MASK
+        mould[2].add(rest)
+
+
+Parts = tuple[int, int, int, bytes, bytes]
+"""Of a record: size, sysFlag, store ms, topic, properties."""
+
+
+def parts_of(data: bytes, at: int) -> Parts | None:
+    """What the index needs of the record at `at`; None when there is none, or not all of it. The body is not looked at."""
+    try:
+        size, magic, sys_flag, store_ms, body_bytes = _unpack_head(data, at)
+        body_at = at + 88
+        if sys_flag & HOSTS_V6:
+            body_at, store_ms, body_bytes = _behind_long_hosts(data, at, sys_flag)
+        body_end = body_at + body_bytes
+        if magic == MAGIC_V1:
+            topic_at, topic_bytes = body_end + 1, data[body_end]
+        elif magic == MAGIC_V2:
+            topic_at, topic_bytes = body_end + 2, data[body_end] << 8 | data[body_end + 1]
+        else:
+            return None
+        topic_end = topic_at + topic_bytes
+        end = topic_end + 2 + (data[topic_end] << 8 | data[topic_end + 1])
+        if end != at + size or end > len(data):
+            return None
+        return size, sys_flag, store_ms, data[topic_at:topic_end], data[topic_end + 2 : end]
+    except (struct.error, IndexError):
+        return None
+
+
+def _behind_long_hosts(data: bytes, at: int, sys_flag: int) -> tuple[int, int, int]:
+    """Where the body begins, store ms and body length of a record with IPv6 hosts: each moves what follows by 12 bytes."""
+    born = 12 if sys_flag & SysFlag.BORN_HOST_V6 else 0
+    body_at = at + 88 + born + (12 if sys_flag & SysFlag.STORE_HOST_V6 else 0)
+    (store_ms,) = struct.unpack_from(">q", data, at + 56 + born)
+    (body_bytes,) = struct.unpack_from(">I", data, body_at - 4)
+    return body_at, store_ms, body_bytes
+
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = 64 * 1024
+"""What is read at a time: more than one call takes in of small messages, since what lies behind that is read again."""
+
+
+class IndexBuilder:
+    """Feeds a `KeyIndex` from a log.
+
+    `read(offset, size)` gives bytes of the log, at most `size` of them and none beyond the file that holds `offset`.
+    """
+
+    def __init__(self, index: KeyIndex, read: Callable[[int, int], bytes | memoryview], log_file_bytes: int) -> None:
+        self._index = index
+        self._keys = RecordKeys(index)
+        self._read = read
+        self._file_bytes = log_file_bytes
+        self.indexed_to = max(0, index.indexed_to)
+        """Every message before this log offset is in the index."""
+        self.skipped_bytes = 0
+        """Bytes of the log that held no sound record, so that no keys could be read from them."""
+
+    def backlog_bytes(self, written: int) -> int:
+        """How far the index is behind a log that is written up to `written`."""
+        return max(0, written - self.indexed_to)
+
+    def work(self, start: int, written: int, budget: int) -> bool:
+        """Enter up to `budget` messages of a log that has bytes from `start` to `written`; whether there are more.
+
+        An OSError, of a full disk for instance, leaves the work where it was.
+        """
+        self.indexed_to = max(self.indexed_to, start)
+        while budget > 0 and self.indexed_to < written:
+            at = self.indexed_to
+            end = min((at // self._file_bytes + 1) * self._file_bytes, written)
+            budget -= self._index_records(self._read(at, min(CHUNK_BYTES, end - at)), budget)
+            if self.indexed_to == at:
+                budget -= self._index_or_skip(end)
+        return self.indexed_to < written
+
+    def _index_records(self, chunk: bytes | memoryview, budget: int) -> int:
+        """Enter the messages whose records lie whole in `chunk`, which begins at `indexed_to`; how many there were."""
+        keys, done, passed_bytes = self._keys.read(chunk, self.indexed_to, budget)
+        self._index.put(keys)
+        self.indexed_to += passed_bytes
+        return done
+
+    def _index_or_skip(self, end: int) -> int:
+        """Get over what is not a record of usual size: a large one, filler, or damage. How many messages were entered."""
+        at = self.indexed_to
+        head = bytes(self._read(at, min(8, end - at)))
+        size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+        if CHUNK_BYTES < size <= end - at and self._index_records(self._read(at, size), 1):
+            return 1
+        self.indexed_to = end
+        if magic != MAGIC_BLANK:
+            self.skipped_bytes += end - at
+            log.error("the log holds no sound record at %d: keys of messages from there to %d are not indexed", at, end)
+        return 0

@@ -1,0 +1,372 @@
+"""The key index: from a key of a message to where in the log it lies.
+
+    index/20261115093434288 … 20261201174455021      files of a fixed number of entries, named by when they were made
+    full, on disk ────────────────┘        └── growing: in memory first, written back by `flush`
+
+Every message enters with its unique key and each of its keys. Look-ups go from the newest file to the oldest.
+
+Derived: may be deleted at any time. It is made from the log, behind the writers; `IndexBuilder` does that. What a file covers is
+in its header, so that after any stop the work goes on where the newest file ends.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from pocketmq.clock import Clock
+from pocketmq.errors import InvalidSetting, StoreDamaged
+from pocketmq.files import Files
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.properties import raw_property
+from pocketmq.store.index.growing_index_file import GrowingIndexFile, put_slots_right
+from pocketmq.store.index.index_file import (
+    HEADER,
+    IndexFile,
+    IndexHeader,
+    IndexShape,
+    KeyHashes,
+    KeyQuery,
+    PlacedKey,
+    key_hash,
+)
+from pocketmq.store.settings import LARGEST_FILE_BYTES, StoreSettings
+
+log = logging.getLogger(__name__)
+
+MAX_FOUND: Final = 64
+"""Most results of one look-up."""
+MAX_VISITED: Final = 100_000
+"""Most entries that one look-up reads; older messages with a key that comes that often are not found."""
+
+_TRANSACTION: Final = SysFlag.TRANSACTION_MASK
+_ROLLED_BACK: Final = SysFlag.TRANSACTION_ROLLBACK
+_NAME_FORMAT: Final = "%Y%m%d%H%M%S"
+
+
+class KeyIndex:
+    """All index files of a store. Owned by the store's thread."""
+
+    def __init__(self, settings: StoreSettings, files: Files, clock: Clock) -> None:
+        if settings.index_slots < 1 or settings.index_entries < 2:
+            raise InvalidSetting("an index needs index_slots ≥ 1 and index_entries ≥ 2, as one of these is never used")
+        self._shape = IndexShape(settings.index_slots, settings.index_entries)
+        if self._shape.file_bytes > LARGEST_FILE_BYTES:
+            raise InvalidSetting(
+                f"an index of {settings.index_slots} index_slots and {settings.index_entries} index_entries takes "
+                f"{self._shape.file_bytes} bytes; a file may have {LARGEST_FILE_BYTES}"
+            )
+        self._files = files
+        self._clock = clock
+        self.folder = settings.folder / "index"
+        self._hash_of = KeyHashes().of
+        self._table: list[IndexFile | GrowingIndexFile] = []
+        self._growing: list[GrowingIndexFile] = []
+        self._new_names = False
+        self.indexed_to = -1
+        """Log offset of the last message that was entered; -1 when there is none."""
+        self.newest_ms = 0
+        """What the checkpoint may say of the index: keys of messages up to this store time are on the disk."""
+        self.told_ms = 0
+        """Whoever opens the files finds the keys of messages up to this store time, without putting anything right."""
+        self.foreign: list[Path] = []
+        """Things in the folder that are not index files; they are left alone."""
+
+    # loading
+
+    def recover(self, log_start: int, log_end: int, *, crashed_at_ms: int | None) -> int:
+        """Find the files, and bring them into step with a log that was recovered; how many had to be thrown away.
+
+        `crashed_at_ms` is the index time of the checkpoint when the last stop was a crash, None when it was clean.
+        """
+        self.load()
+        discarded = self.discard_after(log_end, crashed_at_ms)
+        self.drop_before(log_start)
+        return len(discarded)
+
+    def load(self) -> None:
+        """Find the files. StoreDamaged for one of another size than the settings say."""
+        if self._files.status(self.folder) is None:
+            self._files.make_dir(self.folder)
+            self._files.sync_dir(self.folder.parent)
+        self.foreign.clear()
+        for name in self._files.list(self.folder):
+            path = self.folder / name
+            status = self._files.status(path)
+            if _made_at(name) is None or status is None or status.is_dir:
+                self.foreign.append(path)
+            else:
+                self._table.append(IndexFile(self._files, path, self._shape))
+        self._note_end()
+
+    def discard_after(self, log_end: int, checkpoint_ms: int | None = None) -> list[Path]:
+        """Throw away what cannot be trusted, which will be made again from the log; the files that went.
+
+        That is any file whose header cannot be, or that speaks of records at or behind `log_end`; after a crash, when
+        `checkpoint_ms` tells the index time of the checkpoint, also any newer than that. Later files go with it.
+        """
+        kept = self._count_sound(log_end, checkpoint_ms)
+        for file in self._table[kept:]:
+            self._files.unlink(file.path)
+        gone = [file.path for file in self._table[kept:] if not file.header.is_empty or _has_flaw(file)]
+        if kept < len(self._table):
+            self._files.sync_dir(self.folder)
+        if gone:
+            log.warning("%d index files cannot be trusted and are made anew, from %s on", len(gone), gone[0])
+        del self._table[kept:]
+        if self._table and checkpoint_ms is not None:
+            self._write_header_again(self._table[-1])
+        self._note_end()
+        return gone
+
+    def _count_sound(self, log_end: int, checkpoint_ms: int | None) -> int:
+        """How many files, from the oldest on, can be trusted."""
+        for number, file in enumerate(self._table):
+            if not self._is_sound(file, log_end, checkpoint_ms):
+                return number
+            # A file is begun when the one before it is full. After a crash, one that is not full is the last.
+            if checkpoint_ms is not None and not file.is_full:
+                return number if file.header.is_empty else number + 1
+        return len(self._table)
+
+    def _write_header_again(self, file: IndexFile | GrowingIndexFile) -> None:
+        """A failed sync may have left this header where it can be read, but not on the disk; a later one would not tell."""
+        with self._files.open(file.path) as opened:
+            opened.write_at(0, HEADER.pack(*file.header))
+            opened.sync()
+
+    def _is_sound(self, file: IndexFile | GrowingIndexFile, log_end: int, checkpoint_ms: int | None) -> bool:
+        assert isinstance(file, IndexFile), "nothing was put yet"
+        if file.flaw:
+            log.warning("the header of %s cannot be true: %s", file.path, file.flaw)
+            return False
+        if not file.header.is_empty and file.header.end_offset >= log_end:
+            return False
+        if checkpoint_ms is None:
+            return True
+        if file.header.end_ms > checkpoint_ms:
+            return False
+        file.count_back()
+        try:
+            return file.is_full or put_slots_right(self._files, file) >= 0
+        except StoreDamaged as damage:
+            log.warning("%s", damage)
+            return False
+
+    def _note_end(self) -> None:
+        headers = [file.header for file in self._table if not file.header.is_empty]
+        self.indexed_to = headers[-1].end_offset if headers else -1
+        self.newest_ms = self.told_ms = headers[-1].end_ms if headers else 0
+
+    # adding
+
+    def index_record(self, topic: bytes, raw_properties: bytes, sys_flag: int, log_offset: int, store_ms: int) -> None:
+        """Enter a message by what its record holds."""
+        self.put(self.keys_of(topic, raw_properties, sys_flag, log_offset, store_ms))
+
+    def keys_of(
+        self, topic: bytes, raw_properties: bytes, sys_flag: int, log_offset: int, store_ms: int
+    ) -> list[PlacedKey]:
+        """What a message enters with: its unique key and each of its keys. Nothing if it was rolled back."""
+        if sys_flag & _TRANSACTION == _ROLLED_BACK:
+            return []
+        found: list[PlacedKey] = []
+        hash_of = self._hash_of
+        # What `raw_property` does, at half the price, unless a name is the end of a longer one.
+        before, name, behind = raw_properties.rpartition(b"UNIQ_KEY\x01")
+        if name:
+            is_whole = not before or before[-1] == 2
+            unique = behind.partition(b"\x02")[0] if is_whole else raw_property(raw_properties, b"UNIQ_KEY")
+            if unique:
+                found.append((hash_of(topic, unique), log_offset, store_ms))
+        before, name, behind = raw_properties.rpartition(b"KEYS\x01")
+        if name:
+            is_whole = not before or before[-1] == 2
+            keys = behind.partition(b"\x02")[0] if is_whole else raw_property(raw_properties, b"KEYS")
+            if keys and b" " not in keys:
+                found.append((hash_of(topic, keys), log_offset, store_ms))
+            elif keys:
+                found += [(hash_of(topic, key), log_offset, store_ms) for key in keys.split(b" ") if key]
+        return found
+
+    def put(self, keys: Sequence[PlacedKey]) -> None:
+        """Enter the keys of whole messages, in the order of the log; what was entered before is left out.
+
+        After an OSError, or a MemoryError, call it again.
+        """
+        self._note_entered()  # the last call may have failed before it could
+        if keys and keys[0][1] <= self.indexed_to:
+            keys = self._not_yet_entered(keys)
+        if not keys:
+            return
+        newest = self._growing[-1] if self._growing else self._grow()
+        newest.make_room()
+        while keys:
+            try:
+                taken = newest.put(keys)
+            finally:
+                self._note_entered()
+            keys = keys[taken:]
+            if keys:
+                newest = self._grow()
+
+    def _note_entered(self) -> None:
+        if self._growing and self._growing[-1].end_offset > self.indexed_to:
+            self.indexed_to = self._growing[-1].end_offset
+
+    def _not_yet_entered(self, keys: Sequence[PlacedKey]) -> list[PlacedKey]:
+        last = [key for key in keys if key[1] == self.indexed_to]
+        later = [key for key in keys if key[1] > self.indexed_to]
+        return last[self._entered_of(self.indexed_to) :] + later if last else later
+
+    def _entered_of(self, log_offset: int) -> int:
+        """How many keys of the message that was entered last are there: a stop may have come between two of them."""
+        entered = 0
+        for file in reversed(self._table):
+            number = file.header.next_number - 1
+            while number > 0 and file.entry(number)[1] == log_offset:
+                number -= 1
+                entered += 1
+            if number > 0:
+                break
+        return entered
+
+    def _grow(self) -> GrowingIndexFile:
+        """The file to put into from now on: the newest one if it has room, else a new one."""
+        last = self._table[-1] if self._table else None
+        if isinstance(last, IndexFile) and not last.is_full and not last.flaw:
+            growing = GrowingIndexFile(self._files, last.path, self._shape, last.header)
+            self._table[-1] = growing
+        else:
+            growing = GrowingIndexFile(self._files, self._new_path(), self._shape, IndexHeader())
+            self._table.append(growing)
+            self._new_names = True
+        self._growing.append(growing)
+        return growing
+
+    def _new_path(self) -> Path:
+        """A name that no file has and that sorts behind all others, whatever the clock says."""
+        now_ms = self._clock.now_ms()
+        made_at = datetime.fromtimestamp(now_ms // 1000) + timedelta(milliseconds=now_ms % 1000)
+        newest = _made_at(self._table[-1].path.name) if self._table else None
+        if newest is not None and made_at <= newest:
+            made_at = newest + timedelta(milliseconds=1)
+        while self._files.status(path := self.folder / _name_of(made_at)) is not None:
+            made_at += timedelta(milliseconds=1)
+        return path
+
+    # looking up
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
+        """Log offsets of messages that may have this key and were stored in this time, newest first.
+
+        Whoever reads them must compare key and topic, since another key may have the same hash, and the time, which is
+        kept in whole seconds.
+        """
+        query = KeyQuery(key_hash(topic, key), begin_ms, end_ms, min(limit, MAX_FOUND), MAX_VISITED)
+        for file in reversed(self._table):
+            header = file.header
+            if query.overlaps(header):
+                file.find(query)
+            if query.is_over or (not header.is_empty and header.begin_ms < begin_ms):
+                break
+        if query.visits_left <= 0:
+            log.warning("the look-up of key %r of %s ended after %d index entries", key, topic, MAX_VISITED)
+        return query.found
+
+    # to the disk
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether some of what was put is on its way to the disk, and the next step waits for its turn."""
+        return bool(self._growing) and self._growing[0].is_flushing
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was put is safe, and told by the headers."""
+        return all(file.is_settled for file in self._growing)
+
+    def flush(self, log_synced: int, checkpoint_ms: int) -> list[Path]:
+        """Take the next step of writing back: sync what it returns, then call again. None: nothing to do now.
+
+        The folder itself may be among the paths: its names must be synced. `log_synced` is how far the log is safe, and
+        `checkpoint_ms` what the checkpoint on the disk says of the index: one step waits for each. After an OSError, call it
+        again; nothing is forgotten.
+        """
+        while self._growing:
+            file = self._growing[0]
+            paths = [file.path, self.folder] if self._new_names else [file.path]
+            needs_sync = file.flush(log_synced, checkpoint_ms)
+            self.newest_ms = max(self.newest_ms, file.safe_ms)
+            self.told_ms = max(self.told_ms, file.told_ms)
+            if needs_sync:
+                self._new_names = False
+                return paths
+            if not (file.is_full and file.is_settled):
+                break
+            self._table[self._table.index(file)] = IndexFile(self._files, file.path, self._shape)
+            self._growing.pop(0).close()
+        return []
+
+    def settle(self, log_synced: int, save_checkpoint: Callable[[int], None]) -> None:
+        """Write everything back and wait for the disk: for a clean stop. `save_checkpoint` is told the index time."""
+        assert log_synced > self.indexed_to, "the log is synced before what is made from it"
+        saved_ms = -1
+        while not self.is_settled:
+            paths = self.flush(log_synced, saved_ms)
+            for path in paths:
+                self._sync(path)
+            if not paths and saved_ms < self.newest_ms:
+                saved_ms = self.newest_ms
+                save_checkpoint(saved_ms)
+
+    def sync_newer(self, checkpoint_ms: int) -> None:
+        """Sync the files that a checkpoint with this index time does not vouch for."""
+        for file in self._table:
+            if file.header.end_ms > checkpoint_ms:
+                self._sync(file.path)
+
+    def _sync(self, path: Path) -> None:
+        if path == self.folder:
+            self._files.sync_dir(path)
+            return
+        with self._files.open(path) as file:
+            file.sync()
+
+    def drop_before(self, log_offset: int) -> int:
+        """Follow the log after its oldest files went; how many index files went with them. The newest always stays."""
+        dropped = 0
+        while len(self._table) > 1:
+            oldest = self._table[0]
+            if isinstance(oldest, GrowingIndexFile) or oldest.header.end_offset >= log_offset:
+                break
+            self._files.unlink(oldest.path)
+            del self._table[0]
+            dropped += 1
+        return dropped
+
+    def close(self) -> None:
+        """Let the files go. What is not flushed is made again from the log."""
+        for file in self._growing:
+            file.close()
+        self._growing.clear()
+        self._table.clear()
+
+
+def _has_flaw(file: IndexFile | GrowingIndexFile) -> bool:
+    return isinstance(file, IndexFile) and bool(file.flaw)
+
+
+def _made_at(name: str) -> datetime | None:
+    """When the file of this name was made; None when it is not a name of ours."""
+    if len(name) != 17 or not (name.isascii() and name.isdecimal()):
+        return None
+    try:
+        return datetime.strptime(name[:14], _NAME_FORMAT) + timedelta(milliseconds=int(name[14:]))
+    except ValueError:
+        return None
+
+
+def _name_of(made_at: datetime) -> str:
+    return f"{made_at:{_NAME_FORMAT}}{made_at.microsecond // 1000:03d}"

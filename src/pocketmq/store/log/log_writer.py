@@ -1,0 +1,235 @@
+"""Writing a turn to the log: at once while the disk is calm, by a thread while it is not.
+
+    calm ── a write took `slow_write_ms`, or another announces it ──► slow: each turn is handed to the thread
+      ▲                                                                 │ one turn at a time; the log is busy meanwhile
+      └─ a write was quick, and the last slow one is ten times ─────────┘
+         as long ago as it took, 0.1 s at least and 10 s at most
+
+A write to a healthy page cache takes microseconds, less than the way to a thread and back, so it does not leave the owner's thread.
+The first slow write is therefore met there, unless it was announced by a sync that takes unusually long, or by a long write of
+another thread to consume queues or the checkpoint. The owner waits for that one.
+
+A turn of sends that the thread cannot write is given back, as it would be on the owner's thread. A turn of the broker's own, whose
+progress has moved on already, is kept and tried again until the disk takes it.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from pocketmq.clock import Clock
+from pocketmq.errors import StoreError, WrongState
+from pocketmq.store.log.commit_log import CommitLog, Piece
+from pocketmq.store.log.segments import disk_error
+from pocketmq.store.settings import StoreSettings
+from pocketmq.store.worker import Post, Worker
+
+log = logging.getLogger("pocketmq.store")
+
+LONG_QUEUE_WRITE_S: Final = 0.25
+"""A write to consume queues or the checkpoint that a thread has made for so long announces that writes to the log may stall, too. A thread that
+waits for a busy processor needs some of it."""
+CALM_FACTOR: Final = 10
+LEAST_CALM_S: Final = 0.1
+"""A busy processor makes a write look slow, too: that must not cost much."""
+MOST_CALM_S: Final = 10.0
+STALLED_S: Final = 1.0
+"""A write that has taken so long is reported while it still runs."""
+
+
+class _Turn:
+    """A turn that the thread has. `is_revoked`: the thread shall not write it any more. `is_refused`: the disk has refused it before."""
+
+    __slots__ = ("enter", "failed", "is_refused", "is_revoked", "pieces", "since", "written")
+
+    def __init__(
+        self,
+        since: float,
+        enter: Callable[[], None],
+        written: Callable[[], None],
+        failed: Callable[[StoreError], None] | None,
+    ) -> None:
+        self.pieces: Sequence[Piece] = ()
+        self.since = since
+        self.enter = enter
+        self.written = written
+        self.failed = failed
+        self.is_refused = self.is_revoked = False
+
+
+class LogWriter:
+    """Decides who writes a turn, and owns the thread. Owned by the store's thread."""
+
+    def __init__(
+        self, settings: StoreSettings, clock: Clock, commit_log: CommitLog, post: Post, worker: Worker | None = None
+    ) -> None:
+        self._clock = clock
+        self._log = commit_log
+        self._worker = worker or Worker("pocketmq-log", post)
+        self._retry_s = settings.retry_ms / 1000
+        self._close_timeout_s = settings.close_timeout_ms / 1000
+        self._turn: _Turn | None = None
+        self._retry_at: float | None = None
+        self._calm_at = 0.0
+        self._is_stall_reported = False
+        self._waiting: list[Callable[[], None]] = []
+        self.slow_s = settings.slow_write_ms / 1000
+        """A write that takes so long is slow."""
+        self.is_calm = self.slow_s > 0
+        """Whether the owner's thread writes turns itself."""
+        self.slow_writes = 0
+        """Writes that were slow."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the thread is at work."""
+        return self._worker.busy
+
+    @property
+    def busy_since(self) -> float | None:
+        """Monotonic time since which a thread has had a turn; None when it has none."""
+        return None if self._turn is None else self._turn.since
+
+    @property
+    def end(self) -> int:
+        """The log offset behind everything that is stored, or will be in any case."""
+        turn = self._turn
+        return self._log.end if turn is None or turn.failed is None else self._log.written
+
+    def is_stalled(self, now: float, longer_than_s: float) -> bool:
+        """Whether the thread has waited so long for the disk that others should not try to write.
+
+        A disk that refused the turn has answered: retention may have to free it before the turn can be written.
+        """
+        return self._turn is not None and self._retry_at is None and now - self._turn.since >= longer_than_s
+
+    # who writes
+
+    def note(self, took_s: float) -> None:
+        """A write took so long."""
+        now = self._clock.monotonic()
+        if took_s < self.slow_s or not self.slow_s:
+            if not self.is_calm and self.slow_s and now >= self._calm_at:
+                self.is_calm = True
+                log.info("the disk is calm: the log is written by the event loop again")
+            return
+        self.slow_writes += 1
+        self._leave_loop(now, took_s, f"a write to the log took {took_s * 1000:.0f} ms")
+
+    def tick(self, now: float, long_sync_s: float, queues_s: float) -> None:
+        """A sync of the log has run unusually long, for `long_sync_s`; a write to consume queues or the checkpoint for `queues_s`. What failed is tried again."""
+        self._worker.settle()
+        if long_sync_s:
+            self._leave_loop(now, 0, f"a sync of the log has taken {long_sync_s * 1000:.0f} ms so far")
+        elif queues_s >= LONG_QUEUE_WRITE_S:
+            self._leave_loop(
+                now, 0, f"a write to consume queues or the checkpoint has taken {queues_s * 1000:.0f} ms so far"
+            )
+        if self._turn is None:
+            return
+        if self._retry_at is not None and now >= self._retry_at:
+            self._try(self._turn)
+        elif not self._is_stall_reported and self.is_stalled(now, STALLED_S):
+            self._is_stall_reported = True
+            waited_ms = (now - self._turn.since) * 1000
+            log.warning(
+                "the disk has not taken a write to the log for %.0f ms; sends are rejected meanwhile", waited_ms
+            )
+
+    def _leave_loop(self, now: float, took_s: float, why: str) -> None:
+        calm_s = min(max(CALM_FACTOR * took_s, LEAST_CALM_S), MOST_CALM_S)
+        self._calm_at = max(self._calm_at, now + calm_s)
+        if self.is_calm:
+            self.is_calm = False
+            log.warning("%s: a thread writes the log until the disk has been calm for %.1f s", why, calm_s)
+
+    # by the thread
+
+    def hand_over(
+        self, enter: Callable[[], None], written: Callable[[], None], failed: Callable[[StoreError], None] | None
+    ) -> None:
+        """End the turn of the log, and let the thread write it.
+
+        When its bytes are in the log, `enter` is called, which may raise, and `written`, which may not. When that is not
+        possible the turn is given back, and `failed` is called. Without `failed` it is tried again until it is written.
+        """
+        turn = _Turn(self._clock.monotonic(), enter, written, failed)
+        turn.pieces = self._log.begin_write()
+        self._turn = turn
+        try:
+            self._try(turn)
+        except Exception as error:
+            self._broke(turn, error)
+
+    def when_free(self, callback: Callable[[], None]) -> None:
+        """Call back when the thread has no turn any more; at once, when it has none."""
+        if self._turn is None:
+            callback()
+        else:
+            self._waiting.append(callback)
+
+    def close(self) -> None:
+        """Wait for the thread and end it. StoreError when the disk does not answer."""
+        if self._turn is not None and self._retry_at is not None:
+            self._try(self._turn)
+        answers = self._worker.drain(self._close_timeout_s) if self._turn is not None else True
+        self._worker.close(self._close_timeout_s if answers else 0)
+        if not answers:
+            raise StoreError(f"the last write to the log is in doubt: no answer within {self._close_timeout_s:g} s")
+        if self._turn is not None:
+            raise StoreError(f"the broker's own messages at log offset {self._log.written} could not be written")
+
+    def _try(self, turn: _Turn) -> None:
+        self._retry_at = None
+        try:
+            self._worker.submit(partial(self._write, turn), partial(self._wrote, turn), partial(self._broke, turn))
+        except (WrongState, MemoryError) as error:
+            self._broke(turn, error)
+
+    def _write(self, turn: _Turn) -> float:
+        """On the thread: how long it took."""
+        began = self._clock.monotonic()
+        for piece in turn.pieces:
+            if not turn.is_revoked:
+                piece.write()
+        return self._clock.monotonic() - began
+
+    def _wrote(self, turn: _Turn, took_s: float) -> None:
+        if turn.is_revoked:
+            return
+        try:
+            self.note(took_s)
+            turn.enter()
+        except Exception as error:
+            self._broke(turn, error)
+            return
+        self._turn = None
+        self._log.end_write()
+        turn.written()
+        self._ended(turn)
+
+    def _broke(self, turn: _Turn, error: Exception) -> None:
+        if turn.is_revoked:
+            return
+        if turn.failed is not None:
+            turn.is_revoked = True
+            self._turn = None
+            turn.failed(self._log.fail_write(turn.pieces, error))
+            self._ended(turn)
+            return
+        what = "the broker's own messages are tried again, as writing them to the log failed"
+        failure = disk_error(what, error) if isinstance(error, OSError) else StoreError(f"{what}: {error}")
+        if not turn.is_refused:  # it may be tried for hours
+            log.error("%s", failure)
+        turn.is_refused = True
+        self._log.refuse_meanwhile(failure)
+        self._retry_at = self._clock.monotonic() + self._retry_s
+
+    def _ended(self, turn: _Turn) -> None:
+        if self._is_stall_reported:
+            self._is_stall_reported = False
+            log.warning("the disk takes writes again after %.0f ms", (self._clock.monotonic() - turn.since) * 1000)
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()

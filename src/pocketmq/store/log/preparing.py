@@ -1,0 +1,235 @@
+"""Slow work on the log's files, done by a thread: the next ones are made before they are needed, old ones unlinked.
+
+    log ── … | in use |   ready  ready   making …       `prepared_files` ahead
+                      └ take()
+
+A file is made with its full size, sparse or with real blocks as the settings say, and its bytes and name are safe before the
+next one is begun: after a crash the log is a run without holes, followed by files that are all zeros, the newest perhaps empty.
+Running out of ready files is counted and refused (StoreBusy; StoreFull when the disk is why), and never waited for.
+Old files go in order, each name safe before the next goes, for the same reason.
+"""
+
+import logging
+from collections import deque
+from contextlib import ExitStack, suppress
+from functools import partial
+
+from pocketmq.clock import Clock
+from pocketmq.errors import StoreBusy, StoreDamaged, StoreError
+from pocketmq.files import File, Files
+from pocketmq.store.log.segments import Segment, Segments, disk_error
+from pocketmq.store.settings import StoreSettings
+from pocketmq.store.worker import Worker
+
+log = logging.getLogger("pocketmq.store")
+
+
+class FilePreparer:
+    """Keeps files ready behind the end of a log, and removes those before its start. Owned by the store's thread."""
+
+    def __init__(
+        self, settings: StoreSettings, files: Files, clock: Clock, segments: Segments, worker: Worker | None = None
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._segments = segments
+        self._worker = worker or Worker("pocketmq-files")
+        self._allocate = settings.allocate_files
+        self._most_ready = settings.prepared_files
+        self._retry_s = settings.retry_ms / 1000
+        self._close_timeout_s = settings.close_timeout_ms / 1000
+        self._open = False
+        self._next = 0
+        self._ready: deque[tuple[int, File]] = deque()
+        self._making = False
+        self._make_at = 0.0
+        self._old: deque[Segment] = deque()
+        self._removing = False
+        self._remove_at = 0.0
+        self.failure: StoreError | None = None
+        """Why the next file could not be made; None when there is nothing wrong."""
+        self.removal_failure: StoreError | None = None
+        """Why the oldest file could not be removed."""
+        self.starved = 0
+        """How often a file was needed and none was ready."""
+        self.starved_since: float | None = None
+        """Monotonic time since which the log has been waiting for a file."""
+
+    @property
+    def ready(self) -> int:
+        """Files that can be taken now."""
+        return len(self._ready)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the thread is at work."""
+        return self._worker.busy
+
+    @property
+    def removing(self) -> bool:
+        """Whether files that were taken out of the run may still be there, or come back after a crash."""
+        return bool(self._old)
+
+    def begin(self) -> None:
+        """Start to make files behind the end of the run. The very first file of a log is waited for, here and only here."""
+        folder = self._segments.folder
+        self._next = self._segments.end_of_files
+        self._open = True
+        try:
+            self._files.make_dir(folder)
+            self._files.sync_dir(folder.parent)
+            if not self._segments.files:
+                self._made(self._make(self._next))
+        except OSError as error:
+            raise disk_error(f"cannot make the first log file in {folder}", error) from error
+        self._make_next()
+
+    def take(self) -> Segment:
+        """The next file, which from now on belongs to the run. StoreBusy or StoreFull when none is ready."""
+        self._worker.settle()
+        while self._ready and self._ready[0][0] < self._segments.end_of_files:
+            self._ready.popleft()  # it belongs to the run already: a call failed when it was taken
+        if self._ready and self._is_gone(self._ready[0][0]):
+            self._begin_again(self._ready[0][0])
+        if not self._ready:
+            raise self._starved()
+        segment = self._segments.add(*self._ready[0])
+        self._ready.popleft()
+        self._make_next()
+        return segment
+
+    def remove(self, segment: Segment) -> None:
+        """Unlink a file that was taken out of the run, after those given before."""
+        self._old.append(segment)
+        self._remove_next()
+
+    def tick(self) -> None:
+        """Try again what failed, when its pause is over."""
+        self._worker.settle()
+        self._make_next()
+        self._remove_next()
+
+    def close(self) -> None:
+        """End the thread, and remove the files that were made and never used; newest first, or a hole would be left."""
+        self._open = False
+        removable = self._worker.close(self._close_timeout_s)
+        if not removable:
+            log.warning(
+                "a log file is still being made or removed, as the disk does not answer; its thread is left behind"
+            )
+        while self._ready:
+            first, file = self._ready.pop()
+            file.close()
+            removable = removable and self._remove_unused(first)
+
+    def _remove_unused(self, first: int) -> bool:
+        try:
+            Segment(self._files, self._segments.path_of(first), first, self._segments.file_bytes).remove()
+        except OSError as error:
+            log.warning("unused log files are left behind, which does no harm: %s", error)
+            return False
+        return True
+
+    def _starved(self) -> StoreError:
+        self.starved += 1
+        if self.starved_since is None:
+            self.starved_since = self._clock.monotonic()
+            log.warning("no log file is ready for offset %d: %s", self._next, self.failure or "it is still being made")
+        if self.failure is not None:
+            return type(self.failure)(*self.failure.args)
+        return StoreBusy(f"the log file for offset {self._next} is still being made")
+
+    def _is_gone(self, first: int) -> bool:
+        """Whether somebody unlinked a file that is ready: what is written to it would vanish with the process.
+
+        An Apache broker that is started on this folder by mistake does that. It recovers, and removes all files behind the
+        end of the log, before it looks at the lock and gives up.
+        """
+        return self._files.status(self._segments.path_of(first)) is None
+
+    def _begin_again(self, first: int) -> None:
+        """Forget the files that are ready and make them anew, from `first` on; one that is being made first comes to its end."""
+        if self._making:
+            raise StoreBusy(f"the log file for offset {first} is made again, as somebody removed it")
+        log.error("%s was removed by somebody else: log files are made again from there", self._segments.path_of(first))
+        while self._ready:
+            self._ready.pop()[1].close()
+        self._next = first
+        self._make_next()
+
+    # making
+
+    def _make_next(self) -> None:
+        if not self._open or self._making or len(self._ready) >= self._most_ready:
+            return
+        if self.failure is not None and self._clock.monotonic() < self._make_at:
+            return
+        self._worker.submit(partial(self._make, self._next), self._made, self._not_made)
+        self._making = True
+
+    def _make(self, first: int) -> File:
+        """On the thread: a file of zeros, safe with its name."""
+        path = self._segments.path_of(first)
+        file = self._files.open(path, create=True)
+        with ExitStack() as undo:
+            undo.callback(file.close)
+            if file.next_data(0) is not None:
+                raise StoreDamaged(f"{path} is in the way: a new log file was to be made there. Move it elsewhere")
+            try:
+                file.truncate(
+                    self._segments.file_bytes
+                )  # the size comes first: half a file would be damage after a crash
+                if self._allocate:
+                    file.allocate(self._segments.file_bytes)
+                file.sync()
+                self._files.sync_dir(path.parent)
+            except OSError:
+                with suppress(OSError):  # what is left is zeros, and the next attempt goes on with it
+                    self._files.unlink(path)
+                raise
+            undo.pop_all()
+        return file
+
+    def _made(self, file: File) -> None:
+        self._making = False
+        if self.failure is not None:
+            log.info("log files can be made again")
+            self.failure = None
+        self._ready.append((self._next, file))
+        self._next += self._segments.file_bytes
+        self.starved_since = None
+        self._make_next()
+
+    def _not_made(self, error: Exception) -> None:
+        self._making = False
+        if self.failure is None:
+            log.error("cannot make the next log file, trying again: %s", error)
+        self.failure = _cause("cannot make the next log file", error)
+        self._make_at = self._clock.monotonic() + self._retry_s
+
+    # removing
+
+    def _remove_next(self) -> None:
+        if not self._open or self._removing or not self._old:
+            return
+        if self.removal_failure is not None and self._clock.monotonic() < self._remove_at:
+            return
+        self._worker.submit(self._old[0].remove, self._removed, self._not_removed)
+        self._removing = True
+
+    def _removed(self, _: None) -> None:
+        self._removing = False
+        self.removal_failure = None
+        self._old.popleft()
+        self._remove_next()
+
+    def _not_removed(self, error: Exception) -> None:
+        self._removing = False
+        if self.removal_failure is None:
+            log.error("cannot remove the oldest log file, trying again: %s", error)
+        self.removal_failure = _cause("cannot remove the oldest log file", error)
+        self._remove_at = self._clock.monotonic() + self._retry_s
+
+
+def _cause(what: str, error: Exception) -> StoreError:
+    return disk_error(what, error) if isinstance(error, OSError) else StoreError(f"{what}: {error}")

@@ -1,0 +1,293 @@
+"""A run of files of one size that are addressed by one offset, as if they were one long file.
+
+    00000000000000000000      00000000000000032768      00000000000000065536
+    |----- file_bytes ------| |----- file_bytes ------| |----- file_bytes ------|
+    └ start                                                                      └ end_of_files
+
+A file is named by its first offset in 20 digits. The run has no holes: it is made in order, and unlinked from its ends one name
+at a time, each made safe before the next. So a hole or a wrong size is damage, with one exception: a crash while the newest
+file was made leaves it empty. Anything with another name is not ours, and left alone.
+
+A bounded set of open files: ten thousand queues must not mean ten thousand descriptors.
+
+The file used longest ago is closed first. What was written, and which names were made or removed, is remembered until somebody
+takes it to have it synced: a write that failed half way has not forgotten the half that needs a sync.
+
+Names are plain texts, as a look-up is made for every read and a `Path` costs more than the read. Owned by the store's thread;
+the sync thread opens its own.
+"""
+
+import errno
+from collections import OrderedDict
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from pocketmq.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
+from pocketmq.files import File, Files, FileStatus
+
+NAME_DIGITS = 20
+MAX_OFFSET = 2**63 - 1
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+"""Of descriptors or memory, not of the disk: they pass."""
+
+
+def disk_error(what: str, error: OSError) -> StoreError:
+    """The store's error for a call to the disk that failed: `what` is a sentence's beginning."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(f"{what}: {error}. Writing resumes by itself when there is space")
+    if error.errno in _SHORTAGES:
+        return StoreBusy(f"{what}: {error}. It is tried again until this process has what it needs")
+    return StoreError(f"{what}: {error}")
+
+
+class Segment:
+    """One file of a run. It is opened when first used, and mapped when first read."""
+
+    __slots__ = ("_disk", "_file", "_map", "_writable", "end", "first", "path")
+
+    def __init__(
+        self, disk: Files, path: Path, first: int, size: int, file: File | None = None, *, writable: bool = True
+    ) -> None:
+        self._disk = disk
+        self.path = path
+        self.first = first
+        self.end = first + size
+        self._file = file
+        self._map: memoryview | None = None
+        self._writable = writable
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path, write=self._writable)
+        return self._file
+
+    @property
+    def map(self) -> memoryview:
+        """All bytes, read only. Lives on after the segment is closed or removed."""
+        if self._map is None:
+            try:
+                self._map = self.file.map(self.end - self.first)
+            except OSError as error:
+                raise disk_error(f"cannot read {self.path}", error) from error
+        return self._map
+
+    def status(self) -> FileStatus | None:
+        return self._disk.status(self.path)
+
+    def close(self) -> None:
+        self._map = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def remove(self) -> None:
+        """Close and unlink; when this returns the name is gone for good. Views that are out live on."""
+        self.close()
+        if self.status() is not None:
+            self._disk.unlink(self.path)
+        self._disk.sync_dir(self.path.parent)
+
+
+class Segments:
+    """The files of a folder, in order. Owned by one thread."""
+
+    def __init__(self, disk: Files, folder: Path, file_bytes: int, *, writable: bool = True) -> None:
+        self._disk = disk
+        self._writable = writable
+        self.folder = folder
+        self.file_bytes = file_bytes
+        self.files: list[Segment] = []
+        self.foreign: list[Path] = []
+        """What is in the folder and is not ours."""
+        self.unfinished: Path | None = None
+        """A newest file that is empty: a crash came while it was made."""
+
+    @property
+    def start(self) -> int:
+        return self.files[0].first if self.files else 0
+
+    @property
+    def end_of_files(self) -> int:
+        return self.files[-1].end if self.files else 0
+
+    def load(self) -> None:
+        """Find the files. StoreDamaged when they are not a run."""
+        self.close()
+        self.files, self.foreign, self.unfinished = [], [], None
+        found = self._find()
+        if found and found[-1][1] == 0:
+            self.unfinished = self.path_of(found.pop()[0])
+        for first, size in found:
+            self._check(first, size)
+            self.files.append(self._segment(first))
+
+    def _find(self) -> list[tuple[int, int]]:
+        """First offset and size of every file that is named like ours, in order."""
+        found = []
+        for name in self._disk.list(self.folder):
+            status = self._disk.status(self.folder / name)
+            ours = len(name) == NAME_DIGITS and name.isascii() and name.isdecimal()
+            if status is None or status.is_dir or not ours or int(name) > MAX_OFFSET - self.file_bytes:
+                self.foreign.append(self.folder / name)
+            else:
+                found.append((int(name), status.size))
+        return found
+
+    def _check(self, first: int, size: int) -> None:
+        path = self.path_of(first)
+        if size != self.file_bytes:
+            raise StoreDamaged(
+                f"{path} has {size} bytes, expected {self.file_bytes}. "
+                "The size of files must stay what it was when the store was made"
+            )
+        if first % self.file_bytes:
+            raise StoreDamaged(f"{path} begins at {first}, which is no multiple of the files' size {self.file_bytes}")
+        if self.files and first != self.end_of_files:
+            raise StoreDamaged(f"{path} begins at {first}, but the file before it ends at {self.end_of_files}")
+
+    def path_of(self, first: int) -> Path:
+        return self.folder / f"{first:0{NAME_DIGITS}d}"
+
+    def file_at(self, offset: int) -> Segment | None:
+        """The file that holds `offset`; None before the first and behind the last."""
+        number = (offset - self.start) // self.file_bytes
+        return self.files[number] if 0 <= number < len(self.files) else None
+
+    def between(self, start: int, end: int) -> list[Segment]:
+        """The files that hold bytes from `start` up to, not including, `end`."""
+        return [segment for segment in self.files if segment.first < end and start < segment.end]
+
+    def add(self, first: int, file: File) -> Segment:
+        """Go on with `file`, which must begin where the last one ends."""
+        assert not self.files or first == self.end_of_files, "a run has no holes"
+        segment = self._segment(first, file)
+        self.files.append(segment)
+        return segment
+
+    def forget_first(self) -> Segment:
+        """Take the oldest file out of the run; the caller removes it."""
+        return self.files.pop(0)
+
+    def drop_first(self) -> None:
+        """Remove the oldest file."""
+        self.forget_first().remove()
+
+    def drop_after(self, offset: int) -> None:
+        """Remove the files that begin behind `offset`, and an unfinished one; newest first, so that no hole can come."""
+        if self.unfinished is not None:
+            self._disk.unlink(self.unfinished)
+            self._disk.sync_dir(self.folder)
+            self.unfinished = None
+        while self.files and self.files[-1].first > offset:
+            self.files.pop().remove()
+
+    def close(self) -> None:
+        """Close all files; they are opened again when used."""
+        for segment in self.files:
+            segment.close()
+
+    def _segment(self, first: int, file: File | None = None) -> Segment:
+        return Segment(self._disk, self.path_of(first), first, self.file_bytes, file, writable=self._writable)
+
+
+class OpenFiles:
+    def __init__(self, files: Files, most: int) -> None:
+        self._files = files
+        self._most = max(1, most)
+        self._open: OrderedDict[str, File] = OrderedDict()
+        self._written: set[str] = set()
+        self._renamed: set[str] = set()
+        self._replaced: set[str] = set()
+        self.doubts_names = False
+        """Whether a file that is found may have been made by a process that was killed before it synced the name."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, name: str) -> File:
+        """The file of that name, which must exist."""
+        file = self._open.get(name)
+        if file is None:
+            return self._remember(name, self._files.open(Path(name)))
+        self._open.move_to_end(name)
+        return file
+
+    def make(self, name: str, size: int) -> File:
+        """The file of that name to write to; made, or brought to `size` with zeros, when it is missing or shorter."""
+        self._written.add(name)
+        if self.doubts_names:
+            self._renamed.add(name)
+        path = Path(name)
+        if name in self._open:
+            status = self._files.status(path)
+            if status is not None and status.size >= size:
+                return self.get(name)
+            # It was removed or cut by another program: what is written to a removed file would vanish with this process.
+            self._open.pop(name).close()
+        file = self._create(path)
+        try:
+            if file.size() < size:
+                self._renamed.add(name)
+                self._replaced.add(name)
+                file.truncate(size)
+        except OSError:
+            file.close()
+            raise
+        return self._remember(name, file)
+
+    def _create(self, path: Path) -> File:
+        try:
+            return self._files.open(path, create=True)
+        except FileNotFoundError:
+            self._files.make_dir(path.parent)
+            return self._files.open(path, create=True)
+
+    def unlink(self, name: str) -> None:
+        """Remove the file of that name; harmless when it is gone already."""
+        self._close({name})
+        with suppress(FileNotFoundError):
+            self._files.unlink(Path(name))
+        self._written.discard(name)
+        self._renamed.add(name)
+        self._replaced.add(name)
+
+    def take_written(self) -> list[Path]:
+        """The files that were written since the last call: their bytes are not safe yet."""
+        if not self._written:
+            return []
+        written, self._written = self._written, set()
+        return [Path(name) for name in sorted(written)]
+
+    def take_renamed(self) -> list[Path]:
+        """The files that were made or removed since the last call: their names are not safe yet."""
+        renamed, self._renamed = self._renamed, set()
+        return [Path(name) for name in sorted(renamed)]
+
+    def take_over(self, other: "OpenFiles") -> None:
+        """Count what `other` wrote and made as this one's. Nobody uses `other` meanwhile.
+
+        Each of them closes the files that the other one made or removed: the name means another file now.
+        """
+        self._written |= other._written
+        self._renamed |= other._renamed
+        self._close(other._replaced)
+        other._close(self._replaced)
+        for taken in (other._written, other._renamed, other._replaced, self._replaced):
+            taken.clear()
+
+    def close(self) -> None:
+        self._close(list(self._open))
+
+    def _close(self, names: Iterable[str]) -> None:
+        for name in names:
+            file = self._open.pop(name, None)
+            if file is not None:
+                file.close()
+
+    def _remember(self, name: str, file: File) -> File:
+        self._open[name] = file
+        if len(self._open) > self._most:
+            self._open.popitem(last=False)[1].close()
+        return file

@@ -1,0 +1,226 @@
+"""Transient pool: turns are acknowledged from memory and written behind by a thread.
+
+    put ──► | buffer 0 | buffer 1 | buffer 2 | … |  ── the thread writes, in order ──► log files
+              ▲ written_bytes        ▲ filled_bytes       room = what lies between, around the ring
+
+The buffers form a ring that is made once, so memory is bounded by `pool_buffers` × `pool_buffer_bytes`. A write is about one
+buffer long; turns that pile up while the thread writes become one write. What was acknowledged stays here until it is written:
+after a failed write nothing more is taken, and the same bytes are tried again until the disk takes them. They are lost only with
+the process, which is what this mode trades for speed.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from pocketmq.clock import Clock
+from pocketmq.errors import StoreError, WrongState
+from pocketmq.files import File
+from pocketmq.store.log.log_walk import SECTOR_BYTES
+from pocketmq.store.log.segments import disk_error
+from pocketmq.store.settings import StoreSettings
+from pocketmq.store.worker import Post, Worker
+
+log = logging.getLogger("pocketmq.store")
+
+
+class Portion:
+    """Neighbouring bytes of one file: `size` of them from `position` of the ring, for `at` in the file."""
+
+    __slots__ = ("at", "file", "position", "size", "upto")
+
+    def __init__(self, file: File, at: int, position: int, size: int, upto: int) -> None:
+        self.file = file
+        self.at = at
+        self.position = position
+        self.size = size
+        self.upto = upto
+        """How far the log is written once this is."""
+
+
+Mark = tuple[int, int, Portion | None, int, int]
+"""Bytes ever taken, portions, and the last of those that may still grow, with its size and end."""
+
+
+class TransientPool:
+    """A ring of buffers and the thread that empties it. Owned by the store's thread."""
+
+    def __init__(self, settings: StoreSettings, clock: Clock, post: Post, worker: Worker | None = None) -> None:
+        self._clock = clock
+        self._worker = worker or Worker("pocketmq-pool", post)
+        self._buffer_bytes = settings.pool_buffer_bytes
+        self._buffers = [bytearray(settings.pool_buffer_bytes) for _ in range(settings.pool_buffers)]
+        self._retry_s = settings.retry_ms / 1000
+        self._close_timeout_s = settings.close_timeout_ms / 1000
+        self._portions: deque[Portion] = deque()
+        self._handed = 0
+        self._write_at = 0.0
+        self._on_written: Callable[[int], None] = lambda _: None
+        self._upto = 0
+        self.filled_bytes = 0
+        """Bytes ever taken."""
+        self.written_bytes = 0
+        """Of those, bytes that are in the log's files."""
+        self.capacity = settings.pool_buffers * settings.pool_buffer_bytes
+        self.failure: StoreError | None = None
+        """Why the last write failed; while it is set nothing new should be acknowledged."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be put now."""
+        return self.capacity - self.waiting_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that are acknowledged and in memory only."""
+        return self.filled_bytes - self.written_bytes
+
+    @property
+    def free_buffers(self) -> int:
+        return self.room // self._buffer_bytes
+
+    @property
+    def busy(self) -> bool:
+        """Whether the thread is at work."""
+        return self._worker.busy
+
+    def begin(self, on_written: Callable[[int], None]) -> None:
+        """`on_written` is told how far the log is in its files, on the owner's thread; with no news, when a write failed."""
+        self._on_written = on_written
+
+    def put(self, file: File, at: int, data: bytes, upto: int) -> None:
+        """Take `data`, for which there must be room; `write_behind` after the last piece of a turn."""
+        size = len(data)
+        assert size <= self.room, "whoever puts has looked at the room before"
+        self._copy(data, size)
+        last = self._portions[-1] if len(self._portions) > self._handed else None
+        filled_bytes = self.filled_bytes + size
+        if last is not None and last.file is file and last.at + last.size == at:
+            last.size += size
+            last.upto = upto
+        else:
+            self._portions.append(Portion(file, at, self.filled_bytes, size, upto))
+        self.filled_bytes = filled_bytes
+
+    def mark(self) -> "Mark":
+        """What the pool holds now, for `take_back`."""
+        last = self._portions[-1] if len(self._portions) > self._handed else None
+        return self.filled_bytes, len(self._portions), last, last.size if last else 0, last.upto if last else 0
+
+    def take_back(self, mark: "Mark") -> None:
+        """Forget what was put since; the thread has had nothing of it."""
+        self.filled_bytes, count, last, size, upto = mark
+        while len(self._portions) > count:
+            self._portions.pop()
+        if last is not None:
+            last.size, last.upto = size, upto
+
+    def write_behind(self) -> None:
+        """Let the thread write what was put, unless it waits for a failed disk."""
+        if self.failure is None:
+            self._write_on()
+
+    def settle(self) -> None:
+        """Take note of writes that have just ended."""
+        self._worker.settle()
+
+    def tick(self) -> None:
+        """Try a failed write again, when its pause is over; go on with what could not be handed to the thread."""
+        self._worker.settle()
+        if self.failure is None or self._clock.monotonic() >= self._write_at:
+            self._write_on()
+
+    def close(self) -> None:
+        """Write all that is left and end the thread. Raises when the disk does not take it: that much is lost."""
+        patience_s = self._close_timeout_s
+        try:
+            while self._portions:
+                self._write_on()
+                if not self._worker.drain(patience_s):
+                    patience_s = 0
+                    raise StoreError(f"{self.waiting_bytes} acknowledged bytes are lost: the disk does not answer")
+                if self.failure is not None:
+                    raise type(self.failure)(*self.failure.args) from self.failure
+        finally:
+            self._worker.close(patience_s)
+
+    def _copy(self, data: bytes, size: int) -> None:
+        number, start = divmod(self.filled_bytes, self._buffer_bytes)
+        if start + size <= self._buffer_bytes:
+            self._buffers[number % len(self._buffers)][start : start + size] = data
+            return
+        rest = memoryview(data)
+        for buffer, begin, end in self._places(self.filled_bytes, size):
+            buffer[begin:end] = rest[: end - begin]
+            rest = rest[end - begin :]
+
+    def _places(self, position: int, size: int) -> Iterator[tuple[bytearray, int, int]]:
+        """Where `size` bytes from `position` of the ring lie: buffer, start and end in it."""
+        while size:
+            number, start = divmod(position, self._buffer_bytes)
+            part = min(size, self._buffer_bytes - start)
+            yield self._buffers[number % len(self._buffers)], start, start + part
+            position += part
+            size -= part
+
+    def _write_on(self) -> None:
+        if self._handed or not self._portions:
+            return
+        portions = tuple(self._portions)
+        self._handed = len(portions)
+        try:
+            self._worker.submit(partial(self._write, portions), self._wrote, self._broke)
+        except (WrongState, MemoryError):  # `tick` tries again
+            self._handed = 0
+            raise
+
+    def _write(self, portions: tuple[Portion, ...]) -> tuple[int, OSError | None]:
+        """On the thread: how many portions were written, and what stopped the next one."""
+        for count, portion in enumerate(portions):
+            try:
+                self._write_portion(portion)
+            except OSError as error:
+                return count, error
+        return len(portions), None
+
+    def _write_portion(self, portion: Portion) -> None:
+        """A write for each buffer. Between two of them the power may go, so no sector is shared by two: its other half
+        would be zeros, and might look like part of a record.
+        """
+        at, kept = portion.at, b""
+        for buffer, start, end in self._places(portion.position, portion.size):
+            data = kept + bytes(memoryview(buffer)[start:end]) if kept else memoryview(buffer)[start:end]
+            is_last = at + len(data) == portion.at + portion.size
+            whole = len(data) if is_last else len(data) - (at + len(data)) % SECTOR_BYTES
+            if whole > 0:
+                portion.file.write_at(at, data[:whole])
+            kept = bytes(data[max(whole, 0) :])
+            at += max(whole, 0)
+
+    def _wrote(self, outcome: tuple[int, OSError | None]) -> None:
+        count, error = outcome
+        self._handed = 0
+        for _ in range(count):
+            portion = self._portions.popleft()
+            self.written_bytes += portion.size
+            self._upto = portion.upto
+        if error is not None:
+            self._fail(error)
+        elif self.failure is not None:
+            log.info("the transient pool is written again")
+            self.failure = None
+        self._on_written(self._upto)
+        self.write_behind()
+
+    def _broke(self, error: Exception) -> None:
+        self._handed = 0
+        self._fail(error)
+        self._on_written(self._upto)
+
+    def _fail(self, error: Exception) -> None:
+        what = f"{self.waiting_bytes} acknowledged bytes are in memory only, as writing them failed"
+        if self.failure is None:
+            log.error("%s: %s; trying again", what, error)
+        self.failure = disk_error(what, error) if isinstance(error, OSError) else StoreError(f"{what}: {error}")
+        self._write_at = self._clock.monotonic() + self._retry_s

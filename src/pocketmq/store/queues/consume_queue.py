@@ -1,0 +1,324 @@
+"""Consume queue: where each message of one queue lies in the log.
+
+    | log offset 8 | size 4 | tags code 8 |     20 bytes, so entry n is at n * 20
+
+    written to files ──────────────┬─ pending, in memory ─┬─ staged in this turn ─┐
+    min_offset …              flushed_offset         max_offset            next_offset
+
+Files hold a fixed number of entries and are named by the byte offset of their first one. Offsets without a message have an
+entry of size 2^31 - 1 that says "nothing here":
+
+    | 0 | 2^31 - 1 | 0 |                        the head of the first file, when a queue begins at a later offset
+    | 0 | 2^31 - 1 | log offset of the next |   a hole in the middle; bisection finds its way by what lies behind it
+
+Derived: may be deleted at any time; recovery rebuilds it from the log.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pocketmq.model.names import SCHEDULE_TOPIC
+from pocketmq.protocol.record import magic_for, record_size, topic_field
+from pocketmq.store.log.segments import OpenFiles, disk_error
+
+ENTRY = struct.Struct(">qiq")
+ENTRY_BYTES: Final = 20
+NOTHING_HERE_SIZE: Final = 0x7FFFFFFF
+_NOTHING_HERE = ENTRY.pack(0, NOTHING_HERE_SIZE, 0)
+
+Entry = tuple[int, int, int]
+"""log offset, size, tags code."""
+
+
+def is_entry(entry: Entry) -> bool:
+    """Whether these are bytes that a queue wrote; a file's unused part is zeros."""
+    return entry[0] >= 0 and entry[1] > 0
+
+
+def is_message(entry: Entry) -> bool:
+    """Whether the entry points to a message, and does not say "nothing here"."""
+    return entry[0] >= 0 and 0 < entry[1] < NOTHING_HERE_SIZE
+
+
+def is_head(entry: Entry) -> bool:
+    """Whether the entry belongs to the filled head of a queue that begins later."""
+    return entry == (0, NOTHING_HERE_SIZE, 0)
+
+
+def log_offset_of(entry: Entry) -> int:
+    """Where the entry's message lies; of a hole, where the message behind it lies; -1 for a filled head."""
+    if entry[1] != NOTHING_HERE_SIZE:
+        return entry[0]
+    return entry[2] or -1
+
+
+class Block(NamedTuple):
+    """Entries on their way to a file."""
+
+    name: str
+    file_bytes: int
+    at: int
+    """Where they go, in bytes from the beginning of the file."""
+    entries: bytearray
+    is_first: bool
+    """Whether nothing before them is a message."""
+    is_cut: bool
+    """Whether the entries behind them go to the next file."""
+
+    def write(self, files: OpenFiles) -> None:
+        """May be called again after an OSError."""
+        file = files.make(self.name, self.file_bytes)
+        if self.at and self.is_first:
+            # Unless expired entries are there, a later start would take the zeros for the end of the queue.
+            before = file.read_at(self.at - ENTRY_BYTES, ENTRY_BYTES)
+            if not is_entry(ENTRY.unpack(before)):
+                file.write_at(0, _NOTHING_HERE * (self.at // ENTRY_BYTES))
+        file.write_at(self.at, self.entries)
+
+
+class ConsumeQueue:
+    """One queue of one topic. Owned by the store's thread. Small: a broker may have forty thousand."""
+
+    __slots__ = (
+        "_file_entries",
+        "_folder",
+        "_gone",
+        "_open_files",
+        "is_delay",
+        "key",
+        "log_start",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "odd_offsets",
+        "pending",
+        "queue_id",
+        "record_magic",
+        "record_overhead",
+        "topic",
+        "topic_bytes",
+        "topic_field",
+    )
+
+    def __init__(self, topic: str, queue_id: int, folder: Path, open_files: OpenFiles, file_entries: int) -> None:
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.key = (topic, queue_id)
+        self.topic_field = topic_field(self.topic_bytes)
+        self.record_magic = magic_for(self.topic_bytes)
+        self.is_delay = topic == SCHEDULE_TOPIC
+        self.record_overhead = record_size(len(self.topic_bytes), 0, 0)
+        self.log_start = 0
+        """Where the log began when `min_offset` was last sought."""
+        self.min_offset = 0
+        self.max_offset = 0
+        self.next_offset = 0
+        self.odd_offsets: frozenset[int] = frozenset()
+        """Messages whose records say another queue offset; the records beside them show that theirs is wrong."""
+        self.pending = bytearray()
+        self._folder = str(folder)
+        self._open_files = open_files
+        self._file_entries = file_entries
+        self._gone = False
+
+    @property
+    def folder(self) -> Path:
+        return Path(self._folder)
+
+    @property
+    def flushed_offset(self) -> int:
+        """First entry that is not in a file yet."""
+        return self.max_offset - len(self.pending) // ENTRY_BYTES
+
+    def begin_anew(self, offset: int = 0) -> None:
+        """Be an empty queue whose first message will have `offset`: those before it are gone from the log."""
+        self.pending.clear()
+        self.min_offset = self.max_offset = self.next_offset = offset
+
+    def skip_to(self, offset: int, log_offset: int) -> bool:
+        """Enter "nothing here" for the offsets before `offset`, whose message lies at `log_offset`.
+
+        False when more than a file of entries would be missing: that message does not tell the truth about its offset.
+        """
+        missing = offset - self.max_offset
+        if missing > self._file_entries:
+            return False
+        if missing > 0:
+            self.pending += ENTRY.pack(0, NOTHING_HERE_SIZE, log_offset) * missing
+            self.max_offset = self.next_offset = offset
+        return True
+
+    def append(self, log_offset: int, size: int, tags_code: int) -> None:
+        """Enter the next message; its offset was assigned before, when it was staged."""
+        self.pending += ENTRY.pack(log_offset, size, tags_code)
+        self.max_offset += 1
+
+    # reading
+
+    def entry(self, offset: int) -> Entry | None:
+        """The entry at `offset`, None where there is none."""
+        raw = self.read(offset, 1)
+        return ENTRY.unpack(raw) if raw else None
+
+    def entries(self, offset: int, count: int) -> Iterator[Entry]:
+        """Up to `count` entries from `offset` on."""
+        return ENTRY.iter_unpack(self.read(offset, count))
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` entries from `offset` on, as bytes; what is flushed from files, the rest from memory.
+
+        Ends early where a file is missing or too short.
+        """
+        count = min(count, self.max_offset - offset)
+        if count <= 0:
+            return b""
+        flushed = self.flushed_offset
+        if offset >= flushed:
+            start = (offset - flushed) * ENTRY_BYTES
+            return bytes(self.pending[start : start + count * ENTRY_BYTES])
+        in_files = min(count, flushed - offset)
+        data = self._read_files(offset, in_files)
+        if in_files < count and len(data) == in_files * ENTRY_BYTES:
+            data += self.pending[: (count - in_files) * ENTRY_BYTES]
+        return data
+
+    def _read_files(self, offset: int, count: int) -> bytes:
+        name, index = self._place(offset)
+        if index + count <= self._file_entries:
+            return self._read_file(name, index * ENTRY_BYTES, count * ENTRY_BYTES)
+        pieces = []
+        while count > 0:
+            name, index = self._place(offset)
+            part = min(count, self._file_entries - index)
+            piece = self._read_file(name, index * ENTRY_BYTES, part * ENTRY_BYTES)
+            pieces.append(piece)
+            if len(piece) < part * ENTRY_BYTES:
+                break
+            offset += part
+            count -= part
+        return b"".join(pieces)
+
+    def _read_file(self, name: str, at: int, size: int) -> bytes:
+        """Whole entries of a file; none when there is no such file."""
+        try:
+            data = self._open_files.get(name).read_at(at, size)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise disk_error(f"cannot read {name}", error) from error
+        return data if len(data) == size else data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]
+
+    # writing
+
+    def next_block(self) -> "Block | None":
+        """A copy of pending entries, as many as go to one file; None when there are none. They stay pending until `written`."""
+        if self._gone:
+            self.pending.clear()
+        if not self.pending:
+            return None
+        offset = self.flushed_offset
+        name, index = self._place(offset)
+        file_bytes = self._file_entries * ENTRY_BYTES
+        at = index * ENTRY_BYTES
+        entries = self.pending[: file_bytes - at]
+        return Block(name, file_bytes, at, entries, offset <= self.min_offset, len(entries) < len(self.pending))
+
+    def written(self, block: "Block") -> None:
+        """The block that was copied last is in its file."""
+        del self.pending[: len(block.entries)]
+
+    def flush(self) -> None:
+        """Write pending entries to their files, and wait for that. Nothing is forgotten when that fails with an OSError."""
+        while (block := self.next_block()) is not None:
+            block.write(self._open_files)
+            self.written(block)
+
+    def rewrite(self, offset: int, entries: bytes) -> int:
+        """Overwrite entries in files, which are made or get their size back where that is needed; how many of them differed."""
+        changed = 0
+        while entries:
+            name, index = self._place(offset)
+            part, entries = (
+                entries[: (self._file_entries - index) * ENTRY_BYTES],
+                entries[(self._file_entries - index) * ENTRY_BYTES :],
+            )
+            file = self._open_files.make(name, self._file_entries * ENTRY_BYTES)
+            before = file.read_at(index * ENTRY_BYTES, len(part)).ljust(len(part), b"\0")
+            pairs = zip(ENTRY.iter_unpack(before), ENTRY.iter_unpack(part), strict=True)
+            changed += sum(was != is_now for was, is_now in pairs)
+            file.write_at(index * ENTRY_BYTES, part)
+            offset += len(part) // ENTRY_BYTES
+        return changed
+
+    def abandon(self) -> None:
+        """The topic was deleted. What a turn under way still enters goes nowhere, and above all into no file."""
+        self._gone = True
+
+    # bounds
+
+    def cut(self, offset: int) -> None:
+        """Forget the entries from `offset` on. Their bytes in files are overwritten by `Queues.zero_behind`."""
+        if offset >= self.max_offset:
+            return
+        if offset < self.flushed_offset:
+            self.pending.clear()
+        else:
+            del self.pending[(offset - self.flushed_offset) * ENTRY_BYTES :]
+        self.max_offset = self.next_offset = offset
+        self.min_offset = min(self.min_offset, self.max_offset)
+
+    def first_at_or_beyond(self, log_offset: int) -> int:
+        """Offset of the first entry that points at or beyond `log_offset`; max_offset when none does."""
+        low, high = self.min_offset, self.max_offset
+        # In longer and longer steps, then by halves: after a crash the end of a short queue is sought in a long file, and
+        # there may be many of them.
+        step = 1
+        while low < high and self._points_before(low + step - 1, log_offset):
+            low += step
+            step *= 2
+        high = min(high, low + step - 1)
+        while low < high:
+            middle = (low + high) // 2
+            if self._points_before(middle, log_offset):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _points_before(self, offset: int, log_offset: int) -> bool:
+        entry = self.entry(offset)
+        return entry is not None and is_entry(entry) and log_offset_of(entry) < log_offset
+
+    def raise_min(self, log_start: int) -> None:
+        """Follow the log after its oldest files went: entries that point below `log_start` are no messages any more.
+
+        A damaged entry may lead the search astray. Then the queue stays as it is; a reader meets the damage, and its repair
+        finds out from the log where the queue begins.
+        """
+        found = self.first_at_or_beyond(log_start)
+        if self._is_edge(found, log_start):
+            self.min_offset = found
+        self.log_start = log_start
+
+    def _is_edge(self, offset: int, log_start: int) -> bool:
+        """Whether the entries around `offset` show that the first one beyond `log_start` is there."""
+        first = max(self.min_offset, offset - 2)
+        around = [self.entry(number) for number in range(first, min(offset + 2, self.max_offset))]
+        places = [log_offset_of(entry) for entry in around if entry is not None and is_entry(entry)]
+        if len(places) != len(around) or places != sorted(places):
+            return False
+        return all((place >= log_start) is (first + number >= offset) for number, place in enumerate(places))
+
+    # files
+
+    def file_of(self, offset: int) -> Path:
+        """The file that holds the entry at `offset`, whether it is there or not."""
+        return Path(self._place(offset)[0])
+
+    def _place(self, offset: int) -> tuple[str, int]:
+        """The file that holds the entry at `offset`, and the entry's index in it."""
+        number, index = divmod(offset, self._file_entries)
+        return f"{self._folder}/{number * self._file_entries * ENTRY_BYTES:020d}", index

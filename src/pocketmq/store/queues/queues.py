@@ -1,0 +1,402 @@
+"""All consume queues of a store, by topic and queue id. One that nobody uses costs a small object and no open file.
+
+Entries are pending in memory, then in files, then safe. Bytes become safe when the paths that `take_written` gives are synced, names when the folders that `take_new_folders` gives are. Until then a crash may leave out any part of them; that is why
+the checkpoint speaks of entries only after both.
+
+What lies below consumequeue/: which folders and files are ours, and whether they can be.
+
+    consumequeue/<topic>/<queue id>/<byte offset of the first entry, 20 digits>
+
+Anything with another name is not ours, and left alone. A file of another size is damage, with one exception: a new file gets its
+full size before its first entry, but a crash may lose that size, or all but part of it, as long as nobody has synced the file.
+"""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from pocketmq.errors import InvalidName, StoreDamaged
+from pocketmq.files import Files, zero_from
+from pocketmq.model.names import TopicName, parse_topic
+from pocketmq.store.log.segments import MAX_OFFSET, NAME_DIGITS, OpenFiles
+from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head
+from pocketmq.store.settings import PAGE_BYTES, StoreSettings
+
+MAX_QUEUE_ID: Final = 2**31 - 1
+_ADVICE = "Set queue_file_entries (mappedFileSizeConsumeQueue) to what the store was made with"
+
+
+class QueueFolders:
+    """The folders of all queues, whose files have `file_bytes` each."""
+
+    def __init__(self, files: Files, folder: Path, file_bytes: int) -> None:
+        self._files = files
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self.foreign: list[Path] = []
+        """What the last scan found that is not ours."""
+
+    def scan(self, *, mend: bool) -> Iterator[tuple[TopicName, int, list[int]]]:
+        """Every queue that has a folder: topic, queue id, and where its files begin.
+
+        With `mend` a file that is too short gets its size back; without it, after a clean stop, it is damage. Then an empty one
+        before the last is none: somebody has emptied it.
+        """
+        self.foreign = []
+        for name in self._names_in(self._folder):
+            folder = self._folder / name
+            try:
+                topic = parse_topic(name)
+            except InvalidName:
+                self.foreign.append(folder)
+                continue
+            for queue_name in self._names_in(folder):
+                queue_id = _parse_queue_id(queue_name)
+                found = None if queue_id is None else self._find(folder / queue_name)
+                if queue_id is None or found is None:
+                    self.foreign.append(folder / queue_name)
+                    continue
+                ours, foreign = found
+                self.foreign += foreign
+                for start, size in ours:
+                    self._check(folder / queue_name / file_name(start), start, size, mend=mend)
+                yield topic, queue_id, [start for start, size in ours if size or mend or start == ours[-1][0]]
+
+    def starts(self, folder: Path) -> list[int]:
+        """Where the files of the queue in `folder` begin, in order; those that cannot be ours are left out."""
+        ours, _ = self._find(folder) or ([], [])
+        return [start for start, size in ours if start % self._file_bytes == 0 and size <= self._file_bytes]
+
+    def _names_in(self, folder: Path) -> list[str]:
+        try:
+            return self._files.list(folder)
+        except NotADirectoryError:
+            self.foreign.append(folder)
+            return []
+
+    def _find(self, folder: Path) -> tuple[list[tuple[int, int]], list[Path]] | None:
+        """Start and size of every file that is named like ours, in order, and what else is there; None when no folder."""
+        try:
+            names = self._files.list(folder)
+        except NotADirectoryError:
+            return None
+        ours, foreign = [], []
+        for name in names:
+            status = self._files.status(folder / name)
+            named = len(name) == NAME_DIGITS and name.isascii() and name.isdecimal() and int(name) <= MAX_OFFSET
+            if status is None or status.is_dir or not named:
+                foreign.append(folder / name)
+            else:
+                ours.append((int(name), status.size))
+        return ours, foreign
+
+    def _check(self, path: Path, start: int, size: int, *, mend: bool) -> None:
+        if start % self._file_bytes:
+            raise StoreDamaged(
+                f"{path} begins at {start}, which is no multiple of the files' size {self._file_bytes}. {_ADVICE}"
+            )
+        if size > self._file_bytes or (0 < size < self._file_bytes and not mend):
+            raise StoreDamaged(
+                f"{path} has {size} bytes; consume queue files of this store have {self._file_bytes}. {_ADVICE}"
+            )
+        if size < self._file_bytes:
+            with self._files.open(path) as file:
+                file.truncate(self._file_bytes)
+                file.sync()
+
+
+def file_name(start: int) -> str:
+    """The name of the file whose first entry is at byte offset `start` of the queue."""
+    return f"{start:0{NAME_DIGITS}d}"
+
+
+def _parse_queue_id(name: str) -> int | None:
+    """The queue id that a folder is named by; None when it is no such name."""
+    if not (name.isascii() and name.isdecimal() and len(name) <= 10):
+        return None
+    queue_id = int(name)
+    return queue_id if str(queue_id) == name and queue_id <= MAX_QUEUE_ID else None
+
+
+QueueKey = tuple[str, int]
+_BEHIND_BYTES = 4096 * ENTRY_BYTES
+_NO_ENTRY = (0, 0, 0)
+
+
+class Queues:
+    """The table of queues, and what of them waits to be written. Owned by the store's thread."""
+
+    def __init__(self, settings: StoreSettings, files: Files) -> None:
+        self._files = files
+        self._folder = settings.folder / "consumequeue"
+        self._file_entries = settings.queue_file_entries
+        self._least_bytes = settings.queue_least_pages * PAGE_BYTES
+        self._open_files = OpenFiles(files, settings.max_open_queue_files - settings.max_open_queue_files // 4)
+        self._folders = QueueFolders(files, self._folder, self.file_bytes)
+        self._table: dict[QueueKey, ConsumeQueue] = {}
+        self._dirty: set[ConsumeQueue] = set()
+        self._full: dict[ConsumeQueue, None] = {}
+        self.note_dirty = self._dirty.add
+        """Note that something is pending in a queue, or will be, without writing it."""
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    @property
+    def file_bytes(self) -> int:
+        return self._file_entries * ENTRY_BYTES
+
+    @property
+    def foreign(self) -> list[Path]:
+        """Things below consumequeue/ that are not ours; they are left alone."""
+        return self._folders.foreign
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._table.values())
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._table.get((topic, queue_id))
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made empty when it is new. `topic` has passed `parse_topic`: it becomes a folder's name."""
+        queue = self._table.get((topic, queue_id))
+        if queue is None:
+            folder = self._folder / topic / str(queue_id)
+            queue = ConsumeQueue(topic, queue_id, folder, self._open_files, self._file_entries)
+            self._table[queue.key] = queue
+        return queue
+
+    # writing
+
+    def entered(self, queues: Collection[ConsumeQueue]) -> None:
+        """Entries were appended to `queues`, which were noted as dirty before; those with many pending are to be written soon."""
+        for queue in queues:
+            if len(queue.pending) >= self._least_bytes:
+                self._full[queue] = None
+
+    def full(self) -> list[ConsumeQueue]:
+        """Queues with so many entries pending that these should be written, in the order in which they became so."""
+        return list(self._full)
+
+    def written(self, queue: ConsumeQueue) -> None:
+        """What was pending of this queue is in files, but for what came meanwhile."""
+        self._full.pop(queue, None)
+        if not queue.pending:
+            self._dirty.discard(queue)
+        elif len(queue.pending) >= self._least_bytes:  # again, and those that wait have their turn before
+            self._full[queue] = None
+
+    def flush(self) -> list[Path]:
+        """Write everything pending, here and now; the paths that need a sync. After an OSError the next call goes on where it was."""
+        for queue in self.dirty():
+            queue.flush()
+            self.written(queue)
+        return self.take_written()
+
+    def dirty(self) -> list[ConsumeQueue]:
+        """Queues that have something pending, or may have, in the order of their names."""
+        return sorted(self._dirty, key=lambda queue: queue.key)
+
+    def note_written_by(self, files: OpenFiles) -> None:
+        """Another thread has written entries, through these files, and uses them no more."""
+        self._open_files.take_over(files)
+
+    def take_written(self) -> list[Path]:
+        """The files that were written since the last call: their bytes are safe once these are synced."""
+        return self._open_files.take_written()
+
+    @property
+    def dirty_count(self) -> int:
+        return len(self._dirty)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What waits in memory to be written."""
+        return sum(len(queue.pending) for queue in self._dirty)
+
+    def take_new_folders(self) -> list[Path]:
+        """Folders in which names were made or removed since the last call; the names are safe once these are synced."""
+        folders: dict[Path, None] = {}
+        for path in self._open_files.take_renamed():
+            for folder in (path.parent, path.parent.parent, self._folder, self._folder.parent):
+                folders[folder] = None
+        return [folder for folder in folders if self._files.status(folder) is not None]
+
+    def doubt_names(self, doubt: bool) -> None:
+        """While in doubt, files that are written count as new, though they are there: see `take_new_folders`."""
+        self._open_files.doubts_names = doubt
+
+    # loading
+
+    def scan(self, *, mend: bool = True) -> Iterator[tuple[ConsumeQueue, list[int]]]:
+        """Every queue that has a folder, with the byte offsets of its files in order.
+
+        Files whose size a crash has lost get it back with `mend`; without it they are damage, as after a clean stop.
+        """
+        for topic, queue_id, starts in self._folders.scan(mend=mend):
+            yield self.get(topic, queue_id), starts
+
+    def load(self) -> dict[QueueKey, int]:
+        """Read the bounds of every queue from its files: the entries from the first file on, up to the first empty one.
+
+        Returns the queues of which a file in between is missing, or that have entries behind an empty one, with an offset that
+        they had reached: what lies behind the hole cannot be used, and they have to be made anew.
+        """
+        holes = {}
+        for queue, starts in self.scan(mend=False):
+            if starts:
+                self._load_bounds(queue, starts)
+                if starts[-1] - starts[0] != (len(starts) - 1) * self.file_bytes:
+                    holes[queue.key] = starts[-1] // ENTRY_BYTES
+                for offset, _ in self.entries_behind(queue):
+                    holes[queue.key] = max(offset + 1, holes.get(queue.key, 0))
+        return holes
+
+    def entries_behind(self, queue: ConsumeQueue) -> Iterator[tuple[int, Entry]]:
+        """What lies in the queue's files behind its end and is not zeros, by offset. Holes cost nothing."""
+        end = queue.flushed_offset * ENTRY_BYTES
+        for start in self._folders.starts(queue.folder):
+            if start + self.file_bytes <= end:
+                continue
+            with self._files.open(queue.folder / file_name(start), write=False) as file:
+                at = file.next_data(max(0, end - start))
+                while at is not None and at < self.file_bytes:
+                    at -= at % ENTRY_BYTES
+                    chunk = file.read_at(at, _BEHIND_BYTES)
+                    whole = chunk[: len(chunk) // ENTRY_BYTES * ENTRY_BYTES]
+                    if any(whole):
+                        for offset, entry in enumerate(ENTRY.iter_unpack(whole), (start + at) // ENTRY_BYTES):
+                            if entry != _NO_ENTRY:
+                                yield offset, entry
+                    at = file.next_data(at + len(whole)) if whole else None
+
+    def span_files(self, queue: ConsumeQueue, starts: list[int]) -> list[int]:
+        """Let `queue` span its files, full or not, up to the first that is missing; the byte offsets of those."""
+        contiguous = 1
+        while contiguous < len(starts) and starts[contiguous] == starts[contiguous - 1] + self.file_bytes:
+            contiguous += 1
+        queue.min_offset = starts[0] // ENTRY_BYTES
+        queue.max_offset = queue.next_offset = (starts[contiguous - 1] + self.file_bytes) // ENTRY_BYTES
+        return starts[:contiguous]
+
+    def _load_bounds(self, queue: ConsumeQueue, starts: list[int]) -> None:
+        # Later files hold nothing when an earlier one is not full; walk back to the last one that begins with an entry.
+        spanned = self.span_files(queue, starts)
+        for start in reversed(spanned):
+            end = self._end_in_file(queue, start // ENTRY_BYTES)
+            if end > start // ENTRY_BYTES or start == spanned[0]:
+                queue.cut(end)
+                break
+        queue.min_offset = self.first_message(queue)
+
+    def _end_in_file(self, queue: ConsumeQueue, first: int) -> int:
+        """First empty entry of a file whose entries are a run followed by zeros."""
+        low, high = first, first + self._file_entries
+        while low < high:
+            middle = (low + high) // 2
+            entry = queue.entry(middle)
+            if entry is not None and is_entry(entry):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def first_message(self, queue: ConsumeQueue) -> int:
+        """Where the filled head of the first file ends; `min_offset` is still the file's first entry."""
+        low, high = queue.min_offset, min(queue.min_offset + self._file_entries, queue.max_offset)
+        first = queue.entry(low)
+        if first is None or not is_head(first):
+            return low  # as of most queues: they have no head
+        while low < high:
+            middle = (low + high) // 2
+            entry = queue.entry(middle)
+            if entry is not None and is_head(entry):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def has_entry_files(self, queue: ConsumeQueue, first: int, last: int) -> bool:
+        """Whether the files that must hold these two entries, and all between them, are there and not cut; mostly it is one."""
+        low, high = min(first, last), max(first, last)
+        begins = range(low // self._file_entries * self._file_entries, high + 1, self._file_entries)
+        statuses = (self._files.status(queue.file_of(offset)) for offset in begins)
+        return all(status is not None and status.size == self.file_bytes for status in statuses)
+
+    # cutting and deleting
+
+    def zero_behind(self, queue: ConsumeQueue) -> list[Path]:
+        """Overwrite what lies in the queue's files behind its end, and unlink later files: stale entries must not be
+        taken for real ones when newer entries have grown up to them. The paths that changed; the change is safe.
+        """
+        end = queue.flushed_offset * ENTRY_BYTES
+        starts = self._folders.starts(queue.folder)
+        changed = []
+        for start in starts:
+            path = queue.folder / file_name(start)
+            # An empty file stays when it is the first: its name is all that tells where the queue goes on.
+            if start > end or (start == end and start > starts[0]):
+                self._open_files.unlink(str(path))
+                changed.append(path)
+            elif start + self.file_bytes > end:
+                with self._files.open(path) as file:
+                    if zero_from(file, end - start, self.file_bytes):
+                        file.sync()
+                        changed.append(path)
+        if changed:
+            self._files.sync_dir(queue.folder)
+        return changed
+
+    def follow(self, queue: ConsumeQueue, log_start: int) -> int:
+        """Let a queue follow the log after its oldest files went; how many queue files went with them."""
+        queue.raise_min(log_start)
+        return self._drop_files(queue)
+
+    def _drop_files(self, queue: ConsumeQueue) -> int:
+        """Unlink the files before the one that holds the first message. The newest stays: it tells where the queue ends."""
+        first_kept = min(queue.min_offset, max(queue.flushed_offset - 1, 0)) // self._file_entries * self.file_bytes
+        if self._files.status(queue.folder / file_name(first_kept - self.file_bytes)) is None:
+            return 0
+        dropped = [start for start in self._folders.starts(queue.folder) if start < first_kept]
+        for start in dropped:
+            self._open_files.unlink(str(queue.folder / file_name(start)))
+        return len(dropped)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the queues of a topic and remove their files; anything foreign in the folders is left alone."""
+        for queue in [queue for queue in self if queue.topic == topic]:
+            # Forgotten only after its files went: one that is made again would take what is left of them for its own.
+            self.remove_files(queue)
+            queue.abandon()
+            self._dirty.discard(queue)
+            self._full.pop(queue, None)
+            del self._table[queue.key]
+            self._remove_if_empty(queue.folder)
+        self._remove_if_empty(self._folder / topic)
+
+    def remove_files(self, queue: ConsumeQueue) -> None:
+        """Unlink all files of a queue: it is deleted, or about to be made anew."""
+        for start in self._folders.starts(queue.folder):
+            self._open_files.unlink(str(queue.folder / file_name(start)))
+
+    def forget_all(self) -> None:
+        """Forget what was loaded; the files stay."""
+        self._table.clear()
+        self._dirty.clear()
+        self._full.clear()
+
+    def wipe(self) -> None:
+        """Remove every queue: there is no log that they could speak of."""
+        for topic in sorted({queue.topic for queue, _ in list(self.scan())}):
+            self.delete_topic(topic)
+
+    def _remove_if_empty(self, folder: Path) -> None:
+        if self._files.status(folder) is not None and not self._files.list(folder):
+            self._files.remove_dir(folder)
+
+    def close(self) -> None:
+        self._open_files.close()

@@ -1,0 +1,355 @@
+"""Bringing the queues into step with a log that is walked again from some offset L on.
+
+    before the walk    each queue keeps its entries that point below L; they were safe before the checkpoint said so
+    during the walk    every record from L on enters its queue
+    after it           queues of which entries are missing are made anew from the whole log; stale bytes become zeros
+
+    files of a queue    [ expired ]   [ expired | kept … < L | torn, stale or lost ]
+                        └ its name came back after a crash; unlinked again
+
+All of it may be interrupted and begun again. Only a queue that is being made anew looks finished before it is: its name is kept
+in the resume point until all its entries are safe.
+
+What opening a store found and did, for the log and for whoever asks.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pocketmq.errors import InvalidName
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import parse_topic
+from pocketmq.store.log.log_walk import LogScan, Unreadable, list_log_files
+from pocketmq.store.log.segments import MAX_OFFSET
+from pocketmq.store.parts import StoreParts
+from pocketmq.store.queues.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    ConsumeQueue,
+    Entry,
+    is_entry,
+    is_message,
+    log_offset_of,
+)
+from pocketmq.store.queues.dispatch import enters_queue, tags_code_of
+from pocketmq.store.queues.queue_entries import Placing, QueueSeries
+from pocketmq.store.queues.queues import MAX_QUEUE_ID, QueueKey
+from pocketmq.store.queues.sound_entries import points_to_message
+from pocketmq.store.resume import Bounds, ResumePoint
+
+
+class RecoveryReport(msgspec.Struct):
+    """What opening a store found and did."""
+
+    clean: bool
+    walked_from: int = 0
+    log_end: int = 0
+    records: int = 0
+    cut: str = ""
+    """Why the log was cut, with its offset; empty when it ended where nothing was written."""
+    cut_bytes: int = 0
+    """Bytes behind the cut that were not zero and are gone now."""
+    rebuilt_queues: list[str] = []
+    trimmed_queues: int = 0
+    """Queues that had stale entries behind their end."""
+    discarded_index_files: int = 0
+    unplaced: int = 0
+    """Records with an impossible topic, queue or queue offset; they stay in the log and enter no queue."""
+    foreign: list[Path] = []
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        stop = "clean stop" if self.clean else "crash"
+        text = f"after a {stop}: {self.records} records walked from {self.walked_from}, the log ends at {self.log_end}"
+        if self.cut:
+            text += f"; cut {self.cut} ({self.cut_bytes} bytes dropped)"
+        if self.rebuilt_queues:
+            text += f"; {len(self.rebuilt_queues)} queues rebuilt"
+        if self.trimmed_queues:
+            text += f"; {self.trimmed_queues} queues trimmed"
+        if self.discarded_index_files:
+            text += f"; {self.discarded_index_files} index files to be built anew"
+        if self.unplaced:
+            text += f"; {self.unplaced} records fit into no queue"
+        if self.foreign:
+            text += f"; {len(self.foreign)} foreign files left alone"
+        return text
+
+
+FLUSH_BYTES = 256 * 1024
+"""Entries that a queue collects during a walk before they are written."""
+MAX_QUEUE_OFFSET = MAX_OFFSET // ENTRY_BYTES
+_PREPARED = SysFlag.TRANSACTION_PREPARED
+_pack_entry = ENTRY.pack
+
+
+class QueueRecovery:
+    """The queues of a store that is being opened."""
+
+    def __init__(self, parts: StoreParts, report: RecoveryReport, known: ResumePoint) -> None:
+        self._parts = parts
+        self._log, self._queues = parts.log, parts.queues
+        self._report = report
+        self._known = known
+        self._delay_levels = parts.settings.delay_levels
+        self._gaps: dict[QueueKey, int] = {}
+        """Queues of which entries are missing, with an offset that they must reach."""
+        self._usual: dict[QueueKey, ConsumeQueue] = {}
+        """Queues whose next record needs no more looking at, if its offset is the next one."""
+        for key in self._known.unfinished:
+            self._note_gap(key, 0)
+
+    # before the walk
+
+    def resume(self) -> bool:
+        """Take the bounds from the resume point of a clean stop; False when a file that must be there is missing."""
+        for (topic, queue_id), (low, high) in self._known.queues.items():
+            queue = self._queues.get(topic, queue_id)
+            queue.min_offset, queue.max_offset, queue.next_offset = low, high, high
+            # Apache leaves the file alone when it removes old ones, so the oldest may be gone as well as the newest.
+            if high > low and not self._queues.has_entry_files(queue, low, high - 1):
+                self._queues.forget_all()
+                return False
+        return True
+
+    def load(self) -> int:
+        """Read the bounds from the files after a clean stop; the log offset of the newest message that has an entry, or -1."""
+        for key, reached in self._queues.load().items():
+            self._note_gap(key, reached)
+        newest = -1
+        for queue in self._queues:
+            entry = queue.entry(queue.max_offset - 1) if queue.max_offset > queue.min_offset else None
+            if entry is not None and is_message(entry):
+                newest = max(newest, entry[0])
+        return newest
+
+    def cut_to(self, log_offset: int) -> bool:
+        """Keep the entries that point below `log_offset`, after a crash; whether there was any file of a queue at all."""
+        placed = set()
+        for queue, starts in self._queues.scan():
+            if starts:
+                self._place(queue, starts, log_offset)
+                placed.add(queue.key)
+        for key, (low, high) in self._known.queues.items():
+            if low == high and key not in placed:  # it had no message even then, and no file to keep its place
+                self._queues.get(*key).begin_anew(high)
+        return bool(placed)
+
+    def _place(self, queue: ConsumeQueue, starts: list[int], log_offset: int) -> None:
+        # Old files are unlinked without waiting for the disk, so any of them may be there again, with a hole behind it.
+        for run in reversed(list(_runs(starts, self._queues.file_bytes))):
+            self._queues.span_files(queue, run)
+            self._cut_verified(queue, log_offset)
+            if self._points_behind_deletion(queue, queue.max_offset - 1):
+                break
+        else:
+            if queue.topic in self._known.deleted:
+                self._queues.remove_files(queue)
+                queue.begin_anew()
+        if not self._is_sound(queue, queue.min_offset) or self._goes_on(queue, log_offset):
+            self._note_gap(queue.key, queue.max_offset)
+
+    def _goes_on(self, queue: ConsumeQueue, log_offset: int) -> bool:
+        """Whether sound entries that point below `log_offset` lie behind the end that was found: entries between are damaged."""
+        return any(
+            is_message(entry) and entry[0] < log_offset and points_to_message(self._log, queue, offset, entry)
+            for offset, entry in self._queues.entries_behind(queue)
+        )
+
+    def _points_behind_deletion(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether there is an entry at `offset`, and it was made since the topic was deleted, if it ever was."""
+        entry = queue.entry(offset) if offset >= queue.min_offset else None
+        return entry is not None and log_offset_of(entry) >= self._known.deleted.get(queue.topic, -1)
+
+    def _cut_verified(self, queue: ConsumeQueue, log_offset: int) -> None:
+        """What follows the entries before `log_offset` may be anything, so bisection may be led astray: the last entry
+        that it finds must be true, else the end lies before it.
+        """
+        queue.min_offset = self._queues.first_message(queue)
+        while True:
+            end = queue.first_at_or_beyond(log_offset)
+            queue.cut(end)
+            if self._is_sound(queue, end - 1):
+                return
+            queue.cut(end - 1)
+
+    def _is_sound(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether the entry at `offset`, if the queue has one there, is what its message says."""
+        if not queue.min_offset <= offset < queue.max_offset:
+            return True
+        entry = queue.entry(offset)
+        if entry is None or not is_entry(entry):
+            return False
+        if log_offset_of(entry) < self._log.start:
+            return self._follows(queue, offset, entry)
+        if offset == queue.min_offset and not self._points_behind_deletion(queue, offset):
+            return False
+        return not is_message(entry) or points_to_message(self._log, queue, offset, entry)
+
+    def _follows(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
+        """Of a message that expired nothing is left to compare with but the entry before it: torn entries have none
+        before them that could be theirs.
+        """
+        before = queue.entry(offset - 1) if offset > queue.min_offset else None
+        return before is None or (is_entry(before) and log_offset_of(before) < log_offset_of(entry))
+
+    # the walk
+
+    def dispatch(self, log_offset: int, message: StoredMessage) -> None:
+        """Enter a record of the walk into its queue."""
+        queue, offset = self._usual.get((message.topic, message.queue_id)), message.queue_offset
+        if queue is None or queue.next_offset != offset or offset > MAX_QUEUE_OFFSET or message.sys_flag & _PREPARED:
+            self._dispatch_unusual(log_offset, message)
+            return
+        # What `_enter` does, without its calls: of most records there is nothing else to say, and a start waits for all of them.
+        stored_ms = message.store_ms if queue.is_delay else 0
+        code = tags_code_of(message.raw_properties, queue.is_delay, stored_ms, self._delay_levels)
+        queue.pending += _pack_entry(log_offset, message.size, code)
+        queue.max_offset = queue.next_offset = offset + 1
+        if len(queue.pending) >= FLUSH_BYTES:
+            queue.flush()
+
+    def _dispatch_unusual(self, log_offset: int, message: StoredMessage) -> None:
+        queue = self._queue_of(message)
+        if queue is None or queue.key in self._gaps:
+            return
+        offset = message.queue_offset
+        if offset == queue.next_offset:
+            self._enter(queue, log_offset, message)
+        elif offset > queue.next_offset:
+            self._note_gap(queue.key, offset)
+        elif not (self._report.clean and self._is_entered(queue, offset, log_offset)):
+            # The topic was deleted and made again: its offsets began anew, and the older entries are not its messages.
+            self._queues.remove_files(queue)
+            queue.begin_anew(offset)
+            self._enter(queue, log_offset, message)
+
+    def _queue_of(self, message: StoredMessage) -> ConsumeQueue | None:
+        """The queue that a record belongs to; None when it belongs to none, or says what cannot be."""
+        if not enters_queue(message.sys_flag):
+            return None
+        deleted = self._known.deleted
+        if deleted and message.log_offset < deleted.get(message.topic, 0):
+            return None
+        queue = self._queues.find(message.topic, message.queue_id)
+        if 0 <= message.queue_offset <= MAX_QUEUE_OFFSET and 0 <= message.queue_id <= MAX_QUEUE_ID:
+            if queue is not None:
+                return queue
+            try:
+                return self._queues.get(parse_topic(message.topic), message.queue_id)
+            except InvalidName:
+                pass
+        self._report.unplaced += 1
+        return None
+
+    def _is_entered(self, queue: ConsumeQueue, offset: int, log_offset: int) -> bool:
+        entry = queue.entry(offset) if offset >= queue.min_offset else None
+        return entry is not None and entry[0] == log_offset
+
+    def _enter(self, queue: ConsumeQueue, log_offset: int, message: StoredMessage) -> None:
+        queue.append(log_offset, message.size, self._tags_code(queue, message))
+        queue.next_offset = queue.max_offset
+        self._queues.note_dirty(queue)
+        if queue.topic not in self._known.deleted:
+            self._usual[queue.key] = queue
+        if len(queue.pending) >= FLUSH_BYTES:
+            queue.flush()
+
+    def _tags_code(self, queue: ConsumeQueue, message: StoredMessage) -> int:
+        return tags_code_of(message.raw_properties, queue.is_delay, message.store_ms, self._delay_levels)
+
+    # after the walk
+
+    def finish(self, *, trim: bool) -> None:
+        """Make anew what is missing, and, with `trim`, remove what lies behind the ends of the queues."""
+        if trim:
+            for queue in self._queues:
+                if not self._ends_in_log(queue):
+                    queue.cut(queue.first_at_or_beyond(self._log.end))
+        for key, (low, high) in self._known.queues.items():
+            known = self._queues.find(*key)
+            # After a clean stop nothing has expired since, so the first file is missing where a queue begins later.
+            if known is None or known.max_offset < high or (self._report.clean and known.min_offset > low):
+                self._note_gap(key, high)
+        if self._gaps:
+            self._rebuild_gaps()
+        if trim:
+            for queue in self._queues:
+                self._trim(queue)
+
+    def _ends_in_log(self, queue: ConsumeQueue) -> bool:
+        """Whether the last entry is true, and so all are below the end of the log. A search among damaged ones could lead astray."""
+        entry = queue.entry(queue.max_offset - 1)
+        return entry is not None and points_to_message(self._log, queue, queue.max_offset - 1, entry)
+
+    def _note_gap(self, key: QueueKey, offset: int) -> None:
+        _, high = self._known.queues.get(key, (0, 0))
+        self._usual.pop(key, None)
+        self._gaps[key] = max(offset, high, self._gaps.get(key, 0))
+
+    def _rebuild_gaps(self) -> None:
+        """Make anew the queues of which entries are missing, from the whole log, damaged or not."""
+        gaps = self._gaps
+        highs = {key: (0, high) for key, high in gaps.items()}
+        self._save_point(self._known.queues | highs, unfinished=sorted(gaps))
+        for key, high in gaps.items():
+            queue = self._queues.get(*key)
+            self._queues.remove_files(queue)
+            queue.begin_anew(high)  # stays so when all its messages are gone from the log: its offsets go on
+        rebuilt = self._place_again(gaps)
+        self._sync_queues()
+        self._save_point({queue.key: (queue.min_offset, queue.max_offset) for queue in self._queues})
+        self._report.rebuilt_queues = sorted(f"{topic}:{queue_id}" for topic, queue_id in rebuilt)
+
+    def _save_point(self, queues: dict[QueueKey, Bounds], unfinished: Sequence[QueueKey] = ()) -> None:
+        deleted = self._parts.deleted_topics
+        self._parts.resume.save(ResumePoint(clean=False, queues=queues, unfinished=list(unfinished), deleted=deleted))
+
+    def _place_again(self, gaps: dict[QueueKey, int]) -> set[QueueKey]:
+        """Put every record of these queues in its place; the queues that have any."""
+        files, segments = self._parts.files, self._log.segments
+        series = QueueSeries(self._queues)
+        placed: set[QueueKey] = set()
+        for message in LogScan(files, list_log_files(files, segments.folder), segments.file_bytes):
+            if isinstance(message, Unreadable) or (message.topic, message.queue_id) not in gaps:
+                continue
+            queue = self._queue_of(message)
+            if queue is None:
+                continue
+            code = self._tags_code(queue, message)
+            series.place(queue, Placing(message.queue_offset, message.log_offset, message.size, code))
+            placed.add(queue.key)
+            if len(queue.pending) >= FLUSH_BYTES:
+                queue.flush()
+        series.finish()
+        self._report.unplaced += len(series.misplaced)
+        return placed
+
+    def _sync_queues(self) -> None:
+        files = self._parts.files
+        for path in self._queues.flush():
+            with files.open(path) as file:
+                file.sync()
+        for folder in self._queues.take_new_folders():
+            files.sync_dir(folder)
+
+    def _trim(self, queue: ConsumeQueue) -> None:
+        """Stale bytes behind the end of a queue must not come back."""
+        queue.raise_min(self._log.start)
+        queue.flush()
+        if self._queues.zero_behind(queue):
+            self._report.trimmed_queues += 1
+
+
+def _runs(starts: list[int], file_bytes: int) -> Iterator[list[int]]:
+    """Files that follow each other without a hole, the oldest run first."""
+    run: list[int] = []
+    for start in starts:
+        if run and start != run[-1] + file_bytes:
+            yield run
+            run = []
+        run.append(start)
+    yield run

@@ -1,0 +1,241 @@
+"""Makes damaged entries of consume queues again from the log, while the store is in use.
+
+    offset:     … sound ┃ damaged  ?  ?  damaged  ? ┃ sound …       sound neighbours are sought in longer and longer steps
+    log:        … record ┃ records of all queues … ┃ record …       this part is read; those of the queue enter it again
+
+A short part of the log is read at once, and the reader gets its messages as if nothing had happened. A long one is read a slice
+at every tick, and readers of the damaged entries are refused as busy until it is done; nothing is passed over. A message that
+is not in the log gets an entry that says "nothing here". At most one file of entries is made again at a time; damage behind it is
+met later.
+"""
+
+import logging
+from collections.abc import Generator
+from contextlib import ExitStack
+from math import inf
+
+from pocketmq.errors import QueueDamaged, StoreError
+from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import LMQ_PREFIX
+from pocketmq.store.log.log_walk import LogScan, Unreadable, list_log_files
+from pocketmq.store.log.segments import OpenFiles
+from pocketmq.store.parts import StoreParts
+from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, is_message
+from pocketmq.store.queues.dispatch import enters_queue, tags_code_of
+from pocketmq.store.queues.queue_entries import Placing, QueueSeries
+from pocketmq.store.queues.queues import QueueKey
+from pocketmq.store.queues.sound_entries import points_to_message
+
+log = logging.getLogger("pocketmq.store")
+
+INLINE_S = 0.005
+"""How long the reader that met the damage waits for its repair."""
+SLICE_S = 0.005
+"""How long one tick may spend on repairs."""
+LOOK_STEP = 16
+"""Records that are read between two looks at the clock."""
+
+
+class QueueRepair:
+    """The repairs under way. Owned by the store's thread."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+        self._under_way: dict[QueueKey, _Range] = {}
+
+    def repair_now(self, damage: QueueDamaged, *, waits: bool = False) -> bool:
+        """Repair the damaged entries; False when that takes longer, unless the caller `waits`, or when the disk refuses. Ticks go on
+        with it.
+        """
+        topic, queue_id, offset = damage.topic, damage.queue_id, damage.offset
+        queue = self._parts.queues.find(topic, queue_id)
+        if queue is None or topic.startswith(LMQ_PREFIX):
+            return False  # a light queue of Apache's has entries for records of other topics, which only Apache can rebuild
+        repair = self._under_way.get(queue.key)
+        if repair is None:
+            log.warning(
+                "consume queue %s:%d does not match the log at offset %d: its entries are rebuilt from the log",
+                *queue.key,
+                offset,
+            )
+            self._parts.damaged_ranges += 1
+            repair = self._under_way[queue.key] = _Range(self._parts, queue, offset)
+        try:
+            return self._work_on(repair, inf if waits else self._parts.clock.monotonic() + INLINE_S)
+        except (OSError, StoreError) as error:
+            log.warning("consume queue %s:%d cannot be rebuilt yet, trying again: %s", *queue.key, error)
+            return False
+
+    def close(self) -> None:
+        """Give up what is under way: the next start meets the damage again."""
+        while self._under_way:
+            self._under_way.popitem()[1].close()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._under_way)
+
+    def work(self) -> None:
+        """Go on with repairs for a slice of time. OSError or StoreError when the disk refuses: the next call tries again."""
+        stop_at = self._parts.clock.monotonic() + SLICE_S
+        for repair in list(self._under_way.values()):
+            if not self._work_on(repair, stop_at):
+                return
+
+    def _work_on(self, repair: "_Range", stop_at: float) -> bool:
+        """Whether the repair is done."""
+        queue = repair.queue
+        if self._parts.queues.find(*queue.key) is not queue:  # its topic was deleted
+            self._under_way.pop(queue.key).close()
+            return False
+        with ExitStack() as undo:
+            undo.callback(repair.close)  # after any failure: a log that was read in part must not count as read
+            if is_read := repair.read_log(stop_at):
+                repair.finish()
+            undo.pop_all()
+        if not is_read:
+            return False
+        self._under_way.pop(queue.key).close()
+        return True
+
+
+class _Range:
+    """Entries of one queue that are made again: from `first` up to, not including, `end`."""
+
+    def __init__(self, parts: StoreParts, queue: ConsumeQueue, offset: int) -> None:
+        self._parts = parts
+        self._log = parts.log
+        self.queue = queue
+        self._at = offset
+        self._records: Generator[StoredMessage, None, None] | None = None
+
+    def _begin(self) -> Generator[StoredMessage, None, None]:
+        """Find sound neighbours, and begin to read the log between them."""
+        queue, log_, parts = self.queue, self._log, self._parts
+        before, behind = self._neighbour(-1), self._neighbour(1)
+        end = queue.flushed_offset if behind is None else behind
+        self.is_anchored = before is not None
+        self.first = queue.min_offset if before is None else before + 1
+        self.end = min(end, self.first + parts.settings.queue_file_entries)
+        begin = max(log_.start, parts.deleted_topics.get(queue.topic, 0))
+        sound = None if before is None else queue.entry(before)
+        if sound is not None:
+            begin = sound[0] + sound[1]
+        following = queue.entry(end) if end < queue.max_offset else None
+        self._stop = log_.written if following is None or not is_message(following) else following[0]
+        self._made = _Scratch(parts, queue, self.first)
+        self._beyond: list[int] = []
+        self._series = QueueSeries(self._made, {queue.key} if self.is_anchored else ())
+        return self._read_from(begin)
+
+    def _neighbour(self, direction: int) -> int | None:
+        """The nearest sound entry, about: the steps become longer, as there may be a whole file of damaged ones."""
+        queue, step = self.queue, 1
+        while True:
+            offset = self._at + direction * step
+            if not queue.min_offset <= offset < queue.flushed_offset:
+                return None
+            entry = queue.entry(offset)
+            if entry is not None and is_message(entry) and points_to_message(self._log, queue, offset, entry):
+                return offset
+            step *= 2
+
+    # reading the log
+
+    def close(self) -> None:
+        """Close the file of the log that is being read. The next step begins anew."""
+        if self._records is not None:
+            self._records.close()
+        self._records = None
+
+    def _read_from(self, begin: int) -> Generator[StoredMessage, None, None]:
+        segments = self._log.segments
+        files = list_log_files(self._parts.files, segments.folder)
+        for message in LogScan(self._parts.files, files, segments.file_bytes, begin):
+            if not isinstance(message, Unreadable):
+                yield message
+
+    def read_log(self, stop_at: float) -> bool:
+        """Read on until `stop_at`, but at least one record; whether all that is needed was read."""
+        monotonic = self._parts.clock.monotonic
+        if self._records is None:
+            self._records = self._begin()
+        for number, message in enumerate(self._records):
+            if message.log_offset >= self._stop or not self._take(message):
+                break
+            if number % LOOK_STEP == 0 and monotonic() >= stop_at:
+                return False
+        self._series.finish()
+        return True
+
+    def _take(self, message: StoredMessage) -> bool:
+        """Enter a record if it belongs here; whether there is more to look for."""
+        queue = self.queue
+        if message.topic != queue.topic or message.queue_id != queue.queue_id or not enters_queue(message.sys_flag):
+            return True
+        if message.queue_offset >= self.end:
+            self._beyond.append(message.queue_offset)
+            return message.queue_offset > self.end and len(self._beyond) < 2  # one far beyond may not tell the truth
+        levels = self._parts.settings.delay_levels
+        code = tags_code_of(message.raw_properties, queue.is_delay, message.store_ms, levels)
+        placing = Placing(message.queue_offset, message.log_offset, message.size, code)
+        self._series.place(self._made.queue, placing)
+        return self._made.queue.max_offset < self.end
+
+    # writing the queue
+
+    def finish(self) -> None:
+        """Write the entries. OSError when the disk refuses."""
+        queue, made, parts = self.queue, self._made.queue, self._parts
+        first = made.min_offset if made.pending else self.end
+        entries = bytes(made.pending[max(0, self.first - first) * ENTRY_BYTES :])
+        if not self.is_anchored:  # what came before the first one found is not in the log any more
+            found = first if made.pending else min(self._beyond, default=self.end)
+            queue.min_offset = max(queue.min_offset, min(found, queue.max_offset))
+        following = ENTRY.unpack_from(entries)[0] if entries else self._stop
+        whole = ENTRY.pack(0, NOTHING_HERE_SIZE, following) * (first - self.first) + entries
+        missing = self.end - self.first - len(whole) // ENTRY_BYTES
+        whole += ENTRY.pack(0, NOTHING_HERE_SIZE, self._stop) * missing
+        whole = whole[: (self.end - self.first) * ENTRY_BYTES]
+        changed = queue.rewrite(self.first, whole)
+        queue.odd_offsets = queue.odd_offsets.difference(range(self.first, self.end)) | self._odd(whole)
+        parts.queues.note_dirty(queue)
+        parts.repaired_entries += changed
+        numbered = enumerate(ENTRY.iter_unpack(whole), self.first)
+        lost = sum(offset >= queue.min_offset and not is_message(entry) for offset, entry in numbered)
+        log.warning(
+            "consume queue %s:%d: %d %s between offsets %d and %d %s rebuilt from the log%s",
+            *queue.key,
+            changed,
+            "entry" if changed == 1 else "entries",
+            self.first,
+            self.end - 1,
+            "was" if changed == 1 else "were",
+            f"; {lost} {'message is' if lost == 1 else 'messages are'} not in the log" if lost else "",
+        )
+
+    def _odd(self, entries: bytes) -> frozenset[int]:
+        """Offsets whose records say another one."""
+        queue, odd = self.queue, set()
+        for offset, entry in enumerate(ENTRY.iter_unpack(entries), self.first):
+            if is_message(entry) and not points_to_message(self._log, queue, offset, entry):
+                odd.add(offset)
+        return frozenset(odd)
+
+
+class _Scratch:
+    """The queue while it is made: in memory, with no files."""
+
+    def __init__(self, parts: StoreParts, queue: ConsumeQueue, first: int) -> None:
+        unused = OpenFiles(parts.files, 1)
+        self.queue = ConsumeQueue(*queue.key, queue.folder, unused, parts.settings.queue_file_entries)
+        self.queue.begin_anew(first)
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return self.queue
+
+    def note_dirty(self, queue: ConsumeQueue) -> None:
+        """It is never written as it is."""
+
+    def remove_files(self, queue: ConsumeQueue) -> None:
+        """It has none."""

@@ -1,0 +1,157 @@
+"""Keeps the resume point true while the store runs, so that recovery knows which queues there must be, and how long.
+
+    thorough flush begins ── bounds noted ── flush synced, log synced as far ── written ── synced ── published
+                             └ when the file is due: queues were added since, and its interval is over
+
+A bound in the file is a promise, so it is noted before and written after everything it speaks of is safe. A disk that refuses
+that is told about in the log, and no more. Only a topic that is deleted waits for the file: its messages stay in the log, and
+would come back with the next recovery.
+
+When the checkpoint may speak of queues: not before the keys of the same messages are in the index.
+
+    queues synced     10:00:10   10:00:20   10:00:30          each with how far the log was written then
+    index told        10:00:21
+    checkpoint says   10:00:20 of the queues
+
+After a crash a RocketMQ broker reads the log again from where the checkpoint puts the queues, and enters no keys of what lies
+before. So a checkpoint that ran ahead of the index would cost it keys.
+"""
+
+import logging
+from typing import NamedTuple
+
+import msgspec
+
+from pocketmq.store.parts import StoreParts
+from pocketmq.store.resume import Bounds, QueueKey, ResumePoint
+
+log = logging.getLogger("pocketmq.store")
+
+
+class NotedBounds(NamedTuple):
+    """The bounds of all queues at one moment, and where the log ended then."""
+
+    log_end: int
+    queues: dict[QueueKey, Bounds]
+    deletions: int
+
+
+class ResumeUpkeep:
+    """Writes the resume point. Owned by the store's thread."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+        self._interval_s = parts.settings.resume_interval_ms / 1000
+        self._due_at = 0.0
+        self._known_queues = 0
+        self._noted: NotedBounds | None = None
+        self._deletions = 0
+
+    def start(self) -> None:
+        self._due_at = self._parts.clock.monotonic() + self._interval_s
+        self._known_queues = len(self._parts.queues)
+
+    def note(self) -> NotedBounds | None:
+        """The present bounds, when the file is due; all entries are in their files now, and about to be synced."""
+        parts = self._parts
+        if parts.clock.monotonic() < self._due_at or len(parts.queues) == self._known_queues:
+            return None
+        return NotedBounds(parts.log.written, self._bounds(), self._deletions)
+
+    def flushed(self, noted: NotedBounds | None) -> None:
+        """What was noted is synced."""
+        if noted is not None:
+            self._noted = noted
+
+    def tick(self) -> None:
+        """Write what was noted, once the log is synced as far."""
+        noted, parts = self._noted, self._parts
+        if noted is None or parts.log.synced < noted.log_end:
+            return
+        self._noted = None
+        if noted.deletions != self._deletions:
+            return
+        self._due_at = parts.clock.monotonic() + self._interval_s
+        self._known_queues = len(noted.queues)
+        try:
+            path = parts.resume.write(ResumePoint(clean=False, queues=noted.queues, deleted=parts.deleted_topics))
+        except OSError as error:
+            self._give_up(error)
+            return
+        parts.flusher.sync_files([path], lambda: self._publish(noted))
+
+    def _publish(self, noted: NotedBounds) -> None:
+        if noted.deletions != self._deletions:
+            return
+        try:
+            folder = self._parts.resume.publish()
+        except OSError as error:
+            self._give_up(error)
+            return
+        self._parts.flusher.sync_files([folder], lambda: None)
+
+    def _give_up(self, error: OSError) -> None:
+        log.warning("%s is not brought up to date: %s", self._parts.resume.path, error)
+        self._known_queues = -1
+
+    def forget_topic(self, topic: str) -> None:
+        """Say in the file that a topic is deleted, and wait for the disk: only then may its files go."""
+        parts = self._parts
+        self._deletions += 1
+        self._known_queues = -1
+        point = parts.resume.load() or ResumePoint(clean=False)
+        queues = {key: bounds for key, bounds in point.queues.items() if key[0] != topic}
+        # What was deleted before the log began is of no interest, once the log cannot begin earlier again.
+        oldest = 0 if parts.preparer.removing else parts.log.start
+        deleted = {name: end for name, end in parts.deleted_topics.items() if end > oldest} | {topic: parts.log.end}
+        parts.resume.save(msgspec.structs.replace(point, clean=False, queues=queues, deleted=deleted))
+        parts.deleted_topics = deleted
+
+    def lower_deletions(self) -> None:
+        """A write failed, so the log ends earlier than when a topic was deleted: what comes in its place is not meant by that."""
+        parts = self._parts
+        end = parts.log.end
+        if any(mark > end for mark in parts.deleted_topics.values()):
+            deleted = {topic: min(mark, end) for topic, mark in parts.deleted_topics.items()}
+            point = parts.resume.load() or ResumePoint(clean=False)
+            self._deletions += 1
+            parts.resume.save(msgspec.structs.replace(point, clean=False, deleted=deleted))
+            parts.deleted_topics = deleted
+
+    def save_clean(self) -> None:
+        """At a clean stop, when everything is safe: the exact bounds, by which the next start opens no queue."""
+        parts = self._parts
+        point = ResumePoint(
+            clean=True,
+            checkpoint=parts.checkpoint.raw,
+            log_end=parts.log.end,
+            last_record=parts.last_record,
+            queues=self._bounds(),
+            deleted=parts.deleted_topics,
+        )
+        parts.resume.save(point)
+
+    def _bounds(self) -> dict[QueueKey, Bounds]:
+        return {queue.key: (queue.min_offset, queue.flushed_offset) for queue in self._parts.queues if queue.max_offset}
+
+
+class QueueTimes:
+    """Store times up to which queues are safe, until they may be told."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int]] = []
+
+    def synced(self, log_offset: int, store_ms: int) -> None:
+        """Queues are safe up to `store_ms`; the messages up to that time lie before `log_offset`."""
+        # The oldest must not wait for ever, and those between it and the newest would tell little.
+        del self._waiting[1:]
+        self._waiting.append((log_offset, store_ms))
+
+    def take_told(self, indexed_to: float, keys_ms: float) -> int | None:
+        """The newest time that may be told, when messages before `indexed_to` were entered and their keys are safe up to
+        `keys_ms`; None when there is no new one.
+        """
+        told = None
+        while self._waiting and self._waiting[0][0] <= indexed_to and self._waiting[0][1] <= keys_ms:
+            told = self._waiting.pop(0)[1]
+        return told

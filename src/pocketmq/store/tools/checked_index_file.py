@@ -1,0 +1,248 @@
+"""One index file, entry by entry: what it says, and what its slots and chains must be if that is true.
+
+    slots as the file has them  ◄── compared ──►  slots as its entries make them, one after the other
+
+Each entry names the one before it in its slot, so following the entries in order and keeping the slots in memory checks every
+chain without walking any: 4 bytes a slot, whatever the number of entries.
+"""
+
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from sys import byteorder
+from typing import Final
+
+from pocketmq.files import File, Files
+from pocketmq.store.index.index_file import (
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    LARGEST_SECONDS,
+    SLOT_BYTES,
+    Entry,
+    EntryBlocks,
+    IndexHeader,
+    IndexShape,
+)
+from pocketmq.store.log.log_walk import nonzero_range
+from pocketmq.store.tools.findings import Kind, RunBudget, Runs
+
+_BLOCK_ENTRIES: Final = 4096
+_BLOCK_SLOTS: Final = 256 * 1024
+NO_ENTRY: Final = (0, 0, 0, 0)
+"""Where nothing was written; every entry that was has a hash or a log offset."""
+
+
+class CheckedIndexFile:
+    """A file that is read forwards. `number` is the entry to be looked at next."""
+
+    def __init__(self, files: Files, path: Path, shape: IndexShape, budget: RunBudget) -> None:
+        self.path = path
+        self.runs = Runs(budget)
+        self.flaws: list[str] = []
+        """What is wrong with the header."""
+        self.number = 1
+        self.last: tuple[int, int] | None = None
+        """Log offset and store time of the record that the last entry belongs to, if that is known."""
+        self._shape = shape
+        self._file: File = files.open(path, write=False)
+        self.header = self._read_header()
+        self._begin_ms = self.header.begin_ms
+        self._slots = array("i", bytes(shape.slots * SLOT_BYTES))
+        self._used_slots = 0
+        self._used_to: int | None = None
+        self._block: list[Entry] = []
+        self._block_first = 1
+
+    def entry(self, ahead: int = 0) -> Entry | None:
+        """The entry to be looked at next, or one further on; None where the file has no more by its header."""
+        number = self.number + ahead
+        if number >= self._counted:
+            return None
+        entry = self._entry_at(number)
+        return None if entry == NO_ENTRY and self._place(number) >= self._used_end() else entry
+
+    @property
+    def _counted(self) -> int:
+        return min(self.header.next_number, self._shape.entries)
+
+    def uncounted_entry(self) -> Entry | None:
+        """The entry behind the last that the header counts, if the file has room for one."""
+        return self._entry_at(self.number) if self.number < self._shape.entries else None
+
+    def _used_end(self) -> int:
+        """Behind the last counted entry that is not zeros: a header may count too many."""
+        if self._used_to is None:
+            found = nonzero_range(self._file, self._place(1), self._place(self._counted))
+            self._used_to = 0 if found is None else found[1]
+        return self._used_to
+
+    def _entry_at(self, number: int) -> Entry:
+        at = number - self._block_first
+        if not 0 <= at < len(self._block):
+            count = min(_BLOCK_ENTRIES, self._shape.entries - number)
+            data = self._file.read_at(self._place(number), count * ENTRY_BYTES).ljust(count * ENTRY_BYTES, b"\0")
+            self._block = list(ENTRY.iter_unpack(data))
+            self._block_first, at = number, 0
+        return self._block[at]
+
+    def _place(self, number: int) -> int:
+        return self._shape.entries_at + number * ENTRY_BYTES
+
+    # following the entries
+
+    def matches(self, key_hash: int, log_offset: int, store_ms: int) -> bool:
+        """Get over the next entry if it is exactly the one for this key of this record, as nearly all are."""
+        number = self.number
+        at = number - self._block_first
+        if not 1 < number < self.header.next_number or not 0 <= at < len(self._block):
+            return False
+        slot = key_hash % self._shape.slots
+        previous = self._slots[slot]
+        if self._block[at] != (key_hash, log_offset, (store_ms - self._begin_ms) // 1000, previous):
+            return False
+        self._slots[slot] = number
+        self._used_slots += not previous
+        self.number = number + 1
+        self.last = log_offset, store_ms
+        return True
+
+    def match(self, entry: Entry, key_hash: int, log_offset: int, store_ms: int) -> bool:
+        """The entry is the one for this key of this record; note in what it differs.
+
+        False when all of the file agrees that this record had another key: then it is the record that changed.
+        """
+        if self.number == 1:
+            self._check_begin(log_offset, store_ms)
+        is_agreed = entry[0] == key_hash or not self._tells_another_key(entry, key_hash, log_offset)
+        seconds = min(max(0, (store_ms - self._begin_ms) // 1000), LARGEST_SECONDS)
+        self._enter(entry, (key_hash if is_agreed else entry[0], log_offset, seconds))
+        self.last = log_offset, store_ms
+        return is_agreed
+
+    def _tells_another_key(self, entry: Entry, key_hash: int, log_offset: int) -> bool:
+        following = self.entry(1)
+        is_swapped = following is not None and following[:2] == (key_hash, log_offset)
+        return (
+            entry[1] == log_offset
+            and not is_swapped
+            and self.is_chained(entry)
+            and not self.is_chained((key_hash, *entry[1:]))
+        )
+
+    def is_chained(self, entry: Entry) -> bool:
+        """Whether the chain of the entry's own hash goes through it, here and in the slots of the file."""
+        return entry[0] >= 0 and entry[3] == self._slots[entry[0] % self._shape.slots] and self._is_linked(entry[0])
+
+    def _is_linked(self, key_hash: int) -> bool:
+        """Whether the slot of this hash leads to the present entry or a later one."""
+        at = HEADER_BYTES + key_hash % self._shape.slots * SLOT_BYTES
+        return int.from_bytes(self._file.read_at(at, SLOT_BYTES), "big", signed=True) >= self.number
+
+    def accept(self, entry: Entry) -> None:
+        """The entry speaks of a record that is not there to compare with; only its chain can be checked."""
+        self._enter(entry, entry[:3])
+        self.last = None
+
+    def refuse(self, entry: Entry, why: str) -> None:
+        """No record has this entry."""
+        self._note(f"it has {_told(entry)}, {why}")
+        if entry[0] >= 0:
+            self._chain(entry[0])
+        self.last = None
+        self.number += 1
+
+    def _enter(self, entry: Entry, wanted: tuple[int, int, int]) -> None:
+        previous = self._chain(wanted[0]) if wanted[0] >= 0 else 0
+        if entry != (*wanted, previous):
+            self._note(f"it has {_told(entry)}, but must have {_told((*wanted, previous))}")
+        self.number += 1
+
+    def _chain(self, key_hash: int) -> int:
+        """Make this entry the newest of its slot; the one that was."""
+        slot = key_hash % self._shape.slots
+        previous = self._slots[slot]
+        self._slots[slot] = self.number
+        self._used_slots += not previous
+        return previous
+
+    def _note(self, detail: str) -> None:
+        self.runs.add(Kind.INDEX_ENTRY, self.path, self._place(self.number), ENTRY_BYTES, self.number, detail)
+
+    # header and slots
+
+    def _check_begin(self, log_offset: int, store_ms: int) -> None:
+        if (self.header.begin_offset, self.header.begin_ms) != (log_offset, store_ms):
+            self.flaws.append(
+                f"it begins with log offset {self.header.begin_offset} at {self.header.begin_ms} ms, "
+                f"but its first entry belongs to {log_offset} at {store_ms} ms"
+            )
+        self._begin_ms = store_ms
+
+    def count_more(self) -> None:
+        """There are more entries than the header counts: go on as if it counted them all."""
+        if self.header.next_number < self._shape.entries:
+            self.header = self.header._replace(next_number=self._shape.entries)
+            self._used_to = None
+
+    def finish(self, *, is_clean: bool) -> None:
+        """Behind the last entry: compare header and slots with what the entries make of them."""
+        if is_clean:
+            self._check_end()
+        sure = self.number if is_clean else self._sure_count()
+        for slot, number in self._differing_slots():
+            if is_clean or (number < sure and number != self._led_back(slot, sure)):
+                detail = f"it points to entry {number}, but its newest entry is {self._slots[slot]}"
+                self.runs.add(Kind.INDEX_SLOT, self.path, HEADER_BYTES + slot * SLOT_BYTES, SLOT_BYTES, slot, detail)
+        self._file.close()
+
+    def _sure_count(self) -> int:
+        """Where the entries end whose slots must be there after a crash."""
+        header = self._read_header()
+        counted = min(header.next_number, self.number)
+        return header._replace(next_number=counted).counted_back(EntryBlocks(self._file, self._shape).entry).next_number
+
+    def _led_back(self, slot: int, end: int) -> int:
+        """The newest entry of a slot before `end`."""
+        number, blocks = self._slots[slot], EntryBlocks(self._file, self._shape)
+        while number >= end:
+            previous = blocks.entry(number)[3]
+            if previous >= number:
+                break  # a chain leads back; this one is damaged
+            number = previous
+        return number
+
+    def _read_header(self) -> IndexHeader:
+        return IndexHeader.parse(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+
+    def _check_end(self) -> None:
+        header = self._read_header()
+        if header.next_number != self.number:
+            self.flaws.append(f"it counts {header.next_number - 1} entries, but there are {self.number - 1}")
+        if self.last is not None and (header.end_offset, header.end_ms) != self.last:
+            self.flaws.append(
+                f"it ends with log offset {header.end_offset} at {header.end_ms} ms, "
+                f"but its last entry belongs to {self.last[0]} at {self.last[1]} ms"
+            )
+        # Old releases of RocketMQ counted entries here; nobody reads the number.
+        if header.used_slots not in (self._used_slots, self.number - 1, self.number):
+            self.flaws.append(f"it counts {header.used_slots} slots in use, but there are {self._used_slots}")
+
+    def _differing_slots(self) -> Iterator[tuple[int, int]]:
+        """Slots that are not in the file as the entries make them, with what the file has."""
+        for first in range(0, self._shape.slots, _BLOCK_SLOTS):
+            count = min(_BLOCK_SLOTS, self._shape.slots - first)
+            found = array("i")
+            found.frombytes(self._file.read_at(HEADER_BYTES + first * SLOT_BYTES, count * SLOT_BYTES))
+            if byteorder == "little":
+                found.byteswap()
+            wanted = self._slots[first : first + count]
+            if found != wanted:
+                for place, (number, right) in enumerate(zip(found, wanted, strict=True)):
+                    if number != right:
+                        yield first + place, number
+
+
+def _told(entry: Entry) -> str:
+    key_hash, log_offset, seconds, previous = entry
+    return f"hash {key_hash}, log offset {log_offset}, second {seconds}, previous {previous}"

@@ -1,0 +1,163 @@
+"""Moving: plans, what is passed over, and progress that may be saved."""
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.broker.life import Life, life_with
+
+from pocketmq.broker.delivery.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, real_place, run_out
+from pocketmq.broker.messages.appending import Move
+from pocketmq.errors import InvalidMessage, StoreBusy
+from pocketmq.model.names import TIMER_TOPIC, TopicName
+from pocketmq.testing import run
+
+
+def move_to(life: Life, topic: str, size: int = 10) -> Move:
+    message = life.store.message(life.send(bytes(size), "Waiting").log_offset)
+    assert message is not None
+    return Move(message, TopicName(topic), 0, b"")
+
+
+def test_a_message_says_where_it_belongs() -> None:
+    assert real_place(b"REAL_TOPIC\x01%RETRY%g\x02REAL_QID\x0117\x02") == ("%RETRY%g", 17)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"",
+        b"REAL_TOPIC\x01T\x02",
+        b"REAL_QID\x010\x02",
+        b"REAL_TOPIC\x01T\x02REAL_QID\x01-1\x02",
+        b"REAL_TOPIC\x01T\x02REAL_QID\x0112345678901\x02",
+        b"REAL_TOPIC\x01a/b\x02REAL_QID\x010\x02",
+        b"REAL_TOPIC\x01\xff\x02REAL_QID\x010\x02",
+        b"REAL_TOPIC\x01" + TIMER_TOPIC.encode() + b"\x02REAL_QID\x010\x02",
+    ],
+)
+def test_a_message_that_belongs_nowhere_is_refused(properties: bytes) -> None:
+    with pytest.raises(InvalidMessage):
+        real_place(properties)
+
+
+def test_a_plan_has_room_for_so_many_bytes_and_always_for_one_message() -> None:
+    life = Life()
+    large, small = move_to(life, "T", 2000), move_to(life, "T")
+    plan = Plan(MoveLimits(batch_bytes=1000))
+
+    assert plan.add(large)
+    assert plan.add(small) is False
+    assert plan.items == [large]
+
+
+def test_what_is_done_with_is_counted_from_the_beginning_of_the_plan() -> None:
+    life = Life()
+    mover = Mover(life.store, life.appender, life.topics, "things")
+
+    done = mover.carry_out([Nothing(0), move_to(life, "T"), Nothing(9, "it is broken"), move_to(life, "T")])
+
+    assert done == 4
+    assert (mover.moved, mover.passed_over) == (2, 1)
+    assert len(life.bodies()) == 2
+
+
+def test_a_plan_that_moves_nothing_writes_nothing() -> None:
+    life = Life()
+    mover = Mover(life.store, life.appender, life.topics, "things")
+
+    assert mover.carry_out([Nothing(0), Nothing(1)]) == 2
+    assert life.store.end == 0
+
+
+def test_a_store_that_refuses_is_told_once_and_so_is_that_it_works_again(caplog: pytest.LogCaptureFixture) -> None:
+    life = Life()
+    mover = Mover(life.store, life.appender, life.topics, "things")
+
+    with caplog.at_level(logging.INFO):
+        mover.refused(StoreBusy("no file"))
+        mover.refused(StoreBusy("no file"))
+        mover.carry_out([move_to(life, "T")])
+        mover.carry_out([move_to(life, "T")])
+
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_lost_messages_are_told_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    life = Life()
+    mover = Mover(life.store, life.appender, life.topics, "things")
+
+    mover.lost(3, "the log is gone")
+
+    assert mover.passed_over == 3
+    assert "3 are lost" in caplog.text
+
+
+def test_running_out_runs_until_there_is_no_more() -> None:
+    left = [True, True, False, True]
+
+    run(run_out(lambda: left.pop(0)))
+
+    assert left == [True]
+
+
+# progress
+
+
+def test_progress_may_be_saved_when_the_log_that_it_relies_on_is_safe() -> None:
+    progress = SafeProgress(0)
+    progress.note(1, 100)
+    progress.note(2, 200)
+    progress.note(3, 300)
+
+    assert progress.upto(99) == 0
+    assert progress.upto(100) == 1
+    assert not progress.is_settled(299)
+    assert progress.upto(300) == 3
+    assert progress.is_settled(0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
+def test_what_may_be_saved_never_relies_on_more_than_is_safe_and_in_the_end_is_the_newest(
+    steps: list[tuple[int, int]],
+) -> None:
+    progress, end, synced = SafeProgress((0, 0)), 0, 0
+    last = (0, 0)
+    for number, (written, syncs) in enumerate(steps, 1):
+        end += written
+        last = (number, end)
+        progress.note(last, end)
+        synced = min(end, synced + syncs)
+        before = progress.upto(synced)
+        assert before[1] <= synced
+        assert progress.upto(synced) >= before
+
+    assert progress.upto(end) == last
+
+
+def test_messages_that_were_taken_once_reach_their_topic_though_the_limit_is_lower_by_now() -> None:
+    life = life_with(prepared_files=60, log_file_bytes=16_384, max_message_bytes=8_000)
+    life.send(b"d" * 6_000, DELAY=1)
+    life.send(b"t" * 6_000, TIMER_DELAY_SEC=2)
+    life.sync()
+    life.save()
+
+    lower = Life(life.opened.reopen(max_message_bytes=4_000), life.saved)
+    lower.pass_ms(5_000)
+
+    assert lower.bodies() == [b"d" * 6_000, b"t" * 6_000]
+    with pytest.raises(InvalidMessage, match="max_message_bytes = 4000"):
+        lower.send(b"n" * 6_000)
+
+
+def test_a_zero_among_the_properties_keeps_no_message_from_its_topic() -> None:
+    life = life_with(prepared_files=60, log_file_bytes=1 << 20, queue_file_entries=2_000)
+    for number in range(600):
+        life.send(b"%d" % number, DELAY=1, own="a\0b")
+
+    life.pass_ms(1_000)
+
+    assert life.bodies() == [b"%d" % number for number in range(600)]
+    assert {message.properties["own"] for message in life.got()} == {"a\0b"}
+    assert life.delays.passed_over == 0

@@ -1,0 +1,66 @@
+"""Asking clients over their own connection: answers, time-outs, and clients that are too old to be asked."""
+
+import asyncio
+
+import pytest
+from tests.broker.handlers.client_talk import served
+
+from pocketmq.broker.groups.consumer_group import ClientInfo
+from pocketmq.broker.groups.notices import ask, peer_of, require_version
+from pocketmq.codes import RequestCode, Version
+from pocketmq.errors import CallTimedOut, ImpossibleRequest
+from pocketmq.protocol.api.clients import GetConsumerRunningInfo
+from pocketmq.protocol.command import Command
+from pocketmq.testing import run
+
+HEADER = GetConsumerRunningInfo("g", "c1")
+
+
+def test_a_client_is_asked_over_its_connection_and_its_answer_comes_back() -> None:
+    async def main() -> None:
+        async with served() as room:
+            client = await room.connect("c1")
+            client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda command: command.reply(7, body=b"yes")
+            (connection,) = room.server.peers
+
+            answer = await ask(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, HEADER, b"body", 500)
+
+            assert (answer.code, answer.body) == (7, b"yes")
+            assert [(one.ext, one.body) for one in client.told] == [({"consumerGroup": "g", "clientId": "c1"}, b"body")]
+
+    run(main())
+
+
+def test_a_client_that_takes_too_long_is_not_waited_for() -> None:
+    async def slow(command: Command) -> Command:
+        await asyncio.sleep(1)
+        return command.reply()
+
+    async def main() -> None:
+        async with served() as room:
+            client = await room.connect("c1")
+            client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = slow
+            (connection,) = room.server.peers
+
+            with pytest.raises(CallTimedOut):
+                await ask(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, HEADER, b"", 500)
+
+            assert room.clock.monotonic() < 1
+
+    run(main())
+
+
+def test_a_token_that_is_no_peer_cannot_be_asked() -> None:
+    with pytest.raises(AssertionError, match="is a peer"):
+        peer_of("not a connection")
+
+
+@pytest.mark.parametrize(("version", "is_asked"), [(61, False), (62, True), (479, True)])
+def test_a_client_is_asked_from_the_release_on_that_understands(version: int, is_asked: bool) -> None:
+    client = ClientInfo("line", "c1", "127.0.0.1:1", "JAVA", version)
+
+    if is_asked:
+        require_version(client, Version.V3_1_8_SNAPSHOT)
+    else:
+        with pytest.raises(ImpossibleRequest, match=r"The Consumer <c1> Version <61> too low .* V3_1_8_SNAPSHOT"):
+            require_version(client, Version.V3_1_8_SNAPSHOT)

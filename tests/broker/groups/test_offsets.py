@@ -1,0 +1,588 @@
+"""Offsets: what is committed, asked, reset, cloned and saved."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.golden import GOLDEN, Captured, captured, needs_golden
+
+from pocketmq.broker.groups.offsets import (
+    MAX_RECREATED,
+    NOTHING_TO_CORRECT,
+    OffsetTable,
+    QueueFacts,
+    pushed_target,
+    refuse_own_group,
+    reset_target,
+)
+from pocketmq.codes import RequestCode
+from pocketmq.errors import ImpossibleRequest, InvalidName, NoPermission
+from pocketmq.model.names import parse_group, parse_topic
+from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from pocketmq.protocol.bodies.body import DataVersion
+from pocketmq.protocol.bodies.offsets import ConsumerOffsets, CorrectionOffsets, SavedOffsets
+from pocketmq.protocol.fields import read_fields
+from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json
+
+NOW = 1_700_000_000_000
+USED = QueueFacts(0, 10, first_in_memory=True)
+
+
+@pytest.fixture
+def offsets() -> OffsetTable:
+    return OffsetTable()
+
+
+def table_of(offsets: OffsetTable) -> dict[str, dict[int, int]]:
+    return offsets.snapshot().offset_table
+
+
+def saved(offsets: OffsetTable) -> dict[str, dict[int, int]]:
+    return read_body(ConsumerOffsets, offsets.snapshot_json(NOW)).offset_table
+
+
+# committing
+
+
+def test_a_commit_overwrites_and_a_lower_one_is_counted(offsets: OffsetTable) -> None:
+    for offset in (5, 7, 6, 6, 8):
+        assert offsets.commit("g", "T", 0, offset)
+
+    assert offsets.stored("g", "T", 0) == 8
+    assert offsets.commits_lowered == 1
+    assert offsets.commits_ignored == 0
+
+
+def test_groups_topics_and_queues_are_kept_apart(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "T", 1, 2)
+    offsets.commit("g", "U", 0, 3)
+    offsets.commit("h", "T", 0, 4)
+
+    assert table_of(offsets) == {"T@g": {0: 1, 1: 2}, "U@g": {0: 3}, "T@h": {0: 4}}
+    assert offsets.stored("h", "U", 0) is None
+    assert offsets.stored("nobody", "T", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "offset", "taken"), [(0, 0, True), (0, -1, False), (-1, 0, False), (0, 2**63 - 1, True)]
+)
+def test_a_commit_that_makes_no_sense_is_ignored_and_counted(
+    offsets: OffsetTable, queue_id: int, offset: int, taken: bool
+) -> None:
+    assert offsets.commit("g", "T", queue_id, offset) is taken
+
+    assert offsets.commits_ignored == (not taken)
+    assert offsets.topics_of("g") == (["T"] if taken else [])
+
+
+def test_a_row_has_a_limited_number_of_queues() -> None:
+    offsets = OffsetTable(max_queues=3)
+
+    taken = [offsets.commit("g", "T", queue_id, 1) for queue_id in range(4)]
+
+    assert taken == [True, True, True, False]
+    assert offsets.commit("g", "T", 2, 5)
+    assert offsets.commit("g", "U", 3, 1)
+    for queue_id in range(5):
+        offsets.note_pull("h", "T", queue_id, 1)
+    assert offsets.pulled("h", "T", 2) == 1
+    assert offsets.pulled("h", "T", 3) is None
+
+
+# asking
+
+
+NEW_QUEUE = QueueFacts(0, 0, first_in_memory=False)
+SWAPPED = QueueFacts(0, 10, first_in_memory=False)
+SHORTENED = QueueFacts(1, 10, first_in_memory=True)
+EMPTIED = QueueFacts(10, 10, first_in_memory=False)
+
+
+@pytest.mark.parametrize(
+    ("queue", "zero_if_new", "answer"),
+    [
+        (USED, True, 0),
+        (USED, False, None),
+        (SWAPPED, True, None),
+        (SHORTENED, True, None),
+        (EMPTIED, True, None),
+        (QueueFacts(-1, 10, first_in_memory=True), True, 0),
+        (NEW_QUEUE, True, 0),
+        (NEW_QUEUE, False, None),
+        (None, True, None),
+    ],
+)
+def test_a_group_without_an_offset_begins_by_the_state_of_the_queue(
+    offsets: OffsetTable, queue: QueueFacts | None, zero_if_new: bool, answer: int | None
+) -> None:
+    assert offsets.query("g", "T", 0, queue, zero_if_new=zero_if_new) == answer
+
+
+@pytest.mark.parametrize("queue", [USED, SWAPPED, SHORTENED, EMPTIED, NEW_QUEUE, None])
+def test_a_group_with_an_offset_begins_there_whatever_became_of_the_queue(
+    offsets: OffsetTable, queue: QueueFacts | None
+) -> None:
+    offsets.commit("g", "T", 0, 4)
+
+    assert offsets.query("g", "T", 0, queue) == 4
+    assert offsets.query("g", "T", 0, queue, zero_if_new=False) == 4
+
+
+def test_asking_leaves_no_trace(offsets: OffsetTable) -> None:
+    offsets.query("g", "T", 0, USED)
+    offsets.take_reset("g", "T", 0)
+    offsets.note_pull("g", "T", 0, 7)
+
+    assert offsets.topics_of("g") == []
+    assert offsets.groups_of("T") == []
+    assert table_of(offsets) == {}
+    assert not offsets.is_changed
+
+
+def test_pulls_run_ahead_of_commits(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 3)
+    assert offsets.pulled("g", "T", 0) == 3
+
+    offsets.note_pull("g", "T", 0, 9)
+
+    assert offsets.pulled("g", "T", 0) == 9
+    assert offsets.stored("g", "T", 0) == 3
+    assert offsets.pulled("g", "T", 1) is None
+    assert offsets.pulled("nobody", "T", 0) is None
+
+
+def test_topics_and_groups_are_listed(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "U", 0, 1)
+    offsets.commit("h", "T", 0, 1)
+
+    assert offsets.topics_of("g") == ["T", "U"]
+    assert offsets.topics_of("h") == ["T"]
+    assert offsets.groups_of("T") == ["g", "h"]
+    assert offsets.groups_of("V") == []
+
+
+# resetting
+
+
+def test_a_reset_is_taken_by_the_next_pull_of_each_queue_once(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 9)
+
+    offsets.reset("g", "T", {0: 2, 1: 3})
+
+    assert offsets.stored("g", "T", 0) == 2
+    assert offsets.query("g", "T", 1, USED) == 3
+    assert offsets.take_reset("g", "T", 0) == 2
+    assert offsets.take_reset("g", "T", 0) is None
+    assert offsets.take_reset("g", "T", 1) == 3
+    assert offsets.take_reset("h", "T", 0) is None
+
+
+def test_commits_are_ignored_until_the_reset_is_taken(offsets: OffsetTable) -> None:
+    offsets.reset("g", "T", {0: 2})
+
+    assert not offsets.commit("g", "T", 0, 9)
+    assert not offsets.commit("g", "T", 0, 2)
+    assert offsets.commit("g", "T", 1, 9)
+    assert offsets.stored("g", "T", 0) == 2
+
+    offsets.take_reset("g", "T", 0)
+    assert offsets.commit("g", "T", 0, 9)
+    assert offsets.commits_ignored == 2
+
+
+def test_a_later_reset_wins(offsets: OffsetTable) -> None:
+    offsets.reset("g", "T", {0: 2})
+    offsets.reset("g", "T", {0: 5})
+
+    assert offsets.take_reset("g", "T", 0) == 5
+    assert offsets.take_reset("g", "T", 0) is None
+
+
+def test_after_a_reset_nothing_is_in_flight(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 3)
+    offsets.note_pull("g", "T", 0, 9)
+    offsets.note_pull("g", "T", 1, 9)
+
+    offsets.reset("g", "T", {0: 2})
+
+    assert offsets.pulled("g", "T", 0) == 2
+    assert offsets.pulled("g", "T", 1) == 9
+
+
+def test_who_is_ahead_of_the_end_of_a_queue_is_lowered_to_it_and_saved(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("g", "T", 1, 6)
+    offsets.commit("h", "T", 1, 5)
+    offsets.snapshot_json(1)
+
+    lowered = offsets.lower_to(lambda topic, queue_id: 5)
+
+    assert lowered == ["T@g"]
+    assert [offsets.stored("g", "T", queue_id) for queue_id in (0, 1)] == [5, 5]
+    assert offsets.is_changed
+    assert offsets.lower_to(lambda topic, queue_id: 5) == []
+
+
+def test_only_the_broker_itself_sets_the_offsets_of_its_transactions() -> None:
+    refuse_own_group("CID_RMQ_SYS_OTHER")
+
+    with pytest.raises(NoPermission, match="belongs to the broker itself"):
+        refuse_own_group("CID_RMQ_SYS_TRANS")
+
+
+def test_a_reset_of_no_queue_is_refused(offsets: OffsetTable) -> None:
+    with pytest.raises(ImpossibleRequest, match="no queue") as refused:
+        offsets.reset("g", "T", {})
+
+    assert refused.value.code == 1
+
+
+@pytest.mark.parametrize(("offset", "inside"), [(4, False), (5, True), (10, True), (11, False), (-2, False)])
+def test_a_reset_to_an_offset_must_lie_in_the_queue(offset: int, inside: bool) -> None:
+    queue = QueueFacts(5, 10, first_in_memory=False)
+
+    if inside:
+        assert reset_target(queue, offset, -1, lambda _: 99) == offset
+    else:
+        with pytest.raises(ImpossibleRequest, match="from 5 to 10"):
+            reset_target(queue, offset, -1, lambda _: 99)
+
+
+@pytest.mark.parametrize(("offset", "time_ms", "target"), [(None, -1, 10), (-1, -1, 10), (None, 0, 7), (-1, 1, 7)])
+def test_a_reset_without_an_offset_goes_by_time(offset: int | None, time_ms: int, target: int) -> None:
+    assert reset_target(USED, offset, time_ms, lambda _: 7) == target
+
+
+@pytest.mark.parametrize(
+    ("target", "stored", "force", "told"),
+    [(5, 9, False, 5), (9, 5, False, 5), (9, 5, True, 9), (5, 9, True, 5), (5, None, False, 5), (5, None, True, 5)],
+)
+def test_members_are_told_to_go_ahead_only_by_force(target: int, stored: int | None, force: bool, told: int) -> None:
+    assert pushed_target(target, stored, force=force) == told
+
+
+# cloning, correcting, deleting
+
+
+def test_a_clone_stands_where_the_other_group_stood(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 3)
+    offsets.commit("g", "U", 0, 4)
+    offsets.commit("h", "T", 1, 9)
+    offsets.reset("h", "T", {0: 7})
+
+    assert offsets.clone("g", "h") == ["T", "U"]
+    offsets.commit("g", "T", 0, 5)
+
+    assert table_of(offsets) == {"T@g": {0: 5}, "U@g": {0: 4}, "T@h": {0: 3}, "U@h": {0: 4}}
+    assert offsets.take_reset("h", "T", 0) is None
+
+
+def test_only_topics_that_were_asked_for_and_have_offsets_are_cloned(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 3)
+    offsets.commit("g", "U", 0, 4)
+
+    assert offsets.clone("g", "h", ["U", "V"]) == ["U"]
+    assert offsets.clone("nobody", "h") == []
+    assert offsets.clone("g", "g") == []
+    assert offsets.topics_of("h") == ["U"]
+
+
+def test_corrections_are_the_smallest_offsets_of_all_groups(offsets: OffsetTable) -> None:
+    offsets.commit("slow", "T", 0, 3)
+    offsets.commit("slow", "T", 1, 30)
+    offsets.commit("fast", "T", 0, 7)
+    offsets.commit("fast", "T", 1, 20)
+    offsets.commit("fast", "U", 0, 1)
+
+    assert offsets.corrections("T", "fast", [], lambda _: 0) == {0: 3, 1: 20}
+    assert offsets.corrections("T", "fast", ["slow"], lambda _: 0) == {0: 7, 1: 20}
+    assert offsets.corrections("T", "slow", ["slow"], lambda _: 0) == {0: NOTHING_TO_CORRECT, 1: 20}
+    assert offsets.corrections("T", "nobody", [], lambda _: 5) == {0: 7, 1: 20}
+    assert offsets.corrections("T", "slow", ["fast"], lambda _: 5) == {1: 30}
+    assert offsets.stored("slow", "T", 0) == 3
+
+
+def test_a_topic_or_a_group_is_deleted_with_everything_pending(offsets: OffsetTable) -> None:
+    for group in ("g", "h"):
+        for topic in ("T", "U"):
+            offsets.commit(group, topic, 0, 1)
+    offsets.reset("g", "T", {0: 5})
+
+    offsets.delete_topic("T")
+    assert table_of(offsets) == saved(offsets) == {"U@g": {0: 1}, "U@h": {0: 1}}
+    assert offsets.take_reset("g", "T", 0) is None
+
+    offsets.delete_group("g")
+    assert table_of(offsets) == saved(offsets) == {"U@h": {0: 1}}
+
+    offsets.delete_topic("U")
+    offsets.delete_group("nobody")
+    assert table_of(offsets) == saved(offsets) == {}
+    assert not offsets.is_changed
+
+
+def test_a_row_that_was_deleted_and_made_again_is_saved_as_it_is_now(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "T", 1, 1)
+    offsets.delete_topic("T")
+    assert offsets.take_older("g", "T", 0, 0, 0) is None
+    offsets.commit("g", "T", 0, 2)
+
+    assert saved(offsets) == {"T@g": {0: 2}}
+
+
+# an older log
+
+
+def test_after_a_crash_what_is_beyond_the_end_of_then_is_of_an_older_log_until_the_group_pulls(
+    offsets: OffsetTable,
+) -> None:
+    offsets.commit("g", "T", 0, 80)
+    offsets.bound_by(lambda topic, queue_id: 90)
+
+    assert not offsets.commit("g", "T", 0, 100)
+    assert offsets.commit("new", "T", 0, 100)
+    assert offsets.take_older("new", "T", 0, 100, 0) is None
+    assert offsets.take_older("g", "T", 0, 100, 0) == 80
+    assert offsets.take_older("g", "T", 0, 100, 0) is None
+    assert offsets.commit("g", "T", 0, 100)
+
+
+def test_after_a_crash_a_group_that_goes_on_below_the_end_of_then_is_believed(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 80)
+    offsets.bound_by(lambda topic, queue_id: 90)
+
+    assert offsets.commit("g", "T", 0, 85)
+    assert offsets.take_older("g", "T", 0, 90, 0) is None
+    assert offsets.commit("g", "T", 0, 100)
+
+
+def test_what_is_not_there_any_more_is_not_pulled_again(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 10)
+    offsets.bound_by(lambda topic, queue_id: 90)
+
+    assert offsets.take_older("g", "T", 0, 100, 40) == 40
+    assert offsets.stored("g", "T", 0) == 40
+    assert offsets.resume_at("g", "T", 0, 50, 90) == 50
+
+
+def test_a_topic_that_is_created_again_begins_at_zero_for_groups_that_were_there(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 5)
+    offsets.delete_topic("T")
+    restored = OffsetTable()
+    restored.restore(read_body(SavedOffsets, offsets.snapshot_json(NOW)))
+
+    for table in (offsets, restored):
+        assert not table.commit("g", "T", 0, 5)
+        assert not table.commit("g", "T", 1, 5)
+        assert table.query("g", "T", 1, QueueFacts(0, 9, False), zero_if_new=False) == 0
+        assert table.query("other", "T", 1, QueueFacts(0, 9, False)) is None
+        assert table.take_older("g", "T", 0, 5, 0) == 0
+        assert table.stored("g", "T", 0) == 0
+        assert table.take_older("g", "T", 0, 5, 0) is None
+        assert table.commit("g", "T", 0, 7)
+
+
+def test_a_reset_or_a_deletion_of_the_group_ends_what_is_remembered_of_an_older_log(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("h", "T", 0, 5)
+    offsets.delete_topic("T")
+
+    offsets.reset("g", "T", {0: 3})
+    offsets.delete_group("h")
+
+    assert offsets.take_reset("g", "T", 0) == 3
+    assert offsets.commit("g", "T", 0, 4)
+    assert offsets.query("h", "T", 0, QueueFacts(0, 9, False)) is None
+
+
+def test_of_deleted_topics_only_so_many_groups_are_remembered(offsets: OffsetTable) -> None:
+    for number in range(MAX_RECREATED + 1):
+        offsets.commit("g", f"T{number}", 0, 5)
+        offsets.delete_topic(f"T{number}")
+
+    assert offsets.query("g", "T0", 0, None) is None
+    assert offsets.query("g", "T1", 0, None) == 0
+
+
+# keeping
+
+
+def test_the_version_changes_with_a_save_that_has_something_new(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 1)
+    first = offsets.snapshot_json(NOW)
+    offsets.commit("g", "T", 0, 1)
+    same = offsets.snapshot_json(NOW + 1)
+    offsets.commit("g", "T", 0, 2)
+    second = offsets.snapshot_json(NOW + 2)
+
+    assert same == first != second
+    assert read_body(ConsumerOffsets, first).data_version == DataVersion(1, 0, NOW)
+    assert read_body(ConsumerOffsets, second).data_version == offsets.version == DataVersion(2, 0, NOW + 2)
+
+
+def test_a_table_knows_whether_there_is_something_to_save(offsets: OffsetTable) -> None:
+    changed = [offsets.is_changed]
+    for offset in (1, 1, 2):
+        offsets.commit("g", "T", 0, offset)
+        changed.append(offsets.is_changed)
+        offsets.snapshot_json(NOW)
+    changed.append(offsets.is_changed)
+
+    assert changed == [False, True, False, True, False]
+
+
+def test_the_saved_bytes_are_the_snapshot(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "T", 10, 2**63 - 1)
+    offsets.commit("g", "%RETRY%g", 0, 0)
+
+    data = offsets.snapshot_json(NOW)
+
+    assert read_body(ConsumerOffsets, data) == offsets.snapshot()
+    assert data == (
+        b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1700000000000},'
+        b'"offsetTable":{"T@g":{"0":1,"10":9223372036854775807},"%RETRY%g@g":{"0":0}}}'
+    )
+
+
+def test_an_empty_table_is_saved_too(offsets: OffsetTable) -> None:
+    assert read_body(ConsumerOffsets, offsets.snapshot_json(NOW)) == ConsumerOffsets()
+
+
+def test_a_snapshot_does_not_change_with_the_table(offsets: OffsetTable) -> None:
+    offsets.commit("g", "T", 0, 1)
+    taken = offsets.snapshot()
+
+    offsets.commit("g", "T", 0, 2)
+
+    assert taken.offset_table == {"T@g": {0: 1}}
+
+
+def test_keys_that_mean_nothing_are_told_and_left_out(offsets: OffsetTable) -> None:
+    keys = ["T@g", "T", "@g", "T@", "T@g@h", ""]
+
+    strange = offsets.restore(ConsumerOffsets(offset_table={key: {0: 1, 1: -1} for key in keys} | {"U@g": {0: -1}}))
+
+    assert strange == ["T", "@g", "T@", "T@g@h", ""]
+    assert table_of(offsets) == saved(offsets) == {"T@g": {0: 1}}
+
+
+@pytest.mark.parametrize("check", [parse_topic, parse_group])
+def test_no_name_holds_the_sign_between_topic_and_group(check: Callable[[str], str]) -> None:
+    with pytest.raises(InvalidName, match="'@'"):
+        check("a@b")
+
+
+NAMES = st.sampled_from(["a", "b", "%RETRY%a"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), NAMES, NAMES, st.integers(0, 2), st.integers(0, 5)),
+        st.tuples(st.just("reset"), NAMES, NAMES, st.integers(0, 2), st.integers(0, 5)),
+        st.tuples(st.just("pull"), NAMES, NAMES, st.integers(0, 2)),
+        st.tuples(st.just("clone"), NAMES, NAMES),
+        st.tuples(st.just("delete_topic"), NAMES),
+        st.tuples(st.just("delete_group"), NAMES),
+        st.tuples(st.just("save")),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_whatever_happens_a_save_holds_the_table_and_restores_it(steps: Iterable[tuple[object, ...]]) -> None:
+    offsets = OffsetTable()
+    for name, *arguments in steps:
+        if name == "save":
+            offsets.snapshot_json(NOW)
+        elif name == "reset":
+            group, topic, queue_id, offset = arguments
+            offsets.reset(str(group), str(topic), {int(str(queue_id)): int(str(offset))})
+        else:
+            getattr(offsets, "take_reset" if name == "pull" else str(name))(*arguments)
+
+    data = offsets.snapshot_json(NOW)
+    again = OffsetTable()
+    assert read_body(ConsumerOffsets, data) == offsets.snapshot()
+    assert again.restore(offsets.snapshot()) == []
+    assert again.snapshot() == offsets.snapshot()
+    assert read_body(ConsumerOffsets, again.snapshot_json(NOW)) == again.snapshot()
+
+
+@needs_golden
+@pytest.mark.parametrize("kind", ["clean", "live"])
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+def test_the_table_of_a_real_broker_is_saved_as_it_was(version: str, kind: str) -> None:
+    data = (GOLDEN / "store" / version / kind / "config" / "consumerOffset.json").read_bytes()
+    offsets = OffsetTable()
+
+    strange = offsets.restore(read_body(ConsumerOffsets, data))
+
+    was = read_json(data)
+    was.pop("groupTopicMap", None)
+    was.setdefault("dataVersion", {"counter": 0, "stateVersion": 0, "timestamp": 0})
+    assert strange == []
+    assert read_json(write_pretty_json(offsets.snapshot())) == was
+    assert msgspec.json.decode(offsets.snapshot_json(NOW), type=ConsumerOffsets, strict=False) == offsets.snapshot()
+
+
+# what the real broker answered
+
+
+def _answers(offsets: OffsetTable, frames: Iterable[Captured]) -> list[tuple[str, int | None]]:
+    """Take the commits in; what is answered to each question. Queue 0 of a topic has messages, no other queue ever had."""
+    answers = []
+    for frame in frames:
+        command = frame.command
+        if frame.answers is not None or frame.link != "broker" or not command.ext:
+            continue
+        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET and command.ext["topic"] != "NoRawTopic":
+            update = read_fields(UpdateConsumerOffset, command.ext)
+            offsets.commit(update.consumer_group, update.topic, update.queue_id, update.commit_offset)
+        elif command.code == RequestCode.QUERY_CONSUMER_OFFSET:
+            query = read_fields(QueryConsumerOffset, command.ext)
+            queue = None if query.topic == "NoRawTopic" else NEW_QUEUE if query.queue_id else USED
+            answer = offsets.query(
+                query.consumer_group,
+                query.topic,
+                query.queue_id,
+                queue,
+                zero_if_new=query.set_zero_if_not_found is not False,
+            )
+            answers.append((f"{query.topic}:{query.queue_id}", answer))
+    return answers
+
+
+def _real_answers(frames: Iterable[Captured]) -> list[int | None]:
+    answers = [frame.command for frame in frames if frame.answers == RequestCode.QUERY_CONSUMER_OFFSET]
+    return [None if answer.code else int((answer.ext or {})["offset"]) for answer in answers if answer.code in (0, 22)]
+
+
+@needs_golden
+def test_questions_are_answered_as_by_the_real_broker() -> None:
+    frames = captured("wire/5.3.3/json/raw.jsonl")
+    offsets = OffsetTable()
+
+    answers = _answers(offsets, frames)
+
+    assert [answer for _, answer in answers] == _real_answers(frames) == [0, None, None, 1]
+    assert table_of(offsets) == {"RawTopic@CG_raw": {0: 1}}
+    assert offsets.commits_lowered == 1
+    (corrected,) = (frame.command for frame in frames if frame.answers == RequestCode.QUERY_CORRECTION_OFFSET)
+    assert CorrectionOffsets(offsets.corrections("RawTopic", "CG_raw", [], lambda _: 0)) == read_body(
+        CorrectionOffsets, corrected.body
+    )
+
+
+@needs_golden
+def test_only_a_queue_that_never_held_a_message_is_answered_differently() -> None:
+    frames = captured("wire/5.3.3/json/offsets.jsonl")
+
+    answers = _answers(OffsetTable(), frames)
+
+    assert answers == [("OffsetsTopic:0", 0), ("OffsetsTopic:1", 0), ("OffsetsTopic:0", 1)]
+    assert _real_answers(frames) == [0, None, 1]

@@ -1,0 +1,106 @@
+"""Sends that do not simply go to their queue: retries that are dead, half messages, and timed ones that can be recalled."""
+
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from pocketmq.broker.delivery.retries import Retries
+from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.queue_locks import QueueLockTable
+from pocketmq.broker.handlers.sending import Detours
+from pocketmq.broker.messages.appending import Draft, route
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
+from pocketmq.broker.topics import TopicTable
+from pocketmq.codes import Version
+from pocketmq.errors import InvalidMessage, NoPermission
+from pocketmq.model.delay import DELAY_LEVELS
+from pocketmq.model.names import HALF_TOPIC
+from pocketmq.protocol.api.sending import SendMessage
+from pocketmq.protocol.recall_handle import RecallHandle
+from pocketmq.testing import FakeClock
+
+HALF = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "K"}
+
+
+@pytest.fixture
+def settings() -> SettingsInUse:
+    return SettingsInUse(BrokerSettings())
+
+
+@pytest.fixture
+def detours(settings: SettingsInUse) -> Detours:
+    topics, groups, locks = TopicTable("C", "broker-a"), GroupTable(), QueueLockTable()
+    return Detours(Retries(topics, groups, locks, FakeClock(), lambda: None, Random(1)), settings)
+
+
+def draft(properties: dict[str, str] | None = None, topic: str = "T", reconsume_times: int = 0) -> Draft:
+    return Draft(
+        topic=topic,
+        queue_id=2,
+        body=b"body",
+        properties=dict(properties or {}),
+        born_ms=0,
+        born_host=bytes(8),
+        reconsume_times=reconsume_times,
+    )
+
+
+def taken(detours: Detours, sent: Draft) -> Draft:
+    header = SendMessage("PG", sent.topic, "TBW102", 4, sent.queue_id, 0, 0, 0, max_reconsume_times=3)
+    detours.take(sent, header, Version.V5_3_3)
+    return sent
+
+
+def test_the_usual_message_goes_where_it_was_sent(detours: Detours) -> None:
+    assert taken(detours, draft({"UNIQ_KEY": "K"})) == draft({"UNIQ_KEY": "K"})
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE", "True"])
+def test_a_message_of_a_transaction_becomes_a_half_message(detours: Detours, word: str) -> None:
+    half = taken(detours, draft(HALF | {"TRAN_MSG": word}))
+
+    assert (half.topic, half.queue_id) == (HALF_TOPIC, 0)
+    assert (half.properties["REAL_TOPIC"], half.properties["REAL_QID"]) == ("T", "2")
+
+
+@pytest.mark.parametrize("word", ["false", "", "yes"])
+def test_a_message_that_only_mentions_transactions_is_none(detours: Detours, word: str) -> None:
+    assert taken(detours, draft(HALF | {"TRAN_MSG": word})).topic == "T"
+
+
+@pytest.mark.parametrize(("times", "delay", "is_half"), [(0, "3", True), (1, "0", True), (1, "3", False)])
+def test_a_delayed_retry_of_a_transaction_is_a_retry(detours: Detours, times: int, delay: str, is_half: bool) -> None:
+    sent = taken(detours, draft(HALF | {"DELAY": delay}, reconsume_times=times))
+
+    assert (sent.topic == HALF_TOPIC) is is_half
+
+
+def test_a_broker_that_takes_no_transactions_says_so(detours: Detours, settings: SettingsInUse) -> None:
+    settings.now = replace(settings.now, transactions_rejected=True)
+
+    with pytest.raises(NoPermission, match="rejectTransactionMessage"):
+        taken(detours, draft(HALF))
+    assert taken(detours, draft()).topic == "T"
+
+
+def test_a_transaction_without_a_producer_group_is_refused(detours: Detours) -> None:
+    with pytest.raises(InvalidMessage, match="PGROUP"):
+        taken(detours, draft({"TRAN_MSG": "true"}))
+
+
+@pytest.mark.parametrize(("times", "topic"), [(3, "%RETRY%G"), (4, "%DLQ%G")])
+def test_a_retry_without_attempts_left_becomes_a_dead_letter(detours: Detours, times: int, topic: str) -> None:
+    assert taken(detours, draft(topic="%RETRY%G", reconsume_times=times)).topic == topic
+
+
+def test_only_a_message_that_waits_for_its_time_can_be_recalled(detours: Detours) -> None:
+    timed, usual = draft({"UNIQ_KEY": "K", "TIMER_DELAY_SEC": "5"}), draft({"UNIQ_KEY": "K"})
+    for one in (timed, usual):
+        route(one, 1_000, DELAY_LEVELS, TimerSettings())
+
+    handle = detours.recall_handle(timed)
+
+    assert handle is not None
+    assert RecallHandle.parse(handle).topic == "T"
+    assert detours.recall_handle(usual) is None

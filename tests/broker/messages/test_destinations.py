@@ -1,0 +1,179 @@
+"""Where a send goes: checks in RocketMQ's order, and topics that are made by sending to them."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.broker.running import sending
+
+from pocketmq.broker.messages.destinations import Destinations
+from pocketmq.broker.settings import BrokerSettings, SettingsInUse
+from pocketmq.broker.topics import TopicTable
+from pocketmq.errors import InvalidName, InvalidParameter, NoPermission, PocketMQError, TopicNotFound
+from pocketmq.model.flags import Perm, TopicFlag
+from pocketmq.model.names import UNSENDABLE_TOPICS
+from pocketmq.net.peer import Peer
+from pocketmq.protocol.api.sending import SendMessageV2
+from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.testing import FakeClock
+
+PEER = Peer()
+
+
+class Place:
+    """Destinations over a table with topic T."""
+
+    def __init__(
+        self,
+        *,
+        auto_create: bool = True,
+        max_topics: int = 100,
+        max_retry_topics: int = 100,
+        permission: int = Perm.READ_WRITE,
+    ) -> None:
+        self.topics = TopicTable(
+            "DefaultCluster",
+            "broker-a",
+            auto_create=auto_create,
+            max_topics=max_topics,
+            max_retry_topics=max_retry_topics,
+        )
+        self.topics.put([TopicConfig("T", 4, 4), TopicConfig("InOrder", 4, 4, order=True)], 0)
+        self.settings = SettingsInUse(BrokerSettings(permission=permission))
+        self.announced = 0
+        self.destinations = Destinations(self.topics, self.settings, FakeClock(), self._announce)
+
+    def _announce(self) -> None:
+        self.announced += 1
+
+    def queue_id(self, header: SendMessageV2) -> int:
+        return self.destinations.queue_id(PEER, header)
+
+
+def test_a_send_goes_to_the_queue_that_it_names() -> None:
+    place = Place()
+
+    assert [place.queue_id(sending("T", queue_id)) for queue_id in range(4)] == [0, 1, 2, 3]
+    assert not place.announced
+
+
+@pytest.mark.parametrize("queue_id", [-1, -7, -(2**31)])
+def test_a_send_that_names_none_goes_to_any_that_is_written_to(queue_id: int) -> None:
+    place = Place()
+    place.topics.put([TopicConfig("T", 8, 3)], 0)
+
+    assert {place.queue_id(sending("T", queue_id)) for _ in range(200)} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("read", "write", "last"), [(4, 4, 3), (8, 2, 7), (2, 8, 7)])
+def test_the_larger_number_of_queues_counts(read: int, write: int, last: int) -> None:
+    place = Place()
+    place.topics.put([TopicConfig("T", read, write)], 0)
+
+    assert place.queue_id(sending("T", last)) == last
+    with pytest.raises(InvalidParameter, match=rf"queueId\[{last + 1}\] is illegal"):
+        place.queue_id(sending("T", last + 1))
+
+
+def test_a_topic_that_nobody_writes_to_has_no_queue_for_those_who_name_none() -> None:
+    place = Place()
+    place.topics.put([TopicConfig("T", 4, 0)], 0)
+
+    with pytest.raises(InvalidParameter, match="no queue to write to"):
+        place.queue_id(sending("T", -1))
+
+
+def test_the_write_permission_of_a_topic_is_for_clients_to_obey() -> None:
+    place = Place()
+    place.topics.put([TopicConfig("T", 4, 4, Perm.READ)], 0)
+
+    assert place.queue_id(sending("T", 1)) == 1
+
+
+@pytest.mark.parametrize("topic", sorted(UNSENDABLE_TOPICS))
+def test_nobody_sends_to_topics_that_only_the_broker_writes(topic: str) -> None:
+    with pytest.raises(NoPermission, match=rf"Sending message to topic\[{topic}\] is forbidden"):
+        Place().queue_id(sending(topic))
+
+
+@pytest.mark.parametrize(
+    ("place", "header", "error"),
+    [
+        (lambda: Place(permission=Perm.READ), sending("InOrder", 99), NoPermission),
+        (Place, sending("bad*name", 99), InvalidName),
+        (Place, sending("SCHEDULE_TOPIC_XXXX", 99, template="None"), NoPermission),
+        (Place, sending("New", 99, template="None"), TopicNotFound),
+        (Place, sending("T", 99, template="None"), InvalidParameter),
+    ],
+    ids=["permission", "name", "own topic", "unknown topic", "queue"],
+)
+def test_of_several_reasons_the_first_in_apaches_order_is_told(
+    place: Callable[[], Place], header: SendMessageV2, error: type[PocketMQError]
+) -> None:
+    with pytest.raises(error):
+        place().queue_id(header)
+
+
+def test_a_broker_that_is_not_writable_refuses_ordered_topics_only() -> None:
+    place = Place(permission=Perm.READ)
+
+    assert place.queue_id(sending("T", 1)) == 1
+    place.settings.now = BrokerSettings()
+    assert place.queue_id(sending("InOrder", 1)) == 1
+
+
+@pytest.mark.parametrize(("asked", "made"), [(1, 1), (8, 8), (100, 8)])
+def test_a_new_topic_is_made_like_its_template_and_told_to_the_name_servers(asked: int, made: int) -> None:
+    place = Place()
+
+    assert place.queue_id(sending("New", 0, queues=asked)) == 0
+    assert place.queue_id(sending("New", 0, queues=asked)) == 0
+
+    topic = place.topics.require("New")
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (made, made, Perm.READ_WRITE)
+    assert place.announced == 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "flag"), [("New", TopicFlag.UNIT), ("%RETRY%G", TopicFlag.UNIT_SUB)], ids=["topic", "retry topic"]
+)
+@pytest.mark.parametrize("unit_mode", [True, False, None])
+def test_a_topic_of_a_unit_is_marked_as_one(topic: str, flag: int, unit_mode: bool | None) -> None:
+    place = Place()
+
+    place.queue_id(sending(topic, unit_mode=unit_mode))
+
+    assert place.topics.require(topic).topic_sys_flag == (flag if unit_mode else 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "header", "error"),
+    [
+        (Place, sending("New", template="None"), TopicNotFound),
+        (Place, sending("New", template="T"), TopicNotFound),
+        (lambda: Place(auto_create=False), sending("New"), TopicNotFound),
+        (lambda: Place(auto_create=False), sending("New", template="DefaultCluster"), TopicNotFound),
+        (lambda: Place(max_topics=1), sending("New"), TopicNotFound),
+        (lambda: Place(max_retry_topics=0), sending("%RETRY%G"), TopicNotFound),
+        (Place, sending("New", queues=0), InvalidParameter),
+        (Place, sending("New", queues=-1), InvalidParameter),
+    ],
+)
+def test_a_topic_that_may_not_be_made_is_not_made(
+    place: Callable[[], Place], header: SendMessageV2, error: type[PocketMQError]
+) -> None:
+    here = place()
+
+    with pytest.raises(error):
+        here.queue_id(header)
+
+    assert header.topic not in here.topics
+    assert not here.announced
+
+
+def test_a_queue_beyond_a_topic_that_was_just_made_is_refused_and_the_topic_stays() -> None:
+    place = Place()
+
+    with pytest.raises(InvalidParameter):
+        place.queue_id(sending("New", 4, queues=4))
+
+    assert place.topics.require("New").write_queue_nums == 4

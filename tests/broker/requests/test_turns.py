@@ -1,0 +1,270 @@
+"""Turns and flow control: what one read asks for, and what happens when there is more to do than can be done.
+
+The whole broker is there, in virtual time: clients over a network in memory, and a disk that stalls when it is told to.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+import pytest
+from tests.broker.running import RunningBroker, in_virtual_time, pulling, request, running, sending
+from tests.broker.turns_kit import sent
+
+from pocketmq.broker.requests.flow import Kind
+from pocketmq.broker.settings import FlowSettings
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.errors import ConnectionLost
+from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.api.offsets import GetMaxOffset
+from pocketmq.protocol.batch import encode_batch
+from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
+from pocketmq.protocol.command import RESPONSE, Command, encode_command
+from pocketmq.protocol.hot_headers import QueryOffsetHead
+from pocketmq.protocol.java_json import write_body
+
+pytestmark = pytest.mark.usefixtures("twin")
+BUSY, DONE = ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS
+SEND = RequestCode.SEND_MESSAGE_V2
+PATIENT = FlowSettings(turn_budget_ms=20, send_wait_ms=60_000, pull_wait_ms=60_000)
+"""Nobody is refused for having waited, whatever the clock of a test does."""
+
+
+def log_writes(broker: RunningBroker) -> int:
+    return sum(one.kind == "write" and "commitlog" in one.path for one in broker.disk.operations)
+
+
+# one turn
+
+
+@in_virtual_time
+async def test_all_sends_of_one_read_are_written_at_once_and_answered_in_one_piece() -> None:
+    async with running() as broker:
+        client = await broker.connect()
+        await client.sent()
+        writes, pieces = log_writes(broker), len(broker.network.log)
+
+        answers = await asyncio.gather(*(client.sent(b"%d" % number, queue_id=number % 4) for number in range(50)))
+
+        assert log_writes(broker) == writes + 1
+        assert len(broker.network.log) <= pieces + 4
+        assert len({(answer.ext or {})["msgId"] for answer in answers}) == 50
+        assert sum(len(broker.bodies("T", queue_id)) for queue_id in range(4)) == 51
+
+
+@in_virtual_time
+async def test_a_request_that_is_not_a_send_finds_what_was_sent_before_it_in_the_same_turn() -> None:
+    async with running() as broker:
+        client = await broker.connect()
+
+        *_, largest, _ = await asyncio.gather(
+            client.sent(b"1"),
+            client.sent(b"2"),
+            client.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0)),
+            client.sent(b"3"),
+        )
+
+        assert (largest.ext or {})["offset"] == "2"
+        assert broker.bodies() == [b"1", b"2", b"3"]
+
+
+@in_virtual_time
+async def test_requests_of_all_kinds_are_answered_each_by_its_own_number() -> None:
+    async with running() as broker:
+        client = await broker.connect()
+        await client.beat("G", Subscription("T"), Subscription("%RETRY%G"))
+        await client.sent(b"0")
+        beat = write_body(HeartbeatData("client", (ProducerData("PG"),)))
+        code = RequestCode
+
+        answers = await asyncio.gather(
+            client.send(b"1"),
+            client.pull(0),
+            client.ask(code.HEART_BEAT, body=beat),
+            client.ask(code.HEART_BEAT, body=beat, binary=True),
+            client.ask(9999),
+            client.offset(),
+            client.ask(code.SEND_BATCH_MESSAGE, sending(), encode_batch([(0, b"2", b"")])),
+            client.commit(1),
+            client.send(topic="bad*topic"),
+            client.ask(code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="G"),
+        )
+
+        assert [answer.code for answer in answers] == [0, 0, 0, 0, 3, 0, 0, 0, 29, 0]
+        assert broker.bodies() == [b"0", b"1", b"2"]
+        assert client.peer.unmatched == 0
+
+
+@in_virtual_time
+async def test_a_response_that_looks_like_a_send_is_none() -> None:
+    async with running() as broker:
+        client = await broker.connect()
+        command = request(SEND, sending(), b"body")
+        command.flag = RESPONSE
+
+        client.peer.line.write(encode_command(command))
+        await client.sent(b"real")
+
+        assert broker.bodies() == [b"real"]
+
+
+@pytest.mark.parametrize("rubbish", [b"\x00\x00\x00\x06\x00\x00\x00\x02{]", b"\x00\x00\x00\x05\x07\x00\x00\x01x"])
+@in_virtual_time
+async def test_rubbish_ends_the_line_but_what_came_before_it_is_stored_and_answered(rubbish: bytes) -> None:
+    async with running() as broker:
+        client, other = await broker.connect(), await broker.connect()
+
+        first = sent(client, b"before")
+        await asyncio.sleep(0)
+        client.peer.line.write(rubbish)
+        lost = sent(client, b"after")
+
+        assert (await first).code == DONE
+        with pytest.raises(ConnectionLost):
+            await lost
+        assert broker.bodies() == [b"before"]
+        assert broker.broker.counters.protocol_errors == 1
+        assert (await sent(other, b"other")).code == DONE
+
+
+def fail_inside(*_: object) -> bytes:
+    raise KeyError("oops")
+
+
+@in_virtual_time
+async def test_what_goes_wrong_inside_is_answered_and_logged_and_hurts_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as broker:
+        client = await broker.connect()
+        await client.sent(b"0")
+        broker.turns._serve[QueryOffsetHead] = fail_inside
+
+        with caplog.at_level(logging.ERROR, "pocketmq.broker"):
+            one, wrong, two = await asyncio.gather(client.send(b"1"), client.offset(), client.send(b"2"))
+
+        assert (one.code, wrong.code, two.code) == (DONE, ResponseCode.SYSTEM_ERROR, DONE)
+        assert "KeyError" in (wrong.remark or "")
+        assert "request 14 failed" in caplog.text
+        assert broker.bodies() == [b"0", b"1", b"2"]
+
+
+@in_virtual_time
+async def test_a_send_that_was_refused_does_not_stop_the_clock_of_those_after_it() -> None:
+    async with running() as broker:
+        client = await broker.connect()
+        await client.sent()
+
+        assert (await client.send(properties="UNIQ_KEY\x01K\x02a\x01" + "\0" * 2_000)).code in (DONE, 13)
+        assert (await client.send(born_ms=2**63 - 1, reconsume_times=-(2**31))).code == DONE
+        broken = await client.send(b"x" * 9_000)
+        await asyncio.sleep(60)
+        await client.sent(b"last")
+
+        assert broken.code == ResponseCode.MESSAGE_ILLEGAL
+        assert broker.stored()[-1].store_ms >= broker.stored()[0].store_ms + 60_000
+
+
+# a turn over its budget
+
+
+@in_virtual_time
+async def test_a_turn_that_takes_too_long_lets_others_in_between_and_keeps_the_order() -> None:
+    async with running(flow=PATIENT) as broker:
+        greedy, other = await broker.connect(), await broker.connect()
+        await greedy.sent(b"first")
+        await other.beat()
+        finished: list[str] = []
+
+        async def noted(who: str, asked_for: Awaitable[Command]) -> Command:
+            answer = await asked_for
+            finished.append(who)
+            return answer
+
+        broker.clock.look_s = 0.005
+        sends = asyncio.gather(*(noted(f"send {number}", greedy.send(b"%d" % number)) for number in range(300)))
+        beat = write_body(HeartbeatData("client", (ProducerData("PG"),)))
+        others = asyncio.gather(
+            noted("pull", other.pull(0)),
+            noted("heartbeat", other.ask(RequestCode.HEART_BEAT, body=beat)),
+            noted("offset", other.offset()),
+        )
+        answers = [*await others, *await sends]
+
+        assert {answer.code for answer in answers} == {DONE}
+        assert max(finished.index(who) for who in ("pull", "heartbeat", "offset")) < finished.index("send 299")
+        assert broker.bodies() == [b"first", *(b"%d" % number for number in range(300))]
+        assert [one for one in finished if one.startswith("send")] == [f"send {number}" for number in range(300)]
+
+
+@in_virtual_time
+async def test_sends_do_not_starve_pulls_that_wait() -> None:
+    async with running(flow=PATIENT) as broker:
+        greedy, other = await broker.connect(), await broker.connect()
+        await greedy.sent(b"first")
+        broker.clock.look_s = 0.004
+        order: list[str] = []
+
+        async def noted(who: str, asked_for: Awaitable[Command]) -> None:
+            assert (await asked_for).code == DONE
+            order.append(who)
+
+        mixed = [noted("send", greedy.send()) for _ in range(350)]
+        mixed += [noted("pull", greedy.pull(0, most=1)) for _ in range(20)]
+        await asyncio.gather(*mixed, *(noted("pull", other.pull(0, most=1)) for _ in range(20)))
+
+        assert order.count("pull") == 40
+        assert len(order) - 1 - order[::-1].index("send") > len(order) - 1 - order[::-1].index("pull")
+
+
+@in_virtual_time
+async def test_once_the_crowd_is_gone_nothing_waits_and_nobody_looks() -> None:
+    async with running(flow=PATIENT) as broker:
+        client = await broker.connect()
+        broker.clock.look_s = 0.005
+
+        await asyncio.gather(*(client.sent() for _ in range(200)))
+        broker.clock.look_s = 0.0
+        await asyncio.sleep(0.05)
+
+        assert not len(broker.turns.waiting)
+        assert not broker.turns._crowded
+        assert broker.turns._sweeping is None
+
+
+@in_virtual_time
+async def test_rubbish_behind_requests_that_were_put_off_does_not_forget_those() -> None:
+    async with running(flow=PATIENT) as broker:
+        client = await broker.connect()
+        await client.sent(b"first")
+        broker.clock.look_s = 0.011
+
+        for number in range(80):
+            client.tell(SEND, sending(), b"%d" % number)
+        client.peer.line.write(b"\x00\x00\x00\x06\x00\x00\x00\x02{]")
+        await asyncio.sleep(0.2)
+
+        assert broker.bodies() == [b"first", *(b"%d" % number for number in range(80))]
+        assert not len(broker.turns.waiting)
+
+
+@in_virtual_time
+async def test_pulls_of_a_line_that_is_lost_while_they_wait_are_forgotten_and_its_sends_are_not() -> None:
+    async with running(flow=PATIENT) as broker:
+        client, other = await broker.connect(), await broker.connect()
+        await client.sent(b"first")
+        broker.clock.look_s = 0.011
+
+        mixed = [request(SEND, sending(), b"%d" % number) for number in range(40)]
+        mixed += [request(RequestCode.PULL_MESSAGE, pulling(0)) for _ in range(40)]
+        answers = broker.serve_now(client, *mixed)
+        assert broker.turns.waiting.count(Kind.PULL) == 40
+        broker.peer_of(client).line.abort()
+        await asyncio.gather(*answers, return_exceptions=True)
+        await asyncio.sleep(0.1)
+
+        assert not len(broker.turns.waiting)
+        assert broker.parts.stats.pulled("G", "T").calls <= 16
+        assert broker.bodies() == [b"first", *(b"%d" % number for number in range(40))]
+        broker.clock.look_s = 0
+        assert (await other.pull(0)).code == DONE

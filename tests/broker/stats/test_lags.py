@@ -1,0 +1,62 @@
+"""How far groups are behind, as the metrics tell it."""
+
+import asyncio
+
+from tests.broker.handlers.pulling_kit import filled
+from tests.broker.running import RunningBroker, in_virtual_time, running
+
+from pocketmq.broker.metrics import LagMetrics
+from pocketmq.metrics.families import labels_of
+
+
+async def told(broker: RunningBroker) -> dict[str, float]:
+    """What is told of group G in topic T, by the last word of the name."""
+    parts = broker.parts
+    metrics = LagMetrics(parts.store, parts.topics, parts.groups, parts.offsets, parts.clock)
+    families = await metrics.families()
+    wanted = labels_of(topic="T", consumer_group="G")
+    found = [(family.name, sample) for family in families for sample in family.samples if sample.labels == wanted]
+    return {name.rpartition("lag_")[2]: sample.value for name, sample in found}
+
+
+@in_virtual_time
+async def test_a_group_is_behind_by_what_it_has_not_consumed_since_the_oldest_of_it_was_stored() -> None:
+    async with running() as broker:
+        client = await filled(broker, 3)
+        await client.beat()
+        await client.commit(1)
+        stored_ms = broker.stored()[1].store_ms
+        await asyncio.sleep(20)
+
+        found = await told(broker)
+
+        assert (found["messages"], found["latency"]) == (2, broker.clock.now_ms() - stored_ms)
+
+
+@in_virtual_time
+async def test_a_group_behind_what_retention_took_waits_for_the_first_message_that_is_left() -> None:
+    async with running(store={"log_file_bytes": 4096, "retention_hours": 0}) as broker:
+        client = await filled(broker, 60, size=300)
+        await client.beat()
+        await client.commit(1)
+        await asyncio.sleep(15)
+        assert broker.store.drop_expired()
+        await asyncio.sleep(1)
+
+        found = await told(broker)
+
+        first = broker.stored()[0]
+        assert first.queue_offset > 1
+        assert (found["messages"], found["latency"]) == (59, broker.clock.now_ms() - first.store_ms)
+
+
+@in_virtual_time
+async def test_groups_that_programs_keep_for_themselves_are_left_out() -> None:
+    async with running() as broker:
+        await filled(broker, 3)
+        parts = broker.parts
+        parts.groups.ensure("etl-0123456789ab-odd", 0)
+        parts.offsets.commit("etl-0123456789ab-odd", "T", 0, 1)
+        metrics = LagMetrics(parts.store, parts.topics, parts.groups, parts.offsets, parts.clock)
+
+        assert not [sample for family in await metrics.families() for sample in family.samples if sample.labels]

@@ -1,0 +1,129 @@
+"""Whom an administrator asks."""
+
+import asyncio
+
+import pytest
+from tests.client.administration.administrating import HOST, admin_of
+from tests.client.kit import NAME_SERVER, cluster
+from tests.client.real_cluster import real_cluster
+
+from pocketmq.client.admin.admin import AsyncAdmin
+from pocketmq.client.admin.reach import AdminSettings, Reach
+from pocketmq.client.cluster.instance import Instance
+from pocketmq.codes import RequestCode
+from pocketmq.errors import NetworkError, TopicNotFound
+from pocketmq.model.names import parse_topic
+from pocketmq.protocol.bodies.routes import BrokerData, ClusterInfo
+from pocketmq.protocol.java_json import write_body
+from pocketmq.testing import run
+
+
+def test_no_more_questions_are_under_way_at_once_than_may_be() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            settings = AdminSettings(name_servers="10.0.0.1:9876", client_ip=HOST, max_calls_at_once=3)
+            instance = Instance.join(settings, c.around(HOST))
+            under_way = most = 0
+
+            async def ask(number: int) -> int:
+                nonlocal under_way, most
+                under_way += 1
+                most = max(most, under_way)
+                await asyncio.sleep(1)
+                under_way -= 1
+                return number
+
+            assert await Reach(instance, settings).gather(range(10), ask) == list(range(10))
+            assert most == 3
+            await instance.leave()
+
+    run(main())
+
+
+def test_the_list_of_brokers_is_asked_for_each_time_unless_it_may_be_good_for_a_while() -> None:
+    async def asked(seconds: float, brokers_good_ms: int = 0) -> int:
+        """How often a name server was asked, by somebody who looks for brokers every half second."""
+        async with cluster() as c:
+            info = ClusterInfo({"broker-a": BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})}, {})
+            c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
+            made = AsyncAdmin(NAME_SERVER, surroundings=c.around, client_ip=HOST, brokers_good_ms=brokers_good_ms)
+            async with made as admin:
+                for _ in range(int(seconds * 2)):
+                    assert [place.name for place in await admin.cluster.brokers()] == ["broker-a"]
+                    await asyncio.sleep(0.5)
+            return len(c.name_server.requests(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    async def main() -> None:
+        assert await asked(5) == 10
+        assert await asked(5, 1_000) == 5
+
+    run(main())
+
+
+def test_a_failure_names_the_broker_that_was_asked() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b", topics=()) as c, admin_of(c) as admin:
+            c.add_topic("T", brokers=["broker-a"])
+            parts = c.brokers["broker-a"].parts
+            await admin.topics.describe("T")
+            parts.topics.delete("T", c.clock.now_ms())
+
+            with pytest.raises(TopicNotFound) as caught:
+                await admin.topics.describe("T")
+
+            assert "broker broker-a at 10.0.1.1:10911 was asked" in caught.value.__notes__
+
+    run(main())
+
+
+def test_a_topic_that_name_servers_never_tell_of_is_not_waited_for_without_end() -> None:
+    async def main() -> None:
+        async with cluster(topics=()) as c:
+            place = BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})
+            info = ClusterInfo({"broker-a": place}, {"DefaultCluster": ("broker-a",)})
+            c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
+            c.broker.answers[RequestCode.UPDATE_AND_CREATE_TOPIC] = lambda ask: ask.reply()
+
+            async with AsyncAdmin(NAME_SERVER, surroundings=c.around, client_ip=HOST) as admin:
+                with pytest.raises(NetworkError, match="name servers do not tell of it yet"):
+                    await admin.topics.create("orders")
+
+    run(main())
+
+
+def test_every_name_server_is_told_because_they_share_nothing() -> None:
+    async def main() -> None:
+        async with cluster(topics=()) as c:
+            second = type(c.name_server)(c.network, "10.0.0.8:9876")
+            await second.start()
+            for server in (c.name_server, second):
+                server.answers[RequestCode.PUT_KV_CONFIG] = lambda ask: ask.reply()
+
+            async with AsyncAdmin([NAME_SERVER, "10.0.0.8:9876"], surroundings=c.around, client_ip=HOST) as admin:
+                await admin.name_servers.put("app", "colour", "blue")
+
+            assert len(c.name_server.requests(RequestCode.PUT_KV_CONFIG)) == 1
+            assert len(second.requests(RequestCode.PUT_KV_CONFIG)) == 1
+
+    run(main())
+
+
+def test_names_of_a_namespace_lead_there_and_back() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            settings = AdminSettings(name_servers="10.0.0.1:9876", client_ip=HOST, namespace="dev")
+            instance = Instance.join(settings, c.around(HOST))
+            reach = Reach(instance, settings)
+
+            assert (reach.topic("T"), reach.group("G")) == ("dev%T", "dev%G")
+            assert reach.shown("%RETRY%dev%G") == "%RETRY%G"
+            assert [reach.is_ours(name) for name in ("dev%T", "%DLQ%dev%G", "T", "other%T")] == [
+                True,
+                True,
+                False,
+                False,
+            ]
+            assert reach.topic("SCHEDULE_TOPIC_XXXX") == parse_topic("SCHEDULE_TOPIC_XXXX")
+            await instance.leave()
+
+    run(main())

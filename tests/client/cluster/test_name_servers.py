@@ -1,0 +1,191 @@
+"""Name servers: how they are given, and which one is asked."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.client.kit import BRISK, FakeServer, ignore, refuse
+
+from pocketmq.client import AsyncProducer
+from pocketmq.client.cluster.links import Links
+from pocketmq.client.cluster.name_servers import NameServers, parse_name_servers
+from pocketmq.codes import RequestCode
+from pocketmq.errors import BodyError, CallTimedOut, InvalidSetting, NetworkError, TopicNotFound
+from pocketmq.net.address import Address
+from pocketmq.net.pool import Pool
+from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from pocketmq.protocol.java_json import write_body
+from pocketmq.testing import MemoryNetwork, run
+
+A, B = Address("a", 9876), Address("b", 9876)
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "found"),
+    [
+        ("a:9876;b:9876", {}, (A, B)),
+        (" a:9876 ; b ;a:9876;", {}, (A, B)),
+        ("a,b", {}, (A, B)),
+        (["a:9876", "b:9876"], {}, (A, B)),
+        (("a;b",), {}, (A, B)),
+        (None, {"NAMESRV_ADDR": "a:9876"}, (A,)),
+        (None, {"ROCKETMQ_NAMESRV_ADDR": "b"}, (B,)),
+        (None, {"rocketmq.namesrv.addr": "a;b"}, (A, B)),
+        (None, {"NAMESRV_ADDR": "a", "rocketmq.namesrv.addr": "b"}, (A,)),
+        ("b", {"NAMESRV_ADDR": "a"}, (B,)),
+    ],
+)
+def test_addresses_are_given_in_code_or_by_the_environment(
+    given: str | list[str] | None, environ: dict[str, str], found: tuple[Address, ...]
+) -> None:
+    assert parse_name_servers(given, environ) == found
+
+
+@pytest.mark.parametrize("given", [None, "", " ; ", []])
+def test_no_address_is_an_error_that_says_what_to_do(given: str | list[str] | None) -> None:
+    with pytest.raises(InvalidSetting, match=r"pass name_servers='host:9876'.*NAMESRV_ADDR"):
+        parse_name_servers(given, {})
+
+
+def with_two(test: Callable[[NameServers, FakeServer, FakeServer], Awaitable[None]]) -> None:
+    """Run `test` with two name servers, the first one of which is asked first."""
+
+    async def main() -> None:
+        network = MemoryNetwork(weather=BRISK)
+        servers = [FakeServer(network, f"10.0.0.{n}:9876") for n in (1, 2)]
+        for server in servers:
+            await server.start()
+        async with Pool(network=network) as pool:
+            dice = random.Random(1)  # whose first number below 2 is 0
+            asked = NameServers(
+                tuple(server.address for server in servers), Links(pool), dice, timeout_s=3, is_plain=True
+            )
+            await test(asked, *servers)
+
+    run(main())
+
+
+ROUTE = TopicRouteData()
+
+
+def answer(server: FakeServer) -> None:
+    server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: command.reply(body=write_body(ROUTE))
+
+
+def test_one_is_asked_until_it_fails_and_then_the_other() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        answer(first)
+        answer(second)
+        assert [await asked.route("T") for _ in range(3)] == [ROUTE] * 3
+        assert (len(first.heard), len(second.heard)) == (3, 0)
+
+        first.close()
+        assert [await asked.route("T") for _ in range(3)] == [ROUTE] * 3
+
+        assert (len(first.heard), len(second.heard)) == (3, 3)
+        assert asked.current == second.address
+
+    with_two(test)
+
+
+def test_an_answer_that_says_no_is_an_answer() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        first.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = refuse(17, "no route")
+        answer(second)
+
+        with pytest.raises(TopicNotFound):
+            await asked.route("T")
+
+        assert not second.heard
+
+    with_two(test)
+
+
+def test_when_all_fail_the_error_tells_about_each() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        first.close()
+        second.close()
+
+        with pytest.raises(NetworkError, match=r"no name server could be asked: 10\.0\.0\.1.*; 10\.0\.0\.2") as caught:
+            await asked.route("T")
+
+        assert not isinstance(caught.value, TimeoutError)
+
+    with_two(test)
+
+
+def test_when_all_are_silent_the_time_is_up() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        for server in (first, second):
+            server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = ignore
+
+        with pytest.raises(CallTimedOut):
+            await asked.route("T")
+
+    with_two(test)
+
+
+def test_an_answer_without_a_body_is_told_as_what_it_is() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        first.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: command.reply()
+
+        with pytest.raises(BodyError, match="the route of T has no body"):
+            await asked.route("T")
+
+    with_two(test)
+
+
+def test_the_brokers_of_the_cluster_are_told() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        info = ClusterInfo({}, {"C": ("broker-a",)})
+        first.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: command.reply(body=write_body(info))
+
+        assert await asked.cluster_info() == info
+
+    with_two(test)
+
+
+def test_a_broker_that_is_asked_as_a_name_server_is_recognised() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        for question in (asked.route("T"), asked.cluster_info()):
+            with pytest.raises(
+                InvalidSetting, match=r"10\.0\.0\.1:9876 answers and is no name server.*looks like a broker"
+            ):
+                await question
+
+    with_two(test)
+
+
+def test_a_broker_among_name_servers_is_passed_over() -> None:
+    async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
+        answer(second)
+
+        for _ in range(2):
+            assert await asked.route("T") == ROUTE
+        assert len(first.heard) == 1
+
+        second.close()
+        with pytest.raises(InvalidSetting, match=r"10\.0\.0\.1:9876 answers and is no name server"):
+            await asked.route("T")
+
+    with_two(test)
+
+
+def test_a_web_server_that_is_asked_as_a_name_server_is_recognised() -> None:
+    async def main() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+            writer.close()
+
+        web = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = web.sockets[0].getsockname()[1]
+        async with AsyncProducer(f"127.0.0.1:{port}") as producer:
+            with pytest.raises(
+                NetworkError, match=r"an HTTP answer: this is the port of a web server, such as the console"
+            ):
+                await producer.send("T", b"x")
+        web.close()
+
+    asyncio.run(main())

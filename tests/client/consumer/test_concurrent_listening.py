@@ -1,0 +1,263 @@
+"""Concurrent listening: who gets a worker when. Real servers, virtual time."""
+
+import asyncio
+from collections import Counter
+from typing import cast
+
+from tests.client.messages import process_queue, run_of
+from tests.client.real_cluster import real_cluster, until
+
+from pocketmq.client.cluster.message_calls import OffsetCalls
+from pocketmq.client.consumer.assignment import OwnedQueues
+from pocketmq.client.consumer.concurrent_listening import ConcurrentListening
+from pocketmq.client.consumer.consume_events import ConsumeEvents
+from pocketmq.client.consumer.consume_stats import ConsumeStats
+from pocketmq.client.consumer.dispatch import Dispatch
+from pocketmq.client.consumer.jobs import Job
+from pocketmq.client.consumer.listener import Listener, Listeners
+from pocketmq.client.consumer.offsets import Offsets, RemoteOffsets
+from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.consumer.sending_back import SendBacks
+from pocketmq.client.hooks import HookList
+from pocketmq.client.send_backs import LOCAL_RETRY_SECONDS
+from pocketmq.model.message import StoredMessage
+from pocketmq.testing import FakeClock, run
+
+
+def test_what_waits_behind_a_call_that_hangs_gets_another_worker() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            seen: list[bytes] = []
+            consumer = c.push_consumer(start_at="first", workers=2, stop_timeout_ms=100)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                if message.body == b"hang":
+                    await asyncio.sleep(3600)
+                seen.append(message.body)
+
+            async with consumer:
+                await c.send("T", *(b"%d" % number for number in range(100)))
+                await until(lambda: len(seen) == 100)
+                consumer.pause()
+                await asyncio.sleep(20)
+                await c.send("T", b"hang", *(b"%d" % number for number in range(100, 130)))
+                consumer.resume()
+                await until(lambda: len(seen) == 130, timeout_s=5)
+
+            assert c.committed("G", "T", 0) == 100
+
+    run(main())
+
+
+def test_queues_take_turns() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=2) as c:
+            await c.send("T", *(b"many" for _ in range(100)), queue=0)
+            await c.send("T", *(b"few" for _ in range(5)), queue=1)
+            seen: Counter[bytes] = Counter()
+            consumer = c.push_consumer(start_at="first", workers=1)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                await asyncio.sleep(0.1)
+                seen[message.body] += 1
+
+            async with consumer:
+                await until(lambda: seen[b"few"] == 5)
+                assert seen[b"many"] < 12
+
+    run(main())
+
+
+def test_no_more_calls_are_under_way_than_there_are_workers() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            await c.send("T", *(b"%d" % number for number in range(60)))
+            busy = most = done = 0
+            consumer = c.push_consumer(start_at="first", workers=3)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                nonlocal busy, most, done
+                busy += 1
+                most = max(most, busy)
+                await asyncio.sleep(0.05)
+                busy -= 1
+                done += 1
+
+            async with consumer:
+                await until(lambda: done == 60)
+            assert most == 3
+
+    run(main())
+
+
+def test_the_smallest_offset_in_work_is_what_is_committed() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            gate = asyncio.Event()
+            done: list[int] = []
+            consumer = c.push_consumer(start_at="first", workers=4)
+
+            @consumer.on("T")
+            async def handle(message: StoredMessage) -> None:
+                if message.queue_offset == 3:
+                    await gate.wait()
+                done.append(message.queue_offset)
+
+            async with consumer:
+                await c.send("T", *(b"%d" % number for number in range(10)))
+                await until(lambda: len(done) == 9)
+                await asyncio.sleep(15)
+                assert c.committed("G", "T", 0) == 3
+                gate.set()
+                await asyncio.sleep(6)
+                assert c.committed("G", "T", 0) == 10
+
+    run(main())
+
+
+def test_jobs_behind_one_that_hangs_in_the_same_thread_give_their_places_to_others() -> None:
+    async def main() -> None:
+        submitted = Submitted()
+        listening, queues = listening_to(submitted, queues=4, workers=3)
+        for owned in queues:
+            owned.put(run_of(0, 2))
+        hanging, behind, done = submitted
+        hanging.is_running = hanging.shares_worker = behind.shares_worker = True
+        finish(done)
+        assert len(submitted) == 4, "the third place was free again"
+
+        await asyncio.sleep(2.5)
+
+        assert not behind.todo, "its messages were taken back"
+        assert len(submitted) > 4, "and its place was given to another"
+        last = submitted[-1]
+        finish(last)
+        finish(behind)
+        assert behind.collect(0.0).calls == 0
+        await listening.stop()
+
+    run(main())
+
+
+def test_of_a_queue_that_is_left_no_call_is_made_that_was_not_begun() -> None:
+    async def main() -> None:
+        submitted = Submitted()
+        listening, (owned,) = listening_to(submitted, workers=1)
+        owned.put(run_of(0, 20))
+        finish(submitted[0])
+        assert owned.consuming == 19, "short calls travel together"
+
+        owned.leave()
+
+        assert (owned.consuming, owned.waiting) == (0, 19)
+        finish(submitted[1])
+        assert owned.commit_offset == 1
+        assert len(submitted) == 2
+        await listening.stop()
+
+    run(main())
+
+
+def test_listeners_have_enough_when_some_pulls_wait_behind_what_they_are_at() -> None:
+    async def main() -> None:
+        listening, (owned,) = listening_to(Submitted(), workers=3)
+        owned.put(run_of(0, 67))
+        before = owned.hold_back(lambda: None)
+
+        owned.put(run_of(67, 68))
+
+        assert (before, owned.hold_back(lambda: None)) == (False, True)
+        await listening.stop()
+
+    run(main())
+
+
+def test_a_message_that_cannot_be_sent_back_as_nobody_foresaw_is_tried_again_here() -> None:
+    class Broken:
+        async def send(self, *_: object) -> bool:
+            raise ValueError("nobody foresaw it")
+
+    async def main() -> None:
+        submitted = Submitted()
+        listening, (owned,) = listening_to(submitted, workers=1, send_backs=cast("SendBacks", Broken()))
+        owned.put(run_of(0, 1))
+        submitted[0].note(submitted[0].todo.popleft(), ValueError("of the listener"))
+        submitted[0].finished(submitted[0])
+
+        await asyncio.sleep(LOCAL_RETRY_SECONDS + 1)
+
+        assert [message.reconsume_times for message in submitted[1].take_back()] == [1]
+        await listening.stop()
+
+    run(main())
+
+
+def test_of_overdue_messages_what_is_done_while_others_are_sent_back_is_not_sent_back() -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.sent: list[int] = []
+
+        async def send(self, message: StoredMessage, *_: object) -> bool:
+            self.sent.append(message.queue_offset)
+            await asyncio.sleep(3)
+            return True
+
+    async def main() -> None:
+        submitted = Submitted()
+        slow = Slow()
+        listening, (owned,) = listening_to(submitted, workers=3, send_backs=cast("SendBacks", slow))
+        owned.put(run_of(0, 3))
+
+        begun = [job.todo.popleft() for job in submitted]
+        await until(lambda: slow.sent, timeout_s=2000)
+        submitted[1].note(begun[1], None)
+        submitted[1].finished(submitted[1])
+        await until(lambda: not owned.count)
+
+        assert slow.sent == [0, 2]
+        await listening.stop()
+
+    run(main(), timeout_s=10_000)
+
+
+class Submitted(list[Job]):
+    """A dispatch that calls no listener: the test says when a job is done."""
+
+    def submit(self, job: Job) -> bool:
+        self.append(job)
+        return True
+
+
+def finish(job: Job) -> None:
+    job.run(lambda: 0.0)
+    job.finished(job)
+
+
+def listening_to(
+    submitted: Submitted, *, queues: int = 1, workers: int, send_backs: SendBacks | None = None
+) -> tuple[ConcurrentListening, list[ProcessQueue]]:
+    """Started, with a listener of topic T, and its queues."""
+    listeners = Listeners("G")
+    listeners.put("T", Listener(lambda _: None))
+    clock = FakeClock(asyncio.get_running_loop())
+    all_owned = OwnedQueues()
+    listening = ConcurrentListening(
+        clock,
+        listeners,
+        cast("Dispatch", submitted),
+        Offsets(RemoteOffsets(cast("OffsetCalls", None), "G")),  # nothing is saved here
+        send_backs,
+        ConsumeEvents(HookList(()), "G", None, clock, timeout_ms=1),
+        ConsumeStats(0.0),
+        all_owned,
+        workers=workers,
+        timeout_s=900,
+        ahead=64,
+    )
+    for number in range(queues):
+        all_owned.add(process_queue(queue_id=number, observer=listening))
+    listening.start()
+    return listening, all_owned.all()

@@ -1,0 +1,173 @@
+"""The options of consumers: their defaults are RocketMQ's, and what can never work is refused."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pocketmq.client.cluster.identity import client_id
+from pocketmq.client.consumer.allocation import AVERAGE, Circle
+from pocketmq.client.consumer.settings import (
+    GroupSettings,
+    LitePullSettings,
+    PullSettings,
+    PushSettings,
+    SharingSettings,
+)
+from pocketmq.client.settings import settings_of
+from pocketmq.errors import InvalidName, InvalidSetting
+from pocketmq.protocol.bodies.clients import ConsumeFromWhere, MessageModel
+
+NOW_MS = 1_700_000_000_000
+
+
+def push(**options: Any) -> PushSettings:
+    return settings_of(PushSettings, "127.0.0.1:9876", {"group": "G", **options})
+
+
+def test_defaults_are_rocketmqs() -> None:
+    settings = push()
+
+    assert (settings.workers, settings.pull_batch, settings.pull_batch_bytes) == (20, 32, 262_144)
+    assert (settings.pull_wait_ms, settings.pull_timeout_ms, settings.consume_timeout_ms) == (15_000, 30_000, 900_000)
+    assert (settings.max_queue_messages, settings.max_queue_bytes, settings.max_span) == (1000, 100 * 2**20, 2000)
+    assert (settings.rebalance_ms, settings.persist_ms, settings.suspend_ms) == (20_000, 5_000, 1_000)
+    assert (settings.model, settings.strategy) == (MessageModel.CLUSTERING, AVERAGE)
+    lite = settings_of(LitePullSettings, None, {"group": "G"})
+    assert (lite.pull_batch, lite.pull_wait_ms, lite.auto_commit_ms, lite.poll_timeout_ms) == (10, 20_000, 5_000, 5_000)
+    assert lite.limits.all_messages == 10_000
+    pull = settings_of(PullSettings, None, {"group": "G"})
+    assert (pull.pull_wait_ms, pull.pull_timeout_ms, pull.block_timeout_ms) == (20_000, 10_000, 30_000)
+
+
+@pytest.mark.parametrize(
+    ("start_at", "where", "time_ms"),
+    [
+        (None, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, NOW_MS),
+        ("last", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, NOW_MS),
+        ("first", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, NOW_MS),
+        (5, ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 5),
+        (timedelta(seconds=3), ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, NOW_MS - 3000),
+        (datetime.fromtimestamp(7), ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 7000),
+        ("EARLIEST", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, NOW_MS),
+        ("3s", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, NOW_MS - 3000),
+        ("2d", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, NOW_MS - 2 * 86_400_000),
+        ("1970-01-01T00:00:07+00:00", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 7000),
+    ],
+)
+def test_where_a_new_group_begins(start_at: Any, where: ConsumeFromWhere, time_ms: int) -> None:
+    settings = push(start_at=start_at)
+
+    assert (settings.from_where, settings.start_time_ms(NOW_MS)) == (where, time_ms)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"group": ""}, "needs group"),
+        ({"start_at": "middle"}, "yyyyMMddHHmmss"),
+        ({"start_at": "2024-13-01"}, "a time such as 2024-01-31T23:59, 2h"),
+        ({"start_at": True}, "start_at"),
+        ({"start_at": ["last"]}, "start_at"),
+        ({"start_at": -1}, "start_at = -1 must be 'first'"),
+        ({"local_offsets": 5}, "local_offsets = 5 must be the path of a folder"),
+        ({"pull_batch": 1.5}, "pull_batch = 1.5 must be a whole number, for example pull_batch=32"),
+        ({"consume_timeout_ms": 0}, "must be above 0, for example consume_timeout_ms=900000"),
+        ({"allocation": "BY_LUCK"}, "BY_LUCK"),
+        ({"rebalance_ms": 999}, "rebalance_ms"),
+        ({"max_queue_messages": 0}, "max_queue_messages"),
+        ({"max_topic_messages": 0}, "topic_messages"),
+        ({"workers": "many"}, "a whole number"),
+        ({"processes": 0}, "processes"),
+        ({"worker": 3}, "did you mean 'workers'"),
+        ({"ordered": True, "broadcast": True, "max_reconsume_times": 3}, "broadcasting"),
+        ({"pull_batch": 5000}, "pull_batch = 5000 must be a whole number from 1 to 1024, for example pull_batch=1024"),
+        ({"pull_interval_ms": -5}, "pull_interval_ms = -5 must .* from 0 to 65535, for example pull_interval_ms=0"),
+        ({"pull_interval_ms": 65_536}, "pull_interval_ms=65535"),
+        ({"max_reconsume_times": "x"}, "max_reconsume_times = 'x' must be a whole number"),
+        ({"max_reconsume_times": -2}, "for example max_reconsume_times=-1"),
+        ({"allocation": 42}, "allocation = 42 must be a strategy, .* for example allocation='AVG_BY_CIRCLE'"),
+        ({"pull_wait_ms": 31_000}, "pull_wait_ms = 31000 must not be above pull_timeout_ms = 30000"),
+        ({"pull_timeout_ms": 10_000}, "for example pull_wait_ms=5000 or pull_timeout_ms=30000"),
+        ({"group": "DEFAULT_CONSUMER"}, "group = 'DEFAULT_CONSUMER' .* for example group='billing'"),
+        ({"max_queue_messages": 65_536}, "max_queue_messages=65535"),
+        ({"max_queue_bytes": 2 << 30}, "max_queue_bytes=1073741824"),
+        ({"max_topic_messages": 6_553_501}, "max_topic_messages=6553500"),
+        ({"max_topic_bytes": 1 << 40}, "max_topic_bytes=107374182400"),
+        ({"max_span": 70_000}, "max_span=65535"),
+        ({"suspend_ms": 30_001}, "suspend_ms=30000"),
+        ({"pull_batch_bytes": 1 << 31}, "pull_batch_bytes=2147483647"),
+        ({"processes": "2"}, "processes = '2'"),
+        ({"workers": 1001}, "workers = 1001 must .* from 1 to 1000"),
+        ({"workers": (8, 4)}, r"workers = \(8, 4\).* for example workers=\(4, 8\)"),
+        ({"workers": (0, 4)}, "workers"),
+        ({"workers": (1, 2, 3)}, "workers"),
+        ({"workers": True}, "workers"),
+        ({"auto_commit": False}, "auto_commit = False needs ordered=True"),
+    ],
+)
+def test_what_can_never_work_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        push(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"pull_wait_ms": 30_001}, "pull_wait_ms = 30001 must not be above block_timeout_ms = 30000"),
+        ({"max_reconsume_times": 1.5}, "max_reconsume_times = 1.5 must be a whole number"),
+        ({"group": "DEFAULT_CONSUMER"}, "DEFAULT_CONSUMER"),
+    ],
+)
+def test_a_pull_consumer_refuses_them_as_well(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        settings_of(PullSettings, None, {"group": "G", **options})
+
+
+def test_a_lite_pull_consumer_refuses_them_as_well() -> None:
+    with pytest.raises(InvalidSetting, match="pull_batch=1024"):
+        LitePullSettings(group="G", pull_batch=1025)
+    with pytest.raises(InvalidSetting, match="pull_wait_ms = 20000 must not be above pull_timeout_ms = 19999"):
+        LitePullSettings(group="G", pull_timeout_ms=19_999)
+
+
+def test_what_is_at_a_bound_is_accepted() -> None:
+    settings = push(pull_batch=1024, pull_interval_ms=0, max_reconsume_times=-1, pull_wait_ms=30_000, workers=(1, 1000))
+
+    assert (settings.min_workers, settings.max_workers) == (1, 1000)
+    assert (push(workers=7).min_workers, push(workers=7).max_workers) == (7, 7)
+
+
+def test_a_group_has_a_name_that_brokers_take() -> None:
+    with pytest.raises(InvalidName, match="' '"):
+        push(group="a b")
+    assert push(namespace="ns").wire_group == "ns%G"
+
+
+def test_strategies_are_given_by_name_or_as_they_are() -> None:
+    circle = Circle()
+
+    assert push(allocation="AVG_BY_CIRCLE").strategy.name == "AVG_BY_CIRCLE"
+    assert push(allocation=circle).strategy is circle
+
+
+def test_a_broadcasting_consumer_has_the_same_name_after_every_start() -> None:
+    alone = SharingSettings(group="G", broadcast=True, client_ip="10.0.0.1")
+    shared = SharingSettings(group="G", client_ip="10.0.0.1")
+
+    assert client_id(alone) == "10.0.0.1@DEFAULT"
+    assert client_id(shared) == client_id(GroupSettings(group="H", client_ip="10.0.0.1")) != client_id(alone)
+    assert PullSettings(group="G", broadcast=True).keeps_default_name
+
+
+def test_an_auto_commit_is_not_made_too_often() -> None:
+    with pytest.raises(InvalidSetting, match="auto_commit_ms"):
+        LitePullSettings(group="G", auto_commit_ms=999)
+
+
+def test_the_words_of_the_command_line_and_of_spark_say_where_to_begin_as_well() -> None:
+    for words in (("first", "earliest"), ("last", "latest")):
+        one, other = (PushSettings(group="G", start_at=word).from_where for word in words)
+        assert one is other
+    with pytest.raises(InvalidSetting, match="start_at = 'newest' is not 'first' or 'earliest', 'last' or 'latest'"):
+        PushSettings(group="G", start_at="newest")

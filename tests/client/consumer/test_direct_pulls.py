@@ -1,0 +1,241 @@
+"""Pulls past the loop: each answer to its taker, and whatever goes wrong to all who wait."""
+
+import socket
+from collections.abc import Callable
+
+import pytest
+from tests.net.test_blocking_line import served, wait_for_the_end
+from tests.spark.made_records import made
+
+from pocketmq.client.cluster.message_calls import Pulled, pulled_of
+from pocketmq.client.consumer.direct_pulls import MAX_LINES, DirectPulls, lines_for_pulls
+from pocketmq.clock import SystemClock
+from pocketmq.codes import ResponseCode
+from pocketmq.errors import ConnectFailed, ConnectionLost, PocketMQError, TooManyCalls
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
+from pocketmq.net.address import Address
+from pocketmq.protocol.command import RESPONSE, Command, encode_command
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+ALL = Subscription.parse("orders")
+
+
+class Pulls:
+    """As `Pulling`, for one broker."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def address_of(self, queue: MessageQueue) -> Address:
+        return self._address
+
+    def frame(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, more_flags: int, number: int
+    ) -> bytes:
+        return encode_command(Command(11, {"at": str(offset)}, opaque=number))
+
+    def heard(self, queue: MessageQueue, answer: Command) -> Pulled:
+        return pulled_of(answer)
+
+
+class Taken:
+    """A taker that remembers."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.told: tuple[int, int, int] | None = None
+        self.failure: PocketMQError | None = None
+
+    def room(self, size: int) -> memoryview:
+        self.body = bytearray(size)
+        return memoryview(self.body)
+
+    def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
+        self.told = (next_offset, min_offset, max_offset)
+
+    def fail(self, error: PocketMQError) -> None:
+        self.failure = error
+
+
+def answer(number: int, body: bytes, code: int = 0, next_offset: int = 0) -> bytes:
+    told = {"nextBeginOffset": next_offset, "minOffset": 0, "maxOffset": 100, "suggestWhichBrokerId": 0}
+    fields = {name: str(value) for name, value in told.items()}
+    return encode_command(Command(code, fields, body, flag=RESPONSE, opaque=number))
+
+
+def after_requests(count: int, then: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:
+    def behave(connection: socket.socket) -> None:
+        seen = b""
+        while seen.count(b'"code"') < count:
+            seen += connection.recv(65536)
+        then(connection)
+
+    return behave
+
+
+def asked(pulls: DirectPulls, count: int) -> list[Taken]:
+    takers = [Taken() for _ in range(count)]
+    for number, taker in enumerate(takers):
+        pulls.ask(taker, QUEUE, number * 10, ALL, 10)
+    return takers
+
+
+def test_answers_find_their_takers_in_any_order() -> None:
+    def behave(connection: socket.socket) -> None:
+        strangers = answer(77, b"late") + encode_command(Command(40, opaque=2, body=b"asks"))
+        connection.sendall(strangers + b"".join(answer(n, b"%d" % n, next_offset=n) for n in (3, 1, 2)))
+        wait_for_the_end(connection)
+
+    with served(after_requests(3, behave)) as address:
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        takers = asked(pulls, 3)
+        for taker in takers:
+            while taker.told is None:
+                pulls.pump(taker)
+        pulls.close()
+        lines.close()
+
+    assert [(bytes(taker.body), taker.told) for taker in takers] == [
+        (b"1", (1, 0, 100)),
+        (b"2", (2, 0, 100)),
+        (b"3", (3, 0, 100)),
+    ]
+
+
+def test_a_refusal_is_told_to_whom_it_concerns() -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, b"", ResponseCode.NO_PERMISSION) + answer(2, b"two", next_offset=7))
+        wait_for_the_end(connection)
+
+    with served(after_requests(2, behave)) as address:
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        first, second = asked(pulls, 2)
+        pulls.pump(first)
+        pulls.pump(second)
+        pulls.close()
+        lines.close()
+
+    assert first.failure is not None
+    assert second.told == (7, 0, 100)
+
+
+def test_a_group_that_was_reset_is_not_led_past_messages_that_are_there() -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, b"", ResponseCode.PULL_OFFSET_MOVED, next_offset=90))
+        wait_for_the_end(connection)
+
+    with served(after_requests(1, behave)) as address:
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        (taker,) = asked(pulls, 1)
+        pulls.pump(taker)
+        pulls.close()
+        lines.close()
+
+    assert (taker.told, taker.failure is None) == (None, False)
+
+
+def led_to_seven(code: int, body: bytes, expression: str) -> Taken:
+    """Who asked for all from 0 on, or for some, when the answer is this and leads on to 7."""
+
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, body, code, next_offset=7))
+        wait_for_the_end(connection)
+
+    taker = Taken()
+    with served(after_requests(1, behave)) as address:
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        pulls.ask(taker, QUEUE, 0, Subscription.parse("orders", expression), 10)
+        pulls.pump(taker)
+        pulls.close()
+        lines.close()
+    return taker
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "is_taken"),
+    [
+        (ResponseCode.SUCCESS, made(0, b"wanted"), True),
+        (ResponseCode.SUCCESS, made(5, b"behind"), False),
+        (ResponseCode.SUCCESS, made(5, b"behind", topic="t" * 200), False),
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, b"", False),
+    ],
+    ids=["at the offset", "behind it", "behind it, of version 2", "nothing"],
+)
+@pytest.mark.parametrize("expression", ["*", "A"])
+def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken: bool, expression: str) -> None:
+    taker = led_to_seven(code, body, expression)
+
+    assert (taker.told is not None) == (is_taken or expression == "A")
+    assert (taker.failure is None) == (taker.told is not None)
+
+
+@pytest.mark.parametrize("expression", ["*", "A"])
+def test_nobody_is_led_past_a_hole_in_the_queue(expression: str) -> None:
+    taker = led_to_seven(ResponseCode.PULL_NOT_FOUND, b"", expression)
+
+    assert taker.told is None
+    assert "hole" in str(taker.failure)
+
+
+def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
+    lines = lines_for_pulls(SystemClock(), connect_s=3)
+    with served(after_requests(3, lambda connection: connection.sendall(answer(1, b"one")[:-1]))) as address:
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        takers = asked(pulls, 3)
+        pulls.pump(takers[0])
+        pulls.close()
+
+    assert lines.open_lines() == {}
+    assert all(isinstance(taker.failure, ConnectionLost) for taker in takers)
+
+
+def test_that_a_broker_cannot_be_reached_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        nobody = Address(*door.getsockname()[:2])
+    lines = lines_for_pulls(SystemClock(), connect_s=3)
+
+    (refused,) = asked(DirectPulls(Pulls(nobody), lines, timeout_s=5), 1)  # type: ignore[arg-type]
+
+    assert isinstance(refused.failure, ConnectFailed)
+
+
+@pytest.mark.parametrize("awaited", [0, 1])
+def test_only_a_line_on_which_nothing_is_to_come_is_used_again(awaited: int) -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(answer(1, b"one"))
+        wait_for_the_end(connection)
+
+    with served(after_requests(1 + awaited, behave)) as address:
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        takers = asked(pulls, 1 + awaited)
+        line = pulls._asked[address].line
+        pulls.pump(takers[0])
+        pulls.close()
+
+        assert line.is_open is not bool(awaited)
+        if not awaited:
+            assert lines.take(address) is line
+            lines.close()
+            lines.give(line)
+            assert not line.is_open, "given back too late"
+
+
+def test_when_all_lines_are_busy_who_asks_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        address = Address(*door.getsockname()[:2])
+        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        taken = [lines.take(address) for _ in range(MAX_LINES)]
+
+        (refused,) = asked(DirectPulls(Pulls(address), lines, timeout_s=5), 1)  # type: ignore[arg-type]
+
+        assert isinstance(refused.failure, TooManyCalls)
+        for line in taken:
+            assert line is not None
+            lines.give(line)
+        lines.close()

@@ -1,0 +1,246 @@
+"""Listeners: what a function is called with, by its annotations."""
+
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+import pytest
+from tests.client.messages import run_of, stored
+
+from pocketmq.client.consumer.listener import Listener, as_seen
+from pocketmq.errors import InvalidSetting, ProtocolError, UsageError
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.message import StoredMessage
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+
+@dataclass
+class Order:
+    id: int
+    name: str = ""
+
+
+class Row(TypedDict):
+    id: int
+
+
+class Event(msgspec.Struct):
+    id: int
+
+
+class Model:
+    """As pydantic's models are read."""
+
+    def __init__(self, text: bytes) -> None:
+        self.id = json.loads(text)["id"]
+
+    @classmethod
+    def model_validate_json(cls, text: bytes) -> "Model":
+        return cls(text)
+
+
+BODY = stored(5, b'{"id":7,"name":"x"}')
+
+
+def bare(message): ...  # type: ignore[no-untyped-def]
+
+
+def annotated(message: StoredMessage) -> None: ...
+
+
+def for_checkers(message: "StoredMessage") -> "Any": ...
+
+
+def body(raw: bytes) -> None: ...
+
+
+def text(raw: str) -> None: ...
+
+
+def order(order: Order) -> None: ...
+
+
+def row(row: Row) -> None: ...
+
+
+def event(event: Event) -> None: ...
+
+
+def model(model: Model) -> None: ...
+
+
+def anything(value: dict[str, Any]) -> None: ...
+
+
+def both(order: Order, message: StoredMessage) -> None: ...
+
+
+def with_default(order: Order, retries: int = 3) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (bare, (BODY,)),
+        (annotated, (BODY,)),
+        (for_checkers, (BODY,)),
+        (print, (BODY,)),
+        (lambda message: message, (BODY,)),
+        (partial(both, Order(1)), (BODY,)),
+        (body, (BODY.body,)),
+        (text, (BODY.body.decode(),)),
+        (order, (Order(7, "x"),)),
+        (row, ({"id": 7},)),
+        (event, (Event(7),)),
+        (anything, ({"id": 7, "name": "x"},)),
+        (both, (Order(7, "x"), BODY)),
+        (with_default, (Order(7, "x"),)),
+    ],
+)
+def test_a_function_is_called_with_what_it_asks_for(
+    function: Callable[..., Any], arguments: tuple[object, ...]
+) -> None:
+    assert Listener(function).arguments([BODY]) == arguments
+
+
+def test_a_model_reads_the_body_itself() -> None:
+    (made,) = Listener(model).arguments([BODY])
+
+    assert made.id == 7
+
+
+class Handler:
+    def method(self, order: Order) -> None: ...
+
+    async def __call__(self, message: StoredMessage) -> None: ...
+
+
+def test_methods_and_objects_are_listeners_too() -> None:
+    assert Listener(Handler().method).arguments([BODY]) == (Order(7, "x"),)
+    called = Listener(Handler())
+    assert called.arguments([BODY]) == (BODY,)
+    assert called.is_async
+
+
+def test_batches_come_as_lists() -> None:
+    def messages(messages: list[StoredMessage]) -> None: ...
+
+    def plain(messages: list) -> None: ...  # type: ignore[type-arg]
+
+    def orders(orders: list[Order], messages: Sequence[StoredMessage]) -> None: ...
+
+    def bodies(bodies: Sequence[bytes]) -> None: ...
+
+    two = [BODY, BODY]
+    assert Listener(messages, 2).arguments(two) == (two,)
+    assert Listener(plain, 2).arguments([BODY]) == ([BODY],)
+    assert Listener(orders, 2).arguments(two) == ([Order(7, "x")] * 2, two)
+    assert Listener(bodies, 2).arguments(two) == ([BODY.body] * 2,)
+
+
+def nothing() -> None: ...
+
+
+def too_much(a: object, b: object, c: object) -> None: ...
+
+
+def lost(value: "Decimal") -> None: ...
+
+
+def no_list(order: Order) -> None: ...
+
+
+def unreadable(value: Callable[[], None]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "batch_size", "said"),
+    [
+        (nothing, None, "must take a message"),
+        (too_much, None, "must take a message"),
+        (lost, None, "Decimal"),
+        (no_list, 3, "as a list"),
+        (unreadable, None, "cannot be read from JSON"),
+        ("no function", None, "give a function"),
+    ],
+)
+def test_what_cannot_be_a_listener_is_refused_when_it_is_registered(
+    function: Any, batch_size: int | None, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        Listener(function, batch_size)
+
+
+@pytest.mark.parametrize("size", [0, -1, True])
+def test_a_batch_has_a_size(size: int) -> None:
+    with pytest.raises(InvalidSetting, match="batch_size"):
+        Listener(bare, size)
+
+
+def test_a_body_that_cannot_be_read_fails_when_it_is_called() -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        Listener(order).arguments([stored(0, b"no json")])
+    with pytest.raises(UnicodeDecodeError):
+        Listener(text).arguments([stored(0, b"\xff")])
+
+
+def test_messages_are_seen_as_they_were_sent() -> None:
+    compressed = stored(0, zlib.compress(b"long"), topic="%RETRY%ns%G", properties={"RETRY_TOPIC": "ns%T"}, sys_flag=1)
+
+    seen = as_seen(compressed, "ns")
+
+    assert (seen.topic, seen.body, seen.sys_flag & SysFlag.COMPRESSED) == ("T", b"long", 0)
+    assert as_seen(BODY, None) is BODY
+    with pytest.raises(ProtocolError):
+        as_seen(stored(0, b"damaged", sys_flag=1), None)
+
+
+def test_a_function_that_wants_messages_is_called_with_them_unless_something_is_to_be_read_first() -> None:
+    def handle(message: StoredMessage) -> str:
+        return message.topic
+
+    def handle_bytes(body: bytes) -> bytes:
+        return body
+
+    plain, again = stored(0), stored(1, topic="%RETRY%G", properties={"RETRY_TOPIC": "Orders"})
+    packed = stored(2, zlib.compress(b"long"), sys_flag=SysFlag.COMPRESSED)
+    listener = Listener(handle)
+
+    assert listener.caller([plain, plain]) is handle
+    assert listener.caller([again])(again) == "Orders"
+    assert listener.caller([plain, packed])(packed) == "Orders"
+    assert Listener(handle, namespace="ns").caller([plain]) is not handle
+    assert Listener(handle_bytes).caller([packed])(packed) == b"long"
+
+
+def test_units_are_messages_or_lists_of_some() -> None:
+    def handle(message: list[StoredMessage]) -> int:
+        return len(message)
+
+    messages = run_of(0, 5)
+
+    assert Listener(lambda message: None).units(messages) == messages
+    units = Listener(handle, 2).units(messages)
+    assert units == [messages[:2], messages[2:4], messages[4:]]
+    assert [Listener(handle, 2).caller(messages)(unit) for unit in units] == [2, 2, 1]
+
+
+def test_a_model_of_pydantic_is_read_and_one_that_does_not_fit_says_why() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Bill", id=(int, ...))
+
+    def handle(bill: Any) -> None: ...
+
+    handle.__annotations__["bill"] = model
+    listener = Listener(handle)
+
+    [bill] = listener.arguments([BODY])
+    assert bill.id == 7
+    with pytest.raises(pydantic.ValidationError, match="valid integer"):
+        listener.arguments([stored(6, b'{"id":"seven"}')])

@@ -1,0 +1,101 @@
+"""Queue selectors: the same key, the same queue, in Java too."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.client.producer.queue_choice import ByMachineRoom, ByRandom, QueueSelector, by_hash, java_hash_of
+from pocketmq.errors import InvalidSetting, UsageError
+from pocketmq.model.message import Message
+from pocketmq.model.queue import MessageQueue
+
+SEVEN = [MessageQueue("T", "b", number) for number in range(7)]
+MESSAGE = Message("T", b"x")
+
+JAVA_CHOSE: list[tuple[str | int, int]] = [
+    ("", 0),
+    ("a", 6),
+    ("order-1", 6),
+    ("order-2", 5),
+    ("polygenelubricants", 2),
+    ("中文", 0),
+    ("\U0001f680", 4),
+    ("TagB", 2),
+    (5, 5),
+    (-3, 3),
+    (7, 0),
+    (-5_000_000_000, 3),
+    (-2_147_483_648, 2),
+]
+"""Key, and the one of seven queues that Java's SelectMessageQueueByHash chose."""
+
+
+@pytest.mark.parametrize(("key", "queue_id"), JAVA_CHOSE)
+def test_a_key_chooses_the_queue_that_java_chooses(key: str | int, queue_id: int) -> None:
+    assert by_hash(SEVEN, MESSAGE, key).queue_id == queue_id
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (2**31 - 1, 2**31 - 1),
+        (2**31, -(2**31)),
+        (2**32, 1),
+        (-(2**31), -(2**31)),
+        (-(2**31) - 1, -(2**31)),
+        (2**63 - 1, -(2**31)),
+        (-(2**63), -(2**31)),
+    ],
+)
+def test_numbers_hash_as_an_integer_or_a_long(key: int, expected: int) -> None:
+    assert java_hash_of(key) == expected
+
+
+def test_without_a_key_the_sharding_key_of_the_message_counts() -> None:
+    message = Message("T", b"x", sharding_key="order-2")
+
+    assert by_hash(SEVEN, message).queue_id == 5
+    assert by_hash(SEVEN, message, "order-1").queue_id == 6
+
+
+@pytest.mark.parametrize("key", [None, 1.5, True, b"bytes", ("a",), 2**63, -(2**63) - 1])
+def test_a_key_that_java_would_hash_otherwise_is_refused(key: object) -> None:
+    with pytest.raises(UsageError, match="cannot be ordered by"):
+        by_hash(SEVEN, MESSAGE, key)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])) | st.integers(-(2**63), 2**63 - 1), st.integers(1, 50))
+def test_any_key_finds_a_queue_and_always_the_same(key: str | int, count: int) -> None:
+    queues = [MessageQueue("T", "b", number) for number in range(count)]
+
+    assert by_hash(queues, MESSAGE, key) == by_hash(queues, Message("T", b"y"), key)
+
+
+def test_a_random_choice_reaches_every_queue() -> None:
+    select: QueueSelector = ByRandom(Random(1).randrange)
+
+    chosen = Counter(select(SEVEN, MESSAGE, None) for _ in range(700))
+
+    assert set(chosen) == set(SEVEN)
+
+
+def test_a_machine_room_is_chosen_first_and_then_a_queue_by_the_key() -> None:
+    queues = [MessageQueue("T", name, number) for name in ("bj@c", "hz@a", "plain", "sh@b") for number in range(3)]
+    select: QueueSelector = ByMachineRoom({"hz", "sh"})
+
+    assert select(queues, MESSAGE, 0) == MessageQueue("T", "hz@a", 0)
+    assert select(queues, MESSAGE, 5) == MessageQueue("T", "sh@b", 2)
+
+
+def test_rooms_without_a_queue_are_named() -> None:
+    with pytest.raises(UsageError, match="T has no queue on a broker called room@name in hz, sh"):
+        ByMachineRoom({"sh", "hz"})(SEVEN, MESSAGE, "key")
+
+
+@pytest.mark.parametrize("rooms", [(), "hz"])
+def test_rooms_are_needed(rooms: str | tuple[str, ...]) -> None:
+    with pytest.raises(InvalidSetting, match="machine rooms"):
+        ByMachineRoom(rooms)

@@ -1,0 +1,24 @@
+"""Steps of a long answer."""
+
+import asyncio
+
+from pocketmq.net.loops import STEP_SECONDS, Steps
+from pocketmq.testing import run
+
+
+def test_others_get_a_turn_when_a_step_has_lasted_long_enough() -> None:
+    async def main() -> None:
+        steps = Steps()
+        turns: list[str] = []
+        asyncio.get_running_loop().call_soon(turns.append, "another")
+
+        await steps.give_way()
+        assert turns == []
+        await asyncio.sleep(2 * STEP_SECONDS)
+        turns.clear()
+        asyncio.get_running_loop().call_soon(turns.append, "another")
+        await steps.give_way()
+
+        assert turns == ["another"]
+
+    run(main())

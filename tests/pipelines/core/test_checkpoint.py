@@ -1,0 +1,113 @@
+"""A checkpoint belongs to one pipeline, and one run uses it at a time."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pocketmq.errors import WrongState
+from pocketmq.files import DiskFiles
+from pocketmq.pipelines.core.checkpoint import Owner, is_local, last_offset, owned
+
+OWNER = Owner(pipeline="archive", topics=("orders",), sink="the lake /l")
+
+
+class Classic:
+    """Stands for a session whose driver is this process: nothing is asked of it."""
+
+
+def use(folder: Path, owner: Owner = OWNER) -> str:
+    spark: Any = Classic()
+    with owned(spark, str(folder), owner) as name:
+        return name
+
+
+def test_the_first_run_names_a_checkpoint_and_later_ones_find_the_name(tmp_path: Path) -> None:
+    name = use(tmp_path / "new" / "checkpoint")
+
+    assert len(name) == 12
+    assert use(tmp_path / "new" / "checkpoint") == name
+
+
+def test_topics_may_be_added_and_then_not_be_taken_away(tmp_path: Path) -> None:
+    use(tmp_path)
+    use(tmp_path, Owner(pipeline="archive", topics=("orders", "payments"), sink="the lake /l"))
+
+    with pytest.raises(
+        WrongState, match=r"belongs to: archive of orders, payments into the lake /l. This is: archive of orders"
+    ):
+        use(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Owner(pipeline="mirror", topics=("orders",), sink="the lake /l"),
+        Owner(pipeline="archive", topics=("payments",), sink="the lake /l"),
+        Owner(pipeline="archive", topics=("orders",), sink="the lake /other"),
+    ],
+)
+def test_that_of_another_pipeline_is_refused_and_left_as_it_is(tmp_path: Path, other: Owner) -> None:
+    use(tmp_path)
+    before = (tmp_path / "pipeline.json").read_text("utf-8")
+
+    with pytest.raises(WrongState, match="give another --checkpoint, or remove this one"):
+        use(tmp_path, other)
+
+    assert (tmp_path / "pipeline.json").read_text("utf-8") == before
+
+
+def test_that_of_a_query_of_somebody_else_is_refused_and_nothing_is_written_there(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id":"x"}', "utf-8")
+
+    with pytest.raises(WrongState, match="none of our pipelines"):
+        use(tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["metadata"]
+
+
+def test_a_damaged_note_is_told(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.json").write_text("{", "utf-8")
+
+    with pytest.raises(WrongState, match="is damaged"):
+        use(tmp_path)
+
+
+def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("of somebody", "utf-8")
+
+    with pytest.raises(WrongState, match="notes is a file: give a folder"):
+        use(tmp_path / "notes")
+
+
+def test_a_second_run_is_refused_while_the_first_one_lasts(tmp_path: Path) -> None:
+    spark: Any = Classic()
+    with (
+        owned(spark, str(tmp_path), OWNER),
+        pytest.raises(WrongState, match="another run of archive uses the checkpoint"),
+    ):
+        use(tmp_path)
+
+    assert use(tmp_path)
+
+
+def test_how_far_a_checkpoint_is_stands_in_its_newest_offset(tmp_path: Path) -> None:
+    files = DiskFiles()
+    (tmp_path / "offsets").mkdir()
+    for batch in (9, 10):
+        told = f'v1\n{{"batchWatermarkMs":0}}\n{{"version":1,"queues":{{"t":{{"b":{{"0":{batch}}}}}}},"seenMs":1}}'
+        (tmp_path / "offsets" / str(batch)).write_text(told, "utf-8")
+
+    offset = last_offset(tmp_path, files)
+
+    assert offset is not None
+    assert list(offset.queues.values()) == [10]
+    assert last_offset(tmp_path / "none", files) is None
+
+
+def test_what_this_process_can_reach_by_itself() -> None:
+    assert is_local("/data/c")
+    assert is_local("c")
+    assert not is_local("s3a://bucket/c")

@@ -1,0 +1,134 @@
+"""Options of the connector that somebody gives a pipeline: whom each is for, and what is the pipeline's own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from tests.spark.broker_kit import Broker, new_topic
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.pipelines import JOBS
+from pocketmq.pipelines.core.connector_options import of_connection, of_reads, of_writes
+from pocketmq.pipelines.jobs.lag_report import LAG_REPORT, LagSettings
+
+ADDRESS = {"rocketmq.namesrv.addr": "127.0.0.1:9876"}
+
+
+def test_each_option_goes_to_whom_it_is_for() -> None:
+    given = {"rocketmq.tls.enable": "true", "filterTags": "paid", "sendRetries": "2", "groupId": "etl"}
+
+    assert of_connection(given, ADDRESS) == {**ADDRESS, "rocketmq.tls.enable": "true"}
+    assert of_reads(given, ADDRESS) == {
+        **ADDRESS,
+        "rocketmq.tls.enable": "true",
+        "filterTags": "paid",
+        "groupId": "etl",
+    }
+    assert of_writes(given, ADDRESS) == {
+        **ADDRESS,
+        "rocketmq.tls.enable": "true",
+        "sendRetries": "2",
+        "groupId": "etl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("subscribe", "the option subscribe cannot be given: --topic says it"),
+        ("SubscribePattern", "the option subscribePattern cannot be given: --topic says it"),
+        ("maxoffsetspertrigger", "the option maxOffsetsPerTrigger cannot be given: --max-messages says it"),
+        ("failOnDataLoss", "--on-data-loss says it"),
+        ("rocketmq.namesrv.addr", "--namesrv, or --target for the other cluster, says it"),
+        ("filterTag", "there is no option 'filterTag' for a batch read; did you mean filterTags?"),
+        ("sendRetry", "there is no option 'sendRetry' for a batch write; did you mean sendRetries?"),
+        ("rocketmq.secretKey", "the option rocketmq.secretKey cannot be set"),
+    ],
+)
+def test_what_the_pipeline_says_itself_and_what_is_none_is_refused_for_reads(name: str, told: str) -> None:
+    own = {**ADDRESS, "subscribe": "orders", "onDataLoss": "fail", "maxOffsetsPerTrigger": "1"}
+
+    with pytest.raises(InvalidSetting) as refused:
+        of_reads({name: "1"}, own)
+
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["topic", "writeId", "writeBatch", "deliveryGuarantee", "reservedProperties"])
+def test_what_makes_a_write_effectively_once_is_not_for_others_to_say(name: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"the option {name} cannot be given: the pipeline decides it by itself"):
+        of_writes({name: "1"}, ADDRESS)
+
+
+@pytest.mark.parametrize("pipeline", ["archive", "backfill", "mirror", "quality", "replay", "trace"])
+@pytest.mark.parametrize(
+    "given",
+    [{"subscribe": "other"}, {"assign": "{}"}, {"onDataLoss": "skip"}, {"minPartition": "3"}, {"minPartitions": "x"}],
+)
+def test_a_pipeline_refuses_them_before_spark_starts(
+    broker: Broker, tmp_path: Path, pipeline: str, given: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidSetting):
+        checked(pipeline, broker, tmp_path, given)
+
+
+@pytest.mark.parametrize("pipeline", ["backfill", "quality", "replay"])
+def test_options_of_reads_and_of_writes_can_be_given_together(broker: Broker, tmp_path: Path, pipeline: str) -> None:
+    checked(pipeline, broker, tmp_path, {"pullBatchSize": "3", "sendRetries": "2", "rocketmq.callTimeoutMs": "5000"})
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "given", "what"),
+    [
+        ("archive", {"options": {"sendRetries": "2"}}, "sendRetries would do nothing: it is for writes"),
+        ("trace", {"options": {"sendRetries": "2"}}, "it is for writes"),
+        ("mirror", {"options": {"sendRetries": "2"}}, "it is for writes"),
+        ("mirror", {"target_options": {"filterTags": "paid"}}, "filterTags would do nothing: it is for reads"),
+        ("backfill", {"options": {"sendRetries": "2"}, "to": None, "lake": "lake"}, "it is for writes"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    broker: Broker, tmp_path: Path, pipeline: str, given: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=what):
+        checked(pipeline, broker, tmp_path, **{"options": {}, **given})
+
+
+def test_a_report_of_lag_reads_and_writes_no_topics(broker: Broker) -> None:
+    with pytest.raises(InvalidSetting, match="filterTags would do nothing"):
+        LAG_REPORT.check(LagSettings(namesrv=broker.name_server, options={"filterTags": "paid"}))
+
+
+@pytest.mark.parametrize("pipeline", ["backfill", "replay"])
+@pytest.mark.parametrize("name", ["maxPartitions", "minPartitions", "maxRecordsPerPartition"])
+def test_pieces_are_read_in_partitions_that_nobody_else_chooses(
+    broker: Broker, tmp_path: Path, pipeline: str, name: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=f"{name} cannot be given: the pipeline decides it by itself"):
+        checked(pipeline, broker, tmp_path, {name: "3"})
+
+
+def checked(pipeline: str, broker: Broker, folder: Path, options: dict[str, str], **more: Any) -> None:
+    """What the command does before it starts Spark."""
+    topic, other = new_topic(broker), new_topic(broker)
+    own = {
+        "archive": {"lake": str(folder / "lake")},
+        "backfill": {"to": other},
+        "mirror": {"target": "127.0.0.1:1"},
+        "quality": {"schema": "id string", "dead_letters": other},
+        "replay": {"to": other},
+        "trace": {"lake": str(folder / "lake")},
+    }
+    job = JOBS[pipeline]
+    job.check(
+        job.settings(
+            namesrv=broker.name_server,
+            topics=[topic],
+            checkpoint=str(folder / "notes"),
+            options=options,
+            **{**own[pipeline], **more},
+        )
+    )

@@ -1,0 +1,59 @@
+"""Dead letters: the message as it was, with the reason and where it came from as properties."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from tests.pipelines.rows_kit import messages
+from tests.spark.broker_kit import Broker, new_topic, options
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.pipelines.core.rows import dead_letters, parse_json, write_dead_letters
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_dead_letter_is_its_message_and_tells_why_it_died_and_where_it_was(spark: "SparkSession") -> None:
+    bad = parse_json(messages(spark, [b"oh"]), "id string").bad
+
+    [row] = dead_letters(bad).collect()
+
+    assert (bytes(row["value"]), row["keys"], row["tags"]) == (b"oh", "key-0", "tag")
+    assert row["properties"] == {
+        "said": "so",
+        "DEAD_LETTER_REASON": "the body is no JSON object",
+        "deadTopic": "orders",
+        "deadQueue": "0",
+        "deadOffset": "0",
+        "deadMsgId": "id-0",
+    }
+
+
+def test_a_reason_is_made_fit_for_a_property(spark: "SparkSession") -> None:
+    rows = [(b"a", "two\nlines\x01\x02"), (b"b", ""), (b"c", None), (b"d", "x" * 2000)]
+
+    found = dead_letters(spark.createDataFrame(rows, "value binary, reason string")).collect()
+
+    reasons = [row["properties"]["DEAD_LETTER_REASON"] for row in found]
+    assert reasons == ["two lines", "not told", "not told", "x" * 500]
+
+
+def test_rows_without_body_or_reason_are_refused(spark: "SparkSession") -> None:
+    with pytest.raises(InvalidSetting, match="need a column 'value'"):
+        dead_letters(spark.range(1))
+    with pytest.raises(InvalidSetting, match="need a column 'why'"):
+        dead_letters(spark.createDataFrame([(b"a", "b")], "value binary, reason string"), reason="why")
+
+
+def test_a_batch_that_is_run_again_writes_its_dead_letters_once(spark: "SparkSession", broker: Broker) -> None:
+    topic = new_topic(broker)
+    bad = parse_json(messages(spark, [b"oh", b"no"]), "id string").bad
+
+    for _ in range(2):
+        write_dead_letters(bad, topic, options=options(broker), write_id="again", batch=3)
+
+    found = spark.read.format("rocketmq").options(**options(broker, subscribe=topic)).load()
+    assert sorted(bytes(row["value"]) for row in found.collect()) == [b"no", b"oh"]

@@ -1,0 +1,55 @@
+"""Errors of Spark become one sentence."""
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pyspark.errors import AnalysisException
+
+from pocketmq.errors import InvalidSetting, PipelineFailed
+from pocketmq.pipelines.core.libraries import SHOWN_CHARS, told, told_failures
+
+TASK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+pocketmq.errors.InvalidMessage: row 3 of the partition: the column value is empty
+
+	at org.apache.spark.api.python.BasePythonRunner
+Caused by: org.apache.spark.SparkException: gone SQLSTATE: XXKST"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (TASK, "row 3 of the partition: the column value is empty"),
+        ("java.io.IOException: No space left on device", "the disk is full: No space left on device. Make room"),
+        ("x\nValueError: it is odd\n\tat org", "ValueError: it is odd"),
+        (
+            "[STREAM_FAILED] x [PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03",
+            "Path does not exist: /x. [PATH_NOT_FOUND]",
+        ),
+        ("An error\n: java.lang.IllegalStateException: no lock\n\tat org", "IllegalStateException: no lock"),
+        ("[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: oh no. SQLSTATE: X", "oh no."),
+        ("just this\nand more", "just this"),
+    ],
+)
+def test_the_sentence_that_says_what_is_wrong(text: str, sentence: str) -> None:
+    assert told(RuntimeError(text)).startswith(sentence)
+
+
+def test_a_sentence_is_not_endless_and_never_empty() -> None:
+    assert len(told(RuntimeError("x" * 5000))) == SHOWN_CHARS + 1
+    assert told(RuntimeError("")) == "RuntimeError"
+
+
+def test_errors_of_spark_become_failures_and_others_stay_what_they_are() -> None:
+    def fail(error: Exception) -> None:
+        with told_failures():
+            raise error
+
+    with pytest.raises(PipelineFailed, match=r"^No such column\. \[UNRESOLVED\]$"):
+        fail(AnalysisException("[UNRESOLVED] No such column. SQLSTATE: 42703\n\tat org.apache"))
+    with pytest.raises(InvalidSetting, match="odd"):
+        fail(InvalidSetting("odd"))
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())

@@ -1,0 +1,21 @@
+"""Topics that pipelines need: asked for, and made."""
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from tests.spark.broker_kit import Broker, new_topic, options
+
+from pocketmq.errors import TopicNotFound
+from pocketmq.pipelines.core.plan import ensure_topics, require_topics
+
+
+def test_a_topic_that_is_missing_is_told_or_made(broker: Broker) -> None:
+    there = new_topic(broker)
+
+    with pytest.raises(TopicNotFound, match="pocketmq topic ls"):
+        require_topics(options(broker), [there, f"{there}-x"])
+    made = ensure_topics(options(broker), [there, f"{there}-x"])
+
+    assert made == [f"{there}-x"]
+    require_topics(options(broker), [there, f"{there}-x"])

@@ -1,0 +1,142 @@
+"""A known stretch of messages, done piece by piece."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from pocketmq.errors import PipelineFailed, WrongState
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.pipelines.core.progress import Progress
+from pocketmq.pipelines.core.running import Run, Summary
+from pocketmq.pipelines.jobs.resending import NOTE, Piece, Stretches, pause_s, run_pieces, stretches
+
+A, B = MessageQueue("orders", "a", 0), MessageQueue("orders", "a", 1)
+
+
+class MadeNotes(dict[str, str]):
+    """Notes in memory."""
+
+    def read(self, name: str) -> str | None:
+        return self.get(name)
+
+    def write(self, name: str, text: str) -> None:
+        self[name] = text
+
+    def has(self, *names: str) -> bool:
+        return any(name in self for name in names)
+
+
+class Doing:
+    """Does pieces, and breaks off when told."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.done: list[QueueRange] = []
+        self._fail_at = fail_at
+
+    def __call__(self, piece: Piece) -> int:
+        if piece.number == self._fail_at:
+            raise RuntimeError("the disk of the executor is gone")
+        self.done += piece.ranges
+        return sum(map(len, piece.ranges))
+
+
+def ten() -> Stretches:
+    return stretches([QueueRange(A, 0, 7), QueueRange(B, 10, 13)], max_messages=4, rate=None, partitions=2)
+
+
+def start(notes: MadeNotes, do: Doing, rows: list[Progress] | None = None) -> Summary:
+    return run_pieces("replay", notes, ten, do, Run(report=(rows if rows is not None else []).append))
+
+
+def offsets(ranges: Sequence[QueueRange]) -> dict[MessageQueue, list[int]]:
+    found: dict[MessageQueue, list[int]] = {}
+    for one in ranges:
+        found.setdefault(one.queue, []).extend(range(one.start, one.end))
+    return found
+
+
+def test_pieces_take_a_part_of_every_queue_and_together_all() -> None:
+    plan = ten()
+
+    assert plan.pieces == 3
+    assert plan.piece(0) == [QueueRange(A, 0, 2), QueueRange(B, 10, 11)]
+    assert offsets([one for number in range(3) for one in plan.piece(number)]) == {A: [*range(7)], B: [10, 11, 12]}
+
+
+def test_a_bound_on_the_rate_makes_pieces_small_and_waits_between_them() -> None:
+    plan = stretches([QueueRange(A, 0, 100)], max_messages=1_000, rate=2, partitions=2)
+
+    assert plan.pieces == 10
+    assert pause_s(100, 4.0, 10) == pytest.approx(6.0)
+    assert pause_s(100, 40.0, 10) == 0.0
+    assert pause_s(100, 0.0, None) == 0.0
+
+
+def test_all_is_done_with_progress_and_a_second_run_does_nothing() -> None:
+    notes, do, rows = MadeNotes(), Doing(), list[Progress]()
+
+    summary = start(notes, do, rows)
+    again = start(notes, do)
+
+    assert offsets(do.done) == {A: [*range(7)], B: [10, 11, 12]}
+    assert (summary.ended, summary.messages, summary.batches, summary.facts) == (
+        "caught up",
+        10,
+        3,
+        {"rows_written": 10},
+    )
+    assert [(row.batch, row.messages, row.behind) for row in rows] == [(0, 3, 7), (1, 6, 4), (2, 10, 0)]
+    assert again.messages == 0
+    assert "earlier run" in again.facts["note"]
+
+
+def test_what_is_left_is_known_without_looking_at_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    piece = Stretches.piece
+
+    def counted(plan: Stretches, number: int) -> list[QueueRange]:
+        looked.append(number)
+        return piece(plan, number)
+
+    monkeypatch.setattr(Stretches, "piece", counted)
+
+    start(MadeNotes(), Doing())
+
+    assert looked == [0, 1, 2]
+
+
+def test_a_run_that_failed_goes_on_with_the_piece_that_failed() -> None:
+    notes, first, second = MadeNotes(), Doing(fail_at=1), Doing()
+
+    with pytest.raises(PipelineFailed, match="the disk of the executor is gone"):
+        start(notes, first)
+    summary = start(notes, second)
+
+    assert offsets([*first.done, *second.done]) == {A: [*range(7)], B: [10, 11, 12]}
+    assert (summary.messages, summary.batches) == (7, 2)
+
+
+def test_a_stop_ends_it_between_two_pieces() -> None:
+    notes, do = MadeNotes(), Doing()
+    run = Run()
+    run.report = lambda progress: run.stop()
+
+    summary = run_pieces("replay", notes, ten, do, run)
+
+    assert (summary.ended, summary.batches) == ("stopped", 1)
+
+
+def test_nothing_to_do_is_done_at_once() -> None:
+    summary = run_pieces(
+        "replay", MadeNotes(), lambda: stretches([], max_messages=1, rate=None, partitions=1), Doing(), Run()
+    )
+
+    assert (summary.ended, summary.messages) == ("caught up", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "damaged"), ('{"ranges":[],"pieces":1,"partitions":1,"version":9}', "version 9")]
+)
+def test_a_note_of_something_else_is_refused(text: str, why: str) -> None:
+    with pytest.raises(WrongState, match=why):
+        start(MadeNotes({NOTE: text}), Doing())

@@ -1,0 +1,108 @@
+"""Properties taken apart by columns mean what they mean one by one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from tests.spark.made_records import property_texts
+
+from pocketmq.model.properties import parse_properties
+from pocketmq.spark.arrow import np
+from pocketmq.spark.decode.property_table import PropertyTable, PropertyTexts
+
+
+def texts_of(rows: list[bytes]) -> PropertyTexts:
+    offsets = np.cumsum([0, *map(len, rows)])
+    return PropertyTexts(np.frombuffer(b"".join(rows), np.uint8), offsets)
+
+
+def is_plain(text: bytes) -> bool:
+    entries = text.removesuffix(b"\x02").split(b"\x02") if text else []
+    return all(entry.count(b"\x01") == 1 for entry in entries)
+
+
+@given(st.lists(property_texts, max_size=8))
+def test_rows_out_of_shape_are_named_and_no_others_than_must_be(rows: list[bytes]) -> None:
+    odd = texts_of(rows).odd_rows()
+
+    named = [False] * len(rows) if odd is None else odd.tolist()
+    for text, is_odd in zip(rows, named, strict=True):
+        if not is_plain(text):
+            assert is_odd
+        elif text.isascii():
+            assert not is_odd
+        if not is_odd:
+            text.decode()
+
+
+@given(st.lists(property_texts, max_size=8))
+def test_names_and_values_are_those_of_the_parser(rows: list[bytes]) -> None:
+    odd = texts_of(rows).odd_rows()
+    plain = rows if odd is None else [text for text, is_odd in zip(rows, odd.tolist(), strict=True) if not is_odd]
+
+    table = PropertyTable(texts_of(plain))
+
+    parsed = [parse_properties(text.decode()) for text in plain]
+    assert table.maps().to_pylist() == [list(row.items()) for row in parsed]
+    for name in ("TAGS", "KEYS", "UNIQ_KEY", "größe", "never there"):
+        assert table.values(name).to_pylist() == [row.get(name) for row in parsed]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"", {}),
+        (b"A\x011\x02", {"A": "1"}),
+        (b"A\x011", {"A": "1"}),
+        (b"A\x011\x02B\x012", {"A": "1", "B": "2"}),
+        (b"A\x01\x02B\x012\x02", {"B": "2"}),
+        (b"\x011\x02B\x012\x02", {"B": "2"}),
+        (b"A\x01\x02", {}),
+        (b"A\x01", {}),
+        (b"A\x011\x02B\x012\x02A\x013\x02", {"A": "3", "B": "2"}),
+        (b"A\x011\x02A\x01\x02", {"A": "1"}),
+        ("ü\x01ö\x02".encode(), {"ü": "ö"}),
+    ],
+)
+def test_shapes_that_brokers_write_are_read_at_once(text: bytes, found: dict[str, str]) -> None:
+    rows = [b"X\x010\x02", text, b"Y\x019"]
+    assert texts_of(rows).odd_rows() is None
+
+    table = PropertyTable(texts_of(rows))
+
+    assert [dict(row) for row in table.maps().to_pylist()] == [{"X": "0"}, found, {"Y": "9"}]
+    assert table.values("A").to_pylist() == [None, found.get("A"), None]
+
+
+@pytest.mark.parametrize("text", [b"A\x02", b"\x02", b"A", b"A\x011\x012\x02", b"A\x011\x02\x02", b"A\x01\xff\x02"])
+def test_a_row_out_of_shape_does_not_touch_its_neighbours(text: bytes) -> None:
+    odd = texts_of([b"X\x010\x02", text, b"Y\x019", b"Z\x018\x02"]).odd_rows()
+
+    assert odd is not None
+    assert odd.tolist() == [False, True, False, False]
+
+
+def test_a_letter_cut_in_two_by_the_end_of_a_row_is_found() -> None:
+    letter = "ü".encode()
+
+    odd = texts_of([b"A\x01" + letter[:1], letter[1:] + b"\x011\x02", b"B\x012\x02"]).odd_rows()
+
+    assert odd is not None
+    assert odd.tolist() == [True, True, False]
+
+
+def test_no_properties_at_all() -> None:
+    table = PropertyTable(texts_of([b"", b""]))
+
+    assert table.maps().to_pylist() == [[], []]
+    assert table.values("TAGS").to_pylist() == [None, None]
+
+
+def test_names_may_all_be_different_and_repeat_all_the_same() -> None:
+    rows = [b"n%d\x011\x02n%d\x012\x02" % (number, number) for number in range(100)]
+
+    table = PropertyTable(texts_of(rows))
+
+    assert table.maps().to_pylist() == [[(f"n{number}", "2")] for number in range(100)]

@@ -1,0 +1,101 @@
+"""Records found in a buffer: where they start, their fields, and which are usual."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from tests.spark.made_records import V6, compressed, made, record_runs
+
+from pocketmq.errors import ProtocolError
+from pocketmq.model.flags import SysFlag
+from pocketmq.protocol.record import decode_records
+from pocketmq.spark.decode.records import Records, usual_layout
+
+
+def test_nothing_holds_no_records() -> None:
+    records = Records.find(b"")
+
+    assert len(records) == 0
+    assert records.field("queue_offset").tolist() == []
+
+
+@given(record_runs())
+def test_every_record_is_found_with_its_fields(run: list[bytes]) -> None:
+    buffer = b"".join(run)
+
+    records = Records.find(buffer)
+
+    messages = decode_records(buffer)
+    assert [buffer[at : at + len(one)] for at, one in zip(records.starts.tolist(), run, strict=True)] == run
+    assert records.field("queue_offset").tolist() == [message.queue_offset for message in messages]
+    assert records.field("sys_flag").tolist() == [message.sys_flag for message in messages]
+    assert records.field("log_offset").tolist() == [message.log_offset for message in messages]
+
+
+@given(record_runs(), st.data())
+def test_a_buffer_that_is_cut_off_is_refused(run: list[bytes], data: st.DataObject) -> None:
+    buffer = b"".join(run)
+    size = data.draw(st.integers(1, len(run[-1]) - 1))
+
+    with pytest.raises(ProtocolError):
+        Records.find(buffer[: len(buffer) - size])
+
+
+@pytest.mark.parametrize("size", [0, 1, 90, 2**31, 2**32 - 1])
+def test_a_size_that_cannot_be_is_refused(size: int) -> None:
+    good = made(0)
+
+    with pytest.raises(ProtocolError):
+        Records.find(good + size.to_bytes(4, "big") + good[4:])
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"\0" * 3, b"\0" * 200])
+def test_bytes_after_the_last_record_are_refused(tail: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Records.find(made(0) + tail)
+
+
+def test_parts_of_usual_records_are_where_they_are() -> None:
+    buffer = made(0, b"one", b"TAGS\x01a\x02") + made(1, b"", topic="other")
+
+    usual, layout = usual_layout(Records.find(buffer), odd_flags=0)
+
+    assert usual.all()
+    bodies = zip(layout.body_at.tolist(), layout.body_end.tolist(), strict=True)
+    assert [buffer[start:end] for start, end in bodies] == [b"one", b""]
+    topics = zip(layout.body_end.tolist(), layout.topic_end.tolist(), strict=True)
+    assert [buffer[start + 1 : end] for start, end in topics] == [b"orders", b"other"]
+    texts = zip(layout.topic_end.tolist(), layout.end.tolist(), strict=True)
+    assert [buffer[start + 2 : end] for start, end in texts] == [b"TAGS\x01a\x02", b""]
+
+
+def test_odd_records_are_told_apart() -> None:
+    run = [
+        made(0),
+        compressed(1, b"x" * 9),
+        made(2, born_host=V6),
+        made(3, store_host=V6),
+        made(4, topic="y" * 200),
+        made(5),
+    ]
+    records = Records.find(b"".join(run))
+
+    assert usual_layout(records, SysFlag.COMPRESSED)[0].tolist() == [True, False, False, False, False, True]
+    assert usual_layout(records, 0)[0].tolist() == [True, True, False, False, False, True]
+
+
+@pytest.mark.parametrize("at", [84, 88, 88 + 5 + 1 + 6])
+@given(data=st.data())
+def test_a_length_that_does_not_add_up_makes_a_record_odd(at: int, data: st.DataObject) -> None:
+    record = bytearray(made(0, b"", b"TAGS\x01a\x02"))
+    at = min(at, len(record) - 1)
+    record[at] = data.draw(st.integers(0, 255).filter(lambda octet: octet != record[at]))
+    buffer = bytes(record) + made(1)
+
+    usual, layout = usual_layout(Records.find(buffer), odd_flags=0)
+
+    assert usual[1]
+    if not usual[0]:
+        assert len(layout.end) == 1

@@ -1,0 +1,196 @@
+"""What brokers say about queues: asked of a real one, remembered for a while, and asked again when that may help."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
+
+from pocketmq import Admin
+from pocketmq.client.cluster.message_calls import OffsetCalls
+from pocketmq.errors import CallTimedOut, PocketMQError, TopicNotFound
+from pocketmq.model.queue import MessageQueue
+from pocketmq.spark.broker_facts import Bounds
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read import metadata
+from pocketmq.spark.read.metadata import KEPT_TTL_S, ClientMetadata
+from pocketmq.spark.worker_connections import READING, ReadingCore
+from pocketmq.testing import FakeClock
+
+
+@contextmanager
+def asking(
+    broker: Broker, clock: FakeClock | None = None, *, retries: int = 0, waits: list[float] | None = None
+) -> Iterator[ClientMetadata]:
+    connection = parse_read_options(options(broker, subscribe="any"), streaming=False, environ={}).connection
+    slept = waits if waits is not None else []
+    with READING.borrow(connection, 60_000) as client:
+        yield ClientMetadata(
+            client, retries=retries, retry_interval_ms=500, ttl_ms=10_000, clock=clock, sleep=slept.append
+        )
+
+
+def last_stored_ms(asked: ClientMetadata, place: MessageQueue, offset: int) -> int:
+    """When the message there was stored; Apache enters it into its queue a moment after the send."""
+    deadline = time.monotonic() + 10
+    while not (stored := asked.stored_ms("looking", {place: offset})):
+        assert time.monotonic() < deadline, f"{place} has nothing at {offset}"
+    return stored[place]
+
+
+def test_queues_and_what_they_hold(broker: Broker) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b"], number=1)
+    first, second = queue(broker, topic, 0), queue(broker, topic, 1)
+
+    with asking(broker) as asked:
+        assert topic in asked.topics()
+        assert sorted(asked.queues(topic)) == [first, second]
+        assert asked.bounds([first, second]) == {first: Bounds(0, 0), second: Bounds(0, 2)}
+        assert asked.bounds([]) == {}
+        stored = last_stored_ms(asked, second, 1)
+        assert asked.earliest_store_ms([first, second])[first] == -1
+        assert asked.offsets_at({second: stored + 60_000}) == {second: 2}
+        assert asked.offsets_at({second: 0}) == {second: 0}
+        assert set(asked.bytes_per_message("looking", {first: 0, second: 0})) == {second}
+
+
+def test_a_broker_that_names_any_message_of_a_time_is_not_believed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, queues=1)
+    place = queue(broker, topic, 0)
+    fill(broker, topic, ["a", "b", "c", "d"])
+
+    async def as_in_4_9(calls: OffsetCalls, wire_queue: MessageQueue, time_ms: int) -> int:
+        return await calls.largest(wire_queue) - 1
+
+    monkeypatch.setattr(OffsetCalls, "at_time", as_in_4_9)
+
+    with asking(broker) as asked:
+        stored = [last_stored_ms(asked, place, offset) for offset in range(4)]
+        times = [0, stored[0], stored[3], stored[3] + 1, stored[3] + 60_000]
+        found = [asked.offsets_at({place: time_ms})[place] for time_ms in times]
+
+    assert found == [0, 0, stored.index(stored[3]), 4, 4]
+
+
+def test_a_group_that_is_committed_for_is_made(broker: Broker) -> None:
+    topic = new_topic(broker, queues=1)
+    place = queue(broker, topic, 0)
+    fill(broker, topic, ["a"])
+
+    with asking(broker) as asked:
+        assert asked.committed(f"new-{topic}", [place]) == {}
+        asked.commit(f"new-{topic}", {place: 1})
+        assert asked.committed(f"new-{topic}", [place]) == {place: 1}
+
+
+def test_offsets_of_a_topic_do_not_come_to_a_broker_at_once_when_the_group_is_new_there(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, queues=3)
+    places = {queue(broker, topic, number): 0 for number in range(3)}
+    commit = OffsetCalls.commit
+    sent: list[MessageQueue] = []
+    sent_before_an_answer: list[int] = []
+
+    async def noted(calls: OffsetCalls, group: str, wire_queue: MessageQueue, offset: int) -> None:
+        sent.append(wire_queue)
+        await commit(calls, group, wire_queue, offset)
+        sent_before_an_answer.append(len(set(sent)))
+
+    monkeypatch.setattr(OffsetCalls, "commit", noted)
+
+    with asking(broker) as asked:
+        asked.commit(f"new-{topic}", places)
+        assert asked.committed(f"new-{topic}", list(places)) == places
+
+    assert sent_before_an_answer == [1, 3, 3]
+
+
+def test_queues_are_remembered_for_their_time(broker: Broker) -> None:
+    topic = new_topic(broker, queues=1)
+    clock = FakeClock()
+
+    with asking(broker, clock) as asked:
+        assert len(asked.queues(topic)) == 1
+        with Admin(broker.name_server) as admin:
+            admin.topics.alter(topic, queues=3)
+        clock.advance_ms(9_999)
+        assert len(asked.queues(topic)) == 1
+        clock.advance_ms(1)
+        assert len(asked.queues(topic)) == 3
+
+
+def test_topics_are_remembered_for_their_time(broker: Broker) -> None:
+    clock = FakeClock()
+
+    with asking(broker, clock) as asked:
+        before = asked.topics()
+        topic = new_topic(broker)
+        clock.advance_ms(9_999)
+        assert asked.topics() == before
+        clock.advance_ms(1)
+        assert topic in asked.topics()
+
+
+def test_a_broker_tells_how_long_it_keeps_messages_and_is_not_asked_each_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    names = frozenset({broker.name})
+
+    with asking(broker, clock) as asked:
+        kept = asked.kept_ms(names)
+        monkeypatch.setattr(asked, "_ask_kept_ms", lambda name: None)
+        assert asked.kept_ms(names) == kept
+        clock.advance_ms(int(KEPT_TTL_S * 1000))
+        assert asked.kept_ms(names) == {}
+
+    assert kept[broker.name] % 3_600_000 == 0
+
+
+def test_a_broker_that_does_not_tell_is_left_out(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: object) -> dict[str, str]:
+        raise TopicNotFound("no right to ask")
+
+    monkeypatch.setattr("pocketmq.client.cluster.calls.StateCalls.settings", refused)
+
+    with asking(broker) as asked:
+        assert asked.kept_ms(frozenset({broker.name})) == {}
+
+
+def test_a_failure_that_may_pass_is_tried_again_and_told(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(broker)
+    failures: list[PocketMQError] = [CallTimedOut("slow"), CallTimedOut("slow again")]
+    real = metadata._readable
+
+    async def readable(core: ReadingCore, topic: str) -> object:
+        if failures:
+            raise failures.pop()
+        return await real(core, topic)
+
+    monkeypatch.setattr(metadata, "_readable", readable)
+    waits: list[float] = []
+    with caplog.at_level(logging.WARNING), asking(broker, retries=2, waits=waits) as asked:
+        assert len(asked.queues(topic)) == 2
+
+    assert waits == [0.5, 0.5]
+    assert caplog.text.count("is tried again") == 2
+
+
+def test_a_failure_that_stays_is_not_tried_again(broker: Broker) -> None:
+    waits: list[float] = []
+
+    with asking(broker, retries=5, waits=waits) as asked, pytest.raises(TopicNotFound):
+        asked.queues("nobody-made-it")
+
+    assert waits == []

@@ -1,0 +1,75 @@
+"""Progress is published where it is new; what could not be published is told, stops nothing, and is tried once more at the end."""
+
+import logging
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pocketmq.errors import ConnectionLost
+from pocketmq.model.queue import MessageQueue
+from pocketmq.spark.read.stream_driver import ProgressGroup
+
+Q0, Q1 = (MessageQueue("orders", "broker-a", number) for number in range(2))
+
+
+class Brokers:
+    """Takes commits, or fails."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[str, dict[MessageQueue, int]]] = []
+        self.is_away = False
+
+    def commit(self, group: str, places: dict[MessageQueue, int]) -> None:
+        if self.is_away:
+            raise ConnectionLost("away")
+        self.commits.append((group, places))
+
+
+def test_only_what_is_new_is_published() -> None:
+    brokers: Any = Brokers()
+    progress = ProgressGroup("watched")
+
+    for places in ({Q0: 1, Q1: 1}, {Q0: 2, Q1: 1}, {Q0: 2, Q1: 1}):
+        progress.note(places)
+        progress.publish(brokers)
+
+    assert brokers.commits == [("watched", {Q0: 1, Q1: 1}), ("watched", {Q0: 2})]
+
+
+def test_without_a_group_nothing_is_published() -> None:
+    brokers: Any = Brokers()
+    progress = ProgressGroup(None)
+    progress.note({Q0: 1})
+
+    progress.publish(brokers)
+
+    assert brokers.commits == []
+
+
+def test_a_queue_that_is_gone_waits_until_it_is_back() -> None:
+    brokers: Any = Brokers()
+    progress = ProgressGroup("watched")
+    progress.note({Q0: 1, Q1: 1})
+
+    progress.publish(brokers, {Q0})
+    progress.publish(brokers, {Q0, Q1})
+
+    assert brokers.commits == [("watched", {Q0: 1}), ("watched", {Q1: 1})]
+
+
+def test_what_failed_is_told_and_published_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    brokers: Any = Brokers()
+    progress = ProgressGroup("watched")
+    brokers.is_away = True
+    progress.note({Q0: 1})
+
+    with caplog.at_level(logging.WARNING):
+        progress.publish(brokers)
+    brokers.is_away = False
+    progress.publish(brokers)
+    progress.publish(brokers)
+
+    assert "could not be published to the group watched" in caplog.text
+    assert brokers.commits == [("watched", {Q0: 1})]

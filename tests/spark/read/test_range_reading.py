@@ -1,0 +1,247 @@
+"""Ranges are pulled ahead and come in their order, whatever brokers answer; what is gone is told."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
+
+from pocketmq import Server
+from pocketmq.errors import CallTimedOut, ConnectionLost, DataLost, NoPermission, PocketMQError
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model.subscription import Subscription
+from pocketmq.spark.broker_facts import Answer, Bounds
+from pocketmq.spark.options.connection_options import Connection
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read.chunks import Chunk
+from pocketmq.spark.read.offsets import Cause
+from pocketmq.spark.read.planning import ReadPartition, plan_partitions
+from pocketmq.spark.read.range_reading import ChunkPulls, pulled_ahead, read_partition
+from pocketmq.spark.schema import Name
+from pocketmq.store.queues.consume_queue import ENTRY_BYTES
+from pocketmq.testing.virtual_loop import run
+
+Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+
+
+class FakePuller:
+    """Gives at most `at_once` messages, each the byte of its offset, ten times."""
+
+    def __init__(
+        self,
+        held: Bounds,
+        *,
+        at_once: int = 3,
+        failures: Sequence[PocketMQError] = (),
+        slave: Bounds | None = None,
+    ) -> None:
+        self.held = held
+        self._at_once = at_once
+        self._failures = list(failures)
+        self._shown = slave or held
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
+    ) -> Answer:
+        if self._failures:
+            raise self._failures.pop(0)
+        shown, self._shown = self._shown, self.held  # a slave catches up
+        if not shown.min <= offset < shown.max:
+            return Answer(b"", offset, shown)
+        end = min(offset + min(self._at_once, max_messages), shown.max)
+        return Answer(b"".join(bytes([number]) * 10 for number in range(offset, end)), end, shown)
+
+    async def bounds(self, queue: MessageQueue) -> Bounds:
+        return self.held
+
+
+def partition(*slices: QueueRange, buffer_bytes: int = 1000, on_data_loss: str = "fail") -> ReadPartition:
+    return ReadPartition(
+        slices, (Name.VALUE,), Connection("any:9876"), "group", None, None, 32, 1024, buffer_bytes, False, 5_000, 0, on_data_loss
+    )  # fmt: skip
+
+
+def all_of(puller: FakePuller, wanted: ReadPartition) -> bytes:
+    pulls = ChunkPulls(puller, wanted)
+
+    def start(part: QueueRange) -> "Future[Chunk]":
+        future: Future[Chunk] = Future()
+        try:
+            future.set_result(run(pulls.pull(part)))
+        except PocketMQError as error:
+            future.set_exception(error)
+        return future
+
+    return b"".join(pulled.records for pulled in pulled_ahead(wanted, start))
+
+
+def numbers(start: int, end: int) -> bytes:
+    return b"".join(bytes([number]) * 10 for number in range(start, end))
+
+
+@pytest.mark.parametrize("buffer_bytes", [10, 25, 100, 10_000])
+def test_all_slices_come_in_their_order_however_small_buffers_are(buffer_bytes: int) -> None:
+    wanted = partition(QueueRange(Q0, 5, 40), QueueRange(Q1, 60, 90), buffer_bytes=buffer_bytes)
+
+    assert all_of(FakePuller(Bounds(0, 100)), wanted) == numbers(5, 40) + numbers(60, 90)
+
+
+def test_a_chunk_ends_where_its_last_answer_ends() -> None:
+    """The decoder tells by it whether a message that claims to be an inner batch has more offsets than its own."""
+    wanted = QueueRange(Q0, 5, 40)
+    pulls = ChunkPulls(FakePuller(Bounds(0, 100), at_once=3), partition(wanted, buffer_bytes=25))
+
+    chunk = run(pulls.pull(wanted))
+
+    assert (chunk.pulled.wanted, chunk.rest) == (QueueRange(Q0, 5, 8), QueueRange(Q0, 8, 40))
+
+
+def test_a_failure_that_may_pass_is_tried_again() -> None:
+    puller = FakePuller(Bounds(0, 100), failures=[ConnectionLost("gone"), ConnectionLost("gone")])
+
+    assert all_of(puller, partition(QueueRange(Q0, 0, 5))) == numbers(0, 5)
+
+
+def test_a_failure_that_stays_fails_the_task_in_time() -> None:
+    puller = FakePuller(Bounds(0, 100), failures=[ConnectionLost("gone")] * 1000)
+
+    with pytest.raises(CallTimedOut, match=r"pollTimeoutMs"):
+        all_of(puller, partition(QueueRange(Q0, 0, 5)))
+
+
+def test_a_refusal_fails_the_task_at_once() -> None:
+    with pytest.raises(NoPermission):
+        all_of(FakePuller(Bounds(0, 100), failures=[NoPermission("no")]), partition(QueueRange(Q0, 0, 5)))
+
+
+@pytest.mark.parametrize(
+    ("held", "told", "left"),
+    [
+        (Bounds(4, 100), "from 0 to 4 (retention)", numbers(4, 10)),
+        (Bounds(0, 7), "from 7 to 10 (truncation)", numbers(0, 7)),
+        (Bounds(50, 100), "from 0 to 10 (retention)", b""),
+    ],
+)
+def test_what_is_gone_of_a_range_fails_the_task_or_is_skipped(held: Bounds, told: str, left: bytes) -> None:
+    wanted = QueueRange(Q0, 0, 10)
+
+    with pytest.raises(DataLost) as caught:
+        all_of(FakePuller(held), partition(wanted))
+
+    assert told in str(caught.value)
+    assert all_of(FakePuller(held), partition(wanted, on_data_loss="skip")) == left
+
+
+def test_a_slave_that_lags_behind_loses_nothing() -> None:
+    puller = FakePuller(Bounds(0, 100), slave=Bounds(0, 2))
+
+    assert all_of(puller, partition(QueueRange(Q0, 2, 10))) == numbers(2, 10)
+
+
+class PassingPuller(FakePuller):
+    """Passes over messages before `gone`; the queue tells it after some pulls, or never. What `is_hole` is missing in the queue itself."""
+
+    def __init__(self, gone: int, *, told_after: int | None, is_hole: bool = False) -> None:
+        super().__init__(Bounds(0, 100))
+        self._is_hole = is_hole
+        self._gone = gone
+        self._told_after = told_after
+        self.pulls = 0
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
+    ) -> Answer:
+        self.pulls += 1
+        if self.pulls == self._told_after:
+            self.held = Bounds(self._gone, 100)
+        if self._is_hole and offset < self._gone:
+            return Answer(b"", self._gone, self.held, is_hole=True)
+        answer = await super().pull(queue, max(offset, self._gone), subscription, max_messages, max_bytes)
+        return answer._replace(bounds=self.held, passes_over=offset < self._gone)
+
+
+def test_messages_that_are_passed_over_are_gone_when_the_queue_tells_it() -> None:
+    wanted = QueueRange(Q0, 0, 20)
+
+    with pytest.raises(DataLost, match="from 0 to 7"):
+        all_of(PassingPuller(7, told_after=5), partition(wanted))
+    assert all_of(PassingPuller(7, told_after=5), partition(wanted, on_data_loss="skip")) == numbers(7, 20)
+
+
+def test_messages_that_never_were_there_are_passed_over_after_a_while() -> None:
+    puller = PassingPuller(7, told_after=None)
+
+    assert all_of(puller, partition(QueueRange(Q0, 0, 20))) == numbers(7, 20)
+    assert 10 < puller.pulls < 100, "it was asked again before"
+
+
+@pytest.mark.parametrize("end", [5, 20])
+def test_messages_in_a_hole_of_the_queue_are_lost_after_a_while(end: int) -> None:
+    wanted, puller = QueueRange(Q0, 0, end), PassingPuller(7, told_after=None, is_hole=True)
+
+    with pytest.raises(DataLost, match=rf"from 0 to {min(7, end)} \(hole in the queue\)"):
+        all_of(puller, partition(wanted))
+
+    assert 10 < puller.pulls < 100, "it was asked again before"
+    left = all_of(PassingPuller(7, told_after=None, is_hole=True), partition(wanted, on_data_loss="skip"))
+    assert left == numbers(7, end)
+
+
+def test_a_hole_that_retention_left_is_told_as_retention() -> None:
+    with pytest.raises(DataLost, match=r"from 0 to 7 \(retention\)"):
+        all_of(PassingPuller(7, told_after=5, is_hole=True), partition(QueueRange(Q0, 0, 20)))
+
+
+@pytest.mark.parametrize("columns", [(Name.VALUE,), (Name.VALUE, Name.KEYS)])
+@pytest.mark.parametrize("tags", [{}, {"filterTags": "A"}])
+def test_rows_of_a_queue_file_that_a_broker_lost_are_read_all_the_same(
+    columns: tuple[Name, ...], tags: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketmq.spark.read.range_reading.GAP_S", 0.2)
+    files_of_ten = {"mappedFileSizeConsumeQueue": 10 * ENTRY_BYTES}
+    bodies = [f"{number:02}" for number in range(50)]
+    with Server(data=tmp_path, settings=files_of_ten) as server:
+        broker = Broker.of(server)
+        topic = new_topic(broker, queues=1)
+        fill(broker, topic, bodies, tags="A")
+    with Server(data=tmp_path, settings=files_of_ten) as server:
+        broker = Broker.of(server)
+        _, _, third, *_ = sorted(next(tmp_path.glob(f"*/consumequeue/{topic}/0")).iterdir())
+        third.unlink()
+
+        def rows(**given: str) -> list[str]:
+            told = parse_read_options(options(broker, subscribe=topic, **given, **tags), streaming=False, environ={})
+            (whole,) = plan_partitions([QueueRange(queue(broker, topic, 0), 0, 50)], columns, told, cores=1)
+            return [body.decode() for batch in read_partition(whole) for body in batch.column("value").to_pylist()]
+
+        assert rows() == bodies  # the broker rebuilds the entries from its log
+
+
+def test_causes_of_losses_are_told_apart() -> None:
+    chunk = run(ChunkPulls(FakePuller(Bounds(3, 8)), partition(QueueRange(Q0, 0, 10))).pull(QueueRange(Q0, 0, 10)))
+
+    assert [lost.cause for lost in chunk.lost] == [Cause.RETENTION, Cause.TRUNCATION]
+
+
+def test_a_reader_that_stops_early_cancels_what_is_under_way() -> None:
+    wanted = partition(QueueRange(Q0, 0, 5000), buffer_bytes=10)
+    futures: list[Future[Chunk]] = []
+    pulls = ChunkPulls(FakePuller(Bounds(0, 5000)), wanted)
+
+    def start(part: QueueRange) -> "Future[Chunk]":
+        futures.append(Future())
+        if len(futures) == 1:
+            futures[0].set_result(asyncio.run(pulls.pull(QueueRange(Q0, 0, 1))))
+        return futures[-1]
+
+    ahead = pulled_ahead(wanted, start)
+    next(ahead)
+    ahead.close()
+
+    assert len(futures) > 1
+    assert all(future.cancelled() for future in futures[1:])

@@ -1,0 +1,327 @@
+"""A streaming read against a real broker, asked as Spark asks it, without Spark: offsets, limits, changes and losses."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
+
+from pocketmq import Admin
+from pocketmq.errors import DataLost
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read.offsets import UNRESOLVED, parse_offset
+from pocketmq.spark.read.stream_reader import TopicStreamReader
+from pocketmq.spark.schema import Name
+
+Offset = dict[str, Any]
+Open = Callable[..., TopicStreamReader]
+
+
+@pytest.fixture
+def open_reader(broker: Broker) -> Iterator[Open]:
+    opened: list[TopicStreamReader] = []
+
+    def make(**given: str | int) -> TopicStreamReader:
+        quick: dict[str, str | int] = {
+            "latestOffset_minIntervalMs": 0,
+            "partition_metadata_cache_ttl_ms": 0,
+            "startingOffsets": "earliest",
+        }
+        read = parse_read_options(options(broker, **{**quick, **given}), streaming=True, environ={})
+        opened.append(TopicStreamReader(read, (Name.VALUE,)))
+        return opened[-1]
+
+    yield make
+    for reader in opened:
+        reader.stop()
+
+
+def ask(reader: TopicStreamReader, start: Offset, limit: ReadLimit | None = None) -> Offset:
+    return reader.latestOffset(start, limit or reader.getDefaultReadLimit())
+
+
+def rows(reader: TopicStreamReader, start: Offset, end: Offset) -> list[str]:
+    found = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    return sorted(value.decode() for batch in found for value in batch.column(0).to_pylist())
+
+
+def test_the_beginning_is_the_same_whenever_it_is_asked_for(broker: Broker, open_reader: Open) -> None:
+    reader = open_reader(subscribe=new_topic(broker))
+
+    assert reader.initialOffset() == reader.initialOffset() == dict(UNRESOLVED)
+
+
+def test_a_batch_that_is_run_again_reads_the_same_although_latest_has_moved_on(
+    broker: Broker, open_reader: Open
+) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["old"])
+    reader = open_reader(subscribe=topic, startingOffsets="latest")
+    first = ask(reader, reader.initialOffset())
+    fill(broker, topic, ["new"])
+    second = ask(reader, first)
+    fill(broker, topic, ["newest"])
+    again = open_reader(subscribe=topic, startingOffsets="latest")
+
+    assert rows(again, again.initialOffset(), first) == []
+    assert rows(again, first, second) == ["new"]
+
+
+def test_nothing_new_gives_the_very_same_offset(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"])
+    reader = open_reader(subscribe=topic)
+    end = ask(reader, reader.initialOffset())
+
+    assert ask(reader, end) is end
+    assert reader.partitions(end, end) == []
+
+
+def test_limits_of_rows_make_several_batches(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, [f"{number}" for number in range(7)])
+    reader = open_reader(subscribe=topic, maxOffsetsPerTrigger=3)
+    ends = [reader.initialOffset()]
+    while len(ends) < 2 or ends[-1] is not ends[-2]:
+        ends.append(ask(reader, ends[-1]))
+
+    sizes = [len(rows(reader, start, end)) for start, end in pairwise(ends)]
+
+    assert reader.getDefaultReadLimit() == ReadMaxRows(3)
+    assert sizes == [3, 3, 1, 0]
+
+
+def test_limits_of_bytes_go_by_the_size_of_messages(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, [f"{number}" * 1000 for number in range(10)])
+    reader = open_reader(subscribe=topic, maxBytesPerTrigger=5000)
+
+    end = ask(reader, reader.initialOffset())
+
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(5000)
+    assert 1 <= len(rows(reader, reader.initialOffset(), end)) < 5
+
+
+def test_a_trigger_that_takes_all_at_once_knows_no_limits(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b", "c"])
+    reader = open_reader(subscribe=topic, maxOffsetsPerTrigger=1)
+
+    end = ask(reader, reader.initialOffset(), ReadAllAvailable())
+
+    assert rows(reader, reader.initialOffset(), end) == ["a", "b", "c"]
+
+
+def test_a_trigger_that_takes_all_at_once_waits_for_nothing(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"])
+    reader = open_reader(subscribe=topic, minOffsetsPerTrigger=3)
+
+    end = ask(reader, reader.initialOffset(), ReadAllAvailable())
+
+    assert rows(reader, reader.initialOffset(), end) == ["a"]
+
+
+def test_a_batch_that_is_run_again_has_the_same_partitions_whatever_the_options_are_now(
+    broker: Broker, open_reader: Open
+) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, [f"{number}" for number in range(9)])
+    reader = open_reader(subscribe=topic, maxPartitions=3)
+    start = reader.initialOffset()
+    end = ask(reader, start)
+    again = open_reader(subscribe=topic, maxPartitions=5, maxRecordsPerPartition=1)
+
+    planned = [part.value.slices for part in again.partitions(start, end)]
+
+    assert planned == [part.value.slices for part in reader.partitions(start, end)]
+    assert len(planned) == 3
+
+
+def test_too_few_messages_wait_for_others(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    reader = open_reader(subscribe=topic, minOffsetsPerTrigger=3)
+    start = ask(reader, reader.initialOffset())
+    fill(broker, topic, ["a", "b"])
+
+    assert ask(reader, start) is start
+
+    fill(broker, topic, ["c"])
+
+    assert rows(reader, start, ask(reader, start)) == ["a", "b", "c"]
+
+
+def test_available_now_ends_where_queues_ended_when_it_began(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b"])
+    reader = open_reader(subscribe=topic, minOffsetsPerTrigger=100)
+    reader.prepareForTriggerAvailableNow()
+    fill(broker, topic, ["later"])
+
+    end = ask(reader, reader.initialOffset())
+
+    assert rows(reader, reader.initialOffset(), end) == ["a", "b"]
+    assert ask(reader, end) is end
+
+
+def test_queues_that_are_added_are_read_from_their_beginning(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    reader = open_reader(subscribe=topic, startingOffsets="latest")
+    start = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.alter(topic, queues=2)
+    fill(broker, topic, ["from a new queue"], number=1)
+
+    end = ask(reader, start)
+
+    assert rows(reader, start, end) == ["from a new queue"]
+
+
+def test_topics_that_match_later_are_found(broker: Broker, open_reader: Open) -> None:
+    first = new_topic(broker)
+    reader = open_reader(subscribePattern=f"{first}(-more)?", startingOffsets="latest")
+    start = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.create(f"{first}-more", queues=1)
+    fill(broker, f"{first}-more", ["found"])
+
+    assert rows(reader, start, ask(reader, start)) == ["found"]
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "earliest"])
+def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
+    broker: Broker, open_reader: Open, policy: str
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b", "c"])
+    reader = open_reader(subscribe=topic, onDataLoss=policy)
+    start = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+        admin.topics.create(topic, queues=1)
+
+    if policy == "fail":
+        with pytest.raises(DataLost, match=r"re-created topic"):
+            ask(reader, start)
+        return
+    moved = ask(reader, start)
+    fill(broker, topic, ["new"])
+
+    told = parse_offset(moved)
+    assert told is not None
+    assert [lost.range.queue for lost in told.lost] == [queue(broker, topic, 0)]
+    assert rows(reader, moved, ask(reader, moved)) == ["new"]
+
+
+def test_a_topic_that_was_made_anew_a_moment_ago_is_told_although_it_is_longer_than_the_old_one(
+    broker: Broker, open_reader: Open
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b"])
+    failing = open_reader(subscribe=topic, startingOffsets="latest")
+    patient = open_reader(subscribe=topic, onDataLoss="skip")
+    starts = [ask(reader, reader.initialOffset()) for reader in (failing, patient)]
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+        admin.topics.create(topic, queues=1)
+    fill(broker, topic, ["c", "d", "e"])
+
+    with pytest.raises(DataLost, match=r"from 2 to 3 \(re-created topic\)"):
+        ask(failing, starts[0])
+    assert rows(patient, starts[1], ask(patient, starts[1])) == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_batch_that_is_run_again_reads_nothing_of_a_topic_that_was_made_anew(
+    broker: Broker, open_reader: Open, policy: str
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b"])
+    reader = open_reader(subscribe=topic)
+    start = reader.initialOffset()
+    end = ask(reader, start)
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+        admin.topics.create(topic, queues=1)
+    fill(broker, topic, ["c", "d", "e"])
+    # As if the batch had been planned ten minutes ago, by a driver that was killed then.
+    logged = {**end, "seenMs": end["seenMs"] - 600_000}
+    again = open_reader(subscribe=topic, onDataLoss=policy)
+
+    if policy == "fail":
+        with pytest.raises(DataLost, match=r"from 0 to 2 \(re-created topic\)"):
+            again.partitions(start, logged)
+        return
+    assert rows(again, start, logged) == []
+    assert rows(again, logged, ask(again, logged)) == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_topic_that_is_deleted_holds_up_no_other_and_no_progress(
+    broker: Broker, open_reader: Open, at_once: bool
+) -> None:
+    kept, deleted = new_topic(broker, queues=1), new_topic(broker, queues=1)
+    fill(broker, kept, ["a"])
+    fill(broker, deleted, ["b"])
+    start = ask(reader := open_reader(subscribe=f"{kept},{deleted}"), reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(deleted)
+    fill(broker, kept, ["c"])
+    # As after a restart: a client of its own, which has never heard of the topic.
+    group = f"kept-{kept}"
+    again = open_reader(subscribe=f"{kept},{deleted}", groupId=group, rocketmq_instanceName=group)
+    if at_once:
+        again.prepareForTriggerAvailableNow()
+
+    end = ask(again, start)
+
+    assert rows(again, start, end) == ["c"]
+    missing = (again.reportLatestOffset() or {})["missing"]
+    assert [(one["topic"], one["start"]) for one in missing] == [(deleted, 1)]
+    with Admin(broker.name_server) as admin:
+        assert admin.offsets.committed(group, kept) == {queue(broker, kept, 0): 1}
+
+
+def test_an_assigned_queue_that_is_removed_holds_up_no_other(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=2)
+    reader = open_reader(assign=f'{{"{topic}":{{"{broker.name}":[0,1]}}}}')
+    start = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.alter(topic, queues=1)
+    fill(broker, topic, ["a"])
+
+    assert rows(reader, start, ask(reader, start)) == ["a"]
+
+
+def test_progress_is_published_as_soon_as_a_batch_is_done(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b", "c"])
+    reader = open_reader(subscribe=topic, groupId="watched", maxOffsetsPerTrigger=2)
+    first = ask(reader, reader.initialOffset())
+    second = ask(reader, first)
+
+    with Admin(broker.name_server) as admin:
+        assert admin.offsets.committed("watched", topic)[queue(broker, topic, 0)] == 2
+
+        ask(reader, second)
+
+        assert admin.offsets.committed("watched", topic)[queue(broker, topic, 0)] == 3
+        assert admin.offsets.lag("watched", topic).messages == 0
+
+
+def test_what_is_new_is_reported(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    reader = open_reader(subscribe=topic)
+    assert reader.reportLatestOffset() is None
+    fill(broker, topic, ["a"])
+
+    ask(reader, reader.initialOffset())
+
+    latest = reader.reportLatestOffset()
+    assert latest is not None
+    assert list(latest["queues"][topic].values()) == [{"0": 1}]

@@ -1,0 +1,106 @@
+"""Where a batch that is run again looks for its rows: kept at a real broker, by turns of two groups."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
+
+from pocketmq import Admin, Message, Producer
+from pocketmq.errors import TopicNotFound
+from pocketmq.model.names import is_internal_group
+from pocketmq.model.queue import QueueRange
+from pocketmq.spark.options.write_options import parse_write_options
+from pocketmq.spark.worker_connections import READING
+from pocketmq.spark.write.sink_batches import ROW_ID
+from pocketmq.spark.write.sink_replays import SinkMetadata, SinkProgress
+
+_queries = count()
+
+
+@contextmanager
+def progress_of_a_query(broker: Broker) -> Iterator[SinkProgress]:
+    given = parse_write_options(options(broker, topic="any"), streaming=True, environ={})
+    with READING.borrow(given.connection, 60_000) as client:
+        metadata = SinkMetadata(client, retries=0, retry_interval_ms=0, ttl_ms=0)
+        yield SinkProgress(given, f"query {next(_queries)} of {broker}", metadata)
+
+
+def test_two_groups_of_a_query_take_turns(broker: Broker) -> None:
+    with progress_of_a_query(broker) as progress:
+        assert progress.group(0) == progress.group(2) != progress.group(1) == progress.group(3)
+        assert progress.group(0).startswith("spark-rocketmq-sink-")
+        assert is_internal_group(progress.group(0))
+        assert is_internal_group(progress.group(1))
+
+
+def test_the_first_batch_of_a_query_looks_at_what_came_since_it_began(broker: Broker) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["from others", "from others"])
+    place = queue(broker, topic, 0)
+
+    with progress_of_a_query(broker) as progress:
+        assert progress.ranges(topic, 0) == []
+        fill(broker, topic, ["a", "b"])
+        assert progress.ranges(topic, 0) == [QueueRange(place, 2, 4)]
+
+
+def test_a_queue_that_was_added_while_the_first_batch_was_tried_is_looked_through_by_all_its_replays(
+    broker: Broker,
+) -> None:
+    topic = new_topic(broker, queues=1)
+
+    with progress_of_a_query(broker) as progress, Admin(broker.name_server) as admin:
+        progress.ranges(topic, 0)
+        admin.topics.alter(topic, queues=2)
+        fill(broker, topic, ["of the first attempt"], number=1)
+        found = [progress.ranges(topic, 0) for _ in range(2)]
+
+        assert found == [[QueueRange(queue(broker, topic, 1), 0, 1)]] * 2
+
+
+def test_a_batch_looks_from_where_the_last_one_ended_also_after_its_own_end_was_noted(broker: Broker) -> None:
+    topic = new_topic(broker, queues=1)
+    place = queue(broker, topic, 0)
+
+    with progress_of_a_query(broker) as progress:
+        progress.ranges(topic, 0)
+        fill(broker, topic, ["batch 0"])
+        progress.finish({topic}, 0)
+        fill(broker, topic, ["batch 1"])
+        progress.finish({topic}, 1)
+
+        assert progress.ranges(topic, 1) == [QueueRange(place, 1, 2)]
+        assert progress.ranges(topic, 2) == []
+
+
+def test_a_place_that_brokers_lost_means_the_whole_queue(broker: Broker) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a"])
+
+    with progress_of_a_query(broker) as progress:
+        assert progress.ranges(topic, 5) == [QueueRange(queue(broker, topic, 0), 0, 1)]
+
+
+def test_ids_of_the_partition_are_found_among_all_that_is_there(broker: Broker) -> None:
+    topic = new_topic(broker, queues=1)
+    place = queue(broker, topic, 0)
+    with Producer(broker.name_server) as producer:
+        for row_id in ("q-0-1-x", "q-0-10-x", "q-0-1-y"):
+            producer.send(Message(topic, b"row", properties={ROW_ID: row_id}), queue=place)
+    fill(broker, topic, ["without an id"])
+
+    with progress_of_a_query(broker) as progress:
+        found = progress.row_ids([QueueRange(place, 0, 4)], "q-0-1-")
+
+        assert sorted(found) == ["q-0-1-x", "q-0-1-y"]
+        assert list(progress.row_ids([], "q")) == []
+
+
+def test_a_topic_must_be_there(broker: Broker) -> None:
+    with progress_of_a_query(broker) as progress, pytest.raises(TopicNotFound, match=r"must be there before rows"):
+        progress.ranges("nobody-made-it", 0)

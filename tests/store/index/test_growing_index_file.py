@@ -1,0 +1,333 @@
+"""The index file that grows: what look-ups see at once, and in which order it comes to the disk."""
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pocketmq.errors import StoreDamaged
+from pocketmq.store.index import growing_index_file
+from pocketmq.store.index.growing_index_file import GrowingIndexFile, put_slots_right
+from pocketmq.store.index.index_file import ENTRY, HEADER, IndexFile, IndexHeader, IndexShape, KeyQuery, PlacedKey
+from pocketmq.testing import FaultyFiles
+
+pytestmark = pytest.mark.usefixtures("twin")
+
+PATH = Path("/index/20260101000000000")
+SHAPE = IndexShape(slots=10, entries=100)
+NOW_MS = 1_700_000_000_000
+FOREVER = 2**62
+
+
+@pytest.fixture
+def files() -> FaultyFiles:
+    files = FaultyFiles()
+    files.make_dir(PATH.parent)
+    files.sync_dir(Path("/"))
+    return files
+
+
+def grow(files: FaultyFiles) -> GrowingIndexFile:
+    header = IndexFile(files, PATH, SHAPE).header if files.status(PATH) else IndexHeader()
+    return GrowingIndexFile(files, PATH, SHAPE, header)
+
+
+def keys(*hashes: int, first_offset: int = 0, store_ms: int = NOW_MS) -> list[PlacedKey]:
+    """Keys of messages that lie 100 bytes apart and were stored a second apart."""
+    return [(key, first_offset + at * 100, store_ms + at * 1000) for at, key in enumerate(hashes)]
+
+
+def found(file: GrowingIndexFile | IndexFile, key_hash: int) -> list[int]:
+    query = KeyQuery(key_hash, 0, FOREVER, limit=64, visits=1000)
+    file.find(query)
+    return query.found
+
+
+def sync(files: FaultyFiles) -> None:
+    with files.open(PATH) as file:
+        file.sync()
+
+
+def settle(files: FaultyFiles, file: GrowingIndexFile) -> None:
+    while not file.is_settled:
+        if file.flush(FOREVER, FOREVER):
+            sync(files)
+
+
+def on_disk(files: FaultyFiles) -> bytes:
+    return files.read(PATH)
+
+
+def test_what_was_put_is_found_before_anything_is_written(files: FaultyFiles) -> None:
+    file = grow(files)
+
+    assert file.put(keys(13, 23, 13, 5)) == 4
+
+    assert found(file, 13) == [200, 0]
+    assert found(file, 23) == [100]
+    assert found(file, 33) == []
+    assert not any(on_disk(files))
+
+
+def test_the_header_tells_what_the_file_covers(files: FaultyFiles) -> None:
+    file = grow(files)
+
+    file.put(keys(13, 23, 13, 5, first_offset=1000))
+
+    assert file.header == IndexHeader(NOW_MS, NOW_MS + 3000, 1000, 1300, used_slots=2, next_number=5)
+
+
+def test_entries_are_laid_out_as_rocketmq_does(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 23, 13))
+
+    settle(files, file)
+
+    data = on_disk(files)
+    assert len(data) == SHAPE.file_bytes
+    assert HEADER.unpack_from(data) == (NOW_MS, NOW_MS + 2000, 0, 200, 1, 4)
+    assert data[40 + 3 * 4 : 40 + 4 * 4] == b"\0\0\0\3"
+    assert list(ENTRY.iter_unpack(data[SHAPE.entries_at : SHAPE.entries_at + 80])) == [
+        (0, 0, 0, 0),
+        (13, 0, 0, 0),
+        (23, 100, 1, 1),
+        (13, 200, 2, 2),
+    ]
+
+
+def test_a_time_before_the_files_own_counts_as_its_beginning(files: FaultyFiles) -> None:
+    file = grow(files)
+
+    file.put([(1, 0, NOW_MS), (1, 100, NOW_MS - 3_600_000), (1, 200, 2**60)])
+
+    assert [file.entry(number)[2] for number in (1, 2, 3)] == [0, 0, 2**31 - 1]
+
+
+def test_a_full_file_takes_no_more(files: FaultyFiles) -> None:
+    file = grow(files)
+
+    taken = [(file.put(keys(*range(count))), file.is_full) for count in (98, 3, 1)]
+
+    assert taken == [(98, False), (1, True), (0, True)]
+    assert file.header.next_number == SHAPE.entries
+
+
+def test_the_first_flush_goes_from_the_entries_to_the_slots_to_the_header(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 23))
+
+    steps = [(file.flush(FOREVER, FOREVER), file.is_settled, on_disk(files)) for _ in range(4)]
+
+    assert [step[:2] for step in steps] == [(True, False), (True, False), (True, False), (False, True)]
+    after_entries, after_slots, after_header, _ = [data for _, _, data in steps]
+    assert any(after_entries[SHAPE.entries_at :])
+    assert not any(after_entries[: SHAPE.entries_at])
+    assert any(after_slots[40 : SHAPE.entries_at])
+    assert not any(after_slots[:40])
+    assert any(after_header[:40])
+    assert after_header[40:] == after_slots[40:]
+
+
+def test_a_later_flush_counts_entries_before_slots_point_to_them(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 24))
+    settle(files, file)
+    before = on_disk(files)
+    file.put(keys(13, 35, first_offset=200))
+
+    steps = [(file.flush(FOREVER, FOREVER), file.is_flushing, on_disk(files)) for _ in range(5)]
+
+    assert [step[:2] for step in steps] == [(True, True)] * 4 + [(False, False)]
+    after_entries, after_count, after_slots, after_header, _ = [data for _, _, data in steps]
+    assert after_entries[: SHAPE.entries_at] == before[: SHAPE.entries_at]
+    assert after_count[:40] == HEADER.pack(NOW_MS, NOW_MS + 1000, 0, 100, 2, 5)
+    assert after_count[40:] == after_entries[40:]
+    assert after_slots[:40] == after_count[:40]
+    assert after_slots[40 : SHAPE.entries_at] != before[40 : SHAPE.entries_at]
+    assert after_header[:40] == HEADER.pack(NOW_MS, NOW_MS + 1000, 0, 300, 3, 5)
+    assert after_header[40:] == after_slots[40:]
+
+
+def test_keys_of_one_message_on_both_sides_of_an_end_are_not_counted_early(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 24))
+    settle(files, file)
+    before = on_disk(files)
+    file.put([(35, 100, NOW_MS + 1000), (46, 200, NOW_MS + 2000)])
+
+    headers = []
+    while not file.is_settled:
+        file.flush(FOREVER, FOREVER)
+        headers.append(on_disk(files)[:40])
+
+    assert headers[:2] == [before[:40]] * 2
+    assert headers[2] == HEADER.pack(NOW_MS, NOW_MS + 2000, 0, 200, 4, 5)
+
+
+def test_what_is_put_during_a_flush_waits_for_the_next(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13))
+    file.flush(FOREVER, FOREVER)
+
+    file.put(keys(13, 23, first_offset=100))
+    file.flush(FOREVER, FOREVER)
+    file.flush(FOREVER, FOREVER)
+    file.flush(FOREVER, FOREVER)
+
+    assert found(IndexFile(files, PATH, SHAPE), 13) == [0]
+    assert found(file, 13) == [100, 0]
+    assert not file.is_settled
+    settle(files, file)
+    assert found(IndexFile(files, PATH, SHAPE), 13) == [100, 0]
+
+
+def test_slots_and_count_wait_for_the_log(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 13))
+    file.flush(100, FOREVER)
+
+    assert not file.flush(100, FOREVER)
+    assert not any(on_disk(files)[: SHAPE.entries_at])
+    assert file.safe_ms == 0
+    assert file.is_flushing
+
+    assert file.flush(101, FOREVER)
+    assert any(on_disk(files)[: SHAPE.entries_at])
+
+
+def test_the_header_waits_for_the_checkpoint(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 13))
+    file.flush(FOREVER, NOW_MS + 999)
+    file.flush(FOREVER, NOW_MS + 999)
+
+    assert not file.flush(FOREVER, NOW_MS + 999)
+    assert not any(on_disk(files)[:40])
+    assert file.safe_ms == NOW_MS + 1000
+
+    assert file.flush(FOREVER, NOW_MS + 1000)
+    assert any(on_disk(files)[:40])
+
+
+def test_nothing_new_needs_no_flush(files: FaultyFiles) -> None:
+    file = grow(files)
+
+    assert not file.flush(FOREVER, FOREVER)
+    file.put(keys(13))
+    settle(files, file)
+    assert not file.flush(FOREVER, FOREVER)
+
+
+def test_a_file_that_was_closed_goes_on_where_it_ended(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 23))
+    settle(files, file)
+    file.close()
+
+    again = grow(files)
+    again.put(keys(13, first_offset=900))
+
+    assert found(again, 13) == [900, 0]
+    assert again.header == IndexHeader(NOW_MS, NOW_MS, 0, 900, used_slots=1, next_number=4)
+
+
+def test_many_new_entries_go_to_the_file_by_themselves(files: FaultyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing_index_file, "PENDING_BYTES", 100)
+    file = grow(files)
+
+    for number in range(20):
+        file.put(keys(13, first_offset=number * 100))
+        file.make_room()
+
+    assert any(on_disk(files)[SHAPE.entries_at :])
+    assert not any(on_disk(files)[: SHAPE.entries_at])
+    assert found(file, 13) == [number * 100 for number in range(19, -1, -1)]
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
+def test_a_write_that_fails_is_made_good_by_the_next_flush(files: FaultyFiles, failing: int) -> None:
+    file = grow(files)
+    file.put(keys(13))
+    settle(files, file)
+    file.put(keys(23, first_offset=100))
+    files.fail("write", errno.ENOSPC, nth=failing)
+
+    failures = 0
+    for _ in range(6):
+        try:
+            file.flush(FOREVER, FOREVER)
+        except OSError:
+            failures += 1
+
+    assert failures == 1
+    assert file.is_settled
+    assert found(IndexFile(files, PATH, SHAPE), 13) == [0]
+    assert found(IndexFile(files, PATH, SHAPE), 23) == [100]
+
+
+def test_a_read_that_fails_while_keys_are_put_leaves_those_before_it_entered(files: FaultyFiles) -> None:
+    shape = IndexShape(slots=5000, entries=100)
+    file = GrowingIndexFile(files, PATH, shape, IndexHeader())
+    files.fail("read", errno.EIO, nth=2)
+    placed = keys(1, 2, 4000, 3)
+
+    with pytest.raises(OSError, match="Input/output"):
+        file.put(placed)
+
+    assert file.header == IndexHeader(NOW_MS, NOW_MS + 1000, 0, 100, used_slots=2, next_number=3)
+    assert file.put(placed[2:]) == 2
+    assert [file.entry(number)[:2] for number in range(1, 5)] == [(1, 0), (2, 100), (4000, 200), (3, 300)]
+
+
+def test_a_file_that_cannot_be_made_is_not_left_open(files: FaultyFiles) -> None:
+    files.fail("truncate", errno.ENOSPC)
+
+    with pytest.raises(OSError, match="No space"):
+        grow(files)
+    file = grow(files)
+
+    assert file.put(keys(1)) == 1
+
+
+def test_after_a_crash_slots_lead_back_to_what_the_header_counts(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13, 25, 13))
+    settle(files, file)
+    settled = IndexFile(files, PATH, SHAPE).header
+    file.put(keys(13, 23, 4, first_offset=300))
+    for _ in range(3):
+        file.flush(FOREVER, FOREVER)
+        sync(files)
+
+    crashed = files.crash(Random(1))
+    broken = IndexFile(crashed, PATH, SHAPE)
+    assert found(broken, 13) == [300, 200, 0]
+
+    broken.count_back()
+    assert broken.header == settled
+    assert found(broken, 13) == []
+    assert put_slots_right(crashed, broken) == 2
+    assert found(broken, 13) == [200, 0]
+    assert found(broken, 25) == [100]
+    assert found(broken, 4) == []
+    assert put_slots_right(crashed.crash(Random(2), survives="nothing"), broken) == 0
+
+
+def test_a_slot_that_does_not_lead_back_is_damage(files: FaultyFiles) -> None:
+    file = grow(files)
+    file.put(keys(13))
+    settle(files, file)
+
+    for number in (50, 1000, -3):
+        with files.open(PATH) as raw:
+            raw.write_at(40 + 7 * 4, number.to_bytes(4, "big", signed=True))
+
+        with pytest.raises(StoreDamaged, match=f"slot 7 of {PATH} points to entry {number}"):
+            put_slots_right(files, IndexFile(files, PATH, SHAPE))
+
+
+def test_a_file_to_which_nothing_was_written_has_no_slots_to_put_right(files: FaultyFiles) -> None:
+    files.open(PATH, create=True).close()
+
+    assert put_slots_right(files, IndexFile(files, PATH, SHAPE)) == 0

@@ -1,0 +1,466 @@
+"""The key index: what is found, in which files it lies, and what of it is trusted after a stop."""
+
+import errno
+import logging
+from datetime import datetime
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from pocketmq.errors import InvalidSetting, StoreDamaged
+from pocketmq.model.flags import SysFlag
+from pocketmq.model.properties import raw_property
+from pocketmq.store.index import key_index
+from pocketmq.store.index.index_file import HEADER, IndexFile, IndexShape, key_hash
+from pocketmq.store.index.key_index import MAX_FOUND, KeyIndex
+from pocketmq.store.settings import StoreSettings
+from pocketmq.testing import FakeClock, FaultyFiles
+from pocketmq.testing.fake_clock import START_MS
+
+pytestmark = pytest.mark.usefixtures("twin")
+
+ROOT = Path("/store")
+FOREVER = 2**62
+SETTINGS = StoreSettings(folder=ROOT, index_slots=10, index_entries=11)
+"""Ten entries a file."""
+
+
+class Place:
+    """A disk with an index on it, and messages that lie 100 bytes apart and are stored a second apart."""
+
+    def __init__(self, files: FaultyFiles | None = None) -> None:
+        self.files = files or FaultyFiles()
+        self.clock = FakeClock()
+        self.files.make_dir(ROOT)
+        self.files.sync_dir(ROOT.parent)
+        self.index = self.open()
+        self.saved_ms: list[int] = []
+
+    def open(self, settings: StoreSettings = SETTINGS) -> KeyIndex:
+        self.index = KeyIndex(settings, self.files, self.clock)
+        self.index.load()
+        return self.index
+
+    def message(self, number: int, keys: str = "", *, unique: str = "", topic: str = "T", sys_flag: int = 0) -> None:
+        properties = f"TAGS\x01a\x02KEYS\x01{keys}\x02UNIQ_KEY\x01{unique}\x02"
+        self.index.index_record(topic.encode(), properties.encode(), sys_flag, number * 100, START_MS + number * 1000)
+
+    def messages(self, count: int, keys: str = "k", first: int = 0) -> None:
+        for number in range(first, first + count):
+            self.message(number, keys)
+
+    def settle(self) -> None:
+        self.index.settle(FOREVER, self.saved_ms.append)
+
+    def found(self, key: str, begin_ms: int = 0, end_ms: int = FOREVER, limit: int = 64, topic: str = "T") -> list[int]:
+        return self.index.find(topic, key, begin_ms, end_ms, limit)
+
+    @property
+    def names(self) -> list[str]:
+        return self.files.list(self.index.folder)
+
+    def entry_counts(self) -> list[int]:
+        shape = IndexShape(SETTINGS.index_slots, SETTINGS.index_entries)
+        paths = [self.index.folder / name for name in self.names]
+        return [IndexFile(self.files, path, shape).header.next_number - 1 for path in paths]
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+def test_a_message_is_found_by_its_unique_key_and_by_each_of_its_keys(place: Place) -> None:
+    place.message(1, "red  green", unique="7F0001")
+    place.message(2, "green")
+
+    assert place.found("7F0001") == [100]
+    assert place.found("red") == [100]
+    assert place.found("green") == [200, 100]
+    assert place.found("") == []
+    assert place.found("red", topic="Other") == []
+
+
+def test_a_message_without_keys_is_not_entered(place: Place) -> None:
+    place.message(1)
+
+    assert place.index.indexed_to == -1
+    assert place.names == []
+
+
+def test_a_message_that_was_rolled_back_is_not_entered(place: Place) -> None:
+    place.message(1, "k", sys_flag=SysFlag.TRANSACTION_ROLLBACK)
+    place.message(2, "k", sys_flag=SysFlag.TRANSACTION_COMMIT)
+    place.message(3, "k", sys_flag=SysFlag.TRANSACTION_PREPARED)
+
+    assert place.found("k") == [300, 200]
+
+
+def test_of_two_unique_keys_the_last_counts_as_in_batches_of_rocketmq_5(place: Place) -> None:
+    place.index.index_record(b"T", b"UNIQ_KEY\x01item\x02TAGS\x01a\x02UNIQ_KEY\x01batch\x02", 0, 100, START_MS)
+
+    assert place.found("batch") == [100]
+    assert place.found("item") == []
+
+
+def test_keys_are_those_of_the_properties_whatever_these_are_called(place: Place) -> None:
+    pieces = [b"UNIQ_KEY\x01", b"KEYS\x01", b"X", b"\x01", b"\x02", b"\x02", b"a b", b" ", b"other"]
+    random = Random(1)
+
+    for _ in range(5000):
+        raw = b"".join(random.choices(pieces, k=random.randrange(9)))
+        unique, keys = raw_property(raw, b"UNIQ_KEY"), raw_property(raw, b"KEYS")
+        expected = [key for key in (unique, *(keys or b"").split(b" ")) if key]
+        hashes = [key_hash("T", key.decode()) for key in expected]
+        assert place.index.keys_of(b"T", raw, 0, 7, START_MS) == [(found, 7, START_MS) for found in hashes]
+
+
+def test_keys_with_the_same_hash_are_found_together(place: Place) -> None:
+    assert key_hash("T", "Aa") == key_hash("T", "BB")
+    place.message(1, "Aa")
+    place.message(2, "BB")
+
+    assert place.found("Aa") == [200, 100]
+
+
+def test_a_full_file_is_followed_by_the_next(place: Place) -> None:
+    place.messages(25)
+
+    assert len(place.names) == 3
+    assert place.found("k") == [number * 100 for number in range(24, -1, -1)]
+    place.settle()
+    assert place.entry_counts() == [10, 10, 5]
+    assert place.found("k") == [number * 100 for number in range(24, -1, -1)]
+
+
+def test_the_keys_of_one_message_may_lie_in_two_files(place: Place) -> None:
+    place.messages(8)
+    place.message(8, "a b c d")
+    place.settle()
+
+    assert place.entry_counts() == [10, 2]
+    assert [place.found(key) for key in "abcd"] == [[800]] * 4
+
+
+def test_at_most_64_are_found_and_never_more_than_asked_for(place: Place) -> None:
+    place.messages(100)
+
+    assert place.found("k", limit=5) == [9900, 9800, 9700, 9600, 9500]
+    assert len(place.found("k", limit=1000)) == MAX_FOUND == 64
+    assert place.found("k", limit=0) == []
+    assert place.found("k", limit=-1) == []
+
+
+def test_a_time_range_is_searched_over_all_files(place: Place) -> None:
+    place.messages(40)
+
+    inside = place.found("k", START_MS + 12_000, START_MS + 17_000)
+
+    assert [offset // 100 for offset in inside] == [17, 16, 15, 14, 13, 12]
+    assert place.found("k", START_MS + 40_000) == []
+    assert place.found("k", end_ms=START_MS - 1) == []
+
+
+def test_files_outside_the_time_range_are_not_opened(place: Place) -> None:
+    place.messages(40)
+    place.settle()
+    for name in place.names[1:]:
+        place.files.unlink(place.index.folder / name)
+
+    assert place.found("k", end_ms=START_MS + 2_000) == [200, 100, 0]
+
+
+def test_a_look_up_that_reads_too_much_gives_what_it_found_and_says_so(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(key_index, "MAX_VISITED", 15)
+    place.messages(40)
+
+    assert len(place.found("k")) == 15
+    assert "the look-up of key 'k' of T ended after 15 index entries" in caplog.text
+
+
+def test_what_was_entered_before_is_left_out(place: Place) -> None:
+    place.messages(12, "a b")
+
+    place.messages(14, "a b")
+    place.settle()
+
+    assert place.entry_counts() == [10, 10, 8]
+    assert place.found("b") == [number * 100 for number in range(13, -1, -1)]
+
+
+def test_files_are_named_by_when_they_were_made(place: Place) -> None:
+    place.clock.advance_ms(7)
+    place.messages(1)
+
+    assert place.names == [f"{datetime.fromtimestamp(START_MS // 1000):%Y%m%d%H%M%S}007"]
+
+
+def test_names_go_up_even_when_the_clock_goes_back(place: Place) -> None:
+    place.messages(11)
+    place.clock.step_ms(-3_600_000)
+    place.messages(10, first=11)
+    place.clock.step_ms(7_200_000)
+    place.messages(10, first=21)
+
+    numbers = [int(name) for name in place.names]
+    assert numbers[1] == numbers[0] + 1
+    assert numbers[2] == numbers[0] + 2
+    assert numbers[3] > numbers[0] + 3
+    assert place.found("k", limit=3) == [3000, 2900, 2800]
+
+
+def test_a_name_that_is_taken_is_not_used(place: Place) -> None:
+    place.messages(1)
+    (name,) = place.names
+    other = Place()
+    other.files.make_dir(other.index.folder / name)
+    other.open()
+
+    other.messages(1)
+
+    assert other.names == [name, str(int(name) + 1)]
+    assert other.index.foreign == [other.index.folder / name]
+
+
+def test_foreign_files_are_listed_and_left_alone(place: Place) -> None:
+    strange = ["20260101", "20269901000000000", "2026010100000000x", "notes.txt"]
+    for name in strange:
+        place.files.open(place.index.folder / name, create=True).close()
+
+    place.open()
+    place.messages(1)
+
+    assert [path.name for path in place.index.foreign] == sorted(strange)
+    assert set(strange) < set(place.names)
+
+
+@pytest.mark.parametrize(("slots", "entries"), [(0, 100), (100, 1), (100, 0)])
+def test_an_index_without_room_is_refused(slots: int, entries: int) -> None:
+    settings = msgspec.structs.replace(SETTINGS, index_slots=slots, index_entries=entries)
+
+    with pytest.raises(InvalidSetting, match="index_slots ≥ 1 and index_entries ≥ 2"):
+        KeyIndex(settings, FaultyFiles(), FakeClock())
+
+
+@pytest.mark.parametrize(("slots", "entries"), [(2**29, 100), (100, 2**63 - 1)])
+def test_an_index_larger_than_a_file_may_be_is_refused(slots: int, entries: int) -> None:
+    settings = msgspec.structs.replace(SETTINGS, index_slots=slots, index_entries=entries)
+
+    with pytest.raises(InvalidSetting, match="a file may have 2147483647"):
+        KeyIndex(settings, FaultyFiles(), FakeClock())
+
+
+def test_a_file_made_with_other_settings_is_refused(place: Place) -> None:
+    place.messages(1)
+    place.settle()
+
+    with pytest.raises(StoreDamaged, match="Set index_slots and index_entries to what the store was made with"):
+        place.open(msgspec.structs.replace(SETTINGS, index_entries=12))
+
+
+# to the disk
+
+
+def test_a_settled_index_is_the_same_after_a_restart(place: Place) -> None:
+    place.messages(25, "a b")
+    place.settle()
+    before = {name: place.files.read(place.index.folder / name) for name in place.names}
+    place.index.close()
+
+    place.open()
+
+    assert place.index.indexed_to == 2400
+    assert place.index.newest_ms == START_MS + 24_000
+    assert place.found("b", limit=3) == [2400, 2300, 2200]
+    place.messages(26, "a b")
+    place.settle()
+    assert place.found("b", limit=3) == [2500, 2400, 2300]
+    assert all(place.files.read(place.index.folder / name) == before[name] for name in list(before)[:-1])
+
+
+def test_flushing_asks_for_one_file_at_a_time_and_for_new_names(place: Place) -> None:
+    place.messages(15)
+    first, second = (place.index.folder / name for name in place.names)
+
+    asked = [place.index.flush(FOREVER, FOREVER) for _ in range(7)]
+
+    assert asked == [[first, place.index.folder], [first], [first], [second], [second], [second], []]
+
+
+def test_the_checkpoint_may_speak_of_what_is_in_the_files(place: Place) -> None:
+    place.messages(3)
+
+    times = []
+    for _ in range(3):
+        place.index.flush(FOREVER, 0)
+        times.append(place.index.newest_ms)
+
+    assert times == [0, 0, START_MS + 2000]
+    assert place.index.flush(FOREVER, 0) == []
+    assert place.index.flush(FOREVER, START_MS + 2000)
+
+
+def test_a_clean_stop_saves_the_checkpoint_before_it_writes_headers(place: Place) -> None:
+    place.messages(15)
+
+    place.settle()
+
+    assert place.saved_ms == [START_MS + 9000, START_MS + 14_000]
+    assert place.entry_counts() == [10, 5]
+    lost = place.files.crash(Random(1), survives="nothing")
+    assert Place(lost).found("k", limit=1) == [1400]
+
+
+def test_a_disk_that_is_full_loses_nothing(place: Place) -> None:
+    place.messages(9)
+    fault = place.files.fail("create", errno.ENOSPC, times=None)
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            place.message(9, "a b c")
+    fault.heal()
+    place.message(9, "a b c")
+    place.messages(3, first=10)
+    place.settle()
+
+    assert place.entry_counts() == [10, 5]
+    assert [place.found(key) for key in "abc"] == [[900]] * 3
+
+
+def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing(place: Place) -> None:
+    place.open(msgspec.structs.replace(SETTINGS, index_slots=5000, index_entries=100))
+    place.message(0, "a b")
+    keys = [f"key{number**5}" for number in range(40)]
+    place.files.fail("read", errno.EIO, nth=2)
+
+    with pytest.raises(OSError, match="Input/output"):
+        place.message(1, " ".join(keys))
+    place.message(1, " ".join(keys))
+    place.message(2, " ".join(keys))
+
+    assert [place.found(key) for key in keys] == [[200, 100]] * 40
+    assert sum(file.header.next_number - 1 for file in place.index._table) == 82
+
+
+def test_retention_takes_files_whose_messages_are_gone(place: Place) -> None:
+    place.messages(35)
+    place.settle()
+    names = place.names
+
+    assert place.index.drop_before(900) == 0
+    assert place.index.drop_before(901) == 1
+    assert place.index.drop_before(FOREVER) == 2
+    assert place.names == names[3:]
+    assert place.found("k") == [3400, 3300, 3200, 3100, 3000]
+
+
+def test_a_file_that_is_not_on_the_disk_yet_is_not_dropped(place: Place) -> None:
+    place.messages(15)
+
+    assert place.index.drop_before(FOREVER) == 0
+
+
+# after a stop
+
+
+def recovered(place: Place, log_end: int = FOREVER, crashed_at_ms: int | None = None) -> int:
+    place.index = KeyIndex(SETTINGS, place.files, place.clock)
+    return place.index.recover(0, log_end, crashed_at_ms=crashed_at_ms)
+
+
+def test_after_a_clean_stop_all_files_are_kept(place: Place) -> None:
+    place.messages(25)
+    place.settle()
+
+    assert recovered(place) == 0
+    assert place.index.indexed_to == 2400
+
+
+def test_after_a_crash_files_newer_than_the_checkpoint_are_discarded(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.messages(35)
+    place.settle()
+    names = place.names
+
+    assert recovered(place, crashed_at_ms=START_MS + 19_000) == 2
+
+    assert place.names == names[:2]
+    assert place.index.indexed_to == 1900
+    assert f"2 index files cannot be trusted and are made anew, from {place.index.folder / names[2]} on" in caplog.text
+
+
+def test_files_that_speak_of_records_behind_the_logs_end_are_discarded(place: Place) -> None:
+    place.messages(25)
+    place.settle()
+
+    assert recovered(place, log_end=1900) == 2
+    assert place.index.indexed_to == 900
+    assert recovered(place, log_end=901) == 0
+    assert recovered(place, log_end=0) == 1
+    assert place.names == []
+
+
+@pytest.mark.parametrize("crashed_at_ms", [None, FOREVER])
+def test_a_damaged_header_is_found_and_its_file_made_anew(
+    place: Place, crashed_at_ms: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.messages(25)
+    place.settle()
+    damaged = place.index.folder / place.names[1]
+    with place.files.open(damaged) as file:
+        file.write_at(0, HEADER.pack(1, 2, 3, 4, 5, 2**30))
+
+    assert recovered(place, crashed_at_ms=crashed_at_ms) == 2
+
+    assert f"the header of {damaged} cannot be true: it counts {2**30 - 1} entries in 5 slots" in caplog.text
+    assert place.index.indexed_to == 900
+    place.messages(25)
+    assert place.found("k") == [number * 100 for number in range(24, -1, -1)]
+
+
+def test_slots_that_lead_nowhere_make_a_file_untrusted_after_a_crash(place: Place) -> None:
+    place.messages(5)
+    place.settle()
+    with place.files.open(place.index.folder / place.names[0]) as file:
+        file.write_at(40, b"\0\0\0\x09" * 10)
+
+    assert recovered(place, crashed_at_ms=FOREVER) == 1
+    assert place.names == []
+
+
+def test_a_file_that_a_crash_left_without_its_size_is_used(place: Place) -> None:
+    place.messages(12)
+    place.index.close()
+    with place.files.open(place.index.folder / place.names[-1]) as file:
+        file.truncate(0)
+
+    assert recovered(place, crashed_at_ms=0) == 0
+    place.messages(12)
+    place.settle()
+
+    assert sum(place.entry_counts()) == 12
+    assert place.found("k") == [number * 100 for number in range(11, -1, -1)]
+
+
+def test_files_below_the_start_of_the_log_go_at_recovery(place: Place) -> None:
+    place.messages(25)
+    place.settle()
+    place.index = KeyIndex(SETTINGS, place.files, place.clock)
+
+    assert place.index.recover(1500, FOREVER, crashed_at_ms=None) == 0
+    assert len(place.names) == 2
+
+
+def test_a_clean_recovery_says_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.messages(25)
+    place.settle()
+    caplog.set_level(logging.DEBUG)
+
+    recovered(place, crashed_at_ms=FOREVER)
+
+    assert caplog.text == ""

@@ -1,0 +1,41 @@
+"""Packed keys: a sequence of keys like any other."""
+
+import pytest
+
+from pocketmq.store.index.growing_index_file import KEY_BYTES, PackedKeys
+from pocketmq.store.index.index_file import PlacedKey
+
+KEYS: list[PlacedKey] = [(0, 0, 0), (2**31 - 1, 2**40, -1), (5, 7, 1_700_000_000_000)]
+
+
+def test_keys_come_back_as_they_were_packed() -> None:
+    packed = PackedKeys.of(KEYS)
+
+    assert list(packed) == KEYS
+    assert len(packed) == 3
+    assert len(packed.raw) == 3 * KEY_BYTES
+
+
+@pytest.mark.parametrize("at", [0, 2, -1, -3])
+def test_one_of_them_is_a_tuple(at: int) -> None:
+    assert PackedKeys.of(KEYS)[at] == KEYS[at]
+
+
+@pytest.mark.parametrize("at", [3, -4])
+def test_there_is_none_beyond_the_end(at: int) -> None:
+    with pytest.raises(IndexError):
+        PackedKeys.of(KEYS)[at]
+
+
+@pytest.mark.parametrize("cut", [slice(1, None), slice(None, 2), slice(-1, None), slice(2, 1), slice(0, 99)])
+def test_a_part_of_them_is_packed_too(cut: slice) -> None:
+    assert list(PackedKeys.of(KEYS)[cut]) == KEYS[cut]
+
+
+def test_they_are_cut_in_one_piece() -> None:
+    with pytest.raises(ValueError, match="one piece"):
+        PackedKeys.of(KEYS)[::2]
+
+
+def test_none_of_them_is_nothing() -> None:
+    assert not PackedKeys.of([])
