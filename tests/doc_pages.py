@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGES = {page.name: page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
+DOCS = ROOT / "docs"
+PAGES = {
+    "README.md": ROOT / "README.md",
+    **{page.relative_to(DOCS).as_posix(): page for page in sorted(DOCS.rglob("*.md"))},
+}
+"""By their path below docs, as in `guides/metrics.md`."""
 SHELL = ("bash", "sh", "shell", "console")
 PROGRAMS = (
     "pocketmq",

@@ -1,4 +1,4 @@
-"""docs/architecture.md against the source: every file that it names exists, and its table has every lock."""
+"""docs/explanation/architecture.md against the source: every file that it names exists, and its table has every lock."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ import pytest
 from tests.source_code import SRC, Source, in_full, sources, spellings
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
 PATHS = ("A send", "A pull", "A consumed message", "A Spark read", "A delayed message", "A transaction")
 LOCKS = ("threading.Lock", "threading.RLock", "threading.Condition")
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 ELSEWHERE = {
     "README.md": "tests/test_examples.py: it is an example, word for word",
-    "client.md": "parts of programs; the examples are whole ones",
-    "nameserver.md": "tests/nameserver/test_document.py",
-    "security.md": "names a server of the reader",
-    "serving.md": "tests/cli/test_document.py",
-    "testing.md": "tests/testing/test_guide.py and tests/test_pytest_plugin.py",
+    "reference/options.md": "parts of programs; the examples are whole ones",
+    "reference/nameserver.md": "tests/nameserver/test_document.py",
+    "guides/security.md": "names a server of the reader",
+    "reference/configuration.md": "tests/cli/test_document.py",
+    "guides/testing.md": "tests/testing/test_guide.py and tests/test_pytest_plugin.py",
 }
 """Pages whose code another test runs, or that cannot be run."""
 
@@ -61,13 +61,13 @@ def test_the_code_compiles(block: Block) -> None:
     compile(block.text, str(block), "exec")
 
 
-@pytest.mark.parametrize("page", ["doctor.md", "metrics.md"])
+@pytest.mark.parametrize("page", ["guides/doctor.md", "guides/metrics.md"])
 def test_the_code_of_a_page_runs(page: str) -> None:
     with pocketmq.Server() as server:
         run_page(page, server.name_server, Path("/unused"), {})
 
 
-@pytest.mark.parametrize("page", ["spark.md", "pipelines.md"])
+@pytest.mark.parametrize("page", ["reference/spark.md", "guides/pipelines.md"])
 def test_the_code_on_spark_runs(
     spark: "SparkSession", tmp_path: Path, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +83,7 @@ def test_the_code_on_spark_runs(
         producer.send("orders", b'{"id": "1", "city": "Rome", "amount": 20.5}')
         producer.send("orders", b'{"id": "2", "city": "Oslo", "amount": "a lot"}')
         run_page(page, server.name_server, tmp_path, {"spark": spark, "address": address_of(server)})
-    assert len(added) == (page == "spark.md"), "kept from the session, which other tests use"
+    assert len(added) == (page == "reference/spark.md"), "kept from the session, which other tests use"
 
 
 def address_of(server: pocketmq.Server) -> dict[str, str]:
@@ -102,7 +102,7 @@ def run_page(page: str, name_server: str, folder: Path, names: dict[str, Any]) -
 
 
 def test_no_page_is_forgotten() -> None:
-    run = {"doctor.md", "metrics.md", "spark.md", "pipelines.md"}
+    run = {"guides/doctor.md", "guides/metrics.md", "reference/spark.md", "guides/pipelines.md"}
     with_code = {page for page in PAGES if any(block.language == "python" for block in blocks(page))}
 
     assert with_code - set(ELSEWHERE) - run == set()

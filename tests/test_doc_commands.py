@@ -17,9 +17,9 @@ from pocketmq.cli.commands import ExitCode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ELSEWHERE = {"cli.md": "tests/cli/test_cli_document.py"}
+ELSEWHERE = {"reference/cli.md": "tests/cli/test_cli_document.py"}
 """Pages whose commands another test runs."""
-ON_SPARK = ("pipelines.md",)
+ON_SPARK = ("guides/pipelines.md",)
 """Pages whose commands share the session of Spark."""
 NOT_PROGRAMS_OF_OURS = {
     "cd": "the test has a folder of its own",

@@ -83,11 +83,11 @@ def test_the_plugin_is_found_where_the_package_is_installed() -> None:
 
 @pytest.mark.parametrize("name", ["rocketmq", "rocketmq_session"])
 def test_the_guide_tells_of_the_fixture(name: str) -> None:
-    assert f"`{name}`" in (ROOT / "docs" / "testing.md").read_text("utf-8")
+    assert f"`{name}`" in (ROOT / "docs" / "guides" / "testing.md").read_text("utf-8")
 
 
 def test_the_test_of_the_guide_passes(tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "testing.md").read_text("utf-8")
+    guide = (ROOT / "docs" / "guides" / "testing.md").read_text("utf-8")
     block = guide.partition("## A real broker for a test")[2].partition("```python\n")[2].partition("```")[0]
 
     done = run_pytest(tmp_path, block)

@@ -1,4 +1,4 @@
-"""The results in docs/performance.md: what stands between two marks is written anew, the rest is left as it is."""
+"""The results in docs/explanation/performance.md: what stands between two marks is written anew, the rest is left as it is."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.broker.servers import ROOT
 from bench.broker.sheets import Sheet, as_markdown
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "explanation" / "performance.md"
 BROKER = "bench.broker"
 CLIENT = "bench.client"
 SPARK = "bench.spark.end_to_end"

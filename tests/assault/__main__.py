@@ -2,7 +2,7 @@
 
 python -m tests.assault                     all scenes: some minutes
 python -m tests.assault --only "stalls"     those whose name contains it
-python -m tests.assault --write-docs        and their results into docs/reliability.md
+python -m tests.assault --write-docs        and their results into docs/explanation/reliability.md
 """
 
 import logging
@@ -21,7 +21,7 @@ from tests.assault.injector import Injector, unavailable
 from tests.assault.stage import Stage
 from tests.client.processes import ROOT, processes
 
-DOCUMENT: Final = ROOT / "docs" / "reliability.md"
+DOCUMENT: Final = ROOT / "docs" / "explanation" / "reliability.md"
 BEGIN: Final = "<!-- results of make assault -->"
 SCENES: Final[dict[str, Callable[[Stage], None]]] = {**disk.SCENES, **limits.SCENES, **damage.SCENES, **hostile.SCENES}
 
@@ -78,7 +78,7 @@ def write_document(results: list[Result], seed: int) -> None:
 @click.command()
 @click.option("--only", default="", help="Scenes whose name contains this.")
 @click.option("--seed", type=int, help="Repeats the chances of an earlier run.")
-@click.option("--write-docs", is_flag=True, help="Write the results into docs/reliability.md.")
+@click.option("--write-docs", is_flag=True, help="Write the results into docs/explanation/reliability.md.")
 @click.option("--list", "only_list", is_flag=True, help="Print the names of the scenes.")
 def main(only: str, seed: int | None, write_docs: bool, only_list: bool) -> None:
     """Attack real server processes, and check what was acknowledged against what was handled."""

@@ -1,4 +1,4 @@
-"""docs/broker.md: the settings that its table of differences names are there, with the defaults that it tells."""
+"""docs/explanation/flow-control.md: the settings that its table of differences names are there, with the defaults that it tells."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from pocketmq.broker.setting_keys import KEYS, write_keys
 from pocketmq.broker.settings import BrokerSettings
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "broker.md").read_text("utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "explanation" / "flow-control.md").read_text("utf-8")
 TABLE = DOCUMENT.partition("## Differences from Apache RocketMQ")[2].partition("\n## ")[0]
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in TABLE.splitlines() if line.startswith("|")][2:]
 

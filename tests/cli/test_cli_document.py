@@ -1,4 +1,4 @@
-"""docs/cli.md says what is there: no command and no option is missing, and its examples run."""
+"""docs/reference/cli.md says what is there: no command and no option is missing, and its examples run."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from tests.cli.running_cluster import RunningCluster
 import pocketmq
 from pocketmq.cli import main
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text("utf-8")
 EXAMPLES = [shlex.split(line)[2:] for line in DOCUMENT.splitlines() if line.startswith("$ pocketmq ")]
 GROUPS = ("topic", "group", "msg", "dlq", "tx", "delay", "cluster", "doctor", "bench", "completion")
 """The last ones are commands by themselves."""

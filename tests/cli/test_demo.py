@@ -100,7 +100,7 @@ def test_after_ctrl_c_it_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_the_page_about_the_demo_tells_every_option_and_no_other() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "demo.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "demo.md").read_text("utf-8")
 
     told = set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))
 

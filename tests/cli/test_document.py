@@ -1,4 +1,4 @@
-"""docs/serving.md says what is there: no key and no option is missing, and its example runs."""
+"""docs/reference/configuration.md says what is there: no key and no option is missing, and its example runs."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from pocketmq.broker.settings import BrokerSettings
 from pocketmq.cli import main
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = (ROOT / "docs" / "serving.md").read_text("utf-8")
+DOCUMENT = (ROOT / "docs" / "reference" / "configuration.md").read_text("utf-8")
 KEY_TABLE = DOCUMENT.partition("## broker.conf")[2]
 
 

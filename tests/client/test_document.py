@@ -1,4 +1,4 @@
-"""docs/client.md says what is there: no option, word or metric is missing, and every default is the true one."""
+"""docs/reference/options.md says what is there: no option, word or metric is missing, and every default is the true one."""
 
 import inspect
 import re
@@ -25,7 +25,7 @@ from pocketmq.client.hooks import Hooks
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.telemetry.metrics import ALL
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "client.md").read_text("utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "options.md").read_text("utf-8")
 TABLES: list[tuple[str, type[msgspec.Struct], type[msgspec.Struct] | None]] = [
     ("all clients", ClientSettings, None),
     ("a producer", ProducerSettings, ClientSettings),

@@ -1,4 +1,4 @@
-"""docs/nameserver.md says what is there: its example runs, and no key and no code is missing."""
+"""docs/reference/nameserver.md says what is there: its example runs, and no key and no code is missing."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from pocketmq.nameserver.server import ACCESS
 from pocketmq.nameserver.settings import KEYS, NameServerSettings, write_keys
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = (ROOT / "docs" / "nameserver.md").read_text("utf-8")
+DOCUMENT = (ROOT / "docs" / "reference" / "nameserver.md").read_text("utf-8")
 SETTINGS = DOCUMENT.partition("## Settings")[2].partition("## Safety")[0]
 
 

@@ -1,4 +1,4 @@
-"""docs/pipelines.md says what is there: every flag of the pipelines, every name of the room."""
+"""docs/guides/pipelines.md says what is there: every flag of the pipelines, every name of the room."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from pocketmq.pipelines.core.contracts import Rule
 from pocketmq.pipelines.core.job_file import settings_of
 from pocketmq.pipelines.core.running import ProgressMetrics
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text("utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "guides" / "pipelines.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -1,4 +1,4 @@
-"""docs/spark.md says what is there: every column and every option, with its default, and nothing else."""
+"""docs/reference/spark.md says what is there: every column and every option, with its default, and nothing else."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pocketmq.spark.options.read_options import READ_OPTIONS
 from pocketmq.spark.options.write_options import WRITE_OPTIONS
 from pocketmq.spark.write import sink_rows
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "spark.md").read_text("utf-8")
 SHARED = OptionTable(CONNECTION_OPTIONS)
 
 

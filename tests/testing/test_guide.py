@@ -1,11 +1,11 @@
-"""The examples of docs/testing.md work as they stand."""
+"""The examples of docs/guides/testing.md work as they stand."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-GUIDE = Path(__file__).parents[2] / "docs" / "testing.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "testing.md"
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The test kit: virtual time, an in-memory network and a faulty disk. docs/testing.md shows how to use it.
+"""The test kit: virtual time, an in-memory network and a faulty disk. docs/guides/testing.md shows how to use it.
 
     run, VirtualLoop   an event loop whose time jumps: an hour takes microseconds, a deadlock is an error
     FakeClock          a clock that a test can set back

@@ -10,7 +10,7 @@ from pocketmq import Server
 from pocketmq.metrics.families import Kind
 
 ROOT = Path(__file__).parents[3]
-DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
+DOCUMENT = (ROOT / "docs" / "guides" / "metrics.md").read_text()
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "pocketmq.json").read_text())
 ONLY_WITH_ACCOUNTS = {"rocketmq_denied_requests_total"}
 

@@ -1,4 +1,4 @@
-"""The tables of docs/sql92.md say what is so."""
+"""The tables of docs/reference/sql92.md say what is so."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from pocketmq.errors import InvalidExpression
 from pocketmq.model.sql92.evaluation import question_of
 from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_WORDS, parse
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "sql92.md").read_text("utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs" / "reference" / "sql92.md").read_text("utf-8")
 ANSWERS = {True: "true", False: "false", None: "unknown"}
 SHARED, DIFFERENT = GUIDE.split("## Where PocketMQ is stricter, or kinder")
 ROWS = re.findall(r"^\| `([^`]+)` \| ([^|`]*)\| (true|false|unknown|no answer|refused) \|", SHARED, re.MULTILINE)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from pocketmq.store.tools.findings import SEVERITY, Finding, Kind, Severity
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "store.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "explanation" / "durability.md"
 
 
 def test_every_kind_has_a_severity() -> None:

@@ -3,7 +3,7 @@
 An expression that both PocketMQ and Apache RocketMQ accept selects the same messages on both, in every corner case. Where
 Apache silently misreads an expression, for example everything after the first word that it does not understand, PocketMQ
 reports an error. Brokers evaluate expressions; clients only parse theirs, because Apache's brokers treat an invalid
-expression as "everything". docs/sql92.md describes the language for users.
+expression as "everything". docs/reference/sql92.md describes the language for users.
 
 Modules in reading order:
 

@@ -29,7 +29,7 @@ class Severity(IntEnum):
 
 
 class Kind(StrEnum):
-    """What was found. Each is explained in docs/store.md."""
+    """What was found. Each is explained in docs/explanation/durability.md."""
 
     IN_USE = "in-use"
     CRASHED = "crashed"
