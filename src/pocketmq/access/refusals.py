@@ -26,11 +26,11 @@ class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much failing is borne."""
 
     max_failures: int = 100
-    """Requests of one address that fail to show who sends them; each one more ends the connection that it came by."""
+    """Failed authentications of one address within the window; each further one closes its connection."""
     window_s: int = 60
-    """Failures are counted, and told, afresh after so long."""
+    """The length of that window, in seconds."""
     max_addresses: int = 10_000
-    """Addresses that are remembered; one more, and the first of them is forgotten."""
+    """Limit on addresses with failures that are remembered."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

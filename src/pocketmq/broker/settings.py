@@ -42,20 +42,27 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
     sweep_interval_ms: int = 10
     """How often waiting requests are looked at."""
     send_wait_ms: int = 200
+    """A send that waited longer is refused with SYSTEM_BUSY, in ms."""
     pull_wait_ms: int = 5_000
+    """A pull or administration request that waited longer is refused with SYSTEM_BUSY, in ms."""
     heartbeat_wait_ms: int = 31_000
+    """A heartbeat that waited longer is refused with SYSTEM_BUSY, in ms."""
     transaction_wait_ms: int = 3_000
-    """A request that waited longer is refused as SYSTEM_BUSY."""
+    """The end of a transaction that waited longer is refused with SYSTEM_BUSY, in ms."""
     max_waiting_sends: int = 10_000
+    """Limit on waiting sends. One more is refused."""
     max_waiting_pulls: int = 100_000
+    """Limit on waiting pulls. One more is refused."""
     max_waiting_heartbeats: int = 50_000
+    """Limit on waiting heartbeats. One more is refused."""
     max_waiting_transactions: int = 100_000
+    """Limit on waiting ends of transactions. One more is refused."""
     max_waiting_bytes: int = 64 * MIB
-    """Of all waiting requests together."""
+    """Limit on the bytes of all waiting requests together."""
     page_cache_busy_ms: int = 1_000
-    """The log has been unable to take a write for so long: sends are refused at once, without waiting."""
+    """If the log takes no write for this long, sends are refused at once, in ms."""
     max_held_pulls: int = 100_000
-    """Pulls that wait for a message; one more is answered at once."""
+    """Limit on held pulls (long polling). One more is answered at once."""
 
     def __post_init__(self) -> None:
         _require_positive("flow", self)
@@ -65,12 +72,15 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When undecided transactions are asked about; see `transactions`."""
 
     check_interval_ms: int = 30_000
+    """Interval between scans for undecided transactions, in ms."""
     timeout_ms: int = 6_000
-    """A half message is first asked about when it is so old, unless it names another time."""
+    """Age at which a half message is checked for the first time, in ms, unless the message names another."""
     max_checks: int = 15
+    """Number of checks before the broker gives a transaction up."""
     op_batch_bytes: int = 4_096
+    """Decisions are written to the log together: when they reach this many bytes …"""
     op_batch_ms: int = 3_000
-    """Decided half messages are noted in the log together: so many bytes of offsets, or so much later."""
+    """… or after this time, in ms."""
     max_run_ms: int = 50
     """How long one step of checking may keep the broker from other work."""
 
@@ -82,9 +92,13 @@ class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that are due at a time of their own; see `timers`."""
 
     enabled: bool = True
+    """Accept timed messages: those with a delivery time of their own."""
     precision_ms: int = 1_000
+    """How late a timed message may be, in ms."""
     max_delay_s: int = 3 * 24 * 3600
+    """The longest delay of a timed message, in seconds, up to a hundred years."""
     recall_enabled: bool = True
+    """Allow producers to recall timed messages."""
 
     def __post_init__(self) -> None:
         _require_positive("timer", self)
@@ -99,85 +113,108 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # who it is
     cluster: str = "DefaultCluster"
+    """The name of the cluster."""
     broker_name: str = "broker-a"
+    """The name of the broker."""
     broker_id: int = 0
+    """The id of the broker; 0 is the master."""
     region: str = "DefaultRegion"
+    """The region that is written into each message."""
 
     # where it listens, whom it tells, and what it keeps
     host: str = "127.0.0.1"
+    """The address that the broker listens on."""
     port: int = DEFAULT_PORT
-    """0 means any free one."""
+    """The port that the broker listens on. 0: any free port."""
     advertised_host: str | None = None
-    """Where clients find it. None: the address by which it reaches its first name server."""
+    """The address that clients use, if it differs from `bindAddress`: in a container, or behind a NAT. None: the
+    address by which the broker reaches its first name server."""
     advertised_port: int | None = None
-    """None: the one that it listens on."""
+    """The port that clients use, if it differs from `listenPort`."""
     vip_channel: bool = True
-    """Listen two ports below as well, where older clients send."""
+    """Listen also two ports below, where older clients send."""
     name_servers: tuple[Address, ...] = ()
+    """The name servers to register with, separated by `;`."""
     open_to_the_network_without_authentication: bool = False
     """Needed to listen where other machines reach it without `accounts`: whoever does may read, send and administrate."""
     store: StoreSettings = StoreSettings(folder=DEFAULT_FOLDER)
 
     # who may talk to it, and as whom it talks to name servers
     accounts: Path | None = None
-    """The file of accounts, read at the start and when it changes: every request must be signed by one of them. None: nobody is asked."""
+    """The file of accounts. With it, every request must be signed. The broker rereads it when it changes."""
     authentication: AuthenticationSettings = AuthenticationSettings()
     credentials: Credentials | None = None
-    """Requests to name servers are signed with them."""
+    """`{"accessKey":"…","secretKey":"…"}`: sign registrations. Administrators see it without the secret."""
     tls: ServerTlsFiles = ServerTlsFiles()
     name_server_tls: ClientTlsFiles = ClientTlsFiles()
 
     # what it allows
     permission: int = Perm.READ_WRITE
+    """2 write, 4 read, 6 both, 0 neither. Clients learn it from name servers."""
     auto_create_topic: bool = True
+    """A send to an unknown topic creates it. `pocketmq broker` sets false."""
     auto_create_group: bool = True
+    """Consumers create their group."""
     default_queues: int = 8
+    """Queues of a topic that a send creates."""
     max_topics: int = 100_000
-    """Topics made by sending to them; those of groups are counted by the next."""
+    """Limit on topics that sends create. Administrators may create more."""
     max_retry_topics: int = 50_000
-    """Topics for retries and dead letters. Heartbeats make them until half are in use, then the first message sent back does."""
+    """Limit on retry and dead-letter topics. Heartbeats create retry topics until half of it is in use; above that, the
+    first message that is sent back creates one."""
     max_groups: int = 100_000
+    """Limit on groups that consumers create. Administrators may create more."""
     property_filter: bool = True
-    """Answer SQL92 subscriptions."""
+    """Accept SQL92 subscriptions."""
     lite_pull: bool = True
+    """Answer lite pulls (request 361)."""
     transactions_rejected: bool = False
+    """Refuse half messages."""
     trace_topic: bool = False
-    """Have RMQ_SYS_TRACE_TOPIC, where clients keep their traces."""
+    """Create RMQ_SYS_TRACE_TOPIC, the topic of trace records."""
     trace_on: bool = True
-    """Tell clients that they may trace."""
+    """Report to clients that they may write trace records."""
 
     # pulling
     long_polling: bool = True
+    """Hold a pull that finds no message for as long as it requests."""
     short_polling_ms: int = 1_000
-    """How long a pull is held when long polling is off."""
+    """How long such a pull is held without long polling, in ms."""
     hold_check_ms: int = 5_000
     """A held pull whose queue grew by messages that it does not want is answered after so long, to move it on."""
     slave_read: bool = False
-    """Suggest another broker of the same name to readers that are far behind."""
+    """Suggest another broker of the same name to consumers that are far behind."""
 
     # clients
     client_expiry_ms: int = 120_000
+    """A client without a heartbeat for this long is removed from its groups, in ms."""
     lock_lease_ms: int = 60_000
+    """How long the lock of a queue is valid without renewal, in ms."""
     expiry_scan_ms: int = 10_000
     notify_changes: bool = True
-    """Tell the members of a group at once when it changes."""
+    """Notify the members of a group at once when its membership changes."""
     client_call_ms: int = 10_000
-    """How long a client has to answer what an administrator asks of it through the broker."""
+    """How long a client may take to answer a request that the broker forwards, in ms."""
     store_reply_messages: bool = True
+    """Store replies of request-reply in the log."""
     server_side_reset: bool = True
-    """Offsets are reset here; else the members of the group are told to do it."""
+    """The broker itself resets the offsets of a group. False: it asks the members to do it."""
 
     # saving and telling
     save_interval_ms: int = 5_000
+    """Interval between saves of consumer offsets, in ms."""
     progress_save_interval_ms: int = 1_000
-    """How often the progress of delayed and timed messages is saved: what was delivered since comes again after a crash."""
+    """Interval between saves of the delivery state of delayed and timed messages, in ms. After a crash, messages that
+    were delivered since the last save are delivered again."""
     register_interval_ms: int = 30_000
+    """Interval between registrations with name servers, in ms, from 10000 to 60000."""
     register_timeout_ms: int = 6_000
+    """The timeout of a registration, in ms."""
     route_wait_ms: int = 1_000
-    """The first send to a new topic, and its creation, are answered when the name servers know it, or after so long."""
+    """The first send to a new topic, and its creation, wait this long for the answers of the name servers, in ms."""
 
     clock_step_confirm_ms: int = STEP_CONFIRM_MS
-    """A step of the wall clock ahead is followed when it has lasted for so long; see `clock.SteadyClock`."""
+    """The broker follows a forward step of the wall clock after it lasted this long, in ms."""
     delay_poll_ms: int = 100
     tick_ms: int = 10
     """How often the store gets its turn for what is due."""
@@ -189,12 +226,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # bounds
     max_connections: int = 10_000
+    """Limit on connections. One more is closed at once."""
     max_connections_per_host: int = 1_000
-    """Loopback addresses are exempt."""
+    """Limit on connections from one host. Loopback addresses are exempt."""
     unfinished: UnfinishedLimits = UnfinishedLimits()
     backlog: int = 1024
+    """Connections that the system queues before the broker accepts them."""
     idle_s: int = 120
-    """A connection is closed when neither side said anything for so long."""
+    """A connection that is silent for this long is closed, in seconds."""
 
     # the end
     drain_s: float = 0.5

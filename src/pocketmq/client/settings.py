@@ -90,43 +90,51 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # whom it talks to, and as whom
     name_servers: str | Sequence[str] | None = None
-    """`"a:9876;b:9876"` or a list of such; None: the environment says, see `name_servers`."""
+    """The addresses of the name servers: `"a:9876;b:9876"` or a list. None: the environment variable `NAMESRV_ADDR`."""
     namespace: str | None = None
-    """Topics and groups are those of this namespace; users never see it in their names."""
+    """Prefix all topics and groups with this namespace. It does not appear in the names that you use."""
     credentials: Credentials | None = None
-    """Every request is signed with them."""
+    """`Credentials(access_key, secret)`. The client signs every request with them."""
     tls: bool | ssl.SSLContext = False
-    """True: the server's certificate must be signed by an authority that this system knows. For others, `client_context`."""
+    """True, or a context from `client_context`: encrypt connections and verify the certificate of the server."""
     client_ip: str | None = None
-    """The address that client and message ids carry. None: the one by which this machine reaches others."""
+    """The address in client ids and message ids. None: the address by which this machine reaches others."""
     instance_name: str = DEFAULT_INSTANCE
-    """Clients with the same one share their connections and appear as one client."""
+    """Clients with the same instance name share connections. `DEFAULT` stands for a name of this process. Clients that
+    cannot share connections (another event loop, name server, account or TLS setting) get `#2`, `#3` … appended."""
     unit_name: str | None = None
+    """RocketMQ's unit name, a part of the client id."""
     unit_mode: bool = False
+    """Report to brokers that this client belongs to a unit."""
 
     # time
     call_timeout_ms: int = 3_000
+    """The timeout of a request to a name server or broker."""
     connect_timeout_ms: int = 3_000
+    """The timeout of a connection attempt."""
     route_poll_ms: int = 30_000
+    """How often the client requests the routes of its topics again."""
     heartbeat_ms: int = 30_000
+    """How often the client sends a heartbeat to brokers. A broker removes a client after 120 s without one."""
     stop_timeout_ms: int = 3_000
-    """How long stopping waits for what is under way, and for brokers to hear that this client leaves."""
+    """How long `stop()` waits for running sends and listeners."""
 
     # bounds
     idle_route_polls: int = 20
-    """The route of a topic that nobody asked for during so many polls is forgotten."""
+    """The client drops the route of a topic that was not used during this many polls."""
     max_in_flight_calls: int = 65_535
-    """Of one connection."""
+    """The limit on unanswered requests of one connection. One more raises `TooManyCalls`."""
 
     # trace
     trace: bool = False
-    """Write what happens to each message to the trace topic."""
+    """Write RocketMQ's trace records of each message to the trace topic."""
     trace_topic: str = TRACE_TOPIC
+    """The topic of trace records."""
     max_waiting_traces: int = 2_048
-    """Trace records that wait to be sent; more are dropped, and counted."""
+    """The limit on trace records that wait to be sent. The client drops and counts further ones."""
 
     rpc_hook: RpcHook | None = None
-    """Sees every request to a name server or broker, and its response."""
+    """An `RpcHook`. It sees every request to a name server or broker, and the response."""
 
     def __post_init__(self) -> None:
         _check_values(self)
@@ -159,42 +167,50 @@ class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
     """What a producer needs beside that."""
 
     group: str = DEFAULT_PRODUCER_GROUP
+    """The producer group. Transactions need a group of their own: brokers send checks to any producer of the group."""
 
     # sending
     send_timeout_ms: int = 3_000
-    """For one message, all its attempts together."""
+    """The time limit of one send, all attempts together."""
     retries: int = 2
-    """Attempts after the first one, at another broker where there is one."""
+    """Attempts after the first one, on another broker if there is one."""
     retry_when_not_stored: bool = False
-    """Try again, too, when a broker stored the message but not as safely as it should. It may be there twice then."""
+    """Retry also when the broker stored the message with less safety than configured, such as FLUSH_DISK_TIMEOUT. The
+    message may then exist twice."""
     retry_when_busy: bool = False
-    """Try again, too, when a broker refuses because it is busy, after the time that it asks for."""
+    """Retry also when the broker answers "broker busy", after the delay that it asks for."""
     avoid_slow_brokers: bool = False
-    """Keep away for a while from brokers that were slow or failed."""
+    """Avoid brokers for a while after a slow or failed send, by RocketMQ's latency table."""
 
     # messages
     max_message_bytes: int = 4 * MIB
+    """The client refuses a larger body before it sends anything."""
     compress_over_bytes: int = MIN_BODY_BYTES
+    """The client compresses bodies of at least this size."""
     compression: Compression = Compression.ZLIB
+    """`ZLIB`, `LZ4` or `ZSTD`. The last two need `pocketmq[compression]` here and at the consumers."""
     compression_level: int = LEVEL
+    """The level of zlib, from 0 to 9."""
     template_topic: str = AUTO_CREATE_TOPIC
-    """The topic after whose model a broker makes one that does not exist, if it may."""
+    """The topic whose settings a broker copies when a send creates a topic."""
     new_topic_queues: int = 4
+    """Queues per broker of a topic that a send creates."""
 
     # batches
     linger_ms: int = 0
-    """How long a message may wait for others to the same queue, to be sent with them. 0: not at all."""
+    """How long a message may wait for further messages to the same queue, to be sent as one batch. 0: no batching."""
     batch_bytes: int = 32 * KIB
-    """A batch that has grown to this is sent at once."""
+    """A batch of this size is sent at once."""
 
     # bounds
     max_in_flight_messages: int = 10_000
+    """The limit on messages that were accepted and are not yet answered. One more waits."""
     max_in_flight_bytes: int = 100 * MIB
-    """Messages that were handed over and are not done yet; one more waits until there is room."""
+    """The same limit in bytes of their bodies."""
     max_waiting_requests: int = 10_000
-    """Requests whose reply has not come."""
+    """The limit on requests (`request`) without a reply."""
     max_waiting_checks: int = 2_000
-    """Questions of brokers about undecided transactions that wait for their turn; a broker asks again."""
+    """The limit on transaction checks that wait for `check`. Brokers repeat a check that was dropped."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

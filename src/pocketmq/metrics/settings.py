@@ -19,11 +19,13 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     enabled: bool = False
+    """`PROM` exposes Prometheus metrics, `DISABLE` does not."""
     host: str = "127.0.0.1"
+    """The address of the metrics page."""
     port: int = DEFAULT_PORT
-    """0 means any free one."""
+    """The port of the metrics page. 0: any free port."""
     without_authentication: bool = False
-    """Ask for no account, also where other machines reach the page."""
+    """The metrics page requires no account, also where other machines can reach it."""
     max_connections: int = 16
     """One more is closed at once."""
     request_s: float = 10.0

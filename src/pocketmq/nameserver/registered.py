@@ -276,11 +276,13 @@ class RouteLimits(msgspec.Struct, frozen=True):
     """A broker that would pass one of these is refused as a whole. Of its topics those are taken that fit."""
 
     max_brokers: int = 10_000
-    """Addresses, slaves included."""
+    """Limit on addresses of brokers, slaves included. A registration above it is refused."""
     max_topics: int = 200_000
-    """Should be at least what each broker may make: its `maxTopics` and `maxRetryTopics` together."""
+    """Limit on topics. Set it to at least `maxTopics` plus `maxRetryTopics` of a broker. A registration above it gets
+    routes for the topics that fit, retry and dead-letter topics last; the answer, the log and the metrics report the
+    rest."""
     max_places: int = 1_000_000
-    """Topics on broker names: a topic that three of them have counts three times."""
+    """Limit on topics counted per broker name: a topic on three broker names counts three times."""
     max_name_chars: int = 255
     """Of clusters, brokers, addresses, zones and topics."""
     max_filter_servers: int = 16

@@ -31,57 +31,63 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # where it listens, and what it keeps
     host: str = "127.0.0.1"
+    """The address that the name server listens on."""
     port: int = DEFAULT_PORT
-    """0 means any free one."""
+    """The port that the name server listens on. 0: any free port."""
     open_to_the_network_without_authentication: bool = False
     """Needed to listen where others reach it without `accounts`: whoever does may register brokers and change routes."""
     kv_config_path: Path | None = None
-    """The file of the KV config; None keeps it in memory only."""
+    """The file of the KV config. `--data` sets it. None: in memory only."""
 
     # who may talk to it
     accounts: Path | None = None
-    """The file of accounts, read at the start and when it changes: every request must be signed by one of them. None: nobody is asked."""
+    """The file of accounts. With it, every request must be signed. The name server rereads it when it changes."""
     authentication: AuthenticationSettings = AuthenticationSettings()
     tls: ServerTlsFiles = ServerTlsFiles()
 
     # brokers
     broker_timeout_ms: int = int(BROKER_TIMEOUT_S * 1000)
-    """A broker that is silent for longer is removed, unless it named another time when it registered."""
+    """A broker that is silent for this long is removed, in ms, unless it registered another time."""
     scan_interval_ms: int = 5_000
-    """How often silent brokers are looked for."""
+    """Interval between scans for silent brokers, in ms."""
     delete_topic_with_broker_registration: bool = False
-    """Topics that a broker does not name any more in its whole table are removed from it."""
+    """A full registration removes topics of the broker that it does not contain."""
     return_order_topic_config_to_broker: bool = True
     """Answer a registration with the order config."""
 
     # answers
     order_message_enable: bool = False
-    """Routes tell the order config of their topic."""
+    """Include the order config of a topic in its route."""
     support_acting_master: bool = False
-    """In routes, the slave with the lowest id stands in for a lost master, where brokers allow it."""
+    """In routes, the slave with the lowest id acts for a lost master, if the brokers allow it."""
     enable_all_topic_list: bool = True
+    """Answer requests for all topics (206)."""
     enable_topic_list: bool = True
-    """Answer who asks for all topics; or for those of a cluster or a unit."""
+    """Answer requests for the topics of a cluster (224) or a unit (311 to 313)."""
     need_wait_for_service: bool = False
+    """Return no routes for some time after the start, so that brokers can register."""
     wait_seconds_for_service: int = 45
-    """With the former, no route is told for so long after the start: brokers have that time to register."""
+    """The length of that time, in seconds."""
 
     metrics: MetricsSettings = MetricsSettings()
 
     # bounds
     limits: RouteLimits = RouteLimits()
     max_connections: int = 10_000
+    """Limit on connections. One more is closed at once."""
     max_connections_per_host: int = 1_000
-    """Loopback addresses are exempt."""
+    """Limit on connections from one host. Loopback addresses are exempt."""
     unfinished: UnfinishedLimits = UnfinishedLimits()
     backlog: int = 1024
-    """Connections that the system holds before they are accepted."""
+    """Connections that the system queues before the name server accepts them."""
     idle_s: int = 120
-    """A connection is closed when neither side said anything for so long."""
+    """A connection that is silent for this long is closed, in seconds."""
     max_kv_entries: int = 10_000
+    """Limit on entries of the KV config."""
     max_kv_name_chars: int = 255
     """Of a namespace, and of a key."""
     max_kv_value_chars: int = 65_536
+    """Limit on the characters of a value of the KV config."""
     max_kv_waiting: int = 256
     """Changes of the KV config that wait for the disk; one more is refused for now."""
 

@@ -42,12 +42,14 @@ class ServerTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     cert: Path | None = None
+    """The certificate of the server (PEM). With it, the server speaks TLS."""
     key: Path | None = None
-    """None: it is in the file of the certificate."""
+    """The private key (PEM, without a passphrase). None: it is in the file of the certificate."""
     client_ca: Path | None = None
-    """Who must have signed the certificate that each client shows. None: clients show none."""
+    """The authority that signed the certificates of clients. With it, clients must present a certificate."""
     mode: TlsMode | None = None
-    """None: enforcing, where there is a certificate."""
+    """`enforcing` refuses plain text, `permissive` accepts both, `disabled` speaks no TLS. None: enforcing with a
+    certificate."""
 
     def __post_init__(self) -> None:
         if self.cert is None and (self.key or self.client_ca):
@@ -70,15 +72,17 @@ class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """How somebody connects: whom it trusts, and what it shows."""
 
     enabled: bool = False
+    """Connect to name servers by TLS."""
     ca: Path | None = None
-    """Who must have signed the server's certificate. None: an authority that this system knows."""
+    """The authority that must have signed the certificate of the server. None: the authorities of this system."""
     cert: Path | None = None
+    """The certificate to present to a server that requests one."""
     key: Path | None = None
-    """Shown to a server that asks who we are."""
+    """The private key of that certificate."""
     verify: bool = True
-    """Without it, anybody may be the server."""
+    """Verify the certificate of the server. false: do not verify it."""
     pinned: Path | None = None
-    """The one certificate that the server must show, whoever signed it and whatever name is in it."""
+    """The one certificate that the server must present, instead of an authority."""
 
     def __post_init__(self) -> None:
         if not self.enabled and (self.ca or self.cert or self.key or self.pinned or not self.verify):

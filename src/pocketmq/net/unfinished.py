@@ -35,11 +35,11 @@ class UnfinishedLimits(msgspec.Struct, frozen=True):
     """Bounds for frames that are being received."""
 
     max_bytes: int = 256 * 1024 * 1024
-    """Of all connections of a server together."""
+    """Limit on the bytes of incomplete frames of all connections together."""
     max_unsigned_bytes: int = 32 * 1024 * 1024
-    """Of all connections together that have not sent a request with a valid signature, where requests must be signed."""
+    """The same limit for connections that have not sent a validly signed request, where accounts are used."""
     timeout_s: float = 60
-    """From the first byte of a frame to its last."""
+    """A connection whose frame takes longer to arrive is closed, in seconds."""
 
     def __post_init__(self) -> None:
         smallest = DEFAULT_LIMITS.frame_bytes

@@ -33,27 +33,34 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a store is laid out and when it does what. Intervals in ms, sizes in bytes, unless the name says otherwise."""
 
     folder: Path
+    """The folder of the store. `storePathCommitLog` may only name its subfolder `commitlog`."""
 
     # commit log
     log_file_bytes: int = GIB
+    """Size of a log file. An existing store keeps the size of its files."""
     allocate_files: bool = False
-    """Reserve real blocks for prepared log files, so that a full disk shows before it is needed; else they are sparse."""
+    """Reserve the blocks of log files ahead, so that a full disk shows early. Otherwise log files are sparse."""
     prepared_files: int = 2
-    """How many log files are kept ready ahead of the one in use."""
+    """Number of log files that are prepared ahead."""
     max_message_bytes: int = 4 * MIB
-    """The largest body that is taken; no more than `MAX_ANSWER_BYTES` in any case."""
+    """Limit on the size of a body. The effective limit is at most 16711680, the largest answer to a pull."""
 
     # flush
     flush: FlushMode = FlushMode.ASYNC
+    """`ASYNC_FLUSH` answers a send when it is written, `SYNC_FLUSH` when it is synced to disk."""
     flush_interval_ms: int = 500
+    """Interval between syncs of the log, in ms …"""
     flush_least_pages: int = 4
+    """… if this many pages of 4 KiB are unsynced …"""
     flush_thorough_ms: int = 10_000
+    """… and after this time in any case, in ms."""
     sync_timeout_ms: int = 5_000
-    """How long a send waits for its sync before it is answered as stored but not yet safe."""
+    """With SYNC_FLUSH: a send that waits longer for its sync is answered with FLUSH_DISK_TIMEOUT, in ms."""
     max_unsynced_bytes: int = 512 * MIB
-    """Written but not synced beyond this: the store is busy."""
+    """Limit on bytes that are written and not synced. Above it, sends wait and are refused."""
     slow_write_ms: int = 20
-    """A write to the log that takes so long is slow: until the disk is calm again a thread writes the log. 0: it always does."""
+    """A log write that takes this long is slow: a thread writes the log until the disk is calm again. 0: a thread
+    always writes it."""
     retry_ms: int = 500
     """Pause before a log file that could not be made, or a write behind that failed, is tried again."""
     close_timeout_ms: int = 30_000
@@ -61,47 +68,67 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # transient pool
     transient_pool: bool = False
+    """Answer sends from memory and write the log later (transient store pool)."""
     pool_buffers: int = 16
+    """Number of buffers of the transient store pool."""
     pool_buffer_bytes: int = MIB
+    """Size of each buffer of the transient store pool."""
 
     # consume queues
     queue_file_entries: int = 300_000
+    """Size of a file of a consume queue, in bytes."""
     queue_least_pages: int = 2
+    """Pages of a consume queue that must be unsynced before a sync …"""
     queue_thorough_ms: int = 10_000
+    """… and the time after which it is synced in any case, in ms. With 10,000 queues in use, half a minute."""
     max_open_queue_files: int = 512
+    """Limit on open files of consume queues."""
 
     # key index
     index_slots: int = 5_000_000
+    """Hash slots of an index file."""
     index_entries: int = 20_000_000
+    """Entries of an index file."""
     index_backlog_bytes: int = 256 * MIB
     index_enabled: bool = True
+    """Write the key index, for queries by message key."""
 
     # reads
     max_read_entries: int = 800
-    """Queue entries that one read looks at."""
+    """Limit on the queue entries that one pull examines, in bytes of entries."""
     hot_read_bytes: int = 256 * KIB
-    """Of one read of young messages, or one message that is larger; no more than `MAX_ANSWER_BYTES` in any case."""
+    """Limit on the bytes of one pull of recent messages. A larger single message is still returned."""
     hot_read_count: int = 32
+    """Limit on the messages of one pull of recent messages."""
     cold_read_bytes: int = 64 * KIB
+    """Limit on the bytes of one pull of older messages."""
     cold_read_count: int = 8
+    """Limit on the messages of one pull of older messages."""
     memory_bytes: int = 0
     """Memory of the machine, by which a read is hot or cold; 0 means ask the operating system."""
     memory_ratio: float = 0.4
+    """Messages within this percentage of the machine's memory count as recent."""
 
     # retention
     retention_hours: int = 72
+    """How long messages are kept, in hours."""
     delete_hours: tuple[int, ...] = (4,)
-    """Hours of the day at which log files that are old enough go."""
+    """The hour of the day at which expired log files are deleted; several as `04;16`."""
     disk_clean_ratio: float = 0.75
+    """Percentage of used disk space from which expired files are deleted at any hour."""
     disk_force_ratio: float = 0.85
+    """Percentage of used disk space from which files are deleted before they expire."""
     disk_full_ratio: float = 0.90
+    """Percentage of used disk space from which sends are refused."""
     force_clean: bool = True
-    """Above `disk_force_ratio` log files go whatever their age; else only those that are old enough."""
+    """Delete files before they expire above `diskSpaceCleanForciblyRatio`."""
     max_deletes_per_run: int = 10
+    """Limit on files that one cleaning run deletes."""
 
     checkpoint_interval_ms: int = 1_000
     resume_interval_ms: int = 60_000
     delay_levels: DelayLevels = DELAY_LEVELS
+    """The delay levels: how long each one waits."""
 
     @property
     def max_body_bytes(self) -> int:

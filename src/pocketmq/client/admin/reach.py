@@ -57,15 +57,15 @@ class AdminSettings(ClientSettings, frozen=True, kw_only=True):
     """What an administrator needs beside what all clients share."""
 
     relay_timeout_ms: int = 15_000
-    """For questions that a broker passes on to a client, which has 10 s to answer."""
+    """The timeout of requests that a broker forwards to a client."""
     route_timeout_ms: int = 10_000
-    """How long to wait until name servers tell of a topic that was just made."""
+    """How long `create` waits until name servers return the route of the new topic."""
     max_calls_at_once: int = 32
-    """Questions that are under way at the same time, of one call."""
+    """The limit on concurrent requests of one call."""
     brokers_good_ms: int = 0
-    """How long a name server's list of brokers is good, for who asks brokers all the time; 0: each call asks for it."""
+    """How long the client reuses a list of brokers. 0: every call requests it."""
     decompress: bool = True
-    """Give bodies as they were before they were compressed. False: as they are stored, for programs that show only their beginnings."""
+    """Return decompressed bodies. False: return bodies as they are stored."""
 
     @property
     def instance_mark(self) -> str:

@@ -172,12 +172,12 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
     """What all consumers share."""
 
     group: str = ""
-    """Members of one group share the messages of their topics. It must be given."""
+    """The consumer group. Its members share the messages of their topics. Required."""
     own_thread: bool = True
-    """The network lives in the client's own thread, so that whatever holds up this loop does not cost its queues.
-    False: it lives on this loop. (Only async consumers can choose; blocking ones always have the thread.)"""
+    """Run the network in a thread of the client, so that a busy event loop does not cost the consumer its queues.
+    False: run it on the event loop that started the consumer. Only async consumers have this choice."""
     offset_store: OffsetStore | None = None
-    """Keeps the offsets of this consumer, instead of brokers or a file."""
+    """An `OffsetStore` that keeps the offsets, instead of brokers or a local file."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -211,35 +211,38 @@ class SharingSettings(GroupSettings, frozen=True, kw_only=True):
     """What consumers need that share queues with the other members of their group."""
 
     broadcast: bool = False
-    """Each member gets every message, instead of sharing them; how far it is, it keeps in a file of its own."""
+    """Each member receives every message and keeps its offsets in a local file."""
     start_at: StartAt | None = None
-    """Where a new group begins; None is "last"."""
+    """Where a new group starts: `"last"` or `"latest"`, `"first"` or `"earliest"`, milliseconds, a datetime, a
+    timedelta before now, or a text such as `"2024-01-31T23:59"` or `"2h"` (two hours ago). None is `"last"`."""
     allocation: AllocationStrategy | str | None = None
-    """How queues are shared out: a strategy of `allocation`, or RocketMQ's name of it. None is AVG."""
+    """The allocation strategy, or its RocketMQ name. None is `AVG`."""
     rebalance_ms: int = 20_000
+    """The rebalance interval. A notification from a broker starts a rebalance at once."""
     persist_ms: int = 5_000
-    """How often brokers are told how far the group is."""
+    """How often the client commits offsets to brokers."""
 
     # pulling
     pull_batch: int = 32
-    """Messages of one pull."""
+    """The maximum number of messages of one pull."""
     pull_interval_ms: int | None = None
-    """A pause after each pull of a queue that brought messages; None for none."""
+    """A pause after each pull that returned messages. None: no pause."""
     pull_retry_ms: int = 1_000
-    """How long after a pull that failed the next one is sent; Java's clients wait 3000."""
+    """How long the client waits after a failed pull. Java's clients wait 3000."""
     pull_wait_ms: int = 15_000
-    """How long a broker holds a pull that finds nothing."""
+    """How long a broker holds a pull that finds no message (long polling)."""
     pull_timeout_ms: int = 30_000
-    """How long the answer to a pull may take; not less than `pull_wait_ms`."""
+    """The timeout of a pull. Not below `pull_wait_ms`."""
 
     # bounds
     max_queue_messages: int = 1_000
+    """Flow control: the limit on cached messages of one queue. Above it, the queue is not pulled."""
     max_queue_bytes: int = 100 * MIB
-    """What is here of one queue, and not done with; while there is more, it is not pulled."""
+    """Flow control: the limit on cached bytes of one queue."""
     max_span: int = 2_000
-    """From the oldest message of a queue that is not done with to the newest."""
+    """Flow control: the limit on the distance from the oldest unfinished offset of a queue to the newest."""
     local_offsets: str | os.PathLike[str] | None = None
-    """The folder in which a broadcasting consumer keeps its offsets; None is .rocketmq_offsets in the home folder."""
+    """The folder for the offsets of a broadcasting consumer. None is `.rocketmq_offsets` in the home folder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -301,28 +304,31 @@ class PushSettings(SharingSettings, frozen=True, kw_only=True):
     """What a push consumer needs beside that."""
 
     ordered: bool = False
-    """Messages of a queue are handled one after the other, in their order, by one member of the group at a time."""
+    """Handle the messages of a queue one after the other, by one member of the group at a time."""
     auto_commit: bool = True
-    """False, with `ordered`: what a listener has done is committed when it returns COMMIT, and comes again after ROLLBACK."""
+    """False, with `ordered`: commit handled messages only when a listener returns `COMMIT`; `ROLLBACK` repeats them."""
     workers: Workers = 20
-    """Calls of listeners at the same time: threads for plain functions, tasks for `async def`. `(4, 64)`: up to 64, and of the threads
-    those above 4 end after a minute without work."""
+    """Concurrent calls of listeners: a number, or `(min, max)`. Threads above the minimum end after a minute without
+    work."""
     processes: int | None = None
-    """Call plain listeners in so many processes instead of threads: for those that compute, not wait."""
+    """Call plain listeners in this many processes instead of threads. Use it for listeners that compute."""
     pull_batch_bytes: int = 256 * KIB
+    """The maximum number of bytes of one pull."""
     max_topic_messages: int | None = None
+    """Flow control: the limit on cached messages of all queues of a topic together."""
     max_topic_bytes: int | None = None
-    """The same limits for all queues of a topic together, instead of for each."""
+    """Flow control: the limit on cached bytes of all queues of a topic together."""
 
     # failures
     max_reconsume_times: int | None = None
-    """How often a message is tried again before it becomes a dead letter. None is 16; in order, without end."""
+    """Attempts after the first one before a message becomes a dead letter. None is 16; unlimited for ordered
+    consumers."""
     suspend_ms: int = 1_000
-    """How long an ordered queue rests after a failure, unless the listener says so itself."""
+    """How long an ordered queue pauses after a failure, unless the listener returns `Suspend`."""
     consume_timeout_ms: int = 15 * 60_000
-    """A message on which a listener works for longer is given to the group again."""
+    """A message whose listener runs longer is sent back to the group (broadcast: dropped)."""
     subscription_in_pulls: bool = False
-    """Send the filter with every pull, so that brokers need not have heard it before."""
+    """Include the subscription in every pull, for brokers that do not know it from a heartbeat."""
 
     @property
     def min_workers(self) -> int:
@@ -359,13 +365,17 @@ class LitePullSettings(SharingSettings, frozen=True, kw_only=True):
     """What a lite pull consumer needs beside that."""
 
     pull_batch: int = 10
+    """The maximum number of messages of one pull."""
     pull_wait_ms: int = 20_000
+    """How long a broker holds a pull that finds no message (long polling)."""
     auto_commit: bool = True
-    """Messages of one poll are committed by a later one, at the earliest `auto_commit_ms` after the last commit."""
+    """Commit the messages of a poll with a later poll."""
     auto_commit_ms: int = 5_000
+    """The shortest time between two automatic commits."""
     poll_timeout_ms: int = 5_000
+    """How long `poll` waits for messages."""
     max_messages: int = 10_000
-    """What is here of all queues together, and was not polled yet."""
+    """The limit on cached messages of all queues that were not polled yet."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -386,14 +396,17 @@ class PullSettings(GroupSettings, frozen=True, kw_only=True):
     """What a pull consumer needs beside its group."""
 
     broadcast: bool = False
-    """Offsets are kept in a file of this client instead of by brokers."""
+    """Keep offsets in a local file instead of at brokers."""
     pull_wait_ms: int = 20_000
-    """How long a broker holds a pull that may wait and finds nothing."""
+    """How long a broker holds a pull that finds no message (`pull_block_if_not_found`)."""
     pull_timeout_ms: int = 10_000
+    """The timeout of `pull`."""
     block_timeout_ms: int = 30_000
-    """How long the answer may take, to a pull and to one that may wait."""
+    """The timeout of `pull_block_if_not_found`."""
     max_reconsume_times: int | None = None
+    """Attempts after the first one before a message becomes a dead letter. None is 16."""
     local_offsets: str | os.PathLike[str] | None = None
+    """The folder for the offsets of a broadcasting consumer. None is `.rocketmq_offsets` in the home folder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
