@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WHOLE := $(VENV)/.whole
+SITE := $(VENV)/.docs
 TWIN := $(VENV)/.compiled
 SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
+.PHONY: help demo check test docs coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
 .SILENT:
 
 help: ## list these commands
@@ -26,6 +27,10 @@ check: $(INSTALLED) $(TWIN) ## lint, format and types, without running anything
 test: check ## check, every test with warnings as errors, and a short check of the memory accesses of the C code
 	echo "AddressSanitizer" && $(BIN)/python -m tests.compiled.sanitize --short
 	echo "pytest" && $(BIN)/python -m tests
+
+docs: $(SITE) ## the documentation as a website in site/, with offline search; broken links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+	echo "site/ is ready; to read it: python3 -m http.server --directory site 8000"
 
 coverage: $(INSTALLED) $(TWIN) ## every test with branch coverage, programs that they start included, and the lines that none reached
 	$(BIN)/coverage erase
@@ -100,7 +105,7 @@ sanitize: $(INSTALLED) ## the compiled hot path beside its twin in Python, every
 	$(BIN)/python -m tests.compiled.sanitize
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
 
 # The stamp is made last, so an install that broke off is done again. What builds comes first and is pinned like the rest:
 # hatchling builds the project, setuptools builds PySpark, which comes as source.
@@ -121,6 +126,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 # What `pocketmq pipeline run` needs besides, for who goes on from the demo.
 $(WHOLE): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pyspark[pipelines]' 'pandas<3'
+	touch $@
+
+$(SITE): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --no-build-isolation --editable '.[docs]'
 	touch $@
 
 # The install has compiled it already; this is for changes since then. Without a compiler everything goes on in Python.
