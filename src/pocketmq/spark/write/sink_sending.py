@@ -46,11 +46,11 @@ _RECORD_BYTES: Final = 64
 _BUSY: Final = (SystemBusy, FlowControl)
 _NOT_SENT: Final = (ConnectFailed, TooManyCalls)
 
-Lane = tuple[str, MessageQueue | None]
+Destination = tuple[str, MessageQueue | None]
 
 
-class Parcel:
-    """Messages of a lane that wait for others, and their bytes."""
+class SendBatch:
+    """Messages of a destination that wait for others, and their bytes."""
 
     __slots__ = ("messages", "size")
 
@@ -73,7 +73,7 @@ class Sends:
         self._options = options
         self._start = start
         self._queues_of = queues_of
-        self._waiting: dict[Lane, Parcel] = {}
+        self._waiting: dict[Destination, SendBatch] = {}
         self._under_way: deque[Future[None]] = deque()
         self._orders: dict[MessageQueue, asyncio.Lock] = {}
         self._packer: BatchPacker | None = None
@@ -101,23 +101,23 @@ class Sends:
         limit = self._options.batch_bytes
         alone_from = self.alone_from_bytes
         for message in messages:
-            lane = self._lane(message)
+            destination = self._destination(message)
             if len(message.body) >= alone_from or not can_share_a_batch(message):
-                self._flush(lane)  # what came before it in its lane stays before it
-                self._send(lane, [message])
+                self._flush(destination)  # what came before it in its destination stays before it
+                self._send(destination, [message])
                 continue
-            parcel = self._waiting.get(lane)
-            if parcel is None:
-                parcel = self._waiting[lane] = Parcel()
-            parcel.messages.append(message)
-            parcel.size += _size(message)
-            if parcel.size >= limit:
-                self._flush(lane)
+            batch = self._waiting.get(destination)
+            if batch is None:
+                batch = self._waiting[destination] = SendBatch()
+            batch.messages.append(message)
+            batch.size += _size(message)
+            if batch.size >= limit:
+                self._flush(destination)
 
     def finish(self) -> None:
         """Return when all is stored; the first failure is raised."""
-        for lane in list(self._waiting):
-            self._flush(lane)
+        for destination in list(self._waiting):
+            self._flush(destination)
         while self._under_way:
             self._under_way.popleft().result()
 
@@ -127,7 +127,7 @@ class Sends:
         for future in late:
             future.cancel()
 
-    def _lane(self, message: Message) -> Lane:
+    def _destination(self, message: Message) -> Destination:
         if SHARDING_KEY not in message.properties:
             return message.topic, None
         if not (queues := self._queues_of(message.topic)):
@@ -136,12 +136,12 @@ class Sends:
             )
         return message.topic, by_hash(queues, message)
 
-    def _flush(self, lane: Lane) -> None:
-        if (parcel := self._waiting.pop(lane, None)) is not None:
-            self._send(lane, parcel.messages)
+    def _flush(self, destination: Destination) -> None:
+        if (batch := self._waiting.pop(destination, None)) is not None:
+            self._send(destination, batch.messages)
 
-    def _send(self, lane: Lane, messages: list[Message]) -> None:
-        self._begin(self._deliver(lane[1], messages))
+    def _send(self, destination: Destination, messages: list[Message]) -> None:
+        self._begin(self._deliver(destination[1], messages))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         with ExitStack() as undo:
@@ -197,7 +197,7 @@ class _OneBatch:
 
 
 class _Messages:
-    """Messages of a lane; what was stored of them is not sent again."""
+    """Messages of a destination; what was stored of them is not sent again."""
 
     def __init__(self, producer: AsyncProducer, queue: MessageQueue | None, messages: list[Message]) -> None:
         self._producer = producer
