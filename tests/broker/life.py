@@ -10,7 +10,7 @@ from tests.store.kit import HOST
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.delivery.delays import Delays
-from pocketmq.broker.delivery.moving import MoveLimits
+from pocketmq.broker.delivery.forwarding import ForwardLimits
 from pocketmq.broker.delivery.timer_progress import TimerProgress
 from pocketmq.broker.delivery.timers import TimerLimits, Timers
 from pocketmq.broker.messages.appending import Appender, Draft, Place
@@ -22,7 +22,7 @@ from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.disk.model import Survives
 
-MOVES = MoveLimits(batch_messages=4)
+MOVES = ForwardLimits(batch_messages=4)
 """Small batches, so that a few messages make several."""
 
 
@@ -45,7 +45,7 @@ class Life:
         self,
         opened: OpenStore | None = None,
         saved: dict[str, bytes] | None = None,
-        moves: MoveLimits = MOVES,
+        moves: ForwardLimits = MOVES,
         timer: TimerSettings | None = None,
         max_waiting: int = 10_000,
     ) -> None:

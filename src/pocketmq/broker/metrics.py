@@ -27,7 +27,7 @@ from pocketmq.broker.reads.arrivals import Arrivals
 from pocketmq.broker.requests.flow import Kind
 from pocketmq.broker.requests.turns import Turns
 from pocketmq.broker.stats.broker_stats import BrokerStats
-from pocketmq.broker.stats.progress import UnreadDrops
+from pocketmq.broker.stats.group_progress import UnreadDrops
 from pocketmq.broker.stats.rows import Key, Tally
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.transactions import Transactions

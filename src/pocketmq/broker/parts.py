@@ -31,7 +31,7 @@ from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.administration import MaintenanceHandlers, SettingHandlers, StatisticsHandlers
 from pocketmq.broker.handlers.clients import ClientHandlers
 from pocketmq.broker.handlers.groups import GroupHandlers
-from pocketmq.broker.handlers.looking import LookingHandlers
+from pocketmq.broker.handlers.message_queries import MessageQueryHandlers
 from pocketmq.broker.handlers.offsets import Consuming, OffsetHandlers
 from pocketmq.broker.handlers.pulling import Pulling
 from pocketmq.broker.handlers.recalling import RecallHandlers
@@ -46,13 +46,13 @@ from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.messages.destinations import Destinations
 from pocketmq.broker.reads.arrivals import Arrivals
 from pocketmq.broker.reads.checked_pulls import CheckedPulls
-from pocketmq.broker.reads.filters import CarriedSubscriptions, Filters
+from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.requests.turns import Serve, Turns
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.snapshots import OFFSETS_FILE, Snapshots, adopt_topics, lower_offsets
 from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.stats.progress import Progress, UnreadDrops
+from pocketmq.broker.stats.group_progress import GroupProgress, UnreadDrops
 from pocketmq.broker.stats.runtime_info import Addition, RuntimeInfo, delay_info, flow_info
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.transactions import Transactions, next_of
@@ -109,7 +109,7 @@ class BrokerParts:
         self.members = Members(expiry=settings.client_expiry_ms / 1000)
         self.locks = QueueLockTable(lease=settings.lock_lease_ms / 1000)
         self.filters = Filters()
-        self.carried = CarriedSubscriptions()
+        self.carried = RequestSubscriptions()
         # store
         self.unread = UnreadDrops(self.offsets, self.topics.is_system)
         self.store = MessageStore(
@@ -322,7 +322,7 @@ class BrokerParts:
             TransactionHandlers(self.transactions, self.appender, self.clock).table(),
             RecallHandlers(self.topics, self.appender, self.settings, self.clock).table(),
             OffsetHandlers(self.store, self.offsets, self.delays.offsets_body).table(),
-            LookingHandlers(self.store, self.members, self.filters).table(),
+            MessageQueryHandlers(self.store, self.members, self.filters).table(),
         ]
 
     def _administration_tables(self) -> list[dict[RequestCode, Handler]]:
@@ -348,7 +348,7 @@ class BrokerParts:
             address=lambda: self.registration.address,
             deleted=self.stats.forget_group,
         )
-        progress = Progress(
+        progress = GroupProgress(
             self.settings.now.broker_name,
             self.store,
             self.topics,

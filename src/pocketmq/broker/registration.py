@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-from pocketmq.broker.introduction import Introduction
+from pocketmq.broker.registration_data import RegistrationData
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -60,7 +60,7 @@ class Registry:
         self,
         address: Address,
         pool: Pool,
-        introduction: Introduction,
+        data: RegistrationData,
         settings: SettingsInUse,
         *,
         locate: Callable[[str], Address],
@@ -75,7 +75,7 @@ class Registry:
         self.rejected = 0
         """Topics of the last request to it that it has no space for."""
         self._pool = pool
-        self._introduction = introduction
+        self._data = data
         self._settings = settings
         self._locate = locate
         self._gather = gather
@@ -111,7 +111,7 @@ class Registry:
         self._task = None
         if self._peer is not None and self.own is not None and self._peer.is_open:
             try:
-                await self._peer.call(self._introduction.unregister(self.own), UNREGISTER_S)
+                await self._peer.call(self._data.unregister(self.own), UNREGISTER_S)
             except PocketMQError as error:
                 log.info("name server %s was not told that this broker stops: %s", self.address, error)
 
@@ -180,7 +180,7 @@ class Registry:
         self._gather()
         is_due = peer is not self._known_by or asyncio.get_running_loop().time() >= self._due_at
         changed = list(self._changed.values())
-        if is_due or self._all_changed or not self._introduction.may_tell_singly(len(changed)):
+        if is_due or self._all_changed or not self._data.may_tell_singly(len(changed)):
             await self._say(peer, ())
         elif changed:
             await self._say(peer, changed)
@@ -193,11 +193,11 @@ class Registry:
         assert self.own is not None, "it is known from the connection on"
         self._known_by, self._all_changed = None, False
         self._changed.clear()
-        for command in self._introduction.register(self.own, changed):
+        for command in self._data.register(self.own, changed):
             answer = await peer.call(command, self._settings.now.register_timeout_ms / 1000)
             if refusal := answer.error():
                 raise refusal
-            self._tell_rejected(self._introduction.take_answer(answer), answer)
+            self._tell_rejected(self._data.take_answer(answer), answer)
         self._known_by = peer
         self._gather()
 
@@ -240,7 +240,7 @@ class Registration:
     ) -> None:
         self._settings = settings
         self._topics = topics
-        self._introduction = Introduction(settings, topics, clock)
+        self._data = RegistrationData(settings, topics, clock)
         self._on_address = on_address
         self._listening = settings.now.address
         self._start_s = settings.now.register_timeout_ms / 1000
@@ -261,7 +261,7 @@ class Registration:
         return Registry(
             address,
             self._pool,
-            self._introduction,
+            self._data,
             self._settings,
             locate=self._locate,
             gather=self._spread,
@@ -393,7 +393,7 @@ class Registration:
         if self._spreading is not None:
             self._spreading.cancel()
             self._spreading = None
-        all_changed = self._introduction.note_permission()
+        all_changed = self._data.note_permission()
         changed = self._topics.take_changed()
         for registry in self._registries:
             registry.note(changed, all_changed=all_changed)

@@ -13,7 +13,7 @@ from tests.golden import GOLDEN, captured, needs_golden
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.delivery.moving import MoveLimits
+from pocketmq.broker.delivery.forwarding import ForwardLimits
 from pocketmq.codes import RequestCode
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.model.flags import SysFlag
@@ -143,7 +143,7 @@ def test_a_batch_is_one_write() -> None:
 
 
 def test_a_batch_is_limited_in_bytes_and_a_larger_message_goes_alone() -> None:
-    limits = MoveLimits(batch_bytes=1000)
+    limits = ForwardLimits(batch_bytes=1000)
     life = Life(OpenStore.small(log_file_bytes=64 * 1024), moves=limits)
     for size in (300, 300, 300, 2000, 300):
         life.send(bytes(size), DELAY=1)
@@ -423,7 +423,7 @@ def test_a_disk_that_refuses_leaves_everything_for_the_next_time() -> None:
 
 
 def test_a_batch_larger_than_the_transient_pool_goes_in_parts() -> None:
-    life = Life(OpenStore.small(transient_pool=True, log_file_bytes=64 * 1024), moves=MoveLimits())
+    life = Life(OpenStore.small(transient_pool=True, log_file_bytes=64 * 1024), moves=ForwardLimits())
     for number in range(20):
         life.send(bytes([number]) * 500, DELAY=1)
     life.clock.advance_ms(1000)

@@ -8,7 +8,7 @@ from tests.golden import captured, needs_golden
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.delivery.moving import MoveLimits
+from pocketmq.broker.delivery.forwarding import ForwardLimits
 from pocketmq.broker.settings import TimerSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import SystemBusy
@@ -196,7 +196,7 @@ def test_a_batch_is_one_write() -> None:
 
 
 def test_a_batch_is_limited_in_bytes_and_a_larger_message_goes_alone() -> None:
-    life = Life(OpenStore.small(log_file_bytes=64 * 1024), moves=MoveLimits(batch_bytes=1200))
+    life = Life(OpenStore.small(log_file_bytes=64 * 1024), moves=ForwardLimits(batch_bytes=1200))
     for size in (300, 300, 300, 2000, 300):
         life.send(bytes(size), TIMER_DELAY_SEC=1)
     life.clock.advance_ms(1000)

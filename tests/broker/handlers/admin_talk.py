@@ -11,11 +11,11 @@ from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.handlers.administration import MaintenanceHandlers, StatisticsHandlers
-from pocketmq.broker.handlers.looking import LookingHandlers
+from pocketmq.broker.handlers.message_queries import MessageQueryHandlers
 from pocketmq.broker.handlers.offsets import OffsetHandlers
 from pocketmq.broker.reads.filters import Filters
 from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.stats.progress import Progress
+from pocketmq.broker.stats.group_progress import GroupProgress
 from pocketmq.broker.stats.runtime_info import RuntimeInfo
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode, ResponseCode
@@ -51,12 +51,14 @@ class Desk:
         self.offsets = OffsetTable()
         self.members = Members()
         self.stats = BrokerStats("DefaultCluster", self.clock.monotonic(), self.clock.now_ms())
-        self.progress = Progress(BROKER, self.store, self.topics, self.groups, self.offsets, self.members, self.stats)
+        self.progress = GroupProgress(
+            BROKER, self.store, self.topics, self.groups, self.offsets, self.members, self.stats
+        )
         info = RuntimeInfo(self.store.facts, self.stats, self.clock)
         tables = (
             StatisticsHandlers(info, self.stats, self.progress, self.clock, lambda: ADDRESS).table(),
             OffsetHandlers(self.store, self.offsets, lambda: b'{"offsetTable":{3:0}}').table(),
-            LookingHandlers(self.store, self.members, Filters()).table(),
+            MessageQueryHandlers(self.store, self.members, Filters()).table(),
             MaintenanceHandlers(self.store).table(),
         )
         self._dispatcher = Dispatcher(tables, ACCESS)

@@ -16,7 +16,7 @@ from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.handlers.groups import GroupHandlers
 from pocketmq.broker.handlers.topics import TopicHandlers
 from pocketmq.broker.reads.arrivals import Arrivals
-from pocketmq.broker.reads.filters import CarriedSubscriptions
+from pocketmq.broker.reads.filters import RequestSubscriptions
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.snapshots import Snapshots
 from pocketmq.broker.topics import TopicTable
@@ -49,7 +49,7 @@ class Administrated:
         self.groups = GroupTable(auto_create=auto_create_group)
         self.offsets = OffsetTable()
         self.members = Members()
-        self.carried = CarriedSubscriptions()
+        self.carried = RequestSubscriptions()
         self.arrivals = Arrivals(self.store.record, max_held=10, look_s=5)
         self.snapshots = Snapshots(self.store.tables, self.clock, self.topics, self.groups, self.offsets)
         self.announced = 0

@@ -20,7 +20,7 @@ from pocketmq.broker.handlers.replying import ReplyHandlers
 from pocketmq.broker.handlers.resets import ResetHandlers
 from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.messages.destinations import Destinations
-from pocketmq.broker.reads.filters import CarriedSubscriptions, Filters
+from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.stats import Tally
 from pocketmq.broker.topics import TopicTable
@@ -122,7 +122,7 @@ class Room:
         self.offsets = OffsetTable()
         self.members = Members(expiry=now.client_expiry_ms / 1000, max_subscriptions=20)
         self.locks = QueueLockTable(lease=now.lock_lease_ms / 1000)
-        self.carried = CarriedSubscriptions()
+        self.carried = RequestSubscriptions()
         self.notices = Notices(self.settings)
         self.announced = 0
         self.woken: list[tuple[str, int]] = []

@@ -2,7 +2,7 @@
 
 Modules in reading order:
 
-    moving           moves a waiting message to its real topic; shared by delays and timers
+    forwarding       forwards a waiting message to its real topic; shared by delays and timers
     delays           delay levels: messages in SCHEDULE_TOPIC_XXXX
     timers           messages with a delivery time of their own: deliver, recall, and store again before retention
     timer_progress   the files that hold the progress of timers: timers.json, and RocketMQ's timercheck

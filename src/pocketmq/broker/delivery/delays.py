@@ -15,7 +15,16 @@ as long as its level says, counted by the clock that cannot be set: a retry keep
 from collections import deque
 from typing import Final
 
-from pocketmq.broker.delivery.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, Topics, real_place, run_out
+from pocketmq.broker.delivery.forwarding import (
+    Forwarder,
+    ForwardLimits,
+    Nothing,
+    Plan,
+    SafeProgress,
+    Topics,
+    real_place,
+    run_out,
+)
 from pocketmq.broker.messages.appending import Appender, Move
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
@@ -66,15 +75,15 @@ class Delays:
         appender: Appender,
         topics: Topics,
         clock: Clock,
-        limits: MoveLimits | None = None,
+        limits: ForwardLimits | None = None,
         *,
         started_ms: int = 0,
     ) -> None:
         self._store = store
         self._appender = appender
         self._clock = clock
-        self._limits = limits or MoveLimits()
-        self._mover = Mover(store, appender, topics, "delayed messages")
+        self._limits = limits or ForwardLimits()
+        self._forwarder = Forwarder(store, appender, topics, "delayed messages")
         self._waits = store.settings.delay_levels
         self._levels = deque(_Level(level, self._waits.ms(level)) for level in range(1, len(self._waits) + 1))
         self._saved: dict[int, int] = {}
@@ -84,12 +93,12 @@ class Delays:
 
     @property
     def delivered(self) -> int:
-        return self._mover.moved
+        return self._forwarder.moved
 
     @property
     def passed_over(self) -> int:
         """Messages that could not be delivered anywhere; each was told."""
-        return self._mover.passed_over
+        return self._forwarder.passed_over
 
     # delivering
 
@@ -112,7 +121,7 @@ class Delays:
                 if count and self._clock.monotonic() >= stop_at:
                     return True
         except (StoreBusy, StoreFull, QueueDamaged) as error:
-            self._mover.refused(error)
+            self._forwarder.refused(error)
         finally:
             if moved:
                 self._progress.note(self._offsets(), self._store.end)
@@ -128,7 +137,7 @@ class Delays:
         level.done = min(max(level.done, queue.min_offset), queue.max_offset)
         plan = self._plan(level, queue, now_ms)
         if plan.items:
-            level.done += self._mover.carry_out(plan.items)
+            level.done += self._forwarder.carry_out(plan.items)
         return abs(level.done - began)
 
     def _plan(self, level: _Level, queue: ConsumeQueue, now_ms: int) -> Plan:
@@ -145,14 +154,14 @@ class Delays:
         return plan
 
     def _move(self, log_offset: int) -> Move | Nothing:
-        message = self._mover.message(log_offset)
+        message = self._forwarder.message(log_offset)
         if isinstance(message, Nothing):
             return message
         try:
             topic, queue_id = real_place(message.raw_properties)
         except InvalidMessage as error:
             return Nothing(log_offset, str(error))
-        return self._mover.homeless(message) or Move(message, topic, queue_id, message.raw_properties)
+        return self._forwarder.homeless(message) or Move(message, topic, queue_id, message.raw_properties)
 
     # keeping
 

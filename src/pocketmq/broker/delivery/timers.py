@@ -13,7 +13,16 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.broker.delivery.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, Topics, real_place, run_out
+from pocketmq.broker.delivery.forwarding import (
+    Forwarder,
+    ForwardLimits,
+    Nothing,
+    Plan,
+    SafeProgress,
+    Topics,
+    real_place,
+    run_out,
+)
 from pocketmq.broker.delivery.timer_progress import (
     Frontier,
     Step,
@@ -70,7 +79,7 @@ LEAST_ROLL_AGE_MS: Final = 10 * 60_000
 class TimerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What timers may take."""
 
-    moves: MoveLimits = MoveLimits()
+    moves: ForwardLimits = ForwardLimits()
     max_waiting: int = 10_000_000
     """More timed messages are refused while so many wait: ten bytes of memory each."""
 
@@ -98,7 +107,7 @@ class Timers:
         self._settings = settings
         self._clock = clock
         self._limits = limits or TimerLimits()
-        self._mover = Mover(store, appender, topics, "timed messages")
+        self._forwarder = Forwarder(store, appender, topics, "timed messages")
         self._waiting = Waiting()
         self._recalled: dict[int, set[bytes]] = {}
         self._frontier = Frontier()
@@ -121,12 +130,12 @@ class Timers:
 
     @property
     def delivered(self) -> int:
-        return self._mover.moved - self.rolled
+        return self._forwarder.moved - self.rolled
 
     @property
     def passed_over(self) -> int:
         """Messages that could not be delivered anywhere; each was told."""
-        return self._mover.passed_over
+        return self._forwarder.passed_over
 
     # running
 
@@ -147,7 +156,7 @@ class Timers:
         try:
             return not self._read(queue, stop_at) or self._deliver(stop_at) or self._roll(queue)
         except (StoreBusy, StoreFull, QueueDamaged) as error:
-            self._mover.refused(error)
+            self._forwarder.refused(error)
             return False
         finally:
             self._appender.timers_full = len(self._waiting) >= self._limits.max_waiting
@@ -176,7 +185,7 @@ class Timers:
             self._read_to = max(self._read_to, log_offset + size)
         if isinstance(wish, Nothing):
             if is_new:
-                self._mover.carry_out((wish,))
+                self._forwarder.carry_out((wish,))
             return
         if is_new:
             self._frontier.admit(wish.out_ms, log_offset)
@@ -216,7 +225,7 @@ class Timers:
             is_rolled = self._waiting.is_rolled(log_offset)
             if not plan.add(Nothing(log_offset) if is_rolled else self._move(log_offset, recalled)):
                 break
-        count = self._mover.carry_out(plan.items)
+        count = self._forwarder.carry_out(plan.items)
         self._frontier.advance(out_ms, offsets[count - 1])
         self._waiting.take(count)
         self._dequeued.count += count
@@ -225,7 +234,7 @@ class Timers:
             self._recalled.pop(out_ms, None)
 
     def _move(self, log_offset: int, recalled: "set[bytes] | tuple[()]") -> Move | Nothing:
-        message = self._mover.message(log_offset)
+        message = self._forwarder.message(log_offset)
         if isinstance(message, Nothing):
             return message
         if recalls(message.raw_properties):
@@ -237,7 +246,7 @@ class Timers:
         if recalled and recall_key(topic, message.raw_properties) in recalled:
             return _Recalled(log_offset)
         properties = delivered_properties(message, self._clock.now_ms(), self._settings.now.timer.precision_ms)
-        return self._mover.homeless(message) or Move(message, topic, queue_id, properties)
+        return self._forwarder.homeless(message) or Move(message, topic, queue_id, properties)
 
     # rolling
 
@@ -266,9 +275,9 @@ class Timers:
             item = self._rolled(entry)
             if item is None or not plan.add(item):
                 break
-        moved = self._mover.moved
-        count = self._mover.carry_out(plan.items)
-        self.rolled += self._mover.moved - moved
+        moved = self._forwarder.moved
+        count = self._forwarder.carry_out(plan.items)
+        self.rolled += self._forwarder.moved - moved
         self._roll_offset += count
         self._leave_behind(plan.items[:count], entries[:count])
 
@@ -283,20 +292,20 @@ class Timers:
         self._frontier.forget_before(end)
         lost = self._waiting.forget_before(end)
         if lost:
-            self._mover.lost(lost, f"they cannot be read any more, and lay before log offset {end}")
+            self._forwarder.lost(lost, f"they cannot be read any more, and lay before log offset {end}")
 
     def _rolled(self, entry: Entry) -> Move | Nothing | None:
         """What becomes of a message at its old place; None when it is not old."""
         wish = self._wish(entry)
         if isinstance(wish, Nothing) or self._frontier.is_done(wish.out_ms, entry[0]):
             return Nothing(entry[0])
-        message = self._mover.message(entry[0])
+        message = self._forwarder.message(entry[0])
         if isinstance(message, Nothing):
             return Nothing(entry[0])
         if not self._is_old(message.store_ms):
             return None
         # Where the new record will lie nothing tells any more that its topic was deleted before.
-        homeless = None if recalls(message.raw_properties) else self._mover.homeless(message)
+        homeless = None if recalls(message.raw_properties) else self._forwarder.homeless(message)
         return homeless or Move(
             message, TIMER_TOPIC, 0, rolled_properties(message, self._settings.now.timer.precision_ms)
         )

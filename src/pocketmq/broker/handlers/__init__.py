@@ -10,7 +10,7 @@ Modules in reading order:
     recalling        recalls of timed messages
     replying         replies to request messages
     clients          heartbeats, unregistration, member lists, queue locks
-    looking          messages by key and by physical offset; entries of a consume queue
+    message_queries  messages by key and by physical offset; entries of a consume queue
     topics           admin: create, change, list and delete topics
     groups           admin: create, change, list, forbid and delete groups
     resets           admin: reset, compare and clone the offsets of groups

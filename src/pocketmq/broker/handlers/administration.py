@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pocketmq.broker.setting_keys import change_keys, write_keys
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.stats.broker_stats import BrokerStats
-from pocketmq.broker.stats.progress import Progress
+from pocketmq.broker.stats.group_progress import GroupProgress
 from pocketmq.broker.stats.runtime_info import RuntimeInfo
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
@@ -108,7 +108,7 @@ class StatisticsHandlers:
     """Requests about numbers. `address` is where clients find the broker, known once it listens."""
 
     def __init__(
-        self, info: RuntimeInfo, stats: BrokerStats, progress: Progress, clock: Clock, address: Callable[[], str]
+        self, info: RuntimeInfo, stats: BrokerStats, progress: GroupProgress, clock: Clock, address: Callable[[], str]
     ) -> None:
         self._info = info
         self._stats = stats

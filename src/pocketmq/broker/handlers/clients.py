@@ -17,7 +17,7 @@ from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.notices import Notices
 from pocketmq.broker.groups.queue_locks import QueueLockTable
-from pocketmq.broker.reads.filters import CarriedSubscriptions, Filters
+from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -62,7 +62,7 @@ class ClientHandlers:
         topics: TopicTable,
         locks: QueueLockTable,
         filters: Filters,
-        carried: CarriedSubscriptions,
+        carried: RequestSubscriptions,
         notices: Notices,
         settings: SettingsInUse,
         clock: Clock,

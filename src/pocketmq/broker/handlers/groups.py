@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.reads.filters import CarriedSubscriptions
+from pocketmq.broker.reads.filters import RequestSubscriptions
 from pocketmq.broker.snapshots import KeptTable, Page, Snapshots
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
@@ -52,7 +52,7 @@ class GroupHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         members: Members,
-        carried: CarriedSubscriptions,
+        carried: RequestSubscriptions,
         snapshots: Snapshots,
         clock: Clock,
         address: Callable[[], Address],

@@ -22,7 +22,7 @@ from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.offsets import OffsetTable, refuse_own_group
 from pocketmq.broker.reads.arrivals import Arrivals
 from pocketmq.broker.reads.checked_pulls import CheckedPulls, PullStats
-from pocketmq.broker.reads.filters import EVERYTHING, CarriedSubscriptions, Filter, Filters
+from pocketmq.broker.reads.filters import EVERYTHING, Filter, Filters, RequestSubscriptions
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -101,7 +101,7 @@ class Pulling:
         offsets: OffsetTable,
         members: Members,
         filters: Filters,
-        carried: CarriedSubscriptions,
+        carried: RequestSubscriptions,
         arrivals: Arrivals,
         settings: SettingsInUse,
         clock: Clock,

@@ -18,7 +18,7 @@ from pocketmq import compiled
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.reads.filters import CarriedSubscriptions
+from pocketmq.broker.reads.filters import RequestSubscriptions
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.stats.rows import Tally
 from pocketmq.broker.topics import TopicTable
@@ -76,7 +76,7 @@ class CheckedPulls:
         groups: GroupTable,
         offsets: OffsetTable,
         members: Members,
-        carried: CarriedSubscriptions,
+        carried: RequestSubscriptions,
         settings: SettingsInUse,
         clock: Clock,
         stats: PullStats,

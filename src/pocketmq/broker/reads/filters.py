@@ -186,7 +186,7 @@ MAX_CARRIED = 10_000
 """Pairs of group and topic that are remembered; beyond that, the one that was heard of longest ago is forgotten."""
 
 
-class CarriedSubscriptions:
+class RequestSubscriptions:
     """By group and topic, those that were heard of last at the end. Told the monotonic time."""
 
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, max_carried: int = MAX_CARRIED) -> None:

@@ -5,10 +5,10 @@
 
 Modules in reading order:
 
-    rows           counters and their history, for each topic or each group of a topic
-    broker_stats   all statistics under RocketMQ's names
-    progress       how far groups are: stored, consumed, and how old the next message is
-    runtime_info   the table of texts that code 28 returns
+    rows            counters and their history, for each topic or each group of a topic
+    broker_stats    all statistics under RocketMQ's names
+    group_progress  lag of groups: end offset, committed offset, age of the next message
+    runtime_info    the table of texts that code 28 returns
 """
 
 from pocketmq.broker.stats.broker_stats import SAMPLE_SECONDS, BrokerStats

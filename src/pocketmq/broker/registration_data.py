@@ -42,7 +42,7 @@ SINGLE_COST: Final = 32
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
-class Introduction:
+class RegistrationData:
     """Makes the requests, and takes the answers. `max_told` topics go into one request."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.reads.filters import EXPIRY_SECONDS, CarriedSubscriptions
+from pocketmq.broker.reads.filters import EXPIRY_SECONDS, RequestSubscriptions
 from pocketmq.model.subscription import Subscription
 
 ALL = Subscription("T")
@@ -10,7 +10,7 @@ SOME = Subscription.parse("T", "a || b")
 
 
 def test_the_last_one_that_was_carried_is_found() -> None:
-    carried = CarriedSubscriptions()
+    carried = RequestSubscriptions()
 
     carried.note("g", ALL, 0)
     carried.note("g", SOME, 1)
@@ -23,7 +23,7 @@ def test_the_last_one_that_was_carried_is_found() -> None:
 
 @pytest.mark.parametrize(("passed", "found"), [(599.999, SOME), (600.0, SOME), (600.001, None)])
 def test_what_nobody_carries_any_more_is_forgotten(passed: float, found: Subscription | None) -> None:
-    carried = CarriedSubscriptions()
+    carried = RequestSubscriptions()
     carried.note("g", ALL, 0)
     carried.note("h", ALL, 1)
     carried.note("g", SOME, 10)
@@ -35,7 +35,7 @@ def test_what_nobody_carries_any_more_is_forgotten(passed: float, found: Subscri
 
 
 def test_of_too_many_the_oldest_is_forgotten() -> None:
-    carried = CarriedSubscriptions(max_carried=2)
+    carried = RequestSubscriptions(max_carried=2)
 
     for group in ("a", "b", "a", "c"):
         carried.note(group, ALL, 0)

@@ -35,7 +35,7 @@ _REAL_QUEUE_ID: Final = names.REAL_QUEUE_ID.encode()
 P = TypeVar("P")
 
 
-class MoveLimits(msgspec.Struct, frozen=True, kw_only=True):
+class ForwardLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much is moved at a time, so that a million messages that are due at once keep nobody waiting."""
 
     run_ms: int = 10
@@ -57,7 +57,7 @@ class Plan:
 
     __slots__ = ("_room", "items")
 
-    def __init__(self, limits: MoveLimits) -> None:
+    def __init__(self, limits: ForwardLimits) -> None:
         self.items: list[Move | Nothing] = []
         self._room = limits.batch_bytes
 
@@ -77,7 +77,7 @@ class Topics(Protocol):
     def __contains__(self, topic: str, /) -> bool: ...
 
 
-class Mover:
+class Forwarder:
     """Carries out plans. Counts what it moved and what it had to pass over."""
 
     def __init__(self, store: MessageStore, appender: Appender, topics: Topics, what: str) -> None:

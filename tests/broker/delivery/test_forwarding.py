@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.life import Life, life_with
 
-from pocketmq.broker.delivery.moving import MoveLimits, Mover, Nothing, Plan, SafeProgress, real_place, run_out
+from pocketmq.broker.delivery.forwarding import (
+    Forwarder,
+    ForwardLimits,
+    Nothing,
+    Plan,
+    SafeProgress,
+    real_place,
+    run_out,
+)
 from pocketmq.broker.messages.appending import Move
 from pocketmq.errors import InvalidMessage, StoreBusy
 from pocketmq.model.names import TIMER_TOPIC, TopicName
@@ -45,7 +53,7 @@ def test_a_message_that_belongs_nowhere_is_refused(properties: bytes) -> None:
 def test_a_plan_has_room_for_so_many_bytes_and_always_for_one_message() -> None:
     life = Life()
     large, small = move_to(life, "T", 2000), move_to(life, "T")
-    plan = Plan(MoveLimits(batch_bytes=1000))
+    plan = Plan(ForwardLimits(batch_bytes=1000))
 
     assert plan.add(large)
     assert plan.add(small) is False
@@ -54,43 +62,43 @@ def test_a_plan_has_room_for_so_many_bytes_and_always_for_one_message() -> None:
 
 def test_what_is_done_with_is_counted_from_the_beginning_of_the_plan() -> None:
     life = Life()
-    mover = Mover(life.store, life.appender, life.topics, "things")
+    forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
-    done = mover.carry_out([Nothing(0), move_to(life, "T"), Nothing(9, "it is broken"), move_to(life, "T")])
+    done = forwarder.carry_out([Nothing(0), move_to(life, "T"), Nothing(9, "it is broken"), move_to(life, "T")])
 
     assert done == 4
-    assert (mover.moved, mover.passed_over) == (2, 1)
+    assert (forwarder.moved, forwarder.passed_over) == (2, 1)
     assert len(life.bodies()) == 2
 
 
 def test_a_plan_that_moves_nothing_writes_nothing() -> None:
     life = Life()
-    mover = Mover(life.store, life.appender, life.topics, "things")
+    forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
-    assert mover.carry_out([Nothing(0), Nothing(1)]) == 2
+    assert forwarder.carry_out([Nothing(0), Nothing(1)]) == 2
     assert life.store.end == 0
 
 
 def test_a_store_that_refuses_is_told_once_and_so_is_that_it_works_again(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
-    mover = Mover(life.store, life.appender, life.topics, "things")
+    forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
     with caplog.at_level(logging.INFO):
-        mover.refused(StoreBusy("no file"))
-        mover.refused(StoreBusy("no file"))
-        mover.carry_out([move_to(life, "T")])
-        mover.carry_out([move_to(life, "T")])
+        forwarder.refused(StoreBusy("no file"))
+        forwarder.refused(StoreBusy("no file"))
+        forwarder.carry_out([move_to(life, "T")])
+        forwarder.carry_out([move_to(life, "T")])
 
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 def test_lost_messages_are_told_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
-    mover = Mover(life.store, life.appender, life.topics, "things")
+    forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
-    mover.lost(3, "the log is gone")
+    forwarder.lost(3, "the log is gone")
 
-    assert mover.passed_over == 3
+    assert forwarder.passed_over == 3
     assert "3 are lost" in caplog.text
 
 

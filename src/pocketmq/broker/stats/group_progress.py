@@ -58,7 +58,7 @@ class _QueueSteps(Steps):
         await self.give_way()
 
 
-class Progress:
+class GroupProgress:
     """Reads the tables and the store; changes nothing."""
 
     def __init__(

@@ -31,7 +31,7 @@ MAX_ENTRIES: Final = 1_000
 _NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
-class LookingHandlers:
+class MessageQueryHandlers:
     """Requests that show messages and queue entries."""
 
     def __init__(self, store: MessageStore, members: Members, filters: Filters) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.golden import captured, needs_golden
 
-from pocketmq.broker.introduction import MAX_TOPICS_TOLD, SINGLE_COST, Introduction
+from pocketmq.broker.registration_data import MAX_TOPICS_TOLD, SINGLE_COST, RegistrationData
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode
@@ -34,7 +34,7 @@ class Broker:
         self.clock = FakeClock()
         self.settings = SettingsInUse(settings)
         self.topics = TopicTable(settings.cluster, settings.broker_name, started_ms=NOW)
-        self.introduction = Introduction(self.settings, self.topics, self.clock, **changes)
+        self.data = RegistrationData(self.settings, self.topics, self.clock, **changes)
 
     def put(self, *topics: TopicConfig) -> None:
         self.topics.put(topics, self.clock.now_ms())
@@ -69,7 +69,7 @@ def test_all_topics_are_told_with_who_and_where_we_are() -> None:
     broker = Broker()
     broker.put(TopicConfig("T", 4, 8))
 
-    (command,) = broker.introduction.register(OWN)
+    (command,) = broker.data.register(OWN)
 
     assert command.code == RequestCode.REGISTER_BROKER
     assert header_of(command) == RegisterBroker(
@@ -90,7 +90,7 @@ def test_one_topic_is_told_with_the_version_of_all() -> None:
     broker = Broker()
     broker.put(TopicConfig("T"), TopicConfig("U"))
 
-    (command,) = broker.introduction.register(OWN, [TopicConfig("T")])
+    (command,) = broker.data.register(OWN, [TopicConfig("T")])
 
     table = body_of(command).topics
     assert list(table.topic_config_table) == ["T"]
@@ -101,11 +101,11 @@ def test_topics_that_changed_are_told_one_by_one_and_a_name_server_takes_each_of
     broker, routes = Broker(), RouteTable()
     topics = [f"T{number}" for number in range(200)]
     broker.put(*map(TopicConfig, topics))
-    tell(routes, *broker.introduction.register(OWN))
+    tell(routes, *broker.data.register(OWN))
     changed = [TopicConfig(topic, perm=Perm.READ) for topic in ("T1", "T2", "T3")]
     broker.put(*changed)
 
-    commands = broker.introduction.register(OWN, changed)
+    commands = broker.data.register(OWN, changed)
     tell(routes, *commands)
 
     assert [list(body_of(command).topics.topic_config_table) for command in commands] == [["T1"], ["T2"], ["T3"]]
@@ -117,13 +117,13 @@ def test_a_few_of_many_topics_are_told_singly_and_a_good_part_of_them_with_all_o
     broker = Broker()
     broker.put(*(TopicConfig(f"T{number}") for number in range(320 - len(broker.topics))))
 
-    assert broker.introduction.may_tell_singly(1)
-    assert broker.introduction.may_tell_singly(320 // SINGLE_COST)
-    assert not broker.introduction.may_tell_singly(320 // SINGLE_COST + 1)
+    assert broker.data.may_tell_singly(1)
+    assert broker.data.may_tell_singly(320 // SINGLE_COST)
+    assert not broker.data.may_tell_singly(320 // SINGLE_COST + 1)
 
 
 def test_good_bye_names_what_was_registered() -> None:
-    command = Broker().introduction.unregister(OWN)
+    command = Broker().data.unregister(OWN)
 
     assert command.code == RequestCode.UNREGISTER_BROKER
     assert read_fields(UnregisterBroker, command.ext) == UnregisterBroker("broker-b", "10.0.0.9:10911", "C", 0)
@@ -134,7 +134,7 @@ def test_with_credentials_everything_is_signed() -> None:
     broker = Broker(msgspec.structs.replace(BROKER, credentials=own))
     broker.put(TopicConfig("A"))
 
-    said = [*broker.introduction.register(OWN), broker.introduction.unregister(OWN)]
+    said = [*broker.data.register(OWN), broker.data.unregister(OWN)]
 
     assert [command.code for command in said] == [RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER]
     for command in said:
@@ -145,13 +145,13 @@ def test_with_credentials_everything_is_signed() -> None:
 
 
 def test_without_credentials_nothing_is_signed() -> None:
-    [command] = Broker().introduction.register(OWN)
+    [command] = Broker().data.register(OWN)
 
     assert not {"AccessKey", "Signature"} & (command.ext or {}).keys()
 
 
 def test_an_ipv6_address_is_told_in_brackets() -> None:
-    (command,) = Broker().introduction.register(Address("2001:db8::1", 10911))
+    (command,) = Broker().data.register(Address("2001:db8::1", 10911))
 
     assert header_of(command).broker_addr == "[2001:db8::1]:10911"
     assert header_of(command).ha_server_addr == "[2001:db8::1]:10912"
@@ -161,7 +161,7 @@ def test_no_topic_allows_more_than_the_broker() -> None:
     broker = Broker(msgspec.structs.replace(BROKER, permission=Perm.READ))
     broker.put(TopicConfig("T"))
 
-    (command,) = broker.introduction.register(OWN)
+    (command,) = broker.data.register(OWN)
 
     assert {row.perm & Perm.WRITE for row in body_of(command).topics.topic_config_table.values()} == {0}
 
@@ -169,17 +169,17 @@ def test_no_topic_allows_more_than_the_broker() -> None:
 def test_a_change_of_the_permission_reaches_a_name_server_that_knows_the_topics() -> None:
     broker, routes = Broker(), RouteTable()
     broker.put(TopicConfig("T"))
-    tell(routes, *broker.introduction.register(OWN))
+    tell(routes, *broker.data.register(OWN))
     broker.clock.advance_ms(5)
 
     broker.set_permission(Perm.READ)
-    assert broker.introduction.note_permission()
-    assert not broker.introduction.note_permission()
-    tell(routes, *broker.introduction.register(OWN))
+    assert broker.data.note_permission()
+    assert not broker.data.note_permission()
+    tell(routes, *broker.data.register(OWN))
     assert perms(routes, "T") == [Perm.READ]
 
     routes.add_write_perm("broker-b")
-    tell(routes, *broker.introduction.register(OWN))
+    tell(routes, *broker.data.register(OWN))
     assert perms(routes, "T") == [Perm.READ_WRITE], "nothing changed since, so what an administrator did lasts"
 
 
@@ -188,7 +188,7 @@ def test_a_large_table_is_told_in_parts_that_a_name_server_takes() -> None:
     broker.put(*(TopicConfig(f"T{number}") for number in range(20)))
     names = sorted(row.topic_name for row in broker.topics)
 
-    parts = broker.introduction.register(OWN)
+    parts = broker.data.register(OWN)
     tell(routes, *parts)
 
     assert sorted(routes.topics.names()) == names
@@ -203,11 +203,11 @@ def test_every_change_in_a_large_table_is_taken() -> None:
     broker, routes = Broker(max_told=4), RouteTable()
     topics = [f"T{number}" for number in range(20)]
     broker.put(*map(TopicConfig, topics))
-    tell(routes, *broker.introduction.register(OWN))
-    tell(routes, *broker.introduction.register(OWN))
+    tell(routes, *broker.data.register(OWN))
+    tell(routes, *broker.data.register(OWN))
 
     broker.put(*(TopicConfig(topic, perm=Perm.READ) for topic in topics))
-    tell(routes, *broker.introduction.register(OWN))
+    tell(routes, *broker.data.register(OWN))
 
     assert perms(routes, *topics) == [Perm.READ] * 20
 
@@ -217,7 +217,7 @@ def test_no_part_is_a_single_topic(count: int) -> None:
     broker = Broker(max_told=12)
     broker.put(*(TopicConfig(f"T{number}") for number in range(count - len(broker.topics))))
 
-    parts = broker.introduction.register(OWN)
+    parts = broker.data.register(OWN)
 
     assert all(len(body_of(part).topics.topic_config_table) > 1 for part in parts)
     assert sum(len(body_of(part).topics.topic_config_table) for part in parts) == len(broker.topics)
@@ -235,8 +235,8 @@ def test_ordered_topics_are_learned_from_the_answer() -> None:
     broker = Broker()
     broker.put(TopicConfig("T"), TopicConfig("U"))
 
-    broker.introduction.take_answer(Command(0, body=b'{"table":{"T":"broker-b:8","Foreign":"x:1"}}'))
-    broker.introduction.take_answer(Command(0))
+    broker.data.take_answer(Command(0, body=b'{"table":{"T":"broker-b:8","Foreign":"x:1"}}'))
+    broker.data.take_answer(Command(0))
 
     assert [broker.topics.is_order(topic) for topic in ("T", "U", "Foreign")] == [True, False, False]
 
@@ -245,7 +245,7 @@ def test_ordered_topics_are_learned_from_the_answer() -> None:
 def test_a_registration_has_the_fields_of_apaches_broker() -> None:
     theirs = next(one.command for one in captured("wire/5.3.3/json/registration.jsonl") if one.command.code == 103)
 
-    (ours,) = Broker(BrokerSettings()).introduction.register(Address("127.0.0.1", 19010))
+    (ours,) = Broker(BrokerSettings()).data.register(Address("127.0.0.1", 19010))
 
     assert ours.ext is not None
     assert theirs.ext is not None
