@@ -20,7 +20,7 @@ from tests.twins import twin  # noqa: F401
 
 from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
-from pocketmq.client.send_backs import REASON
+from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError, ProtocolError, TopicNotFound, UnreadableMessage
 from pocketmq.model.flags import SysFlag
@@ -98,7 +98,7 @@ class Handled:
         return any(form and form <= self.bodies for form in forms) or message.body in self.dead()
 
     def dead(self) -> set[bytes]:
-        return {letter.body for letter in self.c.stored("%DLQ%G") if letter.properties.get(REASON)}
+        return {letter.body for letter in self.c.stored("%DLQ%G") if letter.properties.get(DEAD_LETTER_REASON)}
 
     def check_commits(self) -> None:
         """Nothing that is committed lies behind something unhandled."""

@@ -19,7 +19,7 @@ from pocketmq.client.consumer.settings import (
     LitePullSettings,
     PullSettings,
     PushSettings,
-    SharingSettings,
+    RebalanceSettings,
 )
 from pocketmq.client.hooks import Hooks
 from pocketmq.client.settings import ClientSettings, ProducerSettings
@@ -30,9 +30,9 @@ TABLES: list[tuple[str, type[msgspec.Struct], type[msgspec.Struct] | None]] = [
     ("all clients", ClientSettings, None),
     ("a producer", ProducerSettings, ClientSettings),
     ("all consumers", GroupSettings, ClientSettings),
-    ("push and lite pull consumers", SharingSettings, GroupSettings),
-    ("a push consumer", PushSettings, SharingSettings),
-    ("a lite pull consumer", LitePullSettings, SharingSettings),
+    ("push and lite pull consumers", RebalanceSettings, GroupSettings),
+    ("a push consumer", PushSettings, RebalanceSettings),
+    ("a lite pull consumer", LitePullSettings, RebalanceSettings),
     ("a pull consumer", PullSettings, GroupSettings),
     ("an administrator", AdminSettings, ClientSettings),
 ]

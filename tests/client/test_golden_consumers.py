@@ -18,7 +18,7 @@ from pocketmq.client.cluster.links import Links
 from pocketmq.client.consumer.consume_result import DeadLetter, RetryLater, Suspend
 from pocketmq.client.consumer.pulling import PullWriter, pull_writer
 from pocketmq.client.producer.send_frames import SendFrames
-from pocketmq.client.send_backs import REASON
+from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidExpression, RemoteError
 from pocketmq.model.message import StoredMessage
@@ -56,7 +56,9 @@ ASKED = frozenset(
 """What is compared; producers have a test of their own."""
 VOLATILE = frozenset({"subVersion", "clientID", "clientId", "offset", "originMsgId", "timestamp"})
 VOLATILE_PROPERTIES = frozenset({"UNIQ_KEY", "ORIGIN_MESSAGE_ID", "KEYS"})
-OTHER_PROPERTIES = frozenset({"MIN_OFFSET", "MAX_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "DELAY", REASON})
+OTHER_PROPERTIES = frozenset(
+    {"MIN_OFFSET", "MAX_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "DELAY", DEAD_LETTER_REASON}
+)
 """Java's client adds the first two for its users and sends them on; the counts stand in the header, too; a dead letter of ours says
 why it is one, instead of when it should come again."""
 

@@ -7,7 +7,7 @@ import pytest
 from tests.client.real_cluster import Basket, real_cluster, until
 
 from pocketmq.client.consumer.consume_result import LATER, AckIndex, DeadLetter, RetryLater
-from pocketmq.client.send_backs import REASON
+from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run
 
@@ -35,7 +35,7 @@ def test_a_failed_message_comes_again_later_and_later_and_ends_as_a_dead_letter_
             (dead,) = c.stored("%DLQ%G")
             assert dead.body == b"bad"
             assert dead.keys == ["k1"]
-            assert dead.properties[REASON].startswith(
+            assert dead.properties[DEAD_LETTER_REASON].startswith(
                 "ValueError: no such customer, at test_push_consumer_failures.py:"
             )
             assert c.committed("G", "T", 0) == 1
@@ -63,7 +63,7 @@ def test_a_listener_may_choose_the_delay_and_give_up() -> None:
             assert basket.bodies == [b"later", b"never", b"later"]
             assert round(basket.times[2] - basket.times[0]) == 60
             (dead,) = c.stored("%DLQ%G")
-            assert dead.properties[REASON] == "cannot be read"
+            assert dead.properties[DEAD_LETTER_REASON] == "cannot be read"
 
     run(main())
 
@@ -166,7 +166,7 @@ def test_a_body_that_is_not_what_the_listener_wants_ends_as_a_dead_letter_that_s
                 await until(lambda: len(c.stored("%DLQ%G")) == 2, 120)
 
             assert got == [Order(42)]
-            reasons = [message.properties[REASON] for message in c.stored("%DLQ%G")]
+            reasons = [message.properties[DEAD_LETTER_REASON] for message in c.stored("%DLQ%G")]
             assert any("Expected `int`, got `str`" in reason for reason in reasons)
             assert any("JSON is malformed" in reason for reason in reasons)
 
@@ -217,6 +217,6 @@ def test_a_reason_that_does_not_fit_among_the_properties_is_left_out() -> None:
 
             assert seen == [b"0", b"1"]
             (letter,) = c.stored("%DLQ%G")
-            assert (letter.body, REASON in letter.properties) == (b"0", False)
+            assert (letter.body, DEAD_LETTER_REASON in letter.properties) == (b"0", False)
 
     run(main())

@@ -6,7 +6,7 @@ import zlib
 import pytest
 from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 
-from pocketmq.client.send_backs import REASON
+from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.errors import UnreadableMessage
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
@@ -70,7 +70,7 @@ def test_listeners_get_all_others_and_the_bad_one_ends_as_a_dead_letter_with_the
             (dead,) = c.stored("%DLQ%G")
             assert dead.body == body
             assert dead.sys_flag & PACKED == 0
-            assert dead.properties[REASON].startswith("UnreadableMessage: message ")
+            assert dead.properties[DEAD_LETTER_REASON].startswith("UnreadableMessage: message ")
 
     run(main())
 

@@ -14,12 +14,11 @@ Modules in reading order:
 
     settings     every option that all clients have, with RocketMQ's defaults
     hooks        callbacks before and after a send and a consumption; used by traces, metrics and users
-    received     prepares received messages: batches split, bodies decompressed, namespace removed
+    received     prepares received messages for users, and copies of failed ones for the retry topic
     lifecycle    the states of a client: created, running, stopped
     cluster/     connections to brokers and name servers, routes, heartbeats
     telemetry/   metrics and message traces
     producer/    producers
-    send_backs   how a message goes back to the broker after its consumption failed
     consumer/    push, lite pull and pull consumers
     admin/       the administrator's client
     blocking     base of all blocking clients: an async client on the loop thread

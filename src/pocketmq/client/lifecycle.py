@@ -151,7 +151,7 @@ class SharedPortal:
 SHARED = SharedPortal()
 
 
-class Home(Protocol):
+class HostLoop(Protocol):
     """Runs coroutines where a consumer lives."""
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T: ...

@@ -11,13 +11,16 @@ listener is about to get it, and ends among the dead letters.
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from pocketmq.errors import ProtocolError, UnreadableMessage
+from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import unwrap
+from pocketmq.model.names import GroupName, TopicName, retry_topic, unwrap
 from pocketmq.model.queue import MessageQueue
+from pocketmq.model.retries import FIRST_RETRY_LEVEL
 from pocketmq.protocol.batch import BatchItem, decode_batch
 from pocketmq.protocol.compression import decompress
 from pocketmq.protocol.record import SYS_FLAG_AT, decode_record, decode_records, with_flag
@@ -28,6 +31,14 @@ _DAMAGED: Final = 1 << 30
 """A bit that this module sets, and no broker: the checksum of the body is wrong."""
 NOT_PLAIN: Final = SysFlag.COMPRESSED | SysFlag.INNER_BATCH | _DAMAGED
 """A message without these bits can be given to a listener as it is."""
+
+DEAD_LETTER_REASON: Final = "DEAD_LETTER_REASON"
+"""Property of a dead letter that says why it is one."""
+MAX_REASON_CHARS: Final = 500
+
+_OVER: Final = frozenset((*names.DELAYING_PROPERTIES, names.TRANSACTION_PREPARED))
+"""Properties of what lies behind the message; they would make the broker delay it once more, or wait for a decision."""
+_FLAGS_OF_BODY: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK | SysFlag.MULTI_TAGS
 
 
 def received(records: bytes, queue: MessageQueue, next_offset: int) -> tuple[Sequence[StoredMessage], int]:
@@ -154,3 +165,53 @@ def is_of_inner_batch(message: StoredMessage) -> bool:
 def is_unreadable_as_stored(message: StoredMessage) -> bool:
     """Whether a copy of its body would pass for a sound one: a copy has no checksum of the original, and is no inner batch."""
     return bool(message.sys_flag & _DAMAGED) or message.sys_flag & _PACKED == _PACKED
+
+
+class RetryMessage(msgspec.Struct, frozen=True):
+    """A failed message as a plain one. Both counts go into the header of the send, not among the properties."""
+
+    topic: TopicName
+    body: bytes
+    flag: int
+    sys_flag: int
+    properties: dict[str, str]
+    reconsume_times: int
+    max_reconsume_times: int
+
+
+def retry_message(message: StoredMessage, group: GroupName, max_times: int) -> RetryMessage:
+    """For another attempt, after the delay that the broker itself would have chosen. It becomes a dead letter after the last."""
+    delay = {names.DELAY: str(FIRST_RETRY_LEVEL + message.reconsume_times)}
+    return _retry_message(message, group, delay, max_times)
+
+
+def dead_letter(message: StoredMessage, group: GroupName, reason: str = "") -> RetryMessage:
+    """For the dead letters, at once: it says that it may not be tried more often than it was."""
+    words = _one_line(reason)
+    return _retry_message(message, group, {DEAD_LETTER_REASON: words} if words else {}, message.reconsume_times)
+
+
+def _retry_message(message: StoredMessage, group: GroupName, added: dict[str, str], max_times: int) -> RetryMessage:
+    kept = {name: value for name, value in message.properties.items() if name not in _OVER}
+    kept.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
+    kept[names.RETRY_TOPIC] = original_topic(message)
+    return RetryMessage(
+        topic=retry_topic(group),
+        body=message.body,
+        flag=message.flag,
+        sys_flag=message.sys_flag & _FLAGS_OF_BODY,
+        properties=kept | added,
+        reconsume_times=message.reconsume_times + 1,
+        max_reconsume_times=max_times,
+    )
+
+
+def original_topic(message: StoredMessage) -> str:
+    """The topic that its producer sent it to, which is what a listener sees of a retried message."""
+    return message.properties.get(names.RETRY_TOPIC) or message.topic
+
+
+def _one_line(reason: str) -> str:
+    """`reason` as a property can hold it: no separators, not too long."""
+    clean = "".join(char if char.isprintable() else " " for char in reason)
+    return " ".join(clean.split())[:MAX_REASON_CHARS]

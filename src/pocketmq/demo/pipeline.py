@@ -17,7 +17,7 @@ What Spark finds at the end of the day, in the lake and in the topics that it wr
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.client.send_backs import REASON
+from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.demo.live import Line, Window
 from pocketmq.demo.reconciliation import Lake
 from pocketmq.demo.servers import DemoFolder
@@ -236,7 +236,7 @@ class Count:
     def reasons(self) -> dict[str, int]:
         """Why orders are dead, and how many for each reason; what stood there instead is left out."""
         dead = self._read(DEAD_ORDERS, "properties map<string,string>")
-        reason = f.regexp_replace(f.col("properties")[REASON], " = .* is no ", " is no ")
+        reason = f.regexp_replace(f.col("properties")[DEAD_LETTER_REASON], " = .* is no ", " is no ")
         return {row[0]: row[1] for row in dead.groupBy(reason).count().collect()}
 
     def _read(self, topic: str, schema: str) -> DataFrame:

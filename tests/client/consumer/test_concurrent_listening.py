@@ -14,12 +14,11 @@ from pocketmq.client.consumer.consume_events import ConsumeEvents
 from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.jobs import Job
-from pocketmq.client.consumer.listener import Listener, Listeners
+from pocketmq.client.consumer.listener import Listener, ListenerTable
 from pocketmq.client.consumer.offsets import Offsets, RemoteOffsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.sending_back import SendBacks
+from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, RetrySender
 from pocketmq.client.hooks import HookList
-from pocketmq.client.send_backs import LOCAL_RETRY_SECONDS
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import FakeClock, run
 
@@ -182,7 +181,7 @@ def test_a_message_that_cannot_be_sent_back_as_nobody_foresaw_is_tried_again_her
 
     async def main() -> None:
         submitted = Submitted()
-        listening, (owned,) = listening_to(submitted, workers=1, send_backs=cast("SendBacks", Broken()))
+        listening, (owned,) = listening_to(submitted, workers=1, retry_sender=cast("RetrySender", Broken()))
         owned.put(run_of(0, 1))
         submitted[0].note(submitted[0].todo.popleft(), ValueError("of the listener"))
         submitted[0].finished(submitted[0])
@@ -208,7 +207,7 @@ def test_of_overdue_messages_what_is_done_while_others_are_sent_back_is_not_sent
     async def main() -> None:
         submitted = Submitted()
         slow = Slow()
-        listening, (owned,) = listening_to(submitted, workers=3, send_backs=cast("SendBacks", slow))
+        listening, (owned,) = listening_to(submitted, workers=3, retry_sender=cast("RetrySender", slow))
         owned.put(run_of(0, 3))
 
         begun = [job.todo.popleft() for job in submitted]
@@ -237,10 +236,10 @@ def finish(job: Job) -> None:
 
 
 def listening_to(
-    submitted: Submitted, *, queues: int = 1, workers: int, send_backs: SendBacks | None = None
+    submitted: Submitted, *, queues: int = 1, workers: int, retry_sender: RetrySender | None = None
 ) -> tuple[ConcurrentListening, list[ProcessQueue]]:
     """Started, with a listener of topic T, and its queues."""
-    listeners = Listeners("G")
+    listeners = ListenerTable("G")
     listeners.put("T", Listener(lambda _: None))
     clock = FakeClock(asyncio.get_running_loop())
     all_owned = OwnedQueues()
@@ -249,7 +248,7 @@ def listening_to(
         listeners,
         cast("Dispatch", submitted),
         Offsets(RemoteOffsets(cast("OffsetCalls", None), "G")),  # nothing is saved here
-        send_backs,
+        retry_sender,
         ConsumeEvents(HookList(()), "G", None, clock, timeout_ms=1),
         ConsumeStats(0.0),
         all_owned,

@@ -12,7 +12,7 @@ from pocketmq.client.consumer.settings import (
     LitePullSettings,
     PullSettings,
     PushSettings,
-    SharingSettings,
+    RebalanceSettings,
 )
 from pocketmq.client.settings import settings_of
 from pocketmq.errors import InvalidName, InvalidSetting
@@ -152,8 +152,8 @@ def test_strategies_are_given_by_name_or_as_they_are() -> None:
 
 
 def test_a_broadcasting_consumer_has_the_same_name_after_every_start() -> None:
-    alone = SharingSettings(group="G", broadcast=True, client_ip="10.0.0.1")
-    shared = SharingSettings(group="G", client_ip="10.0.0.1")
+    alone = RebalanceSettings(group="G", broadcast=True, client_ip="10.0.0.1")
+    shared = RebalanceSettings(group="G", client_ip="10.0.0.1")
 
     assert client_id(alone) == "10.0.0.1@DEFAULT"
     assert client_id(shared) == client_id(GroupSettings(group="H", client_ip="10.0.0.1")) != client_id(alone)

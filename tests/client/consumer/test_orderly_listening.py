@@ -11,7 +11,7 @@ from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 from pocketmq.client.consumer.consume_result import COMMIT, LATER, ROLLBACK, DeadLetter, RetryLater, Suspend
 from pocketmq.client.consumer.orderly_listening import TURN_S
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
-from pocketmq.client.send_backs import REASON
+from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
@@ -132,7 +132,7 @@ def test_a_message_that_was_tried_too_often_is_a_dead_letter_and_the_next_one_co
             assert basket.bodies == [b"bad", b"bad", b"bad", b"good"]
             (dead,) = c.stored("%DLQ%G")
             assert dead.body == b"bad"
-            assert dead.properties[REASON] == "failed 3 times"
+            assert dead.properties[DEAD_LETTER_REASON] == "failed 3 times"
             assert c.committed("G", "T", 0) == 2
 
     run(main())
@@ -153,7 +153,7 @@ def test_a_listener_gives_a_message_up() -> None:
                 await basket.wait(2)
 
             assert basket.bodies == [b"bad", b"good"]
-            assert c.stored("%DLQ%G")[0].properties[REASON] == "nobody can read this"
+            assert c.stored("%DLQ%G")[0].properties[DEAD_LETTER_REASON] == "nobody can read this"
 
     run(main())
 

@@ -9,7 +9,7 @@ import pytest
 
 from pocketmq.client.consumer.first_offsets import (
     Start,
-    StartPlace,
+    StartPosition,
     has_begun,
     parse_timestamp,
     start_of,
@@ -34,16 +34,16 @@ OLD_WORDS = [
 def test_a_stored_offset_always_wins(wish: ConsumeFromWhere, offset: int, is_retry: bool, is_later: bool) -> None:
     start = start_of(offset, wish, is_retry=is_retry, is_later=is_later)
 
-    assert start == Start(StartPlace.STORED, "the group has been here before", offset)
+    assert start == Start(StartPosition.STORED, "the group has been here before", offset)
 
 
 @pytest.mark.parametrize(
     ("wish", "place"),
-    [(FIRST, StartPlace.MIN), (LAST, StartPlace.MAX), (TIMESTAMP, StartPlace.BY_TIME)]
-    + [(wish, StartPlace.MAX) for wish in OLD_WORDS],
+    [(FIRST, StartPosition.MIN), (LAST, StartPosition.MAX), (TIMESTAMP, StartPosition.BY_TIME)]
+    + [(wish, StartPosition.MAX) for wish in OLD_WORDS],
 )
 @pytest.mark.parametrize("stored", [None, -1])
-def test_a_new_group_begins_where_it_wishes(wish: ConsumeFromWhere, place: StartPlace, stored: int | None) -> None:
+def test_a_new_group_begins_where_it_wishes(wish: ConsumeFromWhere, place: StartPosition, stored: int | None) -> None:
     start = start_of(stored, wish, is_retry=False, is_later=False)
 
     assert (start.place, start.offset) == (place, None)
@@ -53,7 +53,7 @@ def test_a_new_group_begins_where_it_wishes(wish: ConsumeFromWhere, place: Start
 def test_a_queue_that_appears_after_the_group_is_read_from_its_minimum(wish: ConsumeFromWhere) -> None:
     start = start_of(None, wish, is_retry=False, is_later=True)
 
-    assert start.place is StartPlace.MIN
+    assert start.place is StartPosition.MIN
     assert "appeared after the group" in start.reason
 
 
@@ -62,7 +62,7 @@ def test_a_queue_that_appears_after_the_group_is_read_from_its_minimum(wish: Con
 def test_retries_are_never_skipped(wish: ConsumeFromWhere, is_later: bool) -> None:
     start = start_of(None, wish, is_retry=True, is_later=is_later)
 
-    assert start.place is StartPlace.MIN
+    assert start.place is StartPosition.MIN
     assert "retries" in start.reason
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pocketmq.client.producer.outgoing import Packer, can_share_a_batch, traced_type
-from pocketmq.client.send_backs import Resend
+from pocketmq.client.received import RetryMessage
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import InvalidMessage
 from pocketmq.model.flags import SysFlag
@@ -69,15 +69,15 @@ def test_a_batch_carries_its_messages_with_their_own_properties_and_has_no_id_th
 
 
 def test_a_message_whose_consumption_failed_is_sent_as_it_was() -> None:
-    resend = Resend(
+    retry_message = RetryMessage(
         TopicName("%RETRY%g"), b"packed", 7, 0x301, {"UNIQ_KEY": "A" * 32, "DELAY": "4", "WAIT": "false"}, 2, 16
     )
 
-    out = packer(namespace="NS").pack_resend(resend)
+    out = packer(namespace="NS").pack_retry(retry_message)
 
     assert (out.topic, out.body, out.message.flag, out.sys_flag) == ("%RETRY%g", b"packed", 7, 0x301)
     assert out.attempts == (2, 16)
-    assert parse_properties(out.properties) == resend.properties
+    assert parse_properties(out.properties) == retry_message.properties
 
 
 def test_a_half_message_says_so_and_whose_it_is() -> None:

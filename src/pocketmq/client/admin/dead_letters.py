@@ -13,8 +13,7 @@ from pocketmq.client.admin.reach import Reach, check_limit, read_queue, shown_me
 from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.producer.outbox import Outbox
 from pocketmq.client.producer.results import SendResult
-from pocketmq.client.received import readable
-from pocketmq.client.send_backs import REASON
+from pocketmq.client.received import DEAD_LETTER_REASON, readable
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, ProtocolError, TopicNotFound, UsageError
@@ -172,7 +171,7 @@ class DeadLetterAdmin:
             message=shown_message(self._reach, message),
             topic=self._reach.shown(topic),
             original_id=properties.get(names.UNIQ_KEY) or properties.get(names.ORIGIN_MESSAGE_ID) or message.message_id,
-            reason=properties.get(REASON),
+            reason=properties.get(DEAD_LETTER_REASON),
         )
 
     def _outbox(self) -> Outbox:
@@ -192,7 +191,11 @@ def again(letter: Letter, topic: str | None, properties: Mapping[str, str | None
     where = topic or letter.topic
     if not where or group_of(where):
         raise UsageError(f"the letter does not tell which topic it was for (it says {where!r}): give one")
-    kept = {name: value for name, value in stored.properties.items() if name not in _OF_ITS_PAST and name != REASON}
+    kept = {
+        name: value
+        for name, value in stored.properties.items()
+        if name not in _OF_ITS_PAST and name != DEAD_LETTER_REASON
+    }
     message = Message(TopicName(where), stored.body, flag=stored.flag)
     edits = Message(where, stored.body, properties={name: value for name, value in properties.items() if value})
     message.properties = {**kept, **edits.properties, names.ORIGIN_MESSAGE_ID: letter.original_id}

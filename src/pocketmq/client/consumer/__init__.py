@@ -27,7 +27,7 @@ Modules in reading order:
     orderly_listening      orderly consumption, under the broker's queue lock
     consume_result         what a listener returns, and what that means for each message
     consume_events         what hooks and the log learn about consumption
-    sending_back           sends failed messages back to the broker
+    retry_sender           sends failed messages back to the broker, or to the retry topic
     offsets                commits offsets: to the broker, or to a local file when broadcasting
     consume_stats          rates of consumption, reported in the consumer's running info
 """

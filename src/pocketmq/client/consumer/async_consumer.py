@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pocketmq.client.cluster.instance import Instance, Surroundings
 from pocketmq.client.consumer.settings import GroupSettings
-from pocketmq.client.lifecycle import Home, Living, OwnThread, State, ThisLoop
+from pocketmq.client.lifecycle import HostLoop, Living, OwnThread, State, ThisLoop
 from pocketmq.errors import WrongState
 from pocketmq.model.names import TopicName, parse_topic, wrap
 
@@ -47,7 +47,7 @@ class AsyncConsumer(Living, Generic[M, S]):
         """While it is being started: set when that is over."""
         self._user_loop: asyncio.AbstractEventLoop | None = None
         """The loop on which it was started."""
-        self._joined: tuple[Home, M] | None = None
+        self._joined: tuple[HostLoop, M] | None = None
         """Its member since it was started, and where that lives."""
 
     @abstractmethod
@@ -68,10 +68,10 @@ class AsyncConsumer(Living, Generic[M, S]):
             self._starting = None
 
     async def _begin(self) -> None:
-        home: Home = OwnThread() if self._settings.own_thread else ThisLoop()
+        host: HostLoop = OwnThread() if self._settings.own_thread else ThisLoop()
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(home.close)
-            self._joined = home, await home.run(self._join())
+            undo.push_async_callback(host.close)
+            self._joined = host, await host.run(self._join())
             undo.pop_all()
         if self._state is State.STOPPED:
             self._ending = asyncio.get_running_loop().create_task(self._end())
@@ -100,11 +100,11 @@ class AsyncConsumer(Living, Generic[M, S]):
 
     async def _end(self) -> None:
         assert self._joined is not None
-        home, member = self._joined
+        host, member = self._joined
         try:
-            await home.run(member.stop(self._settings.stop_timeout_ms / 1000))
+            await host.run(member.stop(self._settings.stop_timeout_ms / 1000))
         finally:
-            await home.close()
+            await host.close()
             self._stopped.set()
 
     async def wait(self, timeout_s: float | None = None) -> bool:

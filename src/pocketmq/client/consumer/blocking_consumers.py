@@ -323,7 +323,7 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
     def __exit__(self, kind: object = None, *exc: object) -> None:
         if kind is None and self._core.is_running:
             core = self.core()
-            self.call(core.finish_handed())
+            self.call(core.finish_polled())
         self.stop()
 
     @property
@@ -348,17 +348,17 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
     def poll(self, timeout_s: float | None = None) -> list[StoredMessage]:
         """The next messages, of one queue; none when none come in time. Those of the last poll are done with."""
         core = self.core()
-        handed = self.call(core.hand_out(timeout_s))
-        return [] if handed is None else handed.at_once()
+        polled = self.call(core.poll_messages(timeout_s))
+        return [] if polled is None else polled.at_once()
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Messages one by one, until the consumer is stopped. Each is done with when the next one is asked for."""
         core = self.core()
         while core.is_running:
-            handed = self.call(core.hand_out())
-            if handed is None:
+            polled = self.call(core.poll_messages())
+            if polled is None:
                 continue
-            yield from handed.one_by_one()
+            yield from polled.one_by_one()
 
     commit = blocking(AsyncLitePullConsumer.commit)
 

@@ -25,12 +25,11 @@ from pocketmq.client.consumer.consume_result import DeadLetter, RetryLater, Verd
 from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.jobs import Call, Collected, Job, calls_per_job
-from pocketmq.client.consumer.listener import Listeners
+from pocketmq.client.consumer.listener import ListenerTable
 from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.sending_back import SendBacks
+from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, OVERDUE_LEVEL, RetrySender
 from pocketmq.client.hooks import ConsumeEvent
-from pocketmq.client.send_backs import LOCAL_RETRY_SECONDS, OVERDUE_LEVEL
 from pocketmq.clock import Clock
 from pocketmq.errors import UsageError
 from pocketmq.model.message import StoredMessage
@@ -47,15 +46,15 @@ _KEPT: Final = 0.8
 
 
 class ConcurrentListening:
-    """Gives messages of all owned queues to listeners, as the observer of the queues. `send_backs` None: broadcasting."""
+    """Gives messages of all owned queues to listeners, as the observer of the queues. `retry_sender` None: broadcasting."""
 
     def __init__(
         self,
         clock: Clock,
-        listeners: Listeners,
+        listeners: ListenerTable,
         dispatch: Dispatch,
         offsets: Offsets,
-        send_backs: SendBacks | None,
+        retry_sender: RetrySender | None,
         events: ConsumeEvents,
         stats: ConsumeStats,
         owned: OwnedQueues,
@@ -68,7 +67,7 @@ class ConcurrentListening:
         self._listeners = listeners
         self._dispatch = dispatch
         self._offsets = offsets
-        self._send_backs = send_backs
+        self._retry_sender = retry_sender
         self._events = events
         self._stats = stats
         self._owned = owned
@@ -207,18 +206,18 @@ class ConcurrentListening:
     def _fail(self, owned: ProcessQueue, message: StoredMessage, verdict: Verdict) -> None:
         if owned.is_dropped or not owned.is_consuming(message):
             return  # somebody else's by now, or sent back because it took too long
-        if self._send_backs is None:
+        if self._retry_sender is None:
             log.warning("message %s failed, and is dropped: broadcasting knows no retries", message.message_id)
             self._finish(owned, [message], self._clock.monotonic())
             return
-        self._start(self._send_back(self._send_backs, owned, message, verdict))
+        self._start(self._send_back(self._retry_sender, owned, message, verdict))
 
     async def _send_back(
-        self, send_backs: SendBacks, owned: ProcessQueue, message: StoredMessage, verdict: Verdict
+        self, retry_sender: RetrySender, owned: ProcessQueue, message: StoredMessage, verdict: Verdict
     ) -> None:
         is_sent = False
         try:
-            is_sent = await send_backs.send(message, owned.queue.broker_name, verdict)
+            is_sent = await retry_sender.send(message, owned.queue.broker_name, verdict)
         except Exception:
             log.exception("message %s could not be sent back, as nobody foresaw", message.message_id)
         if is_sent:
@@ -263,13 +262,13 @@ class ConcurrentListening:
     async def _is_given_up(self, owned: ProcessQueue, message: StoredMessage) -> bool:
         """Whether an overdue message need not be waited for here any more."""
         reason = f"not handled within {self._timeout_s:g} s"
-        if self._send_backs is None:
+        if self._retry_sender is None:
             log.warning(
                 "BROADCASTING, the message was %s, drop it: message %s of %s", reason, message.message_id, owned.queue
             )
             return True
         log.warning("message %s of %s was %s: it is sent back", message.message_id, owned.queue, reason)
-        return await self._send_backs.send(message, owned.queue.broker_name, Verdict(False, OVERDUE_LEVEL, reason))
+        return await self._retry_sender.send(message, owned.queue.broker_name, Verdict(False, OVERDUE_LEVEL, reason))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

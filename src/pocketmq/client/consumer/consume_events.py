@@ -19,7 +19,7 @@ from pocketmq.client.consumer.listener import Listener, as_seen
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.client.consumer.pulling import PullResult
 from pocketmq.client.hooks import ConsumeEvent, FilterEvent, HookList, LeaveEvent, PauseEvent, PullEvent
-from pocketmq.client.send_backs import original_topic
+from pocketmq.client.received import original_topic
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.message import StoredMessage

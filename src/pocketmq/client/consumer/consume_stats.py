@@ -17,7 +17,7 @@ from typing import Final
 from pocketmq.client.consumer.flow_limits import PauseCounts
 from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.settings import SharingSettings
+from pocketmq.client.consumer.settings import RebalanceSettings
 from pocketmq.clock import Clock
 from pocketmq.codes import VERSION
 from pocketmq.model.queue import MessageQueue
@@ -124,7 +124,7 @@ _SECRET = frozenset({"credentials", "tls", "name_servers", "rpc_hook", "offset_s
 
 
 def running_info(
-    settings: SharingSettings,
+    settings: RebalanceSettings,
     core_workers: int,
     name_servers: str,
     consume_type: ConsumeType,

@@ -50,7 +50,7 @@ _SPAN: Final = re.compile(r"(\d{1,15})\s*(ms|s|min|m|h|d)")
 _SPAN_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-class StartPlace(Enum):
+class StartPosition(Enum):
     """What the first offset is."""
 
     STORED = "stored"
@@ -62,21 +62,21 @@ class StartPlace(Enum):
 class Start(NamedTuple):
     """Where to begin, and why. `offset` is known when the place is STORED; for all others the broker has to be asked."""
 
-    place: StartPlace
+    place: StartPosition
     reason: str
     offset: int | None = None
 
 
 _BY_WISH: Final[dict[ConsumeFromWhere, Start]] = {
     ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET: Start(
-        StartPlace.MIN, "the group is new and reads from the first message"
+        StartPosition.MIN, "the group is new and reads from the first message"
     ),
-    ConsumeFromWhere.CONSUME_FROM_TIMESTAMP: Start(StartPlace.BY_TIME, "the group is new and reads from a time on"),
+    ConsumeFromWhere.CONSUME_FROM_TIMESTAMP: Start(StartPosition.BY_TIME, "the group is new and reads from a time on"),
 }
-_LAST: Final = Start(StartPlace.MAX, "the group is new and reads only what comes from now on")
+_LAST: Final = Start(StartPosition.MAX, "the group is new and reads only what comes from now on")
 """Also what RocketMQ makes of the three old words."""
-_RETRY: Final = Start(StartPlace.MIN, "it holds the group's own retries, none of which was handled yet")
-_LATER: Final = Start(StartPlace.MIN, "the queue appeared after the group had begun with its topic")
+_RETRY: Final = Start(StartPosition.MIN, "it holds the group's own retries, none of which was handled yet")
+_LATER: Final = Start(StartPosition.MIN, "the queue appeared after the group had begun with its topic")
 
 
 def start_of(stored: int | None, wish: ConsumeFromWhere, *, is_retry: bool, is_later: bool) -> Start:
@@ -86,7 +86,7 @@ def start_of(stored: int | None, wish: ConsumeFromWhere, *, is_retry: bool, is_l
     `is_later` that it appeared after the group began with the topic.
     """
     if stored is not None and stored >= 0:
-        return Start(StartPlace.STORED, "the group has been here before", stored)
+        return Start(StartPosition.STORED, "the group has been here before", stored)
     if is_retry:
         return _RETRY
     if is_later:
@@ -232,8 +232,8 @@ class FirstOffsets:
             return None
 
     async def _place(self, queue: MessageQueue, start: Start) -> int:
-        if start.place is StartPlace.MIN:
+        if start.place is StartPosition.MIN:
             return await self._calls.smallest(queue)
-        if start.place is StartPlace.MAX:
+        if start.place is StartPosition.MAX:
             return await self._calls.largest(queue)
         return await self._calls.at_time(queue, self._start_time_ms)

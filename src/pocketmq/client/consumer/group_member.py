@@ -23,7 +23,7 @@ from pocketmq.client.consumer.process_queue import QueueObserver
 from pocketmq.client.consumer.pull_loop import PullLoops, PullLoopSettings
 from pocketmq.client.consumer.pulling import Pulling
 from pocketmq.client.consumer.rebalance import All, ByStrategy, OnShared, Rebalance, Shares
-from pocketmq.client.consumer.settings import SharingSettings, SubscriptionTable
+from pocketmq.client.consumer.settings import RebalanceSettings, SubscriptionTable
 from pocketmq.client.hooks import HookList
 from pocketmq.errors import InvalidExpression, PocketMQError, RemoteError, ServerFailed, TopicNotFound
 from pocketmq.files import Files
@@ -49,7 +49,7 @@ class MemberParts:
 
     def __init__(
         self,
-        settings: SharingSettings,
+        settings: RebalanceSettings,
         instance: Instance,
         files: Files,
         subscriptions: SubscriptionTable,

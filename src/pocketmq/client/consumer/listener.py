@@ -22,8 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pocketmq.client.lifecycle import is_async
-from pocketmq.client.received import NOT_PLAIN, readable
-from pocketmq.client.send_backs import original_topic
+from pocketmq.client.received import NOT_PLAIN, original_topic, readable
 from pocketmq.errors import InvalidSetting, PocketMQError, UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import RETRY_PREFIX
@@ -220,7 +219,7 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
 
 
-class Listeners:
+class ListenerTable:
     """The listeners of a group, by topic as it is called on the wire. A message that comes again goes to that of its own topic."""
 
     def __init__(self, group: str) -> None:

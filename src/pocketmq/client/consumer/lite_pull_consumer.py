@@ -17,7 +17,7 @@ from pocketmq.client.cluster.instance import Instance, Surroundings
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.group_member import MemberParts
-from pocketmq.client.consumer.lite_pull_member import Handed, LitePullMember, LiteSelection
+from pocketmq.client.consumer.lite_pull_member import LitePullMember, LiteSelection, PolledMessages
 from pocketmq.client.consumer.settings import LitePullOptions, LitePullSettings, filter_of
 from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.settings import settings_of
@@ -69,7 +69,7 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
 
     async def __aexit__(self, kind: object = None, *exc: object) -> None:
         if kind is None and self.is_running:
-            await self.finish_handed()
+            await self.finish_polled()
         await self.stop()
 
     # what it reads
@@ -114,26 +114,26 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
 
     async def poll(self, timeout_s: float | None = None) -> list[StoredMessage]:
         """The next messages, of one queue; none when none come in time. Those of the last poll are done with."""
-        handed = await self.hand_out(timeout_s)
-        return [] if handed is None else handed.at_once()
+        polled = await self.poll_messages(timeout_s)
+        return [] if polled is None else polled.at_once()
 
-    async def hand_out(self, timeout_s: float | None = None) -> Handed | None:
+    async def poll_messages(self, timeout_s: float | None = None) -> PolledMessages | None:
         """As `poll`, for whoever takes the messages somewhere else, or one by one."""
         seconds = self._settings.poll_timeout_ms / 1000 if timeout_s is None else timeout_s
         return await self._run(self._member.poll(seconds))
 
-    async def finish_handed(self) -> None:
+    async def finish_polled(self) -> None:
         """Whatever the user got is done, also what he has not come back from."""
-        await self._run(self._member.finish_handed())
+        await self._run(self._member.finish_polled())
 
     async def __aiter__(self) -> AsyncIterator[StoredMessage]:
         """Messages one by one, until the consumer is stopped. Each is done with when the next one is asked for."""
         self._require_running()
         while self.is_running:
-            handed = await self.hand_out()
-            if handed is None:
+            polled = await self.poll_messages()
+            if polled is None:
                 continue
-            for message in handed.one_by_one():
+            for message in polled.one_by_one():
                 yield message
 
     async def commit(self) -> None:

@@ -38,7 +38,7 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import ConsumeFromWhere, ConsumerData, ConsumeType
 
 
-class Handed:
+class PolledMessages:
     """Messages that were handed out, on their way to the user, who takes them in his own thread, at once or one by one.
 
     Needs no lock: each number is set in one step, by that thread; the loop sets `done` only after the user has left.
@@ -125,7 +125,7 @@ class LitePullMember(GroupMember):
         self._selection = selection
         self._ready: OrderedDict[ProcessQueue, None] = OrderedDict()
         """Queues in which messages wait, in the order of their turns."""
-        self._handed: list[Handed] = []
+        self._polled: list[PolledMessages] = []
         self._news = asyncio.Event()
         self._next_commit = parts.clock.monotonic() + settings.auto_commit_ms / 1000
         pulling = Pulling(
@@ -153,19 +153,19 @@ class LitePullMember(GroupMember):
 
     async def stop(self, drain_s: float) -> None:
         """What was handed out and is not done comes again."""
-        for handed in self._handed:
-            self._finish(handed, handed.done)
-        self._handed = []
+        for polled in self._polled:
+            self._finish(polled, polled.done)
+        self._polled = []
         if self._lite.auto_commit:
             self._note(self._positions())
         self._is_running = False
         self._news.set()
         await super().stop(0.0)
 
-    async def finish_handed(self) -> None:
+    async def finish_polled(self) -> None:
         """The user leaves in peace: whatever he has is done."""
-        for handed in self._handed:
-            handed.done = handed.got
+        for polled in self._polled:
+            polled.done = polled.got
 
     # which queues
 
@@ -206,7 +206,7 @@ class LitePullMember(GroupMember):
 
     # messages
 
-    async def poll(self, timeout_s: float) -> Handed | None:
+    async def poll(self, timeout_s: float) -> PolledMessages | None:
         """The next messages; None when none come in time, or the consumer is stopped.
 
         A body that cannot be read is an error, whenever its message is the next one of its queue.
@@ -217,8 +217,8 @@ class LitePullMember(GroupMember):
         try:
             async with asyncio.timeout(timeout_s):
                 while self._is_running:
-                    if (handed := self._take()) is not None:
-                        return handed
+                    if (polled := self._take()) is not None:
+                        return polled
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
@@ -234,7 +234,7 @@ class LitePullMember(GroupMember):
         if self._lite.auto_commit and not owned.pulls.reread:
             self._offsets.move(owned.queue, _position(owned))
 
-    def _take(self) -> Handed | None:
+    def _take(self) -> PolledMessages | None:
         while self._ready:
             owned, _ = self._ready.popitem(last=False)
             if not owned.is_active or owned.is_paused:
@@ -246,9 +246,9 @@ class LitePullMember(GroupMember):
             if owned.waiting:
                 self.arrived(owned)
             if seen:
-                handed = Handed(owned, messages[: len(seen)], seen)
-                self._handed.append(handed)
-                return handed
+                polled = PolledMessages(owned, messages[: len(seen)], seen)
+                self._polled.append(polled)
+                return polled
             if flaw is not None:
                 first = messages[0]
                 place = f"message {first.message_id}, offset {first.queue_offset} of {owned.queue}"
@@ -268,26 +268,26 @@ class LitePullMember(GroupMember):
 
     def _settle(self) -> None:
         """The user is back: what he got is done, and what did not reach him waits again."""
-        handed_out, self._handed = self._handed, []
-        for handed in handed_out:
-            self._finish(handed, handed.got)
-            left = handed.messages[handed.got :]
+        unfinished, self._polled = self._polled, []
+        for polled in unfinished:
+            self._finish(polled, polled.got)
+            left = polled.messages[polled.got :]
             if left:
-                handed.owned.give_back(left)
-                self.arrived(handed.owned)
+                polled.owned.give_back(left)
+                self.arrived(polled.owned)
 
-    def _finish(self, handed: Handed, count: int) -> None:
+    def _finish(self, polled: PolledMessages, count: int) -> None:
         """The first `count` of them; some may be finished already."""
-        handed.owned.finish(handed.messages[:count], self._clock.monotonic())
-        handed.owned.note_done()
+        polled.owned.finish(polled.messages[:count], self._clock.monotonic())
+        polled.owned.note_done()
 
     # offsets
 
     async def commit(self) -> None:
         """What the user got is done: let the group know, now. The rest of an iteration goes on. A failure is a PocketMQError."""
-        for handed in self._handed:
-            self._finish(handed, handed.got)
-        self._handed = [handed for handed in self._handed if handed.got < len(handed.messages)]
+        for polled in self._polled:
+            self._finish(polled, polled.got)
+        self._polled = [polled for polled in self._polled if polled.got < len(polled.messages)]
         self._next_commit = self._clock.monotonic() + self._lite.auto_commit_ms / 1000
         await self._offsets.keep(self._positions())
 
@@ -348,7 +348,7 @@ class LitePullMember(GroupMember):
 
     async def _move(self, queue: MessageQueue, offset: int) -> None:
         await self._of(queue)
-        self._handed = [handed for handed in self._handed if handed.owned.queue != queue]
+        self._polled = [polled for polled in self._polled if polled.owned.queue != queue]
         await self._assignment.restart([(queue, offset)], for_group=False)
 
     async def _of(self, queue: MessageQueue) -> ProcessQueue:

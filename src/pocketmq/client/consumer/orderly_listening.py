@@ -36,10 +36,10 @@ from pocketmq.client.consumer.consume_result import (
 from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.jobs import Call, Collected, Job, calls_per_job, resolving
-from pocketmq.client.consumer.listener import Listeners
+from pocketmq.client.consumer.listener import ListenerTable
 from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.sending_back import SendBacks
+from pocketmq.client.consumer.retry_sender import RetrySender
 from pocketmq.clock import Clock
 from pocketmq.errors import UsageError
 from pocketmq.model.message import StoredMessage
@@ -56,15 +56,15 @@ _KEPT: Final = 0.8
 
 
 class OrderlyListening:
-    """Gives messages of all owned queues to listeners, in order. `locks` and `send_backs` None: broadcasting."""
+    """Gives messages of all owned queues to listeners, in order. `locks` and `retry_sender` None: broadcasting."""
 
     def __init__(
         self,
         clock: Clock,
-        listeners: Listeners,
+        listeners: ListenerTable,
         dispatch: Dispatch,
         offsets: Offsets,
-        send_backs: SendBacks | None,
+        retry_sender: RetrySender | None,
         locks: QueueLocks | None,
         events: ConsumeEvents,
         stats: ConsumeStats,
@@ -77,7 +77,7 @@ class OrderlyListening:
         self._listeners = listeners
         self._dispatch = dispatch
         self._offsets = offsets
-        self._send_backs = send_backs
+        self._retry_sender = retry_sender
         self._locks = locks
         self._events = events
         self._stats = stats
@@ -239,7 +239,7 @@ class OrderlyListening:
         return None
 
     def _verdict(self, owned: ProcessQueue, call: Call) -> OrderlyVerdict:
-        max_times = UNLIMITED if self._send_backs is None else self._send_backs.max_times
+        max_times = UNLIMITED if self._retry_sender is None else self._retry_sender.max_times
         result: Any = call.result
         if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
             self._events.failed(self._listeners.of(call.messages[0]), owned.queue, call.messages, result)
@@ -251,7 +251,7 @@ class OrderlyListening:
 
     async def _bury(self, owned: ProcessQueue, message: StoredMessage, reason: str) -> bool:
         log.warning("message %s of %s is given up: %s", message.message_id, owned.queue, reason)
-        return self._send_backs is None or await self._send_backs.bury(message, reason)
+        return self._retry_sender is None or await self._retry_sender.bury(message, reason)
 
     def _finish(self, owned: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         """They are done, or kept for a commit."""

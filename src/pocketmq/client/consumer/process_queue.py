@@ -41,7 +41,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.bodies.running_info import ProcessQueueInfo
 
 
-class Stretch:
+class OffsetRange:
     """Some messages, with growing offsets. The list is exchanged when they change, never changed: others may hold it."""
 
     __slots__ = ("after", "before", "began", "body_bytes", "first", "last", "messages")
@@ -59,7 +59,7 @@ class Stretch:
         self.body_bytes = sum(map(len, [message.body for message in messages]))
 
 
-class _Ring(Stretch):
+class _Ring(OffsetRange):
     """Stands between the last and the first, and holds nothing."""
 
     __slots__ = ()
@@ -68,51 +68,51 @@ class _Ring(Stretch):
         self.before = self.after = self
 
 
-class Stretches:
+class OffsetRanges:
     """All stretches of a queue that have messages in flight."""
 
     def __init__(self) -> None:
         self._ring = _Ring()
 
-    def __iter__(self) -> Iterator[Stretch]:
-        stretch = self._ring.after
-        while stretch is not self._ring:
-            after = stretch.after
-            yield stretch
-            stretch = after
+    def __iter__(self) -> Iterator[OffsetRange]:
+        entry = self._ring.after
+        while entry is not self._ring:
+            after = entry.after
+            yield entry
+            entry = after
 
     @property
-    def first(self) -> Stretch:
+    def first(self) -> OffsetRange:
         return self._ring.after
 
     @property
-    def last(self) -> Stretch:
+    def last(self) -> OffsetRange:
         return self._ring.before
 
-    def add(self, stretch: Stretch, after: Stretch | None = None) -> None:
+    def add(self, entry: OffsetRange, after: OffsetRange | None = None) -> None:
         """Before the one that is to come `after` it, or at the end."""
         after = after or self._ring
         before = after.before
-        stretch.before, stretch.after = before, after
-        before.after = after.before = stretch
+        entry.before, entry.after = before, after
+        before.after = after.before = entry
 
-    def remove(self, stretch: Stretch) -> None:
-        stretch.before.after, stretch.after.before = stretch.after, stretch.before
+    def remove(self, entry: OffsetRange) -> None:
+        entry.before.after, entry.after.before = entry.after, entry.before
 
-    def split(self, stretch: Stretch, count: int) -> Stretch:
+    def split(self, entry: OffsetRange, count: int) -> OffsetRange:
         """Leave it its first messages; the others, as a stretch behind it."""
-        rest = Stretch(stretch.messages[count:], stretch.began)
-        self.add(rest, stretch.after)
-        stretch.hold(stretch.messages[:count])
+        rest = OffsetRange(entry.messages[count:], entry.began)
+        self.add(rest, entry.after)
+        entry.hold(entry.messages[:count])
         return rest
 
-    def part(self, stretch: Stretch, is_other: Callable[[StoredMessage], bool]) -> Iterator[tuple[bool, Stretch]]:
+    def part(self, entry: OffsetRange, is_other: Callable[[StoredMessage], bool]) -> Iterator[tuple[bool, OffsetRange]]:
         """In place of a stretch, its messages parted wherever others follow; whether each part holds those others."""
-        for others, messages in groupby(stretch.messages, is_other):
-            part = Stretch(list(messages), stretch.began)
-            self.add(part, stretch)
+        for others, messages in groupby(entry.messages, is_other):
+            part = OffsetRange(list(messages), entry.began)
+            self.add(part, entry)
             yield others, part
-        self.remove(stretch)
+        self.remove(entry)
 
 
 LOCK_SECONDS: Final = 30.0
@@ -162,10 +162,10 @@ class ProcessQueue:
         self._kept_to = -1
         self.body_bytes = 0
         """Bytes of all bodies in flight."""
-        self._flight = Stretches()
-        self._waiting: deque[Stretch] = deque()
+        self._flight = OffsetRanges()
+        self._waiting: deque[OffsetRange] = deque()
         """Those that wait, in the order in which they will be taken."""
-        self._taken: dict[int, Stretch] = {}
+        self._taken: dict[int, OffsetRange] = {}
         """Those that are being consumed, by their first offset."""
         self.max_offset = -1
         """The largest offset that was ever here; -1 before the first."""
@@ -224,7 +224,7 @@ class ProcessQueue:
     def is_consuming(self, message: StoredMessage) -> bool:
         """Whether it was taken and is neither finished nor given back; a clean-up may have finished it meanwhile."""
         offset = message.queue_offset
-        return any(offset == one.queue_offset for stretch in self._holding({offset}) for one in stretch.messages)
+        return any(offset == one.queue_offset for entry in self._holding({offset}) for one in entry.messages)
 
     # the way of a message
 
@@ -239,13 +239,13 @@ class ProcessQueue:
         else:
             new = self._new_ones(messages)
         if new:
-            stretch = Stretch(new)
-            self._flight.add(stretch)
-            self._waiting.append(stretch)
-            self.max_offset = stretch.last
+            entry = OffsetRange(new)
+            self._flight.add(entry)
+            self._waiting.append(entry)
+            self.max_offset = entry.last
             self.count += len(new)
             self.waiting += len(new)
-            self.body_bytes += stretch.body_bytes
+            self.body_bytes += entry.body_bytes
             self._enough = self._observer.arrived(self)
         return len(new)
 
@@ -268,12 +268,12 @@ class ProcessQueue:
         self._last_consume = now
         batch: list[StoredMessage] = []
         while self._waiting and (left := limit - len(batch)) > 0:
-            stretch = self._waiting.popleft()
-            if len(stretch.messages) > left:
-                self._waiting.appendleft(self._flight.split(stretch, left))
-            stretch.began = now
-            self._taken[stretch.first] = stretch
-            batch = batch + stretch.messages if batch else stretch.messages
+            entry = self._waiting.popleft()
+            if len(entry.messages) > left:
+                self._waiting.appendleft(self._flight.split(entry, left))
+            entry.began = now
+            self._taken[entry.first] = entry
+            batch = batch + entry.messages if batch else entry.messages
         self.waiting -= len(batch)
         return batch
 
@@ -283,34 +283,34 @@ class ProcessQueue:
         What is not being consumed is passed over: a clean-up was faster.
         """
         self._last_consume = now
-        stretch = self._taken.get(messages[0].queue_offset) if messages else None
-        if stretch is not None and stretch.messages == messages:
-            self._let_go(stretch, [])
+        entry = self._taken.get(messages[0].queue_offset) if messages else None
+        if entry is not None and entry.messages == messages:
+            self._let_go(entry, [])
         else:
             done = {message.queue_offset for message in messages}
             for each in self._holding(done):
                 self._let_go(each, [one for one in each.messages if one.queue_offset not in done])
         return None if self.is_dropped else self.commit_offset
 
-    def _let_go(self, stretch: Stretch, left: list[StoredMessage]) -> None:
+    def _let_go(self, entry: OffsetRange, left: list[StoredMessage]) -> None:
         """Of what is being consumed, all but what is `left`."""
-        del self._taken[stretch.first]
-        self.count -= len(stretch.messages) - len(left)
-        self.body_bytes -= stretch.body_bytes
+        del self._taken[entry.first]
+        self.count -= len(entry.messages) - len(left)
+        self.body_bytes -= entry.body_bytes
         if left:
-            stretch.hold(left)
-            self._taken[stretch.first] = stretch
-            self.body_bytes += stretch.body_bytes
+            entry.hold(left)
+            self._taken[entry.first] = entry
+            self.body_bytes += entry.body_bytes
         else:
-            self._flight.remove(stretch)
+            self._flight.remove(entry)
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
         """Messages that are being consumed wait again, before all that were never taken."""
         offsets = {message.queue_offset for message in messages}
-        again: list[Stretch] = []
-        for stretch in self._holding(offsets):
-            del self._taken[stretch.first]
-            for is_back, part in self._flight.part(stretch, lambda one: one.queue_offset in offsets):
+        again: list[OffsetRange] = []
+        for entry in self._holding(offsets):
+            del self._taken[entry.first]
+            for is_back, part in self._flight.part(entry, lambda one: one.queue_offset in offsets):
                 if is_back:
                     part.began = None
                     again.append(part)
@@ -319,7 +319,7 @@ class ProcessQueue:
                     self._taken[part.first] = part
         self._waiting.extendleft(sorted(again, key=attrgetter("first"), reverse=True))
 
-    def _holding(self, offsets: set[int]) -> list[Stretch]:
+    def _holding(self, offsets: set[int]) -> list[OffsetRange]:
         """The stretches in consumption that may hold messages with these offsets."""
         if not offsets:
             return []
@@ -348,7 +348,7 @@ class ProcessQueue:
         self.give_back([one for one in taken if one.queue_offset > self._kept_to] if self.kept else taken)
 
     def _taken_ones(self) -> list[StoredMessage]:
-        return [message for stretch in self._taken.values() for message in stretch.messages]
+        return [message for entry in self._taken.values() for message in entry.messages]
 
     def overdue(self, now: float, timeout_s: float) -> list[StoredMessage]:
         """Messages at the head that have been consumed for longer than `timeout_s`; they hold the commit offset back.
@@ -356,10 +356,10 @@ class ProcessQueue:
         They stay until they are finished. Only the head is looked at, until the first that is in time.
         """
         found: list[StoredMessage] = []
-        for stretch in self._flight:
-            if stretch.began is None or now - stretch.began <= timeout_s or len(found) >= MAX_OVERDUE:
+        for entry in self._flight:
+            if entry.began is None or now - entry.began <= timeout_s or len(found) >= MAX_OVERDUE:
                 break
-            found += stretch.messages
+            found += entry.messages
         return found[:MAX_OVERDUE]
 
     # back-pressure

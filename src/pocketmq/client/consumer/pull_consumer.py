@@ -32,7 +32,7 @@ from pocketmq.client.consumer.lite_pull_consumer import QueuesChanged
 from pocketmq.client.consumer.offsets import LocalFolder, Offsets, offset_store
 from pocketmq.client.consumer.pulling import Pulling, PullResult
 from pocketmq.client.consumer.rebalance import All, ByStrategy, OnShared, Rebalance
-from pocketmq.client.consumer.sending_back import SendBacks
+from pocketmq.client.consumer.retry_sender import RetrySender
 from pocketmq.client.consumer.settings import PullOptions, PullSettings, SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.settings import settings_of
@@ -75,7 +75,9 @@ class PullMember:
         self._offsets = Offsets(offset_store(instance.brokers.offsets, self._group, local, settings.own_offsets))
         self._pulls = self._pulling(PullFlag.SUBSCRIPTION)
         self._holds = self._pulling(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
-        self._send_backs = SendBacks(instance, settings, self._group, settings.max_reconsume_times, is_orderly=False)
+        self._retry_sender = RetrySender(
+            instance, settings, self._group, settings.max_reconsume_times, is_orderly=False
+        )
         self._rebalance = Rebalance(
             instance.routes,
             self.topics,
@@ -154,7 +156,7 @@ class PullMember:
         if fault := delay_level_fault(delay_level, least=DEAD_LETTER_LEVEL):
             raise UsageError(f"{fault}; 0 lets the broker choose, -1 makes it a dead letter")
         message = replace(message, topic=wrap(self._settings.namespace, message.topic))
-        if not await self._send_backs.send(message, broker_name, Verdict(False, delay_level)):
+        if not await self._retry_sender.send(message, broker_name, Verdict(False, delay_level)):
             raise ServerFailed(f"message {message.message_id} could not be sent back to {broker_name}")
 
     # queues and offsets

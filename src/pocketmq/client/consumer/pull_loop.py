@@ -44,7 +44,7 @@ from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.client.consumer.pull_position import LogChanges
 from pocketmq.client.consumer.pulling import Pulling, PullResult, PullStatus
-from pocketmq.client.consumer.settings import SharingSettings
+from pocketmq.client.consumer.settings import RebalanceSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import (
     FlowControl,
@@ -85,7 +85,7 @@ class PullLoopSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of an offset that does not exist the group is told nothing, and what is here already is kept, unless it comes a second time."""
 
     @classmethod
-    def of(cls, settings: SharingSettings, **kind: bool) -> Self:
+    def of(cls, settings: RebalanceSettings, **kind: bool) -> Self:
         """As the user wants it; `kind` are the flags in which kinds of consumers differ."""
         interval_ms = settings.pull_interval_ms
         return cls(

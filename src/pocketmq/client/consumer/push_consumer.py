@@ -37,11 +37,11 @@ from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.client.consumer.group_member import GroupMember, MemberParts
 from pocketmq.client.consumer.jobs import Job, resolving
-from pocketmq.client.consumer.listener import Listener, Listeners, require_movable
+from pocketmq.client.consumer.listener import Listener, ListenerTable, require_movable
 from pocketmq.client.consumer.orderly_listening import OrderlyListening
 from pocketmq.client.consumer.pull_loop import PullLoopSettings
 from pocketmq.client.consumer.pulling import Pulling
-from pocketmq.client.consumer.sending_back import SendBacks
+from pocketmq.client.consumer.retry_sender import RetrySender
 from pocketmq.client.consumer.settings import (
     PushOptions,
     PushSettings,
@@ -75,7 +75,7 @@ class PushMember(GroupMember):
         self,
         parts: MemberParts,
         settings: PushSettings,
-        listeners: Listeners,
+        listeners: ListenerTable,
         tracer: Tracer | None,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
@@ -203,14 +203,14 @@ class PushMember(GroupMember):
 
 
 def _listening(
-    parts: MemberParts, settings: PushSettings, listeners: Listeners, dispatch: Dispatch, locks: QueueLocks | None
+    parts: MemberParts, settings: PushSettings, listeners: ListenerTable, dispatch: Dispatch, locks: QueueLocks | None
 ) -> ConcurrentListening | OrderlyListening:
     events = ConsumeEvents(
         parts.hooks, settings.group, settings.namespace, parts.clock, timeout_ms=settings.consume_timeout_ms
     )
-    send_backs = None
+    retry_sender = None
     if not settings.broadcast:
-        send_backs = SendBacks(
+        retry_sender = RetrySender(
             parts.instance, settings, parts.group, settings.max_reconsume_times, is_orderly=settings.ordered
         )
     if settings.ordered:
@@ -219,7 +219,7 @@ def _listening(
             listeners,
             dispatch,
             parts.offsets,
-            send_backs,
+            retry_sender,
             locks,
             events,
             parts.stats,
@@ -232,7 +232,7 @@ def _listening(
         listeners,
         dispatch,
         parts.offsets,
-        send_backs,
+        retry_sender,
         events,
         parts.stats,
         parts.owned,
@@ -281,7 +281,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         with_retries = not settings.broadcast
         now_ms = self._around.clock.now_ms()
         self._subscriptions = SubscriptionTable(settings.wire_group, now_ms, with_retries=with_retries)
-        self._listeners = Listeners(settings.wire_group)
+        self._listeners = ListenerTable(settings.wire_group)
 
     def _make_member(self, instance: Instance) -> PushMember:
         parts = MemberParts(self._settings, instance, self._around.files, self._subscriptions, self._hooks)

@@ -113,8 +113,8 @@ class GroupOptions(ClientOptions, total=False):
     offset_store: OffsetStore | None
 
 
-class SharingOptions(GroupOptions, total=False):
-    """The keyword arguments of consumers that share queues; see `SharingSettings`."""
+class RebalanceOptions(GroupOptions, total=False):
+    """The keyword arguments of consumers that share queues; see `RebalanceSettings`."""
 
     broadcast: bool
     start_at: StartAt | None
@@ -132,7 +132,7 @@ class SharingOptions(GroupOptions, total=False):
     local_offsets: str | os.PathLike[str] | None
 
 
-class PushOptions(SharingOptions, total=False):
+class PushOptions(RebalanceOptions, total=False):
     """The keyword arguments of a push consumer; see `PushSettings`."""
 
     ordered: bool
@@ -148,7 +148,7 @@ class PushOptions(SharingOptions, total=False):
     subscription_in_pulls: bool
 
 
-class LitePullOptions(SharingOptions, total=False):
+class LitePullOptions(RebalanceOptions, total=False):
     """The keyword arguments of a lite pull consumer; see `LitePullSettings`."""
 
     auto_commit: bool
@@ -207,7 +207,7 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
         return parse_group(wrap(self.namespace, self.group))
 
 
-class SharingSettings(GroupSettings, frozen=True, kw_only=True):
+class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
     """What consumers need that share queues with the other members of their group."""
 
     broadcast: bool = False
@@ -300,7 +300,7 @@ class SharingSettings(GroupSettings, frozen=True, kw_only=True):
         return FlowLimits(queue_messages=self.max_queue_messages, queue_bytes=self.max_queue_bytes, span=self.max_span)
 
 
-class PushSettings(SharingSettings, frozen=True, kw_only=True):
+class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
     """What a push consumer needs beside that."""
 
     ordered: bool = False
@@ -361,7 +361,7 @@ class PushSettings(SharingSettings, frozen=True, kw_only=True):
             )
 
 
-class LitePullSettings(SharingSettings, frozen=True, kw_only=True):
+class LitePullSettings(RebalanceSettings, frozen=True, kw_only=True):
     """What a lite pull consumer needs beside that."""
 
     pull_batch: int = 10

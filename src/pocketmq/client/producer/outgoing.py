@@ -15,7 +15,7 @@ import msgspec
 
 from pocketmq.client.hooks import HookList
 from pocketmq.client.producer.queue_choice import Destination, QueueSelector, destination_of
-from pocketmq.client.send_backs import Resend
+from pocketmq.client.received import RetryMessage
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, UsageError
@@ -177,13 +177,25 @@ class Packer:
         out.sys_flag |= SysFlag.TRANSACTION_PREPARED
         return out
 
-    def pack_resend(self, resend: Resend) -> Outgoing:
+    def pack_retry(self, retry_message: RetryMessage) -> Outgoing:
         """A message that a consumer failed on, for its retry topic: its body and its topic are as they were on the wire."""
-        message = replaced(Message(resend.topic, resend.body, flag=resend.flag), resend.body, resend.properties)
-        message_id = resend.properties.get(names.UNIQ_KEY) or self.ids.next(self._clock.now_ms())
-        text = format_properties({names.WAIT: "true", **resend.properties, names.UNIQ_KEY: message_id})
-        attempts = resend.reconsume_times, resend.max_reconsume_times
-        return Outgoing(message, resend.topic, message_id, resend.body, text, resend.sys_flag, attempts=attempts)
+        message = replaced(
+            Message(retry_message.topic, retry_message.body, flag=retry_message.flag),
+            retry_message.body,
+            retry_message.properties,
+        )
+        message_id = retry_message.properties.get(names.UNIQ_KEY) or self.ids.next(self._clock.now_ms())
+        text = format_properties({names.WAIT: "true", **retry_message.properties, names.UNIQ_KEY: message_id})
+        attempts = retry_message.reconsume_times, retry_message.max_reconsume_times
+        return Outgoing(
+            message,
+            retry_message.topic,
+            message_id,
+            retry_message.body,
+            text,
+            retry_message.sys_flag,
+            attempts=attempts,
+        )
 
     def pack_reply(self, message: Message) -> Outgoing:
         """The reply to a request, which goes a road of its own. It has nothing to wait for."""

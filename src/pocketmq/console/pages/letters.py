@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from pocketmq.client.admin.dead_letters import Letter
-from pocketmq.client.send_backs import REASON
+from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.console.bodies import editable_text, shown_body, whole_body
 from pocketmq.console.rendering import matching, read_field, rows
 from pocketmq.console.site import Action, Done, Page, Site, Visit
@@ -81,7 +81,7 @@ def own_properties(one: Letter) -> dict[str, str]:
     return {
         name: value
         for name, value in one.message.properties.items()
-        if (name in EDITABLE or name not in names.RESERVED) and name != REASON
+        if (name in EDITABLE or name not in names.RESERVED) and name != DEAD_LETTER_REASON
     }
 
 

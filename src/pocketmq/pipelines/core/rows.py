@@ -42,8 +42,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pocketmq.client.send_backs import MAX_REASON_CHARS
-from pocketmq.client.send_backs import REASON as REASON_PROPERTY
+from pocketmq.client.received import DEAD_LETTER_REASON, MAX_REASON_CHARS
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.files import Files
 from pocketmq.model.properties import RESERVED
@@ -201,7 +200,7 @@ def write_dead_letters(
 
 def _properties(known: Sequence[str], reason: str) -> Column:
     words = f.substring(f.regexp_replace(f.col(reason).cast("string"), r"[\p{Cntrl}\s]+", " "), 1, MAX_REASON_CHARS)
-    own = {REASON_PROPERTY: f.coalesce(f.nullif(f.trim(words), f.lit("")), f.lit("not told"))}
+    own = {DEAD_LETTER_REASON: f.coalesce(f.nullif(f.trim(words), f.lit("")), f.lit("not told"))}
     own |= {name: f.col(column).cast("string") for column, name in PAST.items() if column in known}
     added = f.map_from_entries(
         f.filter(

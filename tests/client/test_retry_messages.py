@@ -4,13 +4,13 @@ import pytest
 from tests.client.messages import stored
 from tests.golden import captured, needs_golden
 
-from pocketmq.client.send_backs import (
+from pocketmq.client.consumer.retry_sender import max_reconsume_times
+from pocketmq.client.received import (
+    DEAD_LETTER_REASON,
     MAX_REASON_CHARS,
-    REASON,
-    max_reconsume_times,
+    dead_letter,
     original_topic,
-    resend,
-    resend_dead,
+    retry_message,
 )
 from pocketmq.codes import RequestCode
 from pocketmq.model import properties as names
@@ -44,7 +44,7 @@ def test_sixteen_retries_and_in_order_without_end_unless_told(
 def test_a_message_that_could_not_be_sent_back_is_sent_to_the_retry_topic() -> None:
     message = stored(5, b"body", times=2, properties={"UNIQ_KEY": "ID", "TAGS": "a", "mine": "1"})
 
-    sent = resend(message, GROUP, 16)
+    sent = retry_message(message, GROUP, 16)
 
     assert (sent.topic, sent.body, sent.flag) == ("%RETRY%shop", b"body", 7)
     assert (sent.reconsume_times, sent.max_reconsume_times) == (3, 16)
@@ -60,25 +60,25 @@ def test_a_message_that_could_not_be_sent_back_is_sent_to_the_retry_topic() -> N
 
 @pytest.mark.parametrize(("times", "is_dead"), [(14, False), (15, False), (16, True)])
 def test_the_broker_makes_it_a_dead_letter_after_the_last_attempt(times: int, is_dead: bool) -> None:
-    sent = resend(stored(times=times), GROUP, 16)
+    sent = retry_message(stored(times=times), GROUP, 16)
 
     assert resent_is_dead(sent.reconsume_times, sent.max_reconsume_times, group_holds_locks=False) is is_dead
 
 
 @pytest.mark.parametrize("times", [0, 3, 16])
 def test_a_message_that_is_given_up_is_a_dead_letter_however_seldom_it_was_tried(times: int) -> None:
-    sent = resend_dead(stored(times=times, properties={"DELAY": "4"}), GROUP, "no such customer")
+    sent = dead_letter(stored(times=times, properties={"DELAY": "4"}), GROUP, "no such customer")
 
     assert resent_is_dead(sent.reconsume_times, sent.max_reconsume_times, group_holds_locks=False)
     assert sent.reconsume_times == times + 1
-    assert sent.properties[REASON] == "no such customer"
+    assert sent.properties[DEAD_LETTER_REASON] == "no such customer"
     assert names.DELAY not in sent.properties
 
 
 def test_a_message_that_was_retried_before_keeps_where_it_comes_from() -> None:
     message = stored(topic="%RETRY%shop", properties={"RETRY_TOPIC": "Orders", "ORIGIN_MESSAGE_ID": "FIRST"})
 
-    sent = resend(message, GROUP, 16)
+    sent = retry_message(message, GROUP, 16)
 
     assert original_topic(message) == "Orders"
     assert sent.properties["RETRY_TOPIC"] == "Orders"
@@ -89,14 +89,14 @@ def test_a_message_that_was_retried_before_keeps_where_it_comes_from() -> None:
 def test_what_lies_behind_a_message_does_not_happen_again(name: str) -> None:
     message = stored(properties={name: "1", "KEYS": "k"})
 
-    assert name not in resend(message, GROUP, 16).properties
-    assert name not in resend_dead(message, GROUP).properties
+    assert name not in retry_message(message, GROUP, 16).properties
+    assert name not in dead_letter(message, GROUP).properties
 
 
 def test_a_compressed_body_stays_compressed_and_the_rest_of_the_flags_is_the_brokers() -> None:
     packed = with_compression(SysFlag.TRANSACTION_COMMIT | SysFlag.STORE_HOST_V6, Compression.ZSTD)
 
-    assert resend(stored(sys_flag=packed), GROUP, 16).sys_flag == with_compression(0, Compression.ZSTD)
+    assert retry_message(stored(sys_flag=packed), GROUP, 16).sys_flag == with_compression(0, Compression.ZSTD)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_a_compressed_body_stays_compressed_and_the_rest_of_the_flags_is_the_bro
     ],
 )
 def test_a_reason_always_fits_into_a_property(reason: str, kept: str | None) -> None:
-    sent = resend_dead(stored(), GROUP, reason)
+    sent = dead_letter(stored(), GROUP, reason)
 
-    assert sent.properties.get(REASON) == kept
+    assert sent.properties.get(DEAD_LETTER_REASON) == kept
     assert parse_properties(format_properties(sent.properties)) == sent.properties
 
 
 def test_the_delay_of_a_retry_exists_for_every_default_attempt() -> None:
-    levels = [int(resend(stored(times=times), GROUP, 16).properties["DELAY"]) for times in range(16)]
+    levels = [int(retry_message(stored(times=times), GROUP, 16).properties["DELAY"]) for times in range(16)]
 
     assert levels == list(range(3, 19))
     assert levels[-1] == len(DELAY_LEVELS)
@@ -137,7 +137,7 @@ def test_a_real_consumer_sends_a_failed_message_in_the_same_words() -> None:
     ours_alone = {"RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "DELAY"}
     before = {name: value for name, value in theirs.items() if name not in ours_alone}
 
-    sent = resend(
+    sent = retry_message(
         stored(topic="OrderlyDeadTopic", times=1, body=frame.command.body, properties=before),
         GroupName("CG_orderly_dlq"),
         1,

@@ -1,33 +1,47 @@
-"""Sending back: a message that a listener failed on goes back to its broker, on the roads that `send_backs` describes.
+"""Sending back: a message that a listener failed on goes back to its broker, on the roads that `retry_sender` describes.
 
 failed ──► code 36 to its broker ── refused ──► a plain message to %RETRY%group ── failed ──► tried again here
 given up for a reason, or failed for the last time ──► a plain message to %RETRY%group that says it is dead, and why
 """
 
 import logging
+from typing import Final
 
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.consumer.consume_result import Verdict
 from pocketmq.client.producer.outbox import Outbox
-from pocketmq.client.received import is_of_inner_batch, is_unreadable_as_stored
-from pocketmq.client.send_backs import (
-    SEND_BACK_TIMEOUT_MS,
-    Resend,
-    max_reconsume_times,
+from pocketmq.client.received import (
+    RetryMessage,
+    dead_letter,
+    is_of_inner_batch,
+    is_unreadable_as_stored,
     original_topic,
-    resend,
-    resend_dead,
+    retry_message,
 )
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.errors import MessageIllegal, PocketMQError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import INNER_PRODUCER_GROUP, GroupName
+from pocketmq.model.retries import MAX_RECONSUME_TIMES, UNLIMITED
 from pocketmq.protocol.api.sending import SendMessageBack
 
 log = logging.getLogger("pocketmq.client")
 
+LOCAL_RETRY_SECONDS: Final = 5.0
+"""A message that could not be sent back is consumed again here, after so long."""
+OVERDUE_LEVEL: Final = 3
+"""Delay level of messages that a clean-up sends back because their listener takes too long."""
+SEND_BACK_TIMEOUT_MS: Final = 5_000
 
-class SendBacks:
+
+def max_reconsume_times(configured: int | None, *, is_orderly: bool) -> int:
+    """How often a message is tried again. None, or -1 as Java says it: 16 times, in order without end."""
+    if configured is not None and configured >= 0:
+        return configured
+    return UNLIMITED if is_orderly else MAX_RECONSUME_TIMES
+
+
+class RetrySender:
     """Sends back for one consumer."""
 
     def __init__(
@@ -65,27 +79,27 @@ class SendBacks:
             return await self._send(self._again(message, verdict), message)
         return True
 
-    def _again(self, message: StoredMessage, verdict: Verdict) -> Resend:
+    def _again(self, message: StoredMessage, verdict: Verdict) -> RetryMessage:
         """A copy for another attempt; for the dead letters if there is to be none, or if a copy would look sound and is not."""
         if verdict.is_dead or is_unreadable_as_stored(message):
-            return resend_dead(message, self._group, verdict.reason)
-        return resend(message, self._group, self.max_times)
+            return dead_letter(message, self._group, verdict.reason)
+        return retry_message(message, self._group, self.max_times)
 
     async def bury(self, message: StoredMessage, reason: str) -> bool:
         """Make it a dead letter that says why, if there is room for that among its properties. Whether it worked."""
         try:
-            await self._deliver(resend_dead(message, self._group, reason))
+            await self._deliver(dead_letter(message, self._group, reason))
         except MessageIllegal:
-            return await self._send(resend_dead(message, self._group), message)
+            return await self._send(dead_letter(message, self._group), message)
         except PocketMQError as error:
             log.warning("message %s could not be made a dead letter: %s", message.message_id, error)
             return False
         return True
 
-    async def _deliver(self, again: Resend) -> None:
-        await self._outbox.deliver(self._outbox.packer.pack_resend(again))
+    async def _deliver(self, again: RetryMessage) -> None:
+        await self._outbox.deliver(self._outbox.packer.pack_retry(again))
 
-    async def _send(self, again: Resend, message: StoredMessage) -> bool:
+    async def _send(self, again: RetryMessage, message: StoredMessage) -> bool:
         try:
             await self._deliver(again)
         except PocketMQError as error:
