@@ -1,8 +1,8 @@
-"""Messages do not arrive, and the doctor says why: the first broken step of the way, and what to do.
+"""Find out why messages do not arrive: the first broken step, and how to fix it.
 
 Prints:
-    topic: no broker has the topic ordres. Did you mean orders? Else `pocketmq topic create ordres` makes it.
-    group: nobody is in group billing now
+    topic: topic ordres does not exist: No route info of this topic. Did you mean orders? Otherwise, create it with `pocketmq topic create ordres`.
+    group: group billing has no members
     ✓ address ✓ name server ✓ route ✓ broker ✓ permission ✓ topic ✗ group
 """
 
@@ -11,18 +11,18 @@ from contextlib import aclosing
 
 from pocketmq import Admin, Server, doctor
 
-MARKS = {doctor.Verdict.FINE: "✓", doctor.Verdict.BROKEN: "✗"}
+MARKS = {doctor.Verdict.OK: "✓", doctor.Verdict.BROKEN: "✗"}
 
 
-async def walk(name_server: str) -> None:
-    """Step by step, as they are looked at; no further than the first that is broken."""
-    seen = []
-    async with aclosing(doctor.walk(name_server, topic="orders", group="billing")) as steps:
+async def examine_until_broken(name_server: str) -> None:
+    """Run the steps one by one, and stop at the first broken one."""
+    results = []
+    async with aclosing(doctor.examine_steps(name_server, topic="orders", group="billing")) as steps:
         async for step in steps:
-            seen.append(f"{MARKS.get(step.verdict, '?')} {step.name}")
+            results.append(f"{MARKS.get(step.verdict, '?')} {step.name}")
             if step.verdict is doctor.Verdict.BROKEN:
                 break
-    print(*seen)
+    print(*results)
 
 
 with Server(settings={"autoCreateTopicEnable": False}) as server:
@@ -36,4 +36,4 @@ with Server(settings={"autoCreateTopicEnable": False}) as server:
     assert report.first_broken is not None
     print(f"{report.first_broken.name}: {report.first_broken.finding.text}")
 
-    asyncio.run(walk(server.name_server))
+    asyncio.run(examine_until_broken(server.name_server))

@@ -13,7 +13,7 @@ from tests.console.example_cluster import fill
 from tests.console.visitor import HOST, Visitor, text_of, visitor
 
 import pocketmq
-from pocketmq.console import strides
+from pocketmq.console import group_progress
 from pocketmq.console.app import make_app
 from pocketmq.console.rendering import Templates
 from pocketmq.console.settings import ConsoleSettings
@@ -126,7 +126,7 @@ def busy(members: Members) -> Iterator[Visitor]:
 def test_a_query_that_runs_and_one_that_stopped_are_told_apart(
     busy: Visitor, members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strides, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(group_progress, "PATIENCE_S", 0.1)
     busy.wait_for_row("/pipelines", r"spark-stopped running ")
     members.stop_one_query.set()
 

@@ -11,8 +11,8 @@ from tests.console.visitor import visitor
 
 import pocketmq
 from pocketmq.client.admin.lag import GroupLag
+from pocketmq.console.group_progress import PACED_GROUPS, ProgressSampler
 from pocketmq.console.settings import ConsoleSettings
-from pocketmq.console.strides import PACED_GROUPS, Pace
 from pocketmq.errors import NetworkError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import FakeClock, run
@@ -50,7 +50,7 @@ def asked_in(seconds: float, *groups: str, takes_s: float = 0.0) -> tuple[Counte
         def tell(found: Mapping[str, GroupLag], _: float) -> None:
             told.extend(found)
 
-        pace = Pace(admin, FakeClock(asyncio.get_running_loop()), rest_factor=100)
+        pace = ProgressSampler(admin, FakeClock(asyncio.get_running_loop()), rest_factor=100)
         running = asyncio.create_task(pace.run(tell))
         pace.want(groups)
         await asyncio.sleep(seconds)
@@ -115,4 +115,4 @@ def test_a_query_is_shown_with_its_rate_its_lag_and_the_time_of_a_batch() -> Non
     assert float(rate) > 0
     assert 0 < int(behind) < 1000
     assert time_behind[-1] == "s"
-    assert float(between_s) > BATCH_S / 3, "how exactly is for the tests of strides, whose machine is never busy"
+    assert float(between_s) > BATCH_S / 3, "how exactly is for the tests of group_progress, whose machine is never busy"

@@ -1,4 +1,4 @@
-"""An examination of a cluster that runs in memory and in virtual time: what the tests of all steps share."""
+"""Examinations of a cluster that runs in memory and in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from pocketmq.clock import Clock
 from pocketmq.doctor import Report, Verdict, async_examine
 
 HOST = "10.0.4.1"
-"""Where the one who examines is, to be cut off."""
+"""The address of the doctor, so that a test can cut it off."""
 
 
 async def examine(
@@ -35,7 +35,7 @@ async def reading(
     await consumer.start()
     try:
         async with asyncio.timeout(120):
-            while not await consumer.queues():  # noqa: ASYNC110 nobody tells
+            while not await consumer.queues():  # noqa: ASYNC110 there is no event
                 await asyncio.sleep(0.1)
         yield consumer
     finally:
@@ -43,11 +43,11 @@ async def reading(
 
 
 def broken(report: Report) -> list[str]:
-    """The names of the steps that are broken."""
+    """The names of the broken steps."""
     return [step.name for step in report.steps if step.verdict is Verdict.BROKEN]
 
 
 def first(report: Report) -> str:
-    """What is said of the first of them."""
+    """The finding of the first broken step."""
     assert report.first_broken is not None
     return report.first_broken.finding.text

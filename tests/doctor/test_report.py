@@ -1,10 +1,10 @@
 from pocketmq.doctor import Report, Step
-from pocketmq.doctor.report import MAX_NOTES, broken, fine, unknown
+from pocketmq.doctor.report import MAX_NOTES, broken, ok, unknown
 
 
 def test_a_report_names_the_first_broken_step_with_its_fix() -> None:
     steps = (
-        Step("address", fine("127.0.0.1:9876", "slow")),
+        Step("address", ok("127.0.0.1:9876", "slow")),
         Step("topic", broken("no broker has the topic T", "Make it")),
         Step("disk", broken("it is full", "Make room")),
     )
@@ -13,18 +13,18 @@ def test_a_report_names_the_first_broken_step_with_its_fix() -> None:
 
     assert report.sentence == "topic: no broker has the topic T. Make it."
     assert report.first_broken is report.step("topic")
-    assert (report.is_well, report.notes) == (False, ("slow",))
+    assert (report.is_healthy, report.notes) == (False, ("slow",))
 
 
-def test_what_is_unknown_breaks_nothing() -> None:
-    report = Report(name_servers="", topic=None, group=None, at_ms=0, steps=(Step("disk", unknown("nobody tells")),))
+def test_an_unknown_step_that_is_not_required_breaks_nothing() -> None:
+    report = Report(name_servers="", topic=None, group=None, at_ms=0, steps=(Step("disk", unknown("no answer")),))
 
-    assert report.is_well
-    assert report.step("disk").sentence == "disk: nobody tells."
+    assert report.is_healthy
+    assert report.step("disk").sentence == "disk: no answer."
 
 
 def test_many_notes_are_cut() -> None:
-    finding = fine("well", *map(str, range(1_000)))
+    finding = ok("well", *map(str, range(1_000)))
 
     assert len(finding.notes) == MAX_NOTES + 1
     assert finding.notes[-1] == "… and 994 more"

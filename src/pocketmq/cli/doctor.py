@@ -1,4 +1,4 @@
-"""`pocketmq doctor`: why do messages not arrive? Every step of the way, as it is looked at, and the first that is broken."""
+"""`pocketmq doctor`: find out why messages do not arrive."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,29 +14,30 @@ if TYPE_CHECKING:
     from pocketmq.doctor import Report, Step
 
 _MARKS: Final = {
-    "fine": ("✓", "green"),
-    "as it is": ("-", "none"),
+    "ok": ("✓", "green"),
+    "info": ("-", "none"),
     "warning": ("!", "yellow"),
     "broken": ("✗", "bold red"),
     "unknown": ("?", "yellow"),
-    "not looked at": ("·", "dim"),
+    "skipped": ("·", "dim"),
 }
 _NAME_WIDTH: Final = 13
 
 
 @click.command("doctor")
 @on_a_cluster
-@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="The topic whose messages do not arrive.")
-@click.option("--group", shell_complete=complete_group, metavar="NAME", help="The group that does not get them.")
+@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="The topic to examine.")
+@click.option("--group", shell_complete=complete_group, metavar="NAME", help="The consumer group to examine.")
 @json_option
 def doctor(cluster: Cluster, topic: str | None, group: str | None, as_json: bool) -> int:
-    """Walk the way of a message, from the address to the handler, and name the first step that is broken.
+    """Find out why messages do not arrive: check every step from the address to the message handler.
 
-    Nothing is changed: no message is sent, no group joined. JSON: a line for each step, then one for the whole.
+    The last line names the first problem and how to fix it. The command changes nothing: it sends no message and joins no
+    group. --json prints one line per step and one for the whole report.
 
     \b
-    Exit code: 0  nothing is broken
-               3  something is, or could not be found out; the last line says what, and what to do
+    Exit code: 0  no problem found
+               3  a step is broken, or could not be examined
     """
     report = pocketmq.doctor.examine(
         cluster.name_servers,
@@ -46,11 +47,11 @@ def doctor(cluster: Cluster, topic: str | None, group: str | None, as_json: bool
         **cluster.options,
     )
     if as_json:
-        show_json([_whole(report)])
+        show_json([_summary(report)])
     else:
         tell("")
         tell(one_line(report.sentence))
-    return ExitCode.OK if report.is_well else ExitCode.REFUSED
+    return ExitCode.OK if report.is_healthy else ExitCode.REFUSED
 
 
 def _show(step: "Step") -> None:
@@ -58,7 +59,7 @@ def _show(step: "Step") -> None:
     line = Text(f"{mark} ", style=style).append(
         f"{step.name:<{_NAME_WIDTH}}", style="bold" if style != "dim" else "dim"
     )
-    shown = step.finding.text if step.verdict.value != "not looked at" else f"not looked at: {step.finding.text}"
+    shown = step.finding.text if step.verdict.value != "skipped" else f"skipped: {step.finding.text}"
     console = screen()
     console.print(line.append(one_line(shown), style="not bold"))
     if step.verdict.value == "warning":
@@ -77,14 +78,14 @@ def _row(step: "Step") -> dict[str, Any]:
     }
 
 
-def _whole(report: "Report") -> dict[str, Any]:
+def _summary(report: "Report") -> dict[str, Any]:
     broken = report.first_broken
     return {
         "name_servers": report.name_servers,
         "topic": report.topic,
         "group": report.group,
         "at_ms": report.at_ms,
-        "is_well": report.is_well,
+        "is_healthy": report.is_healthy,
         "first_broken": None if broken is None else broken.name,
         "sentence": report.sentence,
     }

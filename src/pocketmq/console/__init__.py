@@ -14,7 +14,7 @@ Modules in reading order:
     app         the ASGI application: routes, and what starts and stops with it
     users       the file of users (salted scrypt hashes), sessions, and login attempts
     snapshot    the state of the cluster, refreshed by one collector
-    strides     how groups without members move: progress of Spark queries
+    group_progress     how groups without members move: progress of Spark queries
     site        what all pages share; what a page and an action are
     endpoints   from a request to a page or an action and back
     pages/      one module for each page

@@ -44,9 +44,9 @@ from pocketmq.client.admin.groups import Member
 from pocketmq.client.admin.lag import GroupLag
 from pocketmq.client.admin.reach import BrokerPlace
 from pocketmq.clock import Clock
+from pocketmq.console.group_progress import GroupProgress, ProgressSampler, ProgressTracker
 from pocketmq.console.rendering import ordinary_topics, sentence
 from pocketmq.console.settings import ConsoleSettings
-from pocketmq.console.strides import Pace, Stride, Strides
 from pocketmq.errors import NoPermission, PocketMQError, RequestNotSupported
 from pocketmq.model.names import is_internal_group, is_system_group
 from pocketmq.protocol.bodies.clients import ProducerInfo
@@ -135,7 +135,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The same as one number for each group that is behind, most first. Internal groups, and those whose lag is unknown, are not here."""
     times: Mapping[str, GroupLag] = {}
     """The same in time too, of those that are furthest behind."""
-    strides: Mapping[str, Stride] = {}
+    group_progress: Mapping[str, GroupProgress] = {}
     letters: Mapping[str, int] = {}
     members: Mapping[str, tuple[Member, ...]] = {}
     producers: Mapping[str, list[ProducerInfo]] | None = None
@@ -191,8 +191,8 @@ class Collector:
         self._admin = admin
         self._clock = clock
         self._settings = settings
-        self._strides = Strides()
-        self.pace = Pace(admin, clock, settings.rest_factor)
+        self._progress = ProgressTracker()
+        self.pace = ProgressSampler(admin, clock, settings.rest_factor)
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry: dict[str, asyncio.Event] = {}
         self.changed = asyncio.Condition()
@@ -298,9 +298,9 @@ class Collector:
     def _see_closely(self, found: Mapping[str, GroupLag], asked_at: float) -> None:
         """Some groups between two looks at all: no new picture, which would wake everybody, but truer."""
         known = self.snapshot
-        self._strides.note_some(found, asked_at, self._clock.now_ms())
+        self._progress.note_some(found, asked_at, self._clock.now_ms())
         self.snapshot = replace(
-            known, lags={**known.lags, **found}, times={**known.times, **found}, strides=self._strides.all()
+            known, lags={**known.lags, **found}, times={**known.times, **found}, group_progress=self._progress.all()
         )
 
     def _sample(self, before: Snapshot) -> None:
@@ -340,11 +340,11 @@ class Collector:
     async def _lags(self) -> Mapping[str, Any]:
         asked_at = self._clock.monotonic()
         lags = {lag.group: lag for lag in await self._admin.offsets.all_lags() if not is_system_group(lag.group)}
-        self._strides.note(lags, asked_at, self._clock.now_ms())
+        self._progress.note(lags, asked_at, self._clock.now_ms())
         shown = ((group, lag) for group, lag in lags.items() if not is_internal_group(group))
         behind = {group: many for group, lag in shown if (many := lag.messages)}
         sorted_behind = dict(sorted(behind.items(), key=lambda pair: -pair[1]))
-        return {"lags": lags, "behind": sorted_behind, "strides": self._strides.all()}
+        return {"lags": lags, "behind": sorted_behind, "group_progress": self._progress.all()}
 
     async def _times(self) -> Mapping[str, Any]:
         furthest = islice(self.snapshot.behind, TIMED_GROUPS)

@@ -1,11 +1,11 @@
-"""What an examination finds: a verdict for every step of the way from an address to a handler, and the first that is broken.
+"""The result of an examination: a verdict for every step, and the first step that is broken.
 
-fine            looked at, and as it should be; notes say what deserves attention all the same
-as it is        looked at; neither good nor bad where it was seen, such as plain text on loopback
-warning         messages get past here, and something should be changed; the fix says what
-broken          messages do not get past here; the fix says what to do
-unknown         looked at, and nobody could tell; the finding says why
-not looked at   it was not asked for, or an earlier step is broken, so that nothing true could be said
+ok        the step works; notes name what deserves attention
+info      a fact that is neither good nor bad here, such as plain text on loopback
+warning   messages pass this step, but something should change; the fix says what
+broken    messages do not pass this step; the fix says what to do
+unknown   the step could not be examined; the finding says why
+skipped   the step was not requested, or a step that it needs is broken
 """
 
 from collections.abc import Sequence
@@ -17,33 +17,34 @@ import msgspec
 from pocketmq.model.human import count
 
 MAX_NOTES: Final = 6
-"""Of one step."""
-WAY: Final = ("address", "name server", "route", "broker", "permission")
-"""Steps without which nothing behind them can be asked."""
+"""Per step."""
+REQUIRED_STEPS: Final = ("address", "name server", "route", "broker", "permission")
+"""If one of these is unknown, the steps behind it are skipped."""
 
 
 class Verdict(StrEnum):
-    FINE = "fine"
-    FACT = "as it is"
+    OK = "ok"
+    INFO = "info"
     WARNING = "warning"
     BROKEN = "broken"
     UNKNOWN = "unknown"
-    NOT_LOOKED_AT = "not looked at"
+    SKIPPED = "skipped"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was seen at one step, in one sentence without a full stop."""
+    """The result of one step."""
 
     verdict: Verdict
     text: str
+    """One sentence without a full stop."""
     fix: str = ""
-    """What to do, when it is broken or a warning."""
+    """What to do if it is broken or a warning."""
     notes: tuple[str, ...] = ()
-    """What deserves attention, and stops nothing."""
+    """What deserves attention but stops no message."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step of the way, and what was found there."""
+    """One step of the examination with its finding."""
 
     name: str
     finding: Finding
@@ -54,13 +55,13 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """For one line of a log or a page."""
+        """The finding and the fix in one line."""
         fix = f". {self.finding.fix}" if self.finding.fix else ""
         return f"{self.name}: {self.finding.text}{fix}."
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All steps, in the order of the way."""
+    """All steps in their order."""
 
     name_servers: str
     topic: str | None
@@ -70,18 +71,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first_broken(self) -> Step | None:
-        """Where it breaks. What else is wrong may follow from it."""
+        """The first broken step. Other problems may follow from it."""
         return next((step for step in self.steps if step.verdict is Verdict.BROKEN), None)
 
     @property
-    def first_dark(self) -> Step | None:
-        """A step of the way that nobody could tell of, so that what is behind it was not looked at."""
-        return next((step for step in self.steps if step.verdict is Verdict.UNKNOWN and step.name in WAY), None)
+    def first_unknown(self) -> Step | None:
+        """A required step that is unknown, so that the steps behind it were skipped."""
+        return next(
+            (step for step in self.steps if step.verdict is Verdict.UNKNOWN and step.name in REQUIRED_STEPS), None
+        )
 
     @property
-    def is_well(self) -> bool:
-        """Whether nothing is broken, and somebody could look."""
-        return self.first_broken is None and self.first_dark is None
+    def is_healthy(self) -> bool:
+        """Whether no step is broken and no required step is unknown."""
+        return self.first_broken is None and self.first_unknown is None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -89,45 +92,44 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """The whole of it in one sentence."""
+        """The report in one or two sentences."""
         if self.first_broken is not None:
             return self.first_broken.sentence
-        if self.first_dark is not None:
-            return f"{self.first_dark.sentence} Nothing behind it could be looked at."
-        many = sum(step.verdict is Verdict.WARNING for step in self.steps)
-        warned = f" {count(many, 'warning')} above {'deserves' if many == 1 else 'deserve'} attention." if many else ""
-        return f"Nothing is broken that can be seen from here.{warned}"
+        if self.first_unknown is not None:
+            return f"{self.first_unknown.sentence} The steps behind it were skipped."
+        warnings = sum(step.verdict is Verdict.WARNING for step in self.steps)
+        return f"No problem found; {count(warnings, 'warning')} above." if warnings else "No problem found."
 
     def step(self, name: str) -> Step:
         return next(step for step in self.steps if step.name == name)
 
 
-def fine(text: str, *notes: str) -> Finding:
-    return Finding(Verdict.FINE, text, notes=_few(notes))
+def ok(text: str, *notes: str) -> Finding:
+    return Finding(Verdict.OK, text, notes=_limited(notes))
 
 
-def fact(text: str, *notes: str) -> Finding:
-    return Finding(Verdict.FACT, text, notes=_few(notes))
+def info(text: str, *notes: str) -> Finding:
+    return Finding(Verdict.INFO, text, notes=_limited(notes))
 
 
 def warning(text: str, fix: str, *notes: str) -> Finding:
-    return Finding(Verdict.WARNING, text, fix, _few(notes))
+    return Finding(Verdict.WARNING, text, fix, _limited(notes))
 
 
 def broken(text: str, fix: str, *notes: str) -> Finding:
-    return Finding(Verdict.BROKEN, text, fix, _few(notes))
+    return Finding(Verdict.BROKEN, text, fix, _limited(notes))
 
 
 def unknown(text: str, *notes: str) -> Finding:
-    return Finding(Verdict.UNKNOWN, text, notes=_few(notes))
+    return Finding(Verdict.UNKNOWN, text, notes=_limited(notes))
 
 
-def not_looked_at(text: str) -> Finding:
-    return Finding(Verdict.NOT_LOOKED_AT, text)
+def skipped(text: str) -> Finding:
+    return Finding(Verdict.SKIPPED, text)
 
 
-def _few(notes: Sequence[str]) -> tuple[str, ...]:
-    """A thousand queues with the same trouble need not be named one by one."""
+def _limited(notes: Sequence[str]) -> tuple[str, ...]:
+    """The first notes and the number of the others: a thousand queues may have the same problem."""
     if len(notes) <= MAX_NOTES:
         return tuple(notes)
     return (*notes[:MAX_NOTES], f"… and {len(notes) - MAX_NOTES:,} more")

@@ -9,10 +9,10 @@ import msgspec
 from pocketmq.client.admin.lag import GroupLag
 from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP
 from pocketmq.codes import Version
+from pocketmq.console.group_progress import GroupProgress
 from pocketmq.console.rendering import matching, rows
 from pocketmq.console.site import Action, Done, Page, Site, Visit
 from pocketmq.console.snapshot import Snapshot
-from pocketmq.console.strides import Stride
 from pocketmq.console.users import Session
 from pocketmq.doctor import async_examine
 from pocketmq.errors import UsageError
@@ -131,12 +131,12 @@ async def pipelines(site: Site, visit: Visit) -> Mapping[str, Any]:
     moving = [
         (
             group,
-            stride,
-            _motion(stride, now_ms, snapshot.lags.get(group)),
+            progress,
+            _activity(progress, now_ms, snapshot.lags.get(group)),
             snapshot.lags.get(group),
             snapshot.times.get(group),
         )
-        for group, stride in sorted(snapshot.strides.items())
+        for group, progress in sorted(snapshot.group_progress.items())
         if not snapshot.members.get(group) and not is_internal_group(group)
     ]
     shown = rows(moving, visit.query.get("page", ""), site.settings.rows_per_page)
@@ -144,8 +144,8 @@ async def pipelines(site: Site, visit: Visit) -> Mapping[str, Any]:
     return {"rows": shown}
 
 
-def _motion(stride: Stride, now_ms: int, lag: GroupLag | None) -> str:
-    return stride.motion(now_ms, None if lag is None else lag.messages).value
+def _activity(progress: GroupProgress, now_ms: int, lag: GroupLag | None) -> str:
+    return progress.activity(now_ms, None if lag is None else lag.messages).value
 
 
 async def doctor(site: Site, visit: Visit) -> Mapping[str, Any]:
@@ -163,8 +163,8 @@ async def doctor(site: Site, visit: Visit) -> Mapping[str, Any]:
     snapshot = site.collector.snapshot
     return {
         "report": report,
-        "asked_topic": topic or "",
-        "asked_group": group or "",
+        "topic": topic or "",
+        "group": group or "",
         "groups": sorted(group for group in snapshot.lags if not is_internal_group(group))[
             : site.settings.rows_per_page
         ],

@@ -177,8 +177,8 @@ def timeline(trace: MessageTrace) -> list[tuple[int | None, str, str, bool]]:
         outcome = "still being handled" if attempt.outcome is None else attempt.outcome.name.lower().replace("_", " ")
         took = "" if attempt.cost_ms is None else f" in {attempt.cost_ms} ms"
         again = f", attempt {attempt.retry_times + 1}" if attempt.retry_times else ""
-        is_well = attempt.outcome is None or attempt.outcome == 0
-        events.append((attempt.started_ms, f"consumed: {outcome}{took}{again}", attempt.group, is_well))
+        is_healthy = attempt.outcome is None or attempt.outcome == 0
+        events.append((attempt.started_ms, f"consumed: {outcome}{took}{again}", attempt.group, is_healthy))
     events += [(one.time_ms, f"decided: {one.decision.value}", one.group, True) for one in trace.decided]
     events += [(one.time_ms, "recalled", one.group, one.success) for one in trace.recalled]
     return sorted(events, key=lambda event: event[0] or 0)

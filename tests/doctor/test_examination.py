@@ -1,4 +1,4 @@
-"""One test for each step that can break: it is named, and no other."""
+"""One test for each step that can break: the report names this step and no other."""
 
 import asyncio
 
@@ -8,13 +8,13 @@ from tests.doctor.examining import HOST, broken, examine, first, reading
 
 from pocketmq import doctor
 from pocketmq.doctor import STEP_NAMES, Report, Verdict
-from pocketmq.doctor.report import not_looked_at, unknown
+from pocketmq.doctor.report import skipped, unknown
 from pocketmq.errors import InvalidName, InvalidSetting, WrongState
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.testing import run
 
 
-def test_a_cluster_that_is_well_has_no_broken_step() -> None:
+def test_a_healthy_cluster_has_no_broken_step() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             basket = Basket()
@@ -33,32 +33,32 @@ def test_a_cluster_that_is_well_has_no_broken_step() -> None:
     report = run(main())
 
     assert [step.name for step in report.steps] == list(STEP_NAMES)
-    not_fine = {step.name: step.verdict for step in report.steps if step.verdict is not Verdict.FINE}
-    assert not_fine == {"tls": Verdict.WARNING, "accounts": Verdict.WARNING}, "other machines take part in this cluster"
-    assert report.is_well
-    assert report.sentence.startswith("Nothing is broken that can be seen from here.")
+    not_fine = {step.name: step.verdict for step in report.steps if step.verdict is not Verdict.OK}
+    assert not_fine == {"tls": Verdict.WARNING, "accounts": Verdict.WARNING}, "this cluster is not on loopback"
+    assert report.is_healthy
+    assert report.sentence.startswith("No problem found")
     assert "1 message" in report.step("topic").finding.text
-    assert "each read by one" in report.step("owner").finding.text
+    assert "each owned by one member" in report.step("owner").finding.text
 
 
-def test_what_was_not_asked_for_is_not_looked_at() -> None:
+def test_steps_that_were_not_requested_are_skipped() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             return await examine(c)
 
     report = run(main())
 
-    unasked = {step.name for step in report.steps if step.verdict is Verdict.NOT_LOOKED_AT}
-    assert unasked == {"topic", "group", "subscription", "owner", "pull", "handler", "offset"}
-    assert report.step("group").finding.text == "no group was named"
-    assert report.is_well
+    not_requested = {step.name for step in report.steps if step.verdict is Verdict.SKIPPED}
+    assert not_requested == {"topic", "group", "subscription", "owner", "pull", "handler", "offset"}
+    assert report.step("group").finding.text == "no group requested"
+    assert report.is_healthy
 
 
-def test_steps_are_told_one_by_one_and_may_be_left() -> None:
+def test_steps_are_yielded_one_by_one() -> None:
     async def main() -> list[str]:
         async with real_cluster() as c:
             seen: list[str] = []
-            steps = doctor.walk(str(NAME_SERVER), surroundings=c.around(HOST), client_ip=HOST)
+            steps = doctor.examine_steps(str(NAME_SERVER), surroundings=c.around(HOST), client_ip=HOST)
             async for step in steps:
                 seen.append(step.name)
                 if step.name == "broker":
@@ -70,7 +70,7 @@ def test_steps_are_told_one_by_one_and_may_be_left() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "10.0.0.1:port", "10.0.0.1:99999", ";"])
-def test_an_address_that_is_none(address: str) -> None:
+def test_an_invalid_address(address: str) -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             return await examine(c, address)
@@ -78,11 +78,11 @@ def test_an_address_that_is_none(address: str) -> None:
     report = run(main())
 
     assert broken(report) == ["address"]
-    assert [step.verdict for step in report.steps[1:]] == [Verdict.NOT_LOOKED_AT] * (len(STEP_NAMES) - 1)
+    assert [step.verdict for step in report.steps[1:]] == [Verdict.SKIPPED] * (len(STEP_NAMES) - 1)
     assert report.steps[-1].finding.text == "address is broken"
 
 
-def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown_name(*_: object, **__: object) -> None:
         raise OSError("Name or service not known")
 
@@ -94,10 +94,10 @@ def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     report = run(main())
 
     assert broken(report) == ["address"]
-    assert first(report) == "this machine knows no host called rocketmq.example"
+    assert first(report) == "unknown host name rocketmq.example"
 
 
-def test_an_address_where_no_name_server_is() -> None:
+def test_an_address_without_a_name_server() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             return await examine(c, "10.0.0.9:9876")
@@ -109,7 +109,7 @@ def test_an_address_where_no_name_server_is() -> None:
     assert "Start the name server" in report.sentence
 
 
-def test_the_address_of_a_broker_is_none_of_a_name_server() -> None:
+def test_the_address_of_a_broker_instead_of_a_name_server() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             return await examine(c, "10.0.1.1:10911")
@@ -117,7 +117,7 @@ def test_the_address_of_a_broker_is_none_of_a_name_server() -> None:
     report = run(main())
 
     assert broken(report) == ["name server"]
-    assert first(report) == "10.0.1.1:10911 answers and is no name server; it looks like a broker"
+    assert first(report) == "10.0.1.1:10911 is not a name server; it looks like a broker"
     assert "Give the address of a name server" in report.sentence
 
 
@@ -140,7 +140,7 @@ def test_one_name_server_of_two_that_is_silent_is_a_note() -> None:
 
     report = run(main())
 
-    assert report.is_well
+    assert report.is_healthy
     assert "10.0.0.9:9876 does not answer" in report.notes[0]
 
 
@@ -168,11 +168,11 @@ def test_a_firewall_before_a_broker() -> None:
     report = run(main())
 
     assert broken(report) == ["broker"]
-    assert "broker broker-b is registered as 10.0.1.2:10911, where it does not answer" in first(report)
+    assert "broker broker-b does not answer at its registered address 10.0.1.2:10911" in first(report)
     assert "brokerIP1" in report.sentence
 
 
-def test_a_topic_that_may_not_be_read() -> None:
+def test_a_topic_without_read_permission() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             c.add_topic("T", perm=2)
@@ -181,10 +181,10 @@ def test_a_topic_that_may_not_be_read() -> None:
     report = run(main())
 
     assert broken(report) == ["permission"]
-    assert first(report) == "topic T on broker-a may not be read"
+    assert first(report) == "topic T on broker-a does not allow reading"
 
 
-def test_a_broker_that_takes_no_messages() -> None:
+def test_a_broker_without_write_permission() -> None:
     async def main() -> Report:
         async with real_cluster(permission=4) as c:
             return await examine(c)
@@ -192,7 +192,7 @@ def test_a_broker_that_takes_no_messages() -> None:
     report = run(main())
 
     assert broken(report) == ["permission"]
-    assert first(report) == "broker broker-a may not be written (brokerPermission=4)"
+    assert first(report) == "broker broker-a does not allow writing (brokerPermission=4)"
 
 
 def test_a_topic_that_does_not_exist() -> None:
@@ -203,13 +203,13 @@ def test_a_topic_that_does_not_exist() -> None:
     report = run(main())
 
     assert broken(report) == ["topic"]
-    assert first(report) == "no broker has the topic ordres"
+    assert first(report) == "topic ordres does not exist: No route info of this topic"
     assert "Did you mean orders?" in report.sentence
-    assert report.step("group").finding == unknown("topic is broken", "no broker knows the group G")
-    assert report.step("subscription").finding == not_looked_at("topic is broken")
+    assert report.step("group").finding == unknown("topic is broken", "group G does not exist on any broker")
+    assert report.step("subscription").finding == skipped("topic is broken")
 
 
-def test_a_group_that_reads_another_topic_than_the_missing_one_is_well() -> None:
+def test_a_group_that_reads_another_topic_than_the_missing_one_is_healthy() -> None:
     async def main() -> Report:
         async with real_cluster() as c, reading(c, Basket()):
             return await examine(c, topic="ordres", group="G")
@@ -217,11 +217,11 @@ def test_a_group_that_reads_another_topic_than_the_missing_one_is_well() -> None
     report = run(main())
 
     assert broken(report) == ["topic"]
-    assert report.step("group").verdict is Verdict.FINE
-    assert report.step("subscription").finding.notes == ("no member of G subscribes to ordres, but to: T (*)",)
+    assert report.step("group").verdict is Verdict.OK
+    assert report.step("subscription").finding.notes == ("group G does not subscribe to ordres; it subscribes to: T (*)",)
 
 
-def test_messages_in_queues_that_nobody_may_read() -> None:
+def test_messages_in_queues_that_can_no_longer_be_read() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             await c.send("T", b"1", queue=3)
@@ -232,10 +232,10 @@ def test_messages_in_queues_that_nobody_may_read() -> None:
     report = run(main())
 
     assert broken(report) == ["topic"]
-    assert "1 message in queues that nobody may read" in first(report)
+    assert "1 message in queues that consumers can no longer read" in first(report)
 
 
-def test_an_option_that_is_none_is_refused() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="did you mean 'max_pull_age_ms'"):
         doctor.examine("127.0.0.1:1", max_pull_age=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidSetting, match="from 1 to 100"):
@@ -253,14 +253,14 @@ def test_a_step_that_takes_too_long_is_unknown() -> None:
     assert broken(report) == []
     assert report.step("name server").verdict is Verdict.UNKNOWN
     assert "within 100 ms" in report.step("name server").finding.text
-    assert not report.is_well  # nobody has seen that anything is
+    assert not report.is_healthy
     assert report.sentence == (
-        "name server: it could not be found out within 100 ms. Nothing behind it could be looked at."
+        "name server: no result within 100 ms. The steps behind it were skipped."
     )
 
 
 @pytest.mark.parametrize("named", [{"topic": "no name!"}, {"topic": ""}, {"group": "no name!"}])
-def test_a_name_that_nobody_can_have_is_refused_and_not_called_well(named: dict[str, str]) -> None:
+def test_an_invalid_name_is_refused(named: dict[str, str]) -> None:
     with pytest.raises(InvalidName):
         doctor.examine("127.0.0.1:1", **named)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Where groups are, and whether messages are kept for as long as they need."""
+"""Checks of committed offsets and retention."""
 
 import asyncio
 import random
@@ -11,8 +11,8 @@ from pocketmq.client.admin.lag import GroupLag, QueueLag
 from pocketmq.client.admin.reach import BrokerPlace
 from pocketmq.client.cluster.instance import Surroundings
 from pocketmq.doctor import DoctorSettings, Report, Verdict
-from pocketmq.doctor.members import look_at_retention
-from pocketmq.doctor.visit import Visit
+from pocketmq.doctor.context import DoctorContext
+from pocketmq.doctor.group_checks import check_retention
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.testing import run
@@ -39,8 +39,8 @@ def test_an_offset_beyond_the_end_of_its_queue() -> None:
     report = run(main())
 
     assert broken(report) == ["offset"]
-    assert "offset 7 of" in first(report)
-    assert "which ends at 1" in first(report)
+    assert "committed offset of group G in" in first(report)
+    assert "is 7, beyond the end 1" in first(report)
     assert "group reset G T --to earliest" in report.sentence
 
 
@@ -55,7 +55,7 @@ def test_an_offset_beyond_the_end_in_a_group_without_members_is_a_note_of_its_st
 
     assert broken(report) == ["group"]
     assert report.step("offset").finding.text == "group is broken"
-    assert "which ends at 1" in report.step("offset").finding.notes[0]
+    assert "is 7, beyond the end 1" in report.step("offset").finding.notes[0]
 
 
 def test_a_queue_in_which_the_group_has_no_offset_is_unknown_and_not_zero() -> None:
@@ -70,7 +70,7 @@ def test_a_queue_in_which_the_group_has_no_offset_is_unknown_and_not_zero() -> N
     offset = report.step("offset")
     assert broken(report) == ["group"]
     assert offset.verdict is Verdict.UNKNOWN
-    assert "the group has no offset in" in offset.finding.notes[0]
+    assert "the group has no committed offset in" in offset.finding.notes[0]
 
 
 def test_a_group_that_broadcasts_keeps_its_own_offsets() -> None:
@@ -80,12 +80,12 @@ def test_a_group_that_broadcasts_keeps_its_own_offsets() -> None:
 
     report = run(main())
 
-    assert report.is_well
-    assert "keeps its own offsets" in report.step("offset").finding.text
-    assert "each read by all" in report.step("owner").finding.text
+    assert report.is_healthy
+    assert "store their own offsets" in report.step("offset").finding.text
+    assert "each owned by all members" in report.step("owner").finding.text
 
 
-def test_a_group_that_comes_back_late_and_is_about_to_lose_messages() -> None:
+def test_a_group_that_returns_late_is_about_to_lose_messages() -> None:
     async def main() -> Report:
         release = asyncio.Event()
 
@@ -104,10 +104,10 @@ def test_a_group_that_comes_back_late_and_is_about_to_lose_messages() -> None:
     report = run(main())
 
     assert broken(report) == ["retention"]
-    assert "has not read is 2 d 12 h old, and is kept for 3 d" in first(report)
+    assert "is 2 d 12 h old; the broker deletes it after 3 d" in first(report)
 
 
-def test_messages_that_grow_old_as_nobody_reads_them_are_a_note_of_their_step() -> None:
+def test_messages_that_grow_old_in_a_group_without_members_are_a_note() -> None:
     async def main() -> Report:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"1")
@@ -119,10 +119,10 @@ def test_messages_that_grow_old_as_nobody_reads_them_are_a_note_of_their_step() 
 
     assert broken(report) == ["group"]
     assert report.step("retention").finding.text == "group is broken"
-    assert "has not read is 2 d 12 h old, and is kept for 3 d" in report.step("retention").finding.notes[0]
+    assert "is 2 d 12 h old; the broker deletes it after 3 d" in report.step("retention").finding.notes[0]
 
 
-def test_messages_that_were_deleted_while_the_group_was_away() -> None:
+def test_messages_that_were_deleted_while_the_group_had_no_members() -> None:
     async def main() -> Report:
         async with real_cluster(queues=1) as c:
             await c.send("T", *[random.Random(1).randbytes(1 << 20)] * 5)  # more than a file of the log holds
@@ -135,7 +135,7 @@ def test_messages_that_were_deleted_while_the_group_was_away() -> None:
     report = run(main())
 
     assert broken(report) == ["group"]
-    assert report.step("retention").finding.notes == ("3 messages of T@broker-a:0 were deleted before G had read them",)
+    assert report.step("retention").finding.notes == ("3 messages of T@broker-a:0 were deleted before G read them",)
 
 
 def test_how_many_messages_were_deleted_before_they_were_read() -> None:
@@ -143,24 +143,24 @@ def test_how_many_messages_were_deleted_before_they_were_read() -> None:
     queue = QueueLag(
         queue=MessageQueue("T", "broker-a", 0), min_offset=9, max_offset=12, committed=2, messages=3, time_ms=5, lost=7
     )
-    visit = Visit(DoctorSettings(name_servers="10.0.0.1:9876"), Surroundings(), "T", "G")
-    visit.places = [place]
-    visit.broker_settings = {place: {"fileReservedTime": "72"}}
-    visit.lag = GroupLag(group="G", at_ms=0, queues=(queue,))
+    context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Surroundings(), "T", "G")
+    context.places = [place]
+    context.broker_settings = {place: {"fileReservedTime": "72"}}
+    context.lag = GroupLag(group="G", at_ms=0, queues=(queue,))
 
-    finding = run(look_at_retention(visit))
+    finding = run(check_retention(context))
 
     assert finding.verdict is Verdict.BROKEN
-    assert finding.text == f"7 messages of {queue.queue} were deleted before G had read them"
+    assert finding.text == f"7 messages of {queue.queue} were deleted before G read them"
 
 
-def test_brokers_that_do_not_tell_leave_it_unknown() -> None:
-    visit = Visit(DoctorSettings(name_servers="10.0.0.1:9876"), Surroundings(), None, None)
+def test_the_retention_is_unknown_if_no_broker_reports_it() -> None:
+    context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Surroundings(), None, None)
 
-    assert run(look_at_retention(visit)).verdict is Verdict.UNKNOWN
+    assert run(check_retention(context)).verdict is Verdict.UNKNOWN
 
 
-def test_how_far_behind_it_is_and_for_how_long_messages_are_kept() -> None:
+def test_the_lag_and_the_retention_time_are_reported() -> None:
     async def main() -> Report:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"1", b"2")
@@ -170,7 +170,7 @@ def test_how_far_behind_it_is_and_for_how_long_messages_are_kept() -> None:
 
     report = run(main())
 
-    assert report.step("offset").finding.text == "1 message, 1 min behind"
+    assert report.step("offset").finding.text == "lag: 1 message, 1 min"
     assert report.step("retention").finding.text == "broker-a keeps messages for 3 d"
     assert broken(report) == ["group"]
-    assert first(report) == "nobody is in group G now"
+    assert first(report) == "group G has no members"

@@ -1,14 +1,13 @@
-"""What an examination carries from step to step: how the cluster is reached, and what earlier steps have learned.
-
-What an examination may be told: all that an administrator may, and from when on something counts as wrong.
-"""
+"""The context of one examination: its options, its connections to the cluster, and what earlier steps found."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from pocketmq.client.admin.groups import GroupState, Member
+from pocketmq.client.admin.groups import GroupAdmin, GroupState, Member
 from pocketmq.client.admin.lag import GroupLag
+from pocketmq.client.admin.offsets import OffsetAdmin
 from pocketmq.client.admin.reach import AdminOptions, AdminSettings, BrokerPlace, Reach
+from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.cluster.instance import Instance, Surroundings
 from pocketmq.errors import InvalidSetting
 from pocketmq.net.address import Address
@@ -28,20 +27,20 @@ class DoctorOptions(AdminOptions, total=False):
 
 
 class DoctorSettings(AdminSettings, frozen=True, kw_only=True):
-    """Beside what an administrator needs."""
+    """The options of an administrator, and the limits from which a value is a problem."""
 
     step_timeout_ms: int = 30_000
-    """For one step, all its questions together; then it is unknown."""
+    """The limit for one step with all its requests; the step is then unknown."""
     max_pull_age_ms: int = 120_000
-    """A queue that its owner has not asked about for longer is not read. RocketMQ's own clients give up on it then, too."""
+    """A queue is not read if its owner sent the last pull longer ago. RocketMQ's clients use the same limit."""
     max_handler_age_ms: int = 60_000
-    """A message that is being handled for longer is stuck."""
+    """A message handler is stuck if it runs for longer."""
     max_clock_skew_ms: int = 5_000
-    """Brokers tell whole seconds only."""
+    """The largest difference between the clocks of a broker and of this machine. Brokers report whole seconds."""
     max_queue_wait_ms: int = 200
-    """Requests that wait longer at a broker are refused as busy, unless it is told otherwise."""
+    """The longest wait of a request in a broker's queue. By default, brokers reject it then as busy."""
     retention_used_percent: int = 80
-    """A group whose oldest unread message has used up so much of the time that messages are kept is about to lose some."""
+    """A group is about to lose messages if its oldest unread message has used this part of the retention time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,12 +48,14 @@ class DoctorSettings(AdminSettings, frozen=True, kw_only=True):
             raise InvalidSetting(f"retention_used_percent = {self.retention_used_percent} must be from 1 to 100")
 
 
-class Visit:
-    """One examination of a cluster, from one place."""
+class DoctorContext:
+    """One examination of a cluster."""
 
-    def __init__(self, settings: DoctorSettings, around: Surroundings, topic: str | None, group: str | None) -> None:
+    def __init__(
+        self, settings: DoctorSettings, surroundings: Surroundings, topic: str | None, group: str | None
+    ) -> None:
         self.settings = settings
-        self.around = around
+        self.surroundings = surroundings
         self.topic = topic
         self.group = group
 
@@ -62,27 +63,39 @@ class Visit:
         self.cluster_infos: dict[Address, ClusterInfo] = {}
         """By name server."""
         self.refusals: list[str] = []
-        """Where the account was turned away."""
+        """Servers that rejected the account."""
         self.places: list[BrokerPlace] = []
         self.runtime: dict[BrokerPlace, Mapping[str, str]] = {}
         self.runtime_ms: dict[BrokerPlace, int] = {}
-        """When each said so, by the clock of this machine."""
+        """When each broker answered, by the clock of this machine."""
         self.broker_settings: dict[BrokerPlace, Mapping[str, str]] = {}
         self.topics: Sequence[str] = ()
-        """The one that was asked for, or those that the group reads."""
+        """The topic of the examination, or the topics of its group."""
         self.group_state: GroupState | None = None
         self.member_infos: dict[str, ConsumerRunningInfo] = {}
-        """What members tell about themselves, by client id."""
+        """The state that members report, by client id."""
         self.members_ms = 0
-        """When they told."""
+        """When members were requested to report."""
         self.silent: dict[str, str] = {}
-        """Members that do not tell, and why."""
+        """Members that did not report, with the error."""
         self.lag: GroupLag | None = None
 
     @cached_property
     def reach(self) -> Reach:
-        """How the cluster is asked. Nothing is asked yet; InvalidSetting names what can never work."""
-        return Reach(Instance.join(self.settings, self.around), self.settings)
+        """The connection to the cluster. InvalidSetting if a setting can never work; it sends no request yet."""
+        return Reach(Instance.join(self.settings, self.surroundings), self.settings)
+
+    @property
+    def groups(self) -> GroupAdmin:
+        return GroupAdmin(self.reach)
+
+    @property
+    def offsets(self) -> OffsetAdmin:
+        return OffsetAdmin(self.reach)
+
+    @property
+    def topic_admin(self) -> TopicAdmin:
+        return TopicAdmin(self.reach)
 
     async def leave(self) -> None:
         if "reach" in vars(self):
@@ -90,7 +103,7 @@ class Visit:
 
     @property
     def now_ms(self) -> int:
-        return self.around.clock.now_ms()
+        return self.surroundings.clock.now_ms()
 
     @property
     def masters(self) -> list[BrokerPlace]:
@@ -101,10 +114,9 @@ class Visit:
         return () if self.group_state is None else self.group_state.members
 
     def setting(self, place: BrokerPlace, name: str) -> str | None:
-        """A setting of a broker; None when it does not tell."""
+        """A setting of a broker; None if the broker did not report it."""
         return self.broker_settings.get(place, {}).get(name)
 
-    def whole(self, place: BrokerPlace, name: str) -> int | None:
-        """The same of a number."""
+    def number_setting(self, place: BrokerPlace, name: str) -> int | None:
         text = self.setting(place, name) or ""
         return int(text) if text.isascii() and text.isdigit() else None

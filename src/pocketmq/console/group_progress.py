@@ -39,7 +39,7 @@ PATIENCE_BATCHES: Final = 5
 """A group that is behind, and has not moved for both of these, has stopped."""
 
 
-class Motion(StrEnum):
+class Activity(StrEnum):
     """What a group does, by how it moved."""
 
     RUNNING = "running"
@@ -47,7 +47,7 @@ class Motion(StrEnum):
     STOPPED = "stopped"
 
 
-class Stride(msgspec.Struct, frozen=True, kw_only=True):
+class GroupProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How a group has moved of late."""
 
     moves: int
@@ -60,11 +60,11 @@ class Stride(msgspec.Struct, frozen=True, kw_only=True):
     is_at_most: bool = False
     """Batches may be shorter than that: they came faster than anybody looked."""
 
-    def motion(self, now_ms: int, behind: int | None) -> Motion:
+    def activity(self, now_ms: int, behind: int | None) -> Activity:
         """Whether it runs. One that has read everything cannot be told from one that stopped: it waits."""
         if now_ms - self.last_move_ms < 1_000 * max(PATIENCE_S, PATIENCE_BATCHES * self.batch_s):
-            return Motion.RUNNING
-        return Motion.WAITING if behind == 0 else Motion.STOPPED
+            return Activity.RUNNING
+        return Activity.WAITING if behind == 0 else Activity.STOPPED
 
 
 class _Move(NamedTuple):
@@ -99,7 +99,7 @@ class _Track:
         self.place, self.last_move_ms, self.stood = place, now_ms, False
 
 
-class Strides:
+class ProgressTracker:
     """Notes where groups stand, time after time."""
 
     def __init__(self) -> None:
@@ -122,16 +122,16 @@ class Strides:
             place = sum(queue.committed or 0 for queue in lag.queues if not group_of(queue.queue.topic))
             self._tracks.setdefault(group, _Track(place)).look(place, asked_at, now_ms)
 
-    def all(self) -> dict[str, Stride]:
+    def all(self) -> dict[str, GroupProgress]:
         """Of groups that were seen to move on at least twice: once may be a reset."""
-        return {group: _stride(track) for group, track in self._tracks.items() if len(track.moves) > 1}
+        return {group: _progress(track) for group, track in self._tracks.items() if len(track.moves) > 1}
 
 
-def _stride(track: _Track) -> Stride:
+def _progress(track: _Track) -> GroupProgress:
     first, last = track.moves[0], track.moves[-1]
     took_s = last.at - first.at
     batch_s, is_at_most = _between([*track.moves][-TIMED_MOVES:])
-    return Stride(
+    return GroupProgress(
         moves=len(track.moves),
         last_move_ms=track.last_move_ms,
         per_s=(last.place - first.place) / took_s,
@@ -159,7 +159,7 @@ Tell = Callable[[Mapping[str, GroupLag], float], None]
 """How far groups are, and when they were asked."""
 
 
-class Pace:
+class ProgressSampler:
     """Looks as long as somebody wants it."""
 
     def __init__(self, admin: AsyncAdmin, clock: Clock, rest_factor: float) -> None:

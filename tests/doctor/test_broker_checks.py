@@ -1,4 +1,4 @@
-"""The brokers' machines: disk, clock, flush, TLS and accounts."""
+"""Checks of the brokers: disk, clock, flush mode, TLS and accounts."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pocketmq import doctor
 from pocketmq.client.cluster.calls import StateCalls
 from pocketmq.clock import Clock
 from pocketmq.doctor import Report, Verdict
-from pocketmq.doctor.machines import broker_now_ms
+from pocketmq.doctor.broker_checks import broker_now_ms
 from pocketmq.protocol.signing import Credentials
 from pocketmq.testing import run
 
@@ -53,15 +53,15 @@ def test_a_full_disk() -> None:
         report = doctor.examine(server.name_server)
 
     assert broken(report) == ["disk"]
-    assert "from 1% on it takes no messages" in first(report)
+    assert "the broker rejects messages from 1%" in first(report)
 
 
 def test_a_disk_that_is_cleaned_is_a_note() -> None:
     with pocketmq.Server(settings={"diskMaxUsedSpaceRatio": 1}) as server:
         report = doctor.examine(server.name_server)
 
-    assert report.is_well
-    assert "old messages are deleted at any hour" in report.step("disk").finding.notes[0]
+    assert report.is_healthy
+    assert "the broker deletes old messages at any hour" in report.step("disk").finding.notes[0]
 
 
 @pytest.mark.parametrize(("shift_ms", "words"), [(60_000, "1 min behind"), (-7_300_000, "2 h 1 min ahead of")])
@@ -76,12 +76,12 @@ def test_a_clock_that_goes_wrong(shift_ms: int, words: str) -> None:
     assert f"the clock of broker-a is {words}" in first(report)
 
 
-def test_less_than_brokers_tell_is_no_skew() -> None:
+def test_a_difference_below_the_limit_is_no_skew() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             return await examine(c, clock=ShiftedClock(c.clock, 3_000))
 
-    assert run(main()).is_well
+    assert run(main()).is_healthy
 
 
 @pytest.mark.parametrize(
@@ -94,16 +94,16 @@ def test_less_than_brokers_tell_is_no_skew() -> None:
         ({"bootTimestamp": "1000", "runtime": "long"}, None),
     ],
 )
-def test_the_time_of_a_broker_from_what_it_says(table: dict[str, str], now_ms: int | None) -> None:
+def test_the_time_of_a_broker_follows_from_its_runtime_information(table: dict[str, str], now_ms: int | None) -> None:
     assert broker_now_ms(table) == now_ms
 
 
-def test_how_safe_messages_are_is_told() -> None:
+def test_the_flush_mode_is_reported_with_its_meaning() -> None:
     async def main() -> str:
         async with real_cluster() as c:
             return (await examine(c)).step("flush").finding.text
 
-    assert run(main()).startswith("broker-a ASYNC_FLUSH: a message is written down moments after")
+    assert run(main()).startswith("broker-a ASYNC_FLUSH: messages are synced to disk after the send")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_how_safe_messages_are_is_told() -> None:
         ({"dispatchBehindBytes": "100000000", "queuesBehindBytes": "100000000"}, 1),
     ],
 )
-def test_messages_that_readers_see_late_are_told_and_keys_that_come_later_are_not(
+def test_queues_behind_the_log_are_a_note_and_a_late_key_index_is_not(
     monkeypatch: pytest.MonkeyPatch, table: dict[str, str], notes: int
 ) -> None:
     async def runtime_info(*_: object) -> dict[str, str]:
@@ -127,25 +127,25 @@ def test_messages_that_readers_see_late_are_told_and_keys_that_come_later_are_no
         async with real_cluster() as c:
             return (await examine(c)).step("flush").finding.notes
 
-    told = run(main())
+    found = run(main())
 
-    assert len(told) == notes
-    assert all("100,000,000 bytes at broker-a are stored and in no queue yet" in note for note in told)
+    assert len(found) == notes
+    assert all("the queues of broker-a are 100,000,000 bytes behind the commit log" in note for note in found)
 
 
-def test_without_accounts_and_tls_that_is_told() -> None:
+def test_missing_accounts_and_tls_are_facts_on_loopback() -> None:
     with pocketmq.Server() as server:
         report = doctor.examine(server.name_server)
-        signed = doctor.examine(server.name_server, credentials=Credentials("somebody", "the secret of somebody"))
+        signed = doctor.examine(server.name_server, credentials=Credentials("a-client", "the secret of a client"))
 
-    assert report.step("accounts").finding.text.startswith("everybody on this machine is let in")
-    assert report.step("tls").finding.text == "plain text, which stays on this machine"
+    assert report.step("accounts").finding.text.startswith("every client on this machine has access")
+    assert report.step("tls").finding.text == "plain text, only within this machine"
     assert "does not check accounts" in signed.step("accounts").finding.text
     for step in (report.step("accounts"), report.step("tls"), signed.step("accounts")):
-        assert step.verdict is Verdict.FACT, "neither good nor bad on loopback"
+        assert step.verdict is Verdict.INFO, "neither good nor bad on loopback"
 
 
-def test_without_accounts_and_tls_outside_loopback_that_is_a_warning() -> None:
+def test_missing_accounts_and_tls_are_warnings_outside_loopback() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             return await examine(c)
@@ -155,21 +155,21 @@ def test_without_accounts_and_tls_outside_loopback_that_is_a_warning() -> None:
     for name in ("accounts", "tls"):
         assert report.step(name).verdict is Verdict.WARNING
         assert report.step(name).finding.fix
-    assert report.is_well
-    assert report.sentence == "Nothing is broken that can be seen from here. 2 warnings above deserve attention."
+    assert report.is_healthy
+    assert report.sentence == "No problem found; 2 warnings above."
 
 
-def test_an_account_that_is_not_let_in(tmp_path: Path) -> None:
+def test_a_rejected_account(tmp_path: Path) -> None:
     accounts = tmp_path / "accounts.toml"
     accounts.write_text(ACCOUNTS)
     accounts.chmod(0o600)
     with pocketmq.Server(accounts=accounts) as server:
-        nobody = doctor.examine(server.name_server)
+        anonymous = doctor.examine(server.name_server)
         wrong = doctor.examine(server.name_server, credentials=Credentials("operator", "the wrong secret of it"))
         right = doctor.examine(server.name_server, credentials=Credentials("operator", "the secret of operators"))
 
-    assert broken(nobody) == ["permission"]
+    assert broken(anonymous) == ["permission"]
     assert broken(wrong) == ["permission"]
-    assert "Give an account" in wrong.sentence
-    assert right.is_well
-    assert right.step("accounts").finding.text == "only accounts are let in"
+    assert "Use an account" in wrong.sentence
+    assert right.is_healthy
+    assert right.step("accounts").finding.text == "accounts are required"

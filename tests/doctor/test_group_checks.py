@@ -1,4 +1,4 @@
-"""What is wrong with a group: each is named at its step, and at no other."""
+"""Problems of a group: each is reported by its step, and by no other."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
 
 
-def test_a_group_that_nobody_has_heard_of() -> None:
+def test_an_unknown_group() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             return await examine(c, topic="T", group="G")
@@ -19,7 +19,7 @@ def test_a_group_that_nobody_has_heard_of() -> None:
     report = run(main())
 
     assert broken(report) == ["group"]
-    assert first(report) == "no broker knows the group G"
+    assert first(report) == "group G does not exist on any broker"
 
 
 def test_a_group_without_members() -> None:
@@ -32,10 +32,10 @@ def test_a_group_without_members() -> None:
     report = run(main())
 
     assert broken(report) == ["group"]
-    assert first(report) == "nobody is in group G now"
+    assert first(report) == "group G has no members"
 
 
-def test_a_group_that_may_not_read() -> None:
+def test_a_group_that_may_not_consume() -> None:
     async def main() -> Report:
         async with real_cluster() as c, reading(c, Basket()):
             async with admin_of(c) as admin:
@@ -45,10 +45,10 @@ def test_a_group_that_may_not_read() -> None:
     report = run(main())
 
     assert broken(report) == ["group"]
-    assert first(report) == "group G may not read at broker-a (consumeEnable=false)"
+    assert first(report) == "broker broker-a does not allow group G to consume (consumeEnable=false)"
 
 
-def test_members_that_want_different_things() -> None:
+def test_members_with_different_subscriptions() -> None:
     async def main() -> Report:
         async with (
             real_cluster() as c,
@@ -66,7 +66,7 @@ def test_members_that_want_different_things() -> None:
     assert report.step("owner").finding.text == "subscription is broken"
 
 
-def test_a_topic_that_the_group_does_not_want() -> None:
+def test_a_topic_that_the_group_does_not_subscribe_to() -> None:
     async def main() -> Report:
         async with real_cluster(topics=["T", "other"]) as c, reading(c, Basket()):
             return await examine(c, topic="other", group="G")
@@ -74,10 +74,10 @@ def test_a_topic_that_the_group_does_not_want() -> None:
     report = run(main())
 
     assert broken(report) == ["subscription"]
-    assert first(report) == "no member of G subscribes to other, but to: T (*)"
+    assert first(report) == "group G does not subscribe to other; it subscribes to: T (*)"
 
 
-def test_a_filter_that_a_broker_does_not_know() -> None:
+def test_a_filter_that_a_broker_does_not_allow() -> None:
     async def main() -> Report:
         async with real_cluster(property_filter=True) as c:
             consumer = c.push_consumer()
@@ -94,7 +94,7 @@ def test_a_filter_that_a_broker_does_not_know() -> None:
     report = run(main())
 
     assert broken(report) == ["subscription"]
-    assert first(report) == "G filters by SQL92, and broker broker-a does not (enablePropertyFilter=false)"
+    assert first(report) == "group G filters by SQL92, which broker broker-a does not allow (enablePropertyFilter=false)"
 
 
 def test_a_member_that_does_not_answer() -> None:
@@ -107,20 +107,20 @@ def test_a_member_that_does_not_answer() -> None:
 
     assert broken(report) == ["owner"]
     assert "10.0.2.1@" in first(report)
-    assert "is connected and does not answer" in first(report)
+    assert "is connected but does not answer" in first(report)
     assert report.step("subscription").verdict is Verdict.UNKNOWN
 
 
-def test_queues_that_nobody_reads() -> None:
+def test_a_queue_without_an_owner() -> None:
     async def main() -> Report:
         async with real_cluster() as c, reading(c, Basket()):
-            c.add_topic("T", queues=5)  # the member hears of it with its next poll
+            c.add_topic("T", queues=5)  # the member sees it with its next request for the route
             return await examine(c, topic="T", group="G")
 
     report = run(main())
 
     assert broken(report) == ["owner"]
-    assert first(report) == f"nobody reads {MessageQueue('T', 'broker-a', 4)}"
+    assert first(report) == f"{MessageQueue('T', 'broker-a', 4)} has no owner"
 
 
 def test_a_member_without_a_queue_is_a_note() -> None:
@@ -138,11 +138,11 @@ def test_a_member_without_a_queue_is_a_note() -> None:
 
     report = run(main())
 
-    assert report.is_well
-    assert any("has nothing to read" in note for note in report.notes)
+    assert report.is_healthy
+    assert any("owns no queue" in note for note in report.notes)
 
 
-def test_a_queue_that_its_owner_does_not_ask_about() -> None:
+def test_a_queue_that_its_owner_does_not_pull() -> None:
     async def main() -> Report:
         async with real_cluster() as c, reading(c, Basket()):
             await asyncio.sleep(10)  # brokers hold a pull for longer while nothing comes
@@ -151,7 +151,7 @@ def test_a_queue_that_its_owner_does_not_ask_about() -> None:
     report = run(main())
 
     assert broken(report) == ["pull"]
-    assert "has not asked for messages of" in first(report)
+    assert "has not pulled from" in first(report)
 
 
 def test_a_handler_that_does_not_end() -> None:
@@ -173,7 +173,7 @@ def test_a_handler_that_does_not_end() -> None:
 
     assert broken(report) == ["handler"]
     assert "offset 0 for" in first(report)
-    assert "holds 2 messages" in first(report)
+    assert "2 messages cached" in first(report)
 
 
 def test_a_message_that_came_after_a_long_silence_is_no_stuck_handler() -> None:
@@ -194,5 +194,5 @@ def test_a_message_that_came_after_a_long_silence_is_no_stuck_handler() -> None:
 
     report = run(main())
 
-    assert report.is_well
-    assert "1 message being handled" in report.step("handler").finding.text
+    assert report.is_healthy
+    assert "1 message cached or in a handler" in report.step("handler").finding.text
