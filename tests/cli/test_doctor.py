@@ -28,7 +28,9 @@ def test_a_broken_step_is_printed_with_its_fix(cluster: RunningCluster) -> None:
 
     assert result.exit_code == 3
     assert "✗ topic" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("topic: topic exmined does not exist: No route info of this topic. Did you mean examined?")
+    assert result.stdout.splitlines()[-1].startswith(
+        "topic: topic exmined does not exist: No route info of this topic. Did you mean examined?"
+    )
 
 
 def test_json_has_a_line_for_each_step_and_one_for_the_whole(cluster: RunningCluster) -> None:

@@ -218,7 +218,9 @@ def test_a_group_that_reads_another_topic_than_the_missing_one_is_healthy() -> N
 
     assert broken(report) == ["topic"]
     assert report.step("group").verdict is Verdict.OK
-    assert report.step("subscription").finding.notes == ("group G does not subscribe to ordres; it subscribes to: T (*)",)
+    assert report.step("subscription").finding.notes == (
+        "group G does not subscribe to ordres; it subscribes to: T (*)",
+    )
 
 
 def test_messages_in_queues_that_can_no_longer_be_read() -> None:
@@ -254,9 +256,7 @@ def test_a_step_that_takes_too_long_is_unknown() -> None:
     assert report.step("name server").verdict is Verdict.UNKNOWN
     assert "within 100 ms" in report.step("name server").finding.text
     assert not report.is_healthy
-    assert report.sentence == (
-        "name server: no result within 100 ms. The steps behind it were skipped."
-    )
+    assert report.sentence == ("name server: no result within 100 ms. The steps behind it were skipped.")
 
 
 @pytest.mark.parametrize("named", [{"topic": "no name!"}, {"topic": ""}, {"group": "no name!"}])

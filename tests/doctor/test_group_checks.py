@@ -94,7 +94,9 @@ def test_a_filter_that_a_broker_does_not_allow() -> None:
     report = run(main())
 
     assert broken(report) == ["subscription"]
-    assert first(report) == "group G filters by SQL92, which broker broker-a does not allow (enablePropertyFilter=false)"
+    assert (
+        first(report) == "group G filters by SQL92, which broker broker-a does not allow (enablePropertyFilter=false)"
+    )
 
 
 def test_a_member_that_does_not_answer() -> None:

@@ -313,7 +313,9 @@ async def check_offsets(context: DoctorContext) -> Finding:
 async def check_retention(context: DoctorContext) -> Finding:
     """Whether the group reads messages before brokers delete them."""
     retention_ms = {
-        place.name: hours * HOUR_MS for place in context.masters if (hours := context.number_setting(place, RETENTION_KEY))
+        place.name: hours * HOUR_MS
+        for place in context.masters
+        if (hours := context.number_setting(place, RETENTION_KEY))
     }
     if not retention_ms:
         return unknown(f"no broker reported its retention time ({RETENTION_KEY})")

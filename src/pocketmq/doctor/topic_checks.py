@@ -59,7 +59,9 @@ async def check_topic(context: DoctorContext) -> Finding:
         try:
             state = await context.topic_admin.describe(topic)
         except TopicNotFound:
-            return broken(f"topic {topic} does not exist: No route info of this topic", await _topic_advice(context, topic))
+            return broken(
+                f"topic {topic} does not exist: No route info of this topic", await _topic_advice(context, topic)
+            )
         if hidden := _unreadable(state):
             return broken(
                 f"topic {topic} has {count(hidden, 'message')} in queues that consumers can no longer read",
