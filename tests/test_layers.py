@@ -430,7 +430,7 @@ def test_an_import_of_a_forbidden_sibling_is_found(module: str, text: str) -> No
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("pocketmq.client.cluster.routes", "from pocketmq.client.cluster.links import Links"),
+        ("pocketmq.client.cluster.routes", "from pocketmq.client.cluster.rpc import Links"),
         ("pocketmq.client.consumer.offsets", "from pocketmq.client.producer.sending import Sending"),
         ("pocketmq.client.public", "from pocketmq.client.admin.admin import Admin"),
         ("pocketmq.store.log.segments", "from pocketmq.files import Files"),

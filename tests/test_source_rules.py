@@ -241,7 +241,7 @@ def test_a_call_through_files_is_fine(text: str) -> None:
     "text", ["async def f(): ...", "async def f():\n    await g()", "import asyncio", "from ssl import SSLContext"]
 )
 def test_waiting_in_a_pure_package_is_found(text: str) -> None:
-    assert verdict(is_not_pure, "pocketmq.protocol.connection", text)
+    assert verdict(is_not_pure, "pocketmq.protocol.pending_calls", text)
     assert verdict(is_not_pure, "pocketmq.net.peer", text) == []
 
 

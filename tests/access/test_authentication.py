@@ -184,11 +184,11 @@ async def connected(network: MemoryNetwork, host: str) -> tuple[Peer, Recorder]:
 
     def accept() -> object:
         peers.append(Peer())
-        return peers[-1].line
+        return peers[-1].connection
 
     await network.listen(accept, SERVER)  # type: ignore[arg-type]
     client = Recorder()
-    await network.at(host).connect(lambda: client.line, SERVER)
+    await network.at(host).connect(lambda: client.connection, SERVER)
     return peers[0], client
 
 
@@ -220,7 +220,7 @@ def test_who_fails_too_often_is_answered_and_its_line_is_closed_without_looking_
             check.check(peer, signed(request_of(SEND)))
 
         assert (was_open, peer.is_open) == (True, False)
-        await client.line.wait_lost()
+        await client.connection.wait_lost()
         assert [decode_command(frame).remark for turn in client.turns for frame in turn] == ["check signature failed."]
         assert check.refusals.counts[Cause.SIGNATURE] == 4
 

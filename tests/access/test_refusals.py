@@ -23,7 +23,7 @@ def test_more_failures_than_are_borne_end_the_line_until_the_time_is_over() -> N
     assert not note(box, host="10.0.0.2", now=5)
     assert note(box, now=59.9)
     assert not note(box, now=60)
-    assert box.lines_closed == 3
+    assert box.connections_closed == 3
 
 
 def test_who_is_known_and_lacks_a_right_keeps_its_line() -> None:
@@ -74,7 +74,7 @@ def test_everything_is_counted_for_administrators() -> None:
         "refusedWrongSource": "0",
         "refusedWrongSignature": "2",
         "refusedNoRight": "0",
-        "linesClosedByFailures": "2",
+        "connectionsClosedByFailures": "2",
     }
 
 

@@ -65,7 +65,7 @@ class Lives:
 
     async def client(self, address: Address = BROKER, host: str = "10.1.0.1") -> Client:
         client = Client()
-        await self.network.at(host).connect(lambda: client.peer.line, address)
+        await self.network.at(host).connect(lambda: client.peer.connection, address)
         return client
 
 

@@ -28,7 +28,7 @@ from pocketmq.model.flags import TransactionState
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
-from pocketmq.net.line import Line, LineSettings
+from pocketmq.net.connection import Connection, ConnectionSettings
 from pocketmq.protocol.bodies.routes import read_registration
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, decode_command, encode_command
@@ -97,12 +97,12 @@ class Caller:
     """One connection of a client: its requests go out as they are, answers wait by their number, questions in order."""
 
     def __init__(self) -> None:
-        self.line = Line(self._turn, self._lost, settings=LineSettings(idle_s=86_400))
+        self.connection = Connection(self._turn, self._lost, settings=ConnectionSettings(idle_s=86_400))
         self._answers: dict[int, Command] = {}
         self._pushed: list[Command] = []
         self._heard = asyncio.Event()
 
-    def _turn(self, line: Line, frames: list[Frame]) -> None:
+    def _turn(self, line: Connection, frames: list[Frame]) -> None:
         for command in map(decode_command, frames):
             if command.is_response:
                 self._answers[command.opaque] = command
@@ -110,11 +110,11 @@ class Caller:
                 self._pushed.append(command)
         self._heard.set()
 
-    def _lost(self, line: Line, reason: PocketMQError) -> None:
+    def _lost(self, line: Connection, reason: PocketMQError) -> None:
         self._heard.set()
 
     def send(self, command: Command) -> None:
-        self.line.write(encode_command(command))
+        self.connection.write(encode_command(command))
 
     async def answer(self, opaque: int, until: float) -> Command | None:
         """The answer with this number; None when it does not come."""
@@ -141,7 +141,7 @@ class Caller:
                 await self._heard.wait()
         except TimeoutError:
             return False
-        return self.line.is_open
+        return self.connection.is_open
 
 
 class Replay:
@@ -201,7 +201,7 @@ class Replay:
         if frame.conn not in self._callers:
             caller = self._callers[frame.conn] = Caller()
             address = NAME_SERVER if frame.link == "namesrv" else BROKER
-            await self._network.connect(lambda: caller.line, address)
+            await self._network.connect(lambda: caller.connection, address)
         return self._callers[frame.conn]
 
     # from our servers
@@ -235,7 +235,7 @@ class Replay:
     def _hang_up(self, frame: Captured) -> None:
         """Nothing more was recorded of a connection: nothing else may have been heard."""
         caller = self._callers[frame.conn]
-        caller.line.close()
+        caller.connection.close()
         for command in caller.rest():
             request = self._requests.get((frame.conn, command.opaque)) if command.is_response else None
             self.findings.append(Finding(frame.name, "", None, command, request, None, command))

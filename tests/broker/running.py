@@ -20,7 +20,7 @@ from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
 from pocketmq.model.subscription import Subscription
-from pocketmq.net.line import LineSettings
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from pocketmq.protocol.api.pulling import PullMessage
@@ -42,7 +42,7 @@ from pocketmq.testing.disk.faults import Stall
 P = ParamSpec("P")
 
 CALL_S = 600.0
-LASTING = PeerSettings(line=LineSettings(idle_s=86_400), silence_s=86_400)
+LASTING = PeerSettings(connection=ConnectionSettings(idle_s=86_400), silence_s=86_400)
 """A client that never hangs up by itself."""
 
 SMALL_STORE = StoreSettings(
@@ -186,19 +186,19 @@ class RunningBroker:
 
     async def connect(self, host: str = "10.1.0.1") -> Client:
         client = Client()
-        await self.network.at(host).connect(lambda: client.peer.line, self.broker.address)
+        await self.network.at(host).connect(lambda: client.peer.connection, self.broker.address)
         return client
 
     def peer_of(self, client: Client) -> Peer:
         """The broker's end of a client's connection."""
         peers = self.broker._started_server.peers
-        (peer,) = (one for one in peers if one.address == client.peer.line.own_address)
+        (peer,) = (one for one in peers if one.address == client.peer.connection.own_address)
         return peer
 
     def serve_now(self, client: Client, *commands: Command) -> "list[asyncio.Future[Command]]":
         """Let the broker take these requests as one turn now; what it leaves for later has not begun when this returns."""
         frames, answers = self.frames_of(client, *commands)
-        self.peer_of(client).line._turn(frames)
+        self.peer_of(client).connection._turn(frames)
         self.turns.take_shared()
         return answers
 

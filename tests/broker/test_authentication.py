@@ -91,7 +91,7 @@ async def connect(
     broker: RunningBroker, credentials: Credentials | None = USER, host: str = "10.1.0.1"
 ) -> SigningClient:
     client = SigningClient(credentials)
-    await broker.network.at(host).connect(lambda: client.peer.line, broker.broker.address)
+    await broker.network.at(host).connect(lambda: client.peer.connection, broker.broker.address)
     return client
 
 
@@ -324,7 +324,7 @@ async def test_a_flood_of_bad_signatures_ends_its_line_and_nobody_elses(caplog: 
         for _ in range(30):
             bad = await connect(broker, host="10.1.0.9")
             for number in range(100):
-                bad.peer.line.write(encode_command(replace(forged, opaque=number)))
+                bad.peer.connection.write(encode_command(replace(forged, opaque=number)))
             await settled()
             lost += not bad.peer.is_open
             bad.peer.close()
@@ -336,7 +336,7 @@ async def test_a_flood_of_bad_signatures_ends_its_line_and_nobody_elses(caplog: 
         assert broker.bodies() == [b"body"]
         info = await good.peer.call(signed(request(RequestCode.GET_BROKER_RUNTIME_INFO), ADMIN))
         told = read_body(KVTable, info.body).table
-        assert (told["refusedWrongSignature"], told["linesClosedByFailures"]) == ("50", "30")
+        assert (told["refusedWrongSignature"], told["connectionsClosedByFailures"]) == ("50", "30")
 
 
 def test_a_bad_signature_costs_little_and_leaves_nothing() -> None:

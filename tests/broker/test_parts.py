@@ -387,7 +387,7 @@ def test_a_connection_that_is_lost_takes_its_held_pulls_and_memberships_with_it(
             await settled()
             assert len(broker.parts.arrivals) == 1
 
-            client.peer.line.abort()
+            client.peer.connection.abort()
             await settled()
 
             with pytest.raises(PocketMQError):

@@ -19,7 +19,7 @@ from pocketmq.broker.requests.flow import Kind
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
-from pocketmq.net.line import Ending
+from pocketmq.net.connection import CloseReason
 from pocketmq.protocol.api.offsets import QueryConsumerOffset
 from pocketmq.protocol.command import Command
 
@@ -98,7 +98,7 @@ MOST_UNSENT = 2 * 1024 * 1024
 def pull_much(broker: RunningBroker, client: Client) -> "list[asyncio.Future[Command]]":
     """Sixty pulls by a client that does not read, put off behind other requests."""
     pulls = [request(RequestCode.PULL_MESSAGE, pulling(0)) for _ in range(60)]
-    client.peer.line._transport.pause_reading()
+    client.peer.connection._transport.pause_reading()
     broker.clock.look_s = 0.011
     others = [request(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffset("G", "T", 0)) for _ in range(40)]
     answers = broker.serve_now(client, *others, *pulls)[40:]
@@ -116,10 +116,10 @@ async def test_a_client_that_does_not_read_its_answers_is_not_served_on_until_it
         pulls = pull_much(broker, client)
         await asyncio.sleep(2)
 
-        assert peer.line.unsent_bytes < MOST_UNSENT
+        assert peer.connection.unsent_bytes < MOST_UNSENT
         assert broker.parts.stats.pulled("G", "T").calls < 15
         assert all([(await timed(other.pull(0))).seconds < 0.005 for _ in range(5)])
-        client.peer.line._transport.resume_reading()
+        client.peer.connection._transport.resume_reading()
         answers = await asyncio.gather(*pulls)
         assert {(answer.code, len(answer.body)) for answer in answers} == {(DONE, len(answers[0].body))}
         await asyncio.sleep(0.05)
@@ -131,14 +131,14 @@ async def test_a_client_that_pulls_on_without_reading_is_served_on_when_it_reads
     async with running(store=LARGE) as broker:
         client, other = await full_queue(broker), await broker.connect()
         peer = broker.peer_of(client)
-        client.peer.line._transport.pause_reading()
+        client.peer.connection._transport.pause_reading()
 
         pulls = [asyncio.ensure_future(client.pull(0)) for _ in range(60)]
         await asyncio.sleep(20)
 
-        assert peer.line.unsent_bytes < MOST_UNSENT
+        assert peer.connection.unsent_bytes < MOST_UNSENT
         assert (await timed(other.pull(0))).seconds < 0.005
-        client.peer.line._transport.resume_reading()
+        client.peer.connection._transport.resume_reading()
         assert {answer.code for answer in await asyncio.gather(*pulls)} == {DONE}
 
 
@@ -155,12 +155,12 @@ async def test_a_client_that_never_reads_is_cut_off_and_nothing_of_it_is_left() 
         await asyncio.sleep(2)
         assert not len(broker.turns.waiting)
         await asyncio.sleep(30)
-        client.peer.line.abort()
+        client.peer.connection.abort()
         await asyncio.gather(*pulls, held, return_exceptions=True)
 
-        assert peer.line.ending is Ending.SLOW
+        assert peer.connection.ending is CloseReason.SLOW
         assert broker.broker.counters.slow == 1
-        assert peer.line.unsent_bytes == 0
+        assert peer.connection.unsent_bytes == 0
         assert not len(broker.parts.arrivals)
         assert not broker.turns._crowded
 
@@ -172,7 +172,7 @@ async def test_a_frame_that_is_too_large_ends_its_line_and_costs_nothing() -> No
 
         first = sent(client, b"before")
         await asyncio.sleep(0)
-        client.peer.line.write((64 * 1024 * 1024).to_bytes(4, "big") + bytes(4))
+        client.peer.connection.write((64 * 1024 * 1024).to_bytes(4, "big") + bytes(4))
 
         assert (await first).code == DONE
         await client.peer.wait_lost()

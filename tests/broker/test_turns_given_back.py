@@ -102,7 +102,7 @@ class Sweep:
         bodies = [b"%d-%d" % (number, part) for part in range(3)]
         commands = self._make(bodies)
         frames, answers = self._broker.frames_of(client, *commands)
-        line = self._broker.peer_of(client).line
+        line = self._broker.peer_of(client).connection
         with failing_call(number):
             try:
                 line._turn(frames)

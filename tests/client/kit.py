@@ -13,7 +13,7 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.message_id import offset_id
 from pocketmq.net.address import Address
-from pocketmq.net.line import LineSettings
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.network import Listener
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.routes import GetRoute
@@ -54,7 +54,7 @@ class FakeServer:
         self._listener: Listener | None = None
 
     async def start(self) -> None:
-        self._listener = await self.network.listen(self._new_line, self.address)
+        self._listener = await self.network.listen(self._new_connection, self.address)
 
     def stop_listening(self) -> None:
         assert self._listener is not None
@@ -77,10 +77,10 @@ class FakeServer:
         """Answer the next requests with this code in these ways, one after the other."""
         self.scripts[code] += answers
 
-    def _new_line(self) -> asyncio.BaseProtocol:
-        peer = Peer(serve=self._serve, settings=PeerSettings(line=LineSettings(idle_s=86_400)))
+    def _new_connection(self) -> asyncio.BaseProtocol:
+        peer = Peer(serve=self._serve, settings=PeerSettings(connection=ConnectionSettings(idle_s=86_400)))
         self.peers.append(peer)
-        return peer.line
+        return peer.connection
 
     def _serve(self, peer: Peer, command: Command) -> Answer:
         self.heard.append(command)

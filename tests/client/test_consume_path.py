@@ -243,7 +243,7 @@ async def take(c: RealCluster, step: Step, number: int) -> None:
 async def acknowledged(c: RealCluster, code: RequestCode, header: Fields, body: bytes, stored: list[bytes]) -> None:
     """Send, and look whether what is acknowledged lies where the answer says: what no queue has, no consumer can miss."""
     client = Client()
-    await c.network.at("10.0.5.1").connect(lambda: client.peer.line, c.broker.address)
+    await c.network.at("10.0.5.1").connect(lambda: client.peer.connection, c.broker.address)
     answer = await client.ask(code, header, body)
     client.peer.close()
     assert answer.code == ResponseCode.SUCCESS, answer.remark

@@ -54,7 +54,7 @@ def test_a_thread_that_was_taking_a_line_does_not_hold_up_the_child(server: Serv
         producer = Producer(name_server)
         producer.start()
         assert all(producer.send("T", b"has lines").is_ok for _ in range(3))
-        lock = producer._direct.lines._lock
+        lock = producer._direct.connections._lock
         lock.acquire()
         """,
         """

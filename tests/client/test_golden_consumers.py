@@ -14,7 +14,7 @@ import pytest
 from tests.client.real_cluster import Basket, RealCluster, real_cluster
 from tests.golden import captured, needs_golden
 
-from pocketmq.client.cluster.links import Links
+from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.client.consumer.consume_result import DeadLetter, RetryLater, Suspend
 from pocketmq.client.consumer.pulling import PullWriter, pull_writer
 from pocketmq.client.producer.send_frames import SendFrames
@@ -67,9 +67,9 @@ why it is one, instead of when it should come again."""
 def ours(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
     """Every request that clients of a test make."""
     made: list[Command] = []
-    signed = Links.signed
+    signed = RpcClient.signed
 
-    def noted(self: Links, command: Command) -> Command:
+    def noted(self: RpcClient, command: Command) -> Command:
         made.append(signed(self, command))
         return made[-1]
 
@@ -90,7 +90,7 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
         return frame
 
     monkeypatch.setattr(SendFrames, "encode", noted_send)
-    monkeypatch.setattr(Links, "signed", noted)
+    monkeypatch.setattr(RpcClient, "signed", noted)
     monkeypatch.setattr("pocketmq.client.consumer.pulling.pull_writer", noting_writer)
     return made
 

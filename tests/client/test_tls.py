@@ -41,7 +41,7 @@ class Everything:
 async def listening(certificate: Certificate) -> AsyncIterator[Everything]:
     everything = Everything()
     tls = ServerTls(server_context(certificate.cert, certificate.key), TlsMode.ENFORCING)
-    listener = await TcpNetwork().listen(lambda: Peer(serve=everything.serve).line, everything.address, tls=tls)
+    listener = await TcpNetwork().listen(lambda: Peer(serve=everything.serve).connection, everything.address, tls=tls)
     everything.address = listener.address
     yield everything
     listener.close()
@@ -92,7 +92,7 @@ def test_a_client_without_tls_is_told_that_the_server_may_require_it(tmp_path: P
 
 def test_a_client_with_tls_is_told_that_the_server_may_not_talk_it() -> None:
     async def main() -> None:
-        listener = await TcpNetwork().listen(lambda: Peer(serve=Everything().serve).line, Address("127.0.0.1", 0))
+        listener = await TcpNetwork().listen(lambda: Peer(serve=Everything().serve).connection, Address("127.0.0.1", 0))
         async with AsyncProducer(str(listener.address), tls=True, send_timeout_ms=300) as producer:
             with pytest.raises(NetworkError, match=r"during the TLS handshake; it may not talk TLS"):
                 await producer.send("T", b"secret")

@@ -10,7 +10,7 @@ from pocketmq.nameserver.registered import Registration
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
-from pocketmq.net.line import LineSettings
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.routes import GetRoute, RegisterBroker
@@ -44,12 +44,12 @@ def registration(
     state: int = 0,
     acting: bool | None = None,
     timeout_s: float | None = None,
-    line: object = "line",
+    connection: object = "line",
     zone: str | None = None,
 ) -> Registration:
     """A registration as the route table gets it."""
     body = table(*topics, counter=counter, state=state)
-    return Registration(cluster, name, number, address, address + "-ha", body, line, timeout_s, acting, zone)
+    return Registration(cluster, name, number, address, address + "-ha", body, connection, timeout_s, acting, zone)
 
 
 def register_command(
@@ -94,8 +94,8 @@ async def started(
 
 async def connected(network: Network, address: Address) -> Peer:
     """A client that never hangs up by itself."""
-    peer = Peer(settings=PeerSettings(line=LineSettings(idle_s=86_400)))
-    await network.connect(lambda: peer.line, address)
+    peer = Peer(settings=PeerSettings(connection=ConnectionSettings(idle_s=86_400)))
+    await network.connect(lambda: peer.connection, address)
     return peer
 
 

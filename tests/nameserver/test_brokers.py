@@ -16,14 +16,14 @@ def filled(*told: Registration) -> BrokerTable:
 
 
 def test_a_member_is_found_by_name_address_and_line() -> None:
-    table = filled(registration(line="one"), registration(number=1, address=SLAVE, line="two"))
+    table = filled(registration(connection="one"), registration(number=1, address=SLAVE, connection="two"))
 
     broker = table.named("broker-a")
 
     assert broker is not None
     assert broker.addresses == {0: MASTER, 1: SLAVE}
     assert table.at(CLUSTER, SLAVE) is broker.members[1]
-    assert table.of_line("two") == [broker.members[1]]
+    assert table.of_connection("two") == [broker.members[1]]
     assert len(table) == 2
     assert table.first_address() == MASTER
     assert table.names_of(CLUSTER) == ("broker-a",)
@@ -36,7 +36,7 @@ def test_an_empty_table_knows_nobody() -> None:
     assert table.at(CLUSTER, MASTER) is None
     assert table.first_address() is None
     assert table.names_of(CLUSTER) == ()
-    assert table.of_line("line") == []
+    assert table.of_connection("line") == []
     assert table.info() == ClusterInfo()
     assert table.members(CLUSTER, "broker-a") == BrokerMembers(CLUSTER, "broker-a", {})
 
@@ -49,18 +49,18 @@ def test_who_changes_its_id_is_there_once() -> None:
 
 
 def test_who_takes_an_id_over_puts_the_other_out() -> None:
-    table = filled(registration(line="old"), registration(address=SLAVE, line="new"))
+    table = filled(registration(connection="old"), registration(address=SLAVE, connection="new"))
 
     assert table.members(CLUSTER, "broker-a").broker_addrs == {0: SLAVE}
     assert table.at(CLUSTER, MASTER) is None
-    assert table.of_line("old") == []
+    assert table.of_connection("old") == []
 
 
 def test_a_member_that_registers_by_another_line_leaves_the_first() -> None:
-    table = filled(registration(line="old"), registration(line="new"))
+    table = filled(registration(connection="old"), registration(connection="new"))
 
-    assert table.of_line("old") == []
-    assert [member.address for member in table.of_line("new")] == [MASTER]
+    assert table.of_connection("old") == []
+    assert [member.address for member in table.of_connection("new")] == [MASTER]
 
 
 def test_a_broker_tells_its_zone_and_whether_a_slave_may_act_for_its_master() -> None:
@@ -108,11 +108,11 @@ def test_all_tables_agree_whatever_happens(steps: list[tuple[str, str, int, str,
         if known is not None and (what == "remove" or known.broker_name != name):
             table.remove(known)
         if what == "enter":
-            table.enter(registration(name=name, number=number, address=address, cluster=cluster, line=line), 0)
+            table.enter(registration(name=name, number=number, address=address, cluster=cluster, connection=line), 0)
 
     names = [broker for name in ("a", "b") if (broker := table.named(name))]
     by_name = {member for broker in names for member in broker.members.values()}
-    by_line = {member for line in ("l1", "l2") for member in table.of_line(line)}
+    by_line = {member for line in ("l1", "l2") for member in table.of_connection(line)}
     by_address = {table.at(cluster, address) for cluster in "cd" for address in ("x:1", "y:1", "z:1")} - {None}
     assert by_name == by_line == by_address
     assert len(table) == len(by_name)

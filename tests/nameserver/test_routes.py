@@ -310,9 +310,9 @@ def test_a_heartbeat_of_somebody_unknown_registers_nobody() -> None:
 
 def test_a_lost_line_takes_its_brokers_at_once_and_no_other() -> None:
     table = told(
-        registration("A", "B", line="one"),
-        registration("A", "C", name="broker-b", address="b:1", line="one"),
-        registration("A", "D", name="broker-c", address="c:1", line="two"),
+        registration("A", "B", connection="one"),
+        registration("A", "C", name="broker-b", address="b:1", connection="one"),
+        registration("A", "D", name="broker-c", address="c:1", connection="two"),
     )
 
     lost = table.lose("one")
@@ -323,7 +323,7 @@ def test_a_lost_line_takes_its_brokers_at_once_and_no_other() -> None:
 
 
 def test_losing_an_old_line_does_not_hurt_who_registered_by_a_new_one() -> None:
-    table = told(registration("A", "B", line="old"), registration("A", "B", line="new"))
+    table = told(registration("A", "B", connection="old"), registration("A", "B", connection="new"))
 
     assert table.lose("old") == []
     assert topics(table) == {"A", "B"}

@@ -147,7 +147,7 @@ def test_a_broker_whose_line_is_lost_is_gone_at_once(how: str) -> None:
             elif how == "cut":
                 network.cut("10.0.0.5")
             else:
-                broker.line.write(b"GET / HTTP/1.1\r\n\r\n")
+                broker.connection.write(b"GET / HTTP/1.1\r\n\r\n")
 
             assert await broker_is_gone(client, within_s=1, step_s=0.01) < 0.1
 

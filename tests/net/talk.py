@@ -10,7 +10,7 @@ import uvloop
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.net.address import Address
-from pocketmq.net.line import Line, LineSettings
+from pocketmq.net.connection import Connection, ConnectionSettings
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.frames import Frame
@@ -51,16 +51,16 @@ async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
 class Recorder:
     """A line, what it heard and how it ended. `answer` is what it writes in each turn."""
 
-    def __init__(self, settings: LineSettings | None = None, answer: bytes = b"") -> None:
+    def __init__(self, settings: ConnectionSettings | None = None, answer: bytes = b"") -> None:
         self.turns: list[list[Frame]] = []
         self.lost: list[PocketMQError] = []
         self.answer = answer
-        self.line = Line(self._turn, lambda _, reason: self.lost.append(reason), None, settings)
+        self.connection = Connection(self._turn, lambda _, reason: self.lost.append(reason), None, settings)
 
-    def _turn(self, line: Line, frames: list[Frame]) -> None:
+    def _turn(self, connection: Connection, frames: list[Frame]) -> None:
         self.turns.append(frames)
         if self.answer:
-            line.write(self.answer)
+            connection.write(self.answer)
 
     @property
     def heard(self) -> list[Frame]:
@@ -70,8 +70,8 @@ class Recorder:
 async def joined(client: Recorder, server: Recorder, weather: Weather = BRISK) -> MemoryNetwork:
     """Connect two recorders in memory."""
     network = MemoryNetwork(weather=weather)
-    await network.listen(lambda: server.line, SERVER)
-    await network.connect(lambda: client.line, SERVER)
+    await network.listen(lambda: server.connection, SERVER)
+    await network.connect(lambda: client.connection, SERVER)
     return network
 
 

@@ -102,7 +102,7 @@ def test_newcomers_wait_until_an_earlier_connection_is_done(new_loop: NewLoop, c
             silent = [socket.create_connection(server.address) for _ in range(4)]
             await until(lambda: len(server._listener._doorway) == 4)  # type: ignore[union-attr]
             client = Peer()
-            await network.connect(lambda: client.line, server.address)
+            await network.connect(lambda: client.connection, server.address)
 
             assert (await client.call(ask(b"let in"), timeout=20)).body == b"let in"
             assert server.counters.turned_away == 4
@@ -145,7 +145,7 @@ def test_closing_the_listener_empties_the_doorway(new_loop: NewLoop, certificate
 
     async def main() -> None:
         away: list[NetworkError] = []
-        listener = await TcpNetwork().listen(lambda: Recorder().line, LOOPBACK, tls=tls, turned_away=away.append)
+        listener = await TcpNetwork().listen(lambda: Recorder().connection, LOOPBACK, tls=tls, turned_away=away.append)
         with socket.create_connection(listener.address) as silent:
             silent.setblocking(False)
             await until(lambda: listener._doorway)  # type: ignore[attr-defined]
@@ -163,7 +163,7 @@ def test_closing_the_listener_empties_the_doorway(new_loop: NewLoop, certificate
 @every_loop
 def test_closing_the_listener_at_once_loses_no_socket(new_loop: NewLoop) -> None:
     async def main() -> None:
-        listener = await TcpNetwork().listen(lambda: Recorder().line, LOOPBACK)
+        listener = await TcpNetwork().listen(lambda: Recorder().connection, LOOPBACK)
         with socket.create_connection(listener.address) as early:
             early.setblocking(False)
             listener._accept()  # type: ignore[attr-defined]
@@ -204,7 +204,7 @@ def test_out_of_descriptors_the_door_pauses_and_opens_again(
             acceptor = server._listener
             acceptor._door = Exhausted(acceptor._door)  # type: ignore[union-attr]
             client = Peer()
-            await network.connect(lambda: client.line, server.address)
+            await network.connect(lambda: client.connection, server.address)
 
             assert (await client.call(ask(b"late"), timeout=5)).body == b"late"
             client.close()
@@ -220,14 +220,14 @@ def test_the_first_byte_is_looked_at_and_not_taken(new_loop: NewLoop, certificat
 
     async def main() -> None:
         heard = Recorder()
-        listener = await TcpNetwork().listen(lambda: heard.line, LOOPBACK, tls=tls)
+        listener = await TcpNetwork().listen(lambda: heard.connection, LOOPBACK, tls=tls)
         with socket.create_connection(listener.address) as plain:
             plain.sendall(frame_of(body=b"whole"))
             await until(lambda: heard.turns)
 
             assert [body for _, _, body in heard.heard] == [b"whole"]
         listener.close()
-        await heard.line.wait_lost()
+        await heard.connection.wait_lost()
 
     run_on(new_loop, main())
 

@@ -38,7 +38,7 @@ def test_a_host_is_reached_by_address_and_by_name(new_loop: NewLoop, host: str) 
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo) as server:
             client = Peer()
-            await TcpNetwork().connect(lambda: client.line, Address(host, server.address.port))
+            await TcpNetwork().connect(lambda: client.connection, Address(host, server.address.port))
 
             assert (await client.call(ask(b"hello"))).body == b"hello"
             client.close()
@@ -57,7 +57,7 @@ def test_ipv6_works_where_the_machine_has_it(new_loop: NewLoop) -> None:
     async def main() -> None:
         async with Server(Address("::1", 0), serve=echo) as server:
             client = Peer()
-            await TcpNetwork().connect(lambda: client.line, server.address)
+            await TcpNetwork().connect(lambda: client.connection, server.address)
 
             assert (await client.call(ask(b"six"))).body == b"six"
             assert str(client.address).startswith("[::1]:")
@@ -74,7 +74,7 @@ def test_a_port_where_nobody_listens_says_so(new_loop: NewLoop) -> None:
 
         async def main() -> None:
             with pytest.raises(ConnectFailed, match=rf"{address}: .*refused"):
-                await TcpNetwork().connect(lambda: Recorder().line, address)
+                await TcpNetwork().connect(lambda: Recorder().connection, address)
 
         run_on(new_loop, main())
 
@@ -84,7 +84,7 @@ def test_a_port_where_nobody_listens_says_so(new_loop: NewLoop) -> None:
 def test_a_host_that_does_not_exist_says_so(new_loop: NewLoop, host: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed, match=f"{host}:10911"):
-            await TcpNetwork().connect(lambda: Recorder().line, Address(host, 10911))
+            await TcpNetwork().connect(lambda: Recorder().connection, Address(host, 10911))
 
     run_on(new_loop, main())
 
@@ -95,17 +95,17 @@ def test_tls_and_plain_text_share_one_port(new_loop: NewLoop, authority: Certifi
         network = TcpNetwork()
         async with Server(LOOPBACK, serve=echo, tls=tls_of(certificate)) as server:
             plain, secret = Peer(), Peer(serve=echo)
-            await network.connect(lambda: plain.line, server.address)
-            await network.connect(lambda: secret.line, server.address, tls=client_context(authority.cert))
+            await network.connect(lambda: plain.connection, server.address)
+            await network.connect(lambda: secret.connection, server.address, tls=client_context(authority.cert))
 
             assert (await plain.call(ask(b"plain"))).body == b"plain"
             assert (await secret.call(ask(b"secret"))).body == b"secret"
             body = bytes(range(256)) * 10_000
             assert (await secret.call(ask(body), timeout=10)).body == body
 
-            assert plain.line._transport.get_extra_info("cipher") is None
-            assert secret.line._transport.get_extra_info("cipher") is not None
-            encrypted = [peer for peer in server.peers if peer.line._transport.get_extra_info("cipher")]
+            assert plain.connection._transport.get_extra_info("cipher") is None
+            assert secret.connection._transport.get_extra_info("cipher") is not None
+            encrypted = [peer for peer in server.peers if peer.connection._transport.get_extra_info("cipher")]
             assert (await encrypted[0].call(ask(b"back"))).body == b"back"
             for peer in (plain, secret):
                 peer.close()
@@ -121,11 +121,11 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_with_what_to_do(
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls_of(certificate)) as server:
             with pytest.raises(ConnectFailed, match=r"certificate is not accepted: .*ca=….*verify=False"):
-                await TcpNetwork().connect(lambda: Recorder().line, server.address, tls=client_context())
+                await TcpNetwork().connect(lambda: Recorder().connection, server.address, tls=client_context())
             await until(lambda: server.counters.turned_away == 1)
 
             lax = Peer()
-            await TcpNetwork().connect(lambda: lax.line, server.address, tls=client_context(verify=False))
+            await TcpNetwork().connect(lambda: lax.connection, server.address, tls=client_context(verify=False))
             assert (await lax.call(ask(b"lax"))).body == b"lax"
             lax.close()
             await lax.wait_lost()
@@ -140,7 +140,9 @@ def test_a_certificate_for_another_host_is_refused(new_loop: NewLoop, authority:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls_of(other)) as server:
             with pytest.raises(ConnectFailed, match=r"certificate is not accepted: IP address mismatch"):
-                await TcpNetwork().connect(lambda: Recorder().line, server.address, tls=client_context(authority.cert))
+                await TcpNetwork().connect(
+                    lambda: Recorder().connection, server.address, tls=client_context(authority.cert)
+                )
 
     run_on(new_loop, main())
 
@@ -160,7 +162,7 @@ def test_a_server_that_enforces_tls_refuses_plain_text(
 
             await until(lambda: server.counters.turned_away == 1)
             secret = Peer()
-            await TcpNetwork().connect(lambda: secret.line, server.address, tls=client_context(authority.cert))
+            await TcpNetwork().connect(lambda: secret.connection, server.address, tls=client_context(authority.cert))
             assert (await secret.call(ask(b"secret"))).body == b"secret"
             secret.close()
             await secret.wait_lost()
@@ -176,7 +178,9 @@ def test_a_server_without_tls_tells_a_tls_client_that_it_cannot(
         async with Server(LOOPBACK, serve=echo, tls=tls_of(certificate, TlsMode.DISABLED)) as server:
             said = f"{server.address}: it closed the connection during the TLS handshake; it may not talk TLS"
             with pytest.raises(ConnectFailed, match=said):
-                await TcpNetwork().connect(lambda: Recorder().line, server.address, tls=client_context(authority.cert))
+                await TcpNetwork().connect(
+                    lambda: Recorder().connection, server.address, tls=client_context(authority.cert)
+                )
             await until(lambda: server.counters.protocol_errors == 1)
 
     run_on(new_loop, main())
@@ -191,7 +195,9 @@ def test_a_server_that_speaks_something_else_is_not_taken_for_a_tls_server(new_l
     async def main() -> None:
         listener = await TcpNetwork().listen(Babbling, LOOPBACK)
         with pytest.raises(ConnectFailed, match=rf"{listener.address}: TLS handshake failed: "):
-            await TcpNetwork().connect(lambda: Recorder().line, listener.address, tls=client_context(verify=False))
+            await TcpNetwork().connect(
+                lambda: Recorder().connection, listener.address, tls=client_context(verify=False)
+            )
         listener.close()
 
     run_on(new_loop, main())
@@ -207,11 +213,11 @@ def test_a_server_that_wants_to_know_its_clients_lets_in_those_it_knows(
         async with Server(LOOPBACK, serve=echo, tls=tls_of(certificate, client_ca=authority.cert)) as server:
             friend, stranger = Peer(), Peer()
             tls = client_context(authority.cert, cert=known.cert, key=known.key)
-            await TcpNetwork().connect(lambda: friend.line, server.address, tls=tls)
+            await TcpNetwork().connect(lambda: friend.connection, server.address, tls=tls)
             assert (await friend.call(ask(b"friend"))).body == b"friend"
 
             # In TLS 1.3 the client is done before the server has looked at its certificate.
-            await TcpNetwork().connect(lambda: stranger.line, server.address, tls=client_context(authority.cert))
+            await TcpNetwork().connect(lambda: stranger.connection, server.address, tls=client_context(authority.cert))
             await stranger.wait_lost()
             await until(lambda: server.counters.turned_away == 1)
             friend.close()

@@ -17,7 +17,7 @@ from pocketmq.errors import (
     TooManyCalls,
     WrongState,
 )
-from pocketmq.net.line import Ending, LineSettings
+from pocketmq.net.connection import CloseReason, ConnectionSettings
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame, join_frame
@@ -26,13 +26,15 @@ from pocketmq.testing import run
 from pocketmq.testing.memory_net import MemoryNetwork, Weather
 
 NARROW = Weather(delay_s=(0.001, 0.001), segment_bytes=(1 << 20, 1 << 20), window_bytes=1_000)
-SMALL = LineSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, unsent_max_bytes=100_000, pause_reading=False)
+SMALL = ConnectionSettings(
+    unsent_low_bytes=1_000, unsent_high_bytes=10_000, unsent_max_bytes=100_000, pause_reading=False
+)
 
 
 async def connected(client: Peer, server: Peer, weather: Weather = BRISK) -> MemoryNetwork:
     network = MemoryNetwork(weather=weather)
-    await network.listen(lambda: server.line, SERVER)
-    await network.connect(lambda: client.line, SERVER)
+    await network.listen(lambda: server.connection, SERVER)
+    await network.connect(lambda: client.connection, SERVER)
     return network
 
 
@@ -182,7 +184,7 @@ def test_a_peer_that_never_answers_is_given_up_when_a_call_times_out_in_its_sile
 
         assert loop.time() - asked_at == pytest.approx(12.0)
         assert calls == 4
-        assert "no sign of life" in str(client.line.reason)
+        assert "no sign of life" in str(client.connection.reason)
 
     run(main())
 
@@ -297,7 +299,7 @@ def test_a_peer_that_was_never_connected_cannot_be_asked() -> None:
 
 def test_a_call_waits_while_the_line_is_full_and_goes_out_when_there_is_room() -> None:
     async def main() -> None:
-        client = Peer(settings=PeerSettings(line=SMALL))
+        client = Peer(settings=PeerSettings(connection=SMALL))
         network = await connected(client, Peer(serve=echo), NARROW)
         (connection,) = network.connections.values()
         connection.ends[1].pause_reading()
@@ -317,7 +319,7 @@ def test_a_call_waits_while_the_line_is_full_and_goes_out_when_there_is_room() -
 
 def test_a_call_that_waits_for_room_keeps_its_deadline() -> None:
     async def main() -> None:
-        client = Peer(settings=PeerSettings(line=SMALL))
+        client = Peer(settings=PeerSettings(connection=SMALL))
         network = await connected(client, Peer(serve=echo), NARROW)
         (connection,) = network.connections.values()
         connection.ends[1].pause_reading()
@@ -336,7 +338,7 @@ def test_a_call_that_waits_for_room_keeps_its_deadline() -> None:
 
 def test_what_cannot_wait_is_refused_while_the_line_is_full() -> None:
     async def main() -> None:
-        client = Peer(settings=PeerSettings(line=SMALL))
+        client = Peer(settings=PeerSettings(connection=SMALL))
         network = await connected(client, Peer(serve=echo), NARROW)
         (connection,) = network.connections.values()
         connection.ends[1].pause_reading()
@@ -474,7 +476,7 @@ def test_a_turn_of_ones_own_gets_all_frames_and_gives_back_what_it_does_not_want
             for frame in frames:
                 command = decode_command(frame)
                 if command.code == RequestCode.SEND_MESSAGE_V2 and not command.is_response:
-                    peer.line.write(encode_command(command.reply(body=b"hot path")))
+                    peer.connection.write(encode_command(command.reply(body=b"hot path")))
                 else:
                     peer.handle(command)
 
@@ -499,12 +501,12 @@ def test_a_header_that_is_none_ends_the_line_after_the_requests_before_it() -> N
         await connected(client, server)
 
         call = client.ask(ask(b"good"))
-        client.line.write(join_frame(0, b"this is not a header"))
+        client.connection.write(join_frame(0, b"this is not a header"))
 
         assert (await call).body == b"good"
         await server.wait_lost()
-        assert server.line.ending is Ending.PROTOCOL
-        assert isinstance(server.line.reason, ProtocolError)
+        assert server.connection.ending is CloseReason.PROTOCOL
+        assert isinstance(server.connection.reason, ProtocolError)
 
     run(main())
 

@@ -52,8 +52,8 @@ def storing(peer: Peer, command: Command) -> Command:
 
 def ask_many(client: Peer, waiting: Sequence[Stored], bodies: Sequence[bytes]) -> None:
     numbers = client.ask_many(waiting, asyncio.get_running_loop().time() + 1.0)
-    client.line.write(b"".join(map(frame, bodies, numbers)))
-    client.line.flush()
+    client.connection.write(b"".join(map(frame, bodies, numbers)))
+    client.connection.flush()
 
 
 def test_many_calls_at_once_are_told_where_they_were_stored_and_everything_else_in_full() -> None:
@@ -100,7 +100,7 @@ def test_an_answer_that_nobody_waits_for_is_counted_on_the_short_way_too() -> No
         ask_many(client, [Stored()], [b"1"])
         await client.call(ask(b"2"))
 
-        server.line.write(
+        server.connection.write(
             encode_command(Command(0, {"msgId": "7F", "queueId": "1", "queueOffset": "1"}, flag=1, opaque=9))
         )
         await client.call(ask(b"3"))

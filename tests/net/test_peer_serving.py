@@ -20,8 +20,8 @@ from pocketmq.testing.memory_net import MemoryNetwork, Weather
 
 async def connected(client: Peer, server: Peer, weather: Weather = BRISK) -> MemoryNetwork:
     network = MemoryNetwork(weather=weather)
-    await network.listen(lambda: server.line, SERVER)
-    await network.connect(lambda: client.line, SERVER)
+    await network.listen(lambda: server.connection, SERVER)
+    await network.connect(lambda: client.connection, SERVER)
     return network
 
 

@@ -13,7 +13,7 @@ from tests.net.talk import BRISK, SERVER, ask, echo
 
 from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, InvalidSetting, NetworkError, WrongState
 from pocketmq.net.address import Address
-from pocketmq.net.line import Ending
+from pocketmq.net.connection import CloseReason
 from pocketmq.net.network import Listener, TurnedAway
 from pocketmq.net.peer import Peer
 from pocketmq.net.pool import Pool, PoolSettings
@@ -187,7 +187,7 @@ def test_a_server_that_accepts_and_hangs_up_is_not_hammered() -> None:
         network = MemoryNetwork(weather=BRISK)
 
         def hang_up() -> asyncio.BaseProtocol:
-            return Peer(on_made=lambda peer: peer.line.abort()).line
+            return Peer(on_made=lambda peer: peer.connection.abort()).connection
 
         await network.listen(hang_up, SERVER)
         async with Pool(network=network, settings=PoolSettings(backoff_s=1.0)) as pool:
@@ -212,7 +212,7 @@ def test_an_idle_connection_is_closed_after_two_minutes_and_made_again_when_need
             await first.wait_lost()
 
             assert asyncio.get_running_loop().time() - used_at == pytest.approx(120.0, abs=0.01)
-            assert first.line.ending in (Ending.IDLE, Ending.PEER)
+            assert first.connection.ending in (CloseReason.IDLE, CloseReason.PEER)
             assert (await (await pool.peer(SERVER)).call(ask(b"x"))).body == b"x"
 
     run(main())

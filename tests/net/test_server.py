@@ -22,7 +22,7 @@ from tests.net.talk import (
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectFailed, ConnectionLost, InvalidSetting, ListenFailed, WrongState
 from pocketmq.net.address import Address
-from pocketmq.net.line import LineSettings
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
@@ -34,13 +34,13 @@ from pocketmq.testing.memory_net import MemoryNetwork
 
 async def connect(network: MemoryNetwork | TcpNetwork, address: Address) -> Peer:
     peer = Peer()
-    await network.connect(lambda: peer.line, address)
+    await network.connect(lambda: peer.connection, address)
     return peer
 
 
 def answer_by_turn(peer: Peer, frames: list[Frame]) -> None:
     for frame in frames:
-        peer.line.write(encode_command(echo(peer, decode_command(frame))))
+        peer.connection.write(encode_command(echo(peer, decode_command(frame))))
 
 
 @every_loop
@@ -67,8 +67,8 @@ def test_a_server_answers_over_real_sockets(new_loop: NewLoop, by_turn: bool) ->
 def test_bodies_of_megabytes_pass_in_both_directions(new_loop: NewLoop) -> None:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo) as server:
-            client = Peer(settings=PeerSettings(line=LineSettings(pause_reading=False)))
-            await TcpNetwork().connect(lambda: client.line, server.address)
+            client = Peer(settings=PeerSettings(connection=ConnectionSettings(pause_reading=False)))
+            await TcpNetwork().connect(lambda: client.connection, server.address)
             bodies = [bytes([number]) * 3_000_000 for number in range(8)]
 
             answers = await asyncio.gather(*(client.call(ask(body), timeout=20) for body in bodies))
@@ -90,14 +90,14 @@ def test_a_pipelined_client_is_answered_in_order_by_few_writes(new_loop: NewLoop
 
         async with Server(LOOPBACK, on_turn=on_turn) as server:
             client = Recorder()
-            await TcpNetwork().connect(lambda: client.line, server.address)
-            client.line.write(b"".join(frame_of(body=b"%d" % number) for number in range(1000)))
+            await TcpNetwork().connect(lambda: client.connection, server.address)
+            client.connection.write(b"".join(frame_of(body=b"%d" % number) for number in range(1000)))
             await until(lambda: len(client.heard) == 1000)
 
             assert [body for _, _, body in client.heard] == [b"%d" % number for number in range(1000)]
             assert sum(turns) == 1000
             assert len(turns) < 50
-            client.line.close()
+            client.connection.close()
 
     run_on(new_loop, main())
 
@@ -111,7 +111,7 @@ def test_segments_go_out_without_nagles_delay(new_loop: NewLoop) -> None:
             (server_side,) = server.peers
 
             for peer in (client, server_side):
-                sock = peer.line._transport.get_extra_info("socket")
+                sock = peer.connection._transport.get_extra_info("socket")
                 assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
             client.close()
 
@@ -120,7 +120,9 @@ def test_segments_go_out_without_nagles_delay(new_loop: NewLoop) -> None:
 
 @every_loop
 def test_a_slow_reader_is_paused_and_then_disconnected_with_bounded_memory(new_loop: NewLoop) -> None:
-    line = LineSettings(unsent_low_bytes=10_000, unsent_high_bytes=100_000, unsent_max_bytes=4_000_000, slow_s=0.5)
+    line = ConnectionSettings(
+        unsent_low_bytes=10_000, unsent_high_bytes=100_000, unsent_max_bytes=4_000_000, slow_s=0.5
+    )
     body = bytes(200_000)
     asked = 500
 
@@ -128,10 +130,10 @@ def test_a_slow_reader_is_paused_and_then_disconnected_with_bounded_memory(new_l
         held: list[int] = []
 
         def serve(peer: Peer, request: Command) -> Command:
-            held.append(peer.line.unsent_bytes)
+            held.append(peer.connection.unsent_bytes)
             return request.reply(body=body)
 
-        settings = ServerSettings(peer=PeerSettings(line=line))
+        settings = ServerSettings(peer=PeerSettings(connection=line))
         async with Server(LOOPBACK, serve=serve, settings=settings) as server:
             with socket.create_connection(server.address) as silent:
                 silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -229,9 +231,9 @@ def test_one_host_cannot_take_the_places_of_others() -> None:
         async with Server(SERVER, serve=echo, network=network, settings=settings) as server:
             greedy = [Peer() for _ in range(5)]
             for peer in greedy:
-                await network.at("10.0.0.6").connect(lambda peer=peer: peer.line, SERVER)  # type: ignore[misc]
+                await network.at("10.0.0.6").connect(lambda peer=peer: peer.connection, SERVER)  # type: ignore[misc]
             modest = Peer()
-            await network.at("10.0.0.7").connect(lambda: modest.line, SERVER)
+            await network.at("10.0.0.7").connect(lambda: modest.connection, SERVER)
             await asyncio.sleep(1)
 
             assert sum(peer.is_open for peer in greedy) == 2
@@ -241,7 +243,7 @@ def test_one_host_cannot_take_the_places_of_others() -> None:
             greedy[0].close()
             await asyncio.sleep(1)
             again = Peer()
-            await network.at("10.0.0.6").connect(lambda: again.line, SERVER)
+            await network.at("10.0.0.6").connect(lambda: again.connection, SERVER)
             assert (await again.call(ask())).code == ResponseCode.SUCCESS
             again.close()
             local = [await connect(network, SERVER) for _ in range(5)]
@@ -378,11 +380,11 @@ def test_a_connection_that_comes_in_while_stopping_is_refused() -> None:
         server = Server(SERVER, serve=echo, network=MemoryNetwork(weather=BRISK))
         await server.start()
         server._stopping = True
-        client, late = Recorder(), server._new_line()
+        client, late = Recorder(), server._new_connection()
         network = MemoryNetwork(weather=BRISK)
         await network.listen(lambda: late, SERVER)
-        await network.connect(lambda: client.line, SERVER)
-        await client.line.wait_lost()
+        await network.connect(lambda: client.connection, SERVER)
+        await client.connection.wait_lost()
 
         assert server.counters.refused == 1
         await server.stop()
@@ -394,8 +396,8 @@ def test_an_idle_connection_is_counted() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Server(SERVER, serve=echo, network=network) as server:
-            client = Peer(settings=PeerSettings(line=LineSettings(idle_s=1000)))
-            await network.connect(lambda: client.line, SERVER)
+            client = Peer(settings=PeerSettings(connection=ConnectionSettings(idle_s=1000)))
+            await network.connect(lambda: client.connection, SERVER)
             await client.wait_lost()
 
             assert server.counters == ServerCounters(accepted=1, idle=1)
@@ -425,8 +427,8 @@ def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
 def test_the_limits_of_frames_are_a_setting() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
-        line = LineSettings(limits=FrameLimits(frame_bytes=1000))
-        settings = ServerSettings(peer=PeerSettings(line=line))
+        line = ConnectionSettings(limits=FrameLimits(frame_bytes=1000))
+        settings = ServerSettings(peer=PeerSettings(connection=line))
         async with Server(SERVER, serve=echo, network=network, settings=settings) as server:
             client = await connect(network, SERVER)
             with pytest.raises(ConnectionLost):

@@ -156,7 +156,7 @@ def test_who_pins_a_certificate_accepts_no_other_of_the_same_authority(new_loop:
         tls = ServerTls(server_context(certificate.cert, certificate.key), TlsMode.ENFORCING)
         async with Server(LOOPBACK, serve=echo, tls=tls) as server:
             client = Peer()
-            await TcpNetwork().connect(lambda: client.line, server.address, tls=context)
+            await TcpNetwork().connect(lambda: client.connection, server.address, tls=context)
             answer = await client.call(ask(b"hello"))
             client.close()
             return answer.body

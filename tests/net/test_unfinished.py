@@ -24,7 +24,7 @@ BEGINNING = struct.pack(">II", 15 * MIB, 100)
 
 def sign(peer: Peer, request: Command) -> Command:
     """A `serve` for which each request has a valid signature."""
-    peer.line.authenticated = True
+    peer.connection.authenticated = True
     return echo(peer, request)
 
 
@@ -39,8 +39,8 @@ def new_server(
 async def hoarder(network: MemoryNetwork, mib: int) -> Recorder:
     """A connection that has sent `mib` of a frame."""
     client = Recorder()
-    await network.connect(lambda: client.line, SERVER)
-    client.line.write(BEGINNING + bytes(mib * MIB - len(BEGINNING)))
+    await network.connect(lambda: client.connection, SERVER)
+    client.connection.write(BEGINNING + bytes(mib * MIB - len(BEGINNING)))
     await asyncio.sleep(1)
     return client
 
@@ -51,7 +51,7 @@ def test_a_frame_that_does_not_end_in_time_costs_its_connection(caplog: pytest.L
         async with new_server(network) as server:
             client = await hoarder(network, 1)
             for _ in range(58):  # a byte now and then does not help
-                client.line.write(b"x")
+                client.connection.write(b"x")
                 await asyncio.sleep(1)
             assert server.counters.open == 1
 
@@ -68,12 +68,12 @@ def test_the_deadline_is_that_of_one_frame_and_not_of_a_stream_of_them() -> None
         network = MemoryNetwork(weather=BRISK)
         async with new_server(network) as server:
             client = Recorder()
-            await network.connect(lambda: client.line, SERVER)
+            await network.connect(lambda: client.connection, SERVER)
             frame = frame_of(body=b"in two halves")
-            client.line.write(frame[:10])
+            client.connection.write(frame[:10])
             for _ in range(100):  # each read ends one frame and begins the next
                 await asyncio.sleep(5)
-                client.line.write(frame[10:] + frame[:10])
+                client.connection.write(frame[10:] + frame[:10])
             await asyncio.sleep(1)
 
             assert len(client.heard) == 100
@@ -110,7 +110,7 @@ def test_small_requests_are_served_while_the_memory_for_unfinished_frames_is_use
             for _ in range(10):
                 await hoarder(network, 12)
             modest = Peer()
-            await network.connect(lambda: modest.line, SERVER)
+            await network.connect(lambda: modest.connection, SERVER)
 
             assert (await modest.call(ask(bytes(4 * MIB)), timeout=5)).body == bytes(4 * MIB)
             modest.close()
@@ -123,9 +123,9 @@ def test_before_its_first_valid_signature_a_connection_shares_less_memory() -> N
         network = MemoryNetwork(weather=BRISK)
         async with new_server(network, must_sign=True) as server:
             signed = Recorder()
-            await network.connect(lambda: signed.line, SERVER)
-            signed.line.write(frame_of())
-            signed.line.write(BEGINNING + bytes(3 * MIB))
+            await network.connect(lambda: signed.connection, SERVER)
+            signed.connection.write(frame_of())
+            signed.connection.write(BEGINNING + bytes(3 * MIB))
             await asyncio.sleep(5)
             unsigned = [await hoarder(network, 9) for _ in range(4)]
 
@@ -154,14 +154,14 @@ def test_memory_is_given_back_with_the_connection_over_real_sockets(new_loop: Ne
         network = TcpNetwork()
         async with new_server(network, UnfinishedLimits(timeout_s=0.5)) as server:
             client = Recorder()
-            await network.connect(lambda: client.line, server.address)
-            client.line.write(BEGINNING + bytes(5 * MIB))
+            await network.connect(lambda: client.connection, server.address)
+            client.connection.write(BEGINNING + bytes(5 * MIB))
             await until(lambda: server._unfinished.size > 5 * MIB)
             (peer,) = server.peers
 
             await until(lambda: client.lost)
             assert server._unfinished.size == 0
-            assert peer.line._splitter.pending == 0
+            assert peer.connection._splitter.pending == 0
 
     run_on(new_loop, main())
 
@@ -177,16 +177,16 @@ def test_after_a_burst_freed_memory_is_given_back_to_the_system_once() -> None:
                 LIMITS, must_sign=False, give_back=lambda: given_back.append(loop.time())
             )
             small = await hoarder(network, 3)
-            small.line.close()
+            small.connection.close()
             await asyncio.sleep(10)
             assert not given_back
 
             large = [await hoarder(network, 9) for _ in range(2)]
-            large[0].line.close()
+            large[0].connection.close()
             await asyncio.sleep(10)
             assert not given_back, "more than half is still in use"
             gone_at = loop.time()
-            large[1].line.close()
+            large[1].connection.close()
             await asyncio.sleep(10)
 
             (at,) = given_back

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pocketmq.clock import SystemClock
-from pocketmq.net.blocking import LOOK_S, MOST_PUT_OFF, Watch, can_watch
+from pocketmq.net.blocking import LOOK_S, MOST_PUT_OFF, PeerWatch, can_watch
 from pocketmq.testing import FakeClock
 
 
@@ -30,7 +30,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def looks(watch: Watch, clock: CountingClock, times: int) -> list[bool]:
+def looks(watch: PeerWatch, clock: CountingClock, times: int) -> list[bool]:
     """Which of so many waits began with a look."""
     found = []
     for _ in range(times):
@@ -44,19 +44,19 @@ def test_what_is_there_is_found_at_once_each_time(pair: tuple[socket.socket, soc
     ours, theirs = pair
     theirs.send(b"x")
     clock = CountingClock()
-    assert all(looks(Watch(ours.fileno(), clock), clock, 50))
+    assert all(looks(PeerWatch(ours.fileno(), clock), clock, 50))
     assert clock.readings == 50
 
 
 def test_a_look_for_nothing_ends_and_the_next_is_put_off_for_longer(pair: tuple[socket.socket, socket.socket]) -> None:
     clock = CountingClock()
-    watch = Watch(pair[0].fileno(), clock)
+    watch = PeerWatch(pair[0].fileno(), clock)
     assert looks(watch, clock, 1 + 1 + 1 + 2 + 1 + 4 + 1) == [True, False, True, *[False] * 2, True, *[False] * 4, True]
 
 
 def test_looks_are_never_put_off_for_ever(pair: tuple[socket.socket, socket.socket]) -> None:
     clock = CountingClock()
-    watch = Watch(pair[0].fileno(), clock)
+    watch = PeerWatch(pair[0].fileno(), clock)
     done = looks(watch, clock, 5 * MOST_PUT_OFF)
     assert done[-MOST_PUT_OFF - 1 :].count(True) == 1
 
@@ -64,7 +64,7 @@ def test_looks_are_never_put_off_for_ever(pair: tuple[socket.socket, socket.sock
 def test_an_answer_in_time_makes_looking_worth_it_again(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     clock = CountingClock()
-    watch = Watch(ours.fileno(), clock)
+    watch = PeerWatch(ours.fileno(), clock)
     looks(watch, clock, 1 + 1 + 1 + 2)
     theirs.send(b"x")
     assert looks(watch, clock, 3) == [True] * 3
@@ -76,7 +76,7 @@ def test_the_end_of_a_connection_ends_a_look(pair: tuple[socket.socket, socket.s
     ours, theirs = pair
     theirs.close()
     clock = CountingClock()
-    assert all(looks(Watch(ours.fileno(), clock), clock, 5))
+    assert all(looks(PeerWatch(ours.fileno(), clock), clock, 5))
 
 
 def test_with_one_core_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,5 +92,5 @@ def test_with_one_core_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_look_by_the_real_clock_is_short(pair: tuple[socket.socket, socket.socket]) -> None:
     clock = SystemClock()
     began = clock.monotonic()
-    Watch(pair[0].fileno(), clock).look()
+    PeerWatch(pair[0].fileno(), clock).look()
     assert clock.monotonic() - began >= LOOK_S

@@ -16,7 +16,7 @@ from tests.spark.broker_kit import Broker, new_topic, options, queue
 
 from pocketmq import Message, Producer, Server
 from pocketmq.model.queue import QueueRange
-from pocketmq.net.line import Line
+from pocketmq.net.connection import Connection
 from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.read.planning import ReadPartition, plan_partitions
 from pocketmq.spark.read.range_reading import read_partition
@@ -40,16 +40,16 @@ def large_answers(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def stuck_lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
+def stuck_lines(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
     """Lines whose peer did not read at some time. The system's buffers are little, so that they do not hide it."""
-    stuck: list[Line] = []
-    made, pause, connect = Line.connection_made, Line.pause_writing, socket.create_connection
+    stuck: list[Connection] = []
+    made, pause, connect = Connection.connection_made, Connection.pause_writing, socket.create_connection
 
-    def narrow(line: Line, transport: Any) -> None:
+    def narrow(line: Connection, transport: Any) -> None:
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LITTLE_BYTES)
         made(line, transport)
 
-    def noted(line: Line) -> None:
+    def noted(line: Connection) -> None:
         pause(line)
         stuck.append(line)
 
@@ -58,8 +58,8 @@ def stuck_lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, LITTLE_BYTES)
         return connection
 
-    monkeypatch.setattr(Line, "connection_made", narrow)
-    monkeypatch.setattr(Line, "pause_writing", noted)
+    monkeypatch.setattr(Connection, "connection_made", narrow)
+    monkeypatch.setattr(Connection, "pause_writing", noted)
     monkeypatch.setattr(socket, "create_connection", narrow_line)
     return stuck
 
@@ -82,8 +82,8 @@ def body(number: int) -> bytes:
     return Random(number).randbytes(BODY_BYTES)
 
 
-def cut_when_stuck(stuck: list[Line]) -> None:
-    """What the broker does when its time is up: see `Line`."""
+def cut_when_stuck(stuck: list[Connection]) -> None:
+    """What the broker does when its time is up: see `Connection`."""
     deadline = monotonic() + PATIENCE_S
     while not (held := [line for line in stuck if line.ending is None and not line.writable]):
         assert monotonic() < deadline, "the broker could send everything"
@@ -97,7 +97,7 @@ def cut_when_stuck(stuck: list[Line]) -> None:
 
 @pytest.mark.parametrize("before", [1, 2])
 def test_a_task_whose_line_is_cut_has_each_row_once(
-    stuck_lines: list[Line], large_answers: Broker, caplog: pytest.LogCaptureFixture, before: int
+    stuck_lines: list[Connection], large_answers: Broker, caplog: pytest.LogCaptureFixture, before: int
 ) -> None:
     caplog.set_level(logging.INFO)
     batches = read_partition(filled(large_answers))

@@ -319,9 +319,9 @@ def test_a_line_over_memory_in_single_bytes_still_gets_whole_frames() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=Weather(segment_bytes=(1, 1)))
         server, client = Recorder(), Recorder()
-        await network.listen(lambda: server.line, SERVER)
-        await network.connect(lambda: client.line, SERVER)
-        client.line.write(frame_of(body=b"one") + frame_of(body=b"two"))
+        await network.listen(lambda: server.connection, SERVER)
+        await network.connect(lambda: client.connection, SERVER)
+        client.connection.write(frame_of(body=b"one") + frame_of(body=b"two"))
         await asyncio.sleep(10)
 
         assert [body for _, _, body in server.heard] == [b"one", b"two"]
@@ -335,7 +335,7 @@ def test_the_network_works_on_a_real_loop_too() -> None:
         network: Network = MemoryNetwork()
         async with Server(SERVER, serve=echo, network=network):
             client = Peer()
-            await network.connect(lambda: client.line, SERVER)
+            await network.connect(lambda: client.connection, SERVER)
             return (await client.call(ask(b"real time"))).body
 
     assert asyncio.run(main()) == b"real time"

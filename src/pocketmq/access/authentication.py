@@ -27,7 +27,7 @@ from pocketmq.model.access import Access, Accesses, Action, FindNames, Resource
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api import API
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.connection import failure_reply
+from pocketmq.protocol.pending_calls import failure_reply
 from pocketmq.protocol.signing import ACCESS_KEY, SIGNATURE, Credentials, verify
 
 log = logging.getLogger("pocketmq.access")
@@ -90,10 +90,10 @@ class Authentication:
 
     def check(self, peer: Peer, command: Command) -> None:
         """NoPermission, unless the request is signed by somebody who may ask for it."""
-        if peer.line.ending is not None:
+        if peer.connection.ending is not None:
             raise ConnectionLost("this line is being closed")
         account = self._account(peer, command)
-        peer.line.authenticated = True
+        peer.connection.authenticated = True
         if command.code == RequestCode.HEART_BEAT:
             self._clients[peer] = account
         if account.is_admin:

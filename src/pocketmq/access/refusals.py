@@ -66,7 +66,7 @@ class Refusals:
         self._settings = settings
         self._addresses: dict[str, _Failures] = {}
         self.counts: Counter[Cause] = Counter()
-        self.lines_closed = 0
+        self.connections_closed = 0
 
     def __len__(self) -> int:
         """Addresses that are remembered."""
@@ -82,7 +82,7 @@ class Refusals:
         failures.count += 1
         if failures.count <= self._settings.max_failures:
             return False
-        self.lines_closed += 1
+        self.connections_closed += 1
         return True
 
     def _of(self, host: str, now: float) -> _Failures:
@@ -104,4 +104,4 @@ class Refusals:
     def runtime_info(self) -> dict[str, str]:
         """For `mqadmin brokerStatus` (code 28)."""
         counts = {f"refused{cause}": str(self.counts[cause]) for cause in Cause}
-        return {**counts, "linesClosedByFailures": str(self.lines_closed)}
+        return {**counts, "connectionsClosedByFailures": str(self.connections_closed)}

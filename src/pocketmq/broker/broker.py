@@ -28,7 +28,7 @@ from pocketmq.files import DiskFiles, Files
 from pocketmq.metrics.families import Family
 from pocketmq.metrics.page import Look, MetricsPage
 from pocketmq.net.address import Address
-from pocketmq.net.line import LineSettings
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.loops import Repeating
 from pocketmq.net.network import AcceptSettings, Network, TcpNetwork
 from pocketmq.net.peer import PeerSettings
@@ -299,9 +299,9 @@ async def _taken(step: Callable[[], Awaitable[None] | None]) -> None:
 def _server_settings(settings: BrokerSettings) -> ServerSettings:
     # A client that is slow to answer an administrator's question must not lose its line, and with it its queues.
     silence_s = settings.client_expiry_ms / 1000
-    line = LineSettings(idle_s=settings.idle_s, linger_s=settings.linger_s)
+    connection = ConnectionSettings(idle_s=settings.idle_s, linger_s=settings.linger_s)
     return ServerSettings(
-        peer=PeerSettings(line=line, silence_s=silence_s),
+        peer=PeerSettings(connection=connection, silence_s=silence_s),
         max_connections=settings.max_connections,
         max_connections_per_host=settings.max_connections_per_host,
         unfinished=settings.unfinished,

@@ -31,7 +31,7 @@ from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.errors import ConnectFailed, NetworkError, PocketMQError
 from pocketmq.net.address import Address, resolved
-from pocketmq.net.line import LineSettings
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.net.pool import Pool, PoolSettings
@@ -136,7 +136,7 @@ class Registry:
     async def connect(self) -> Peer:
         """The line to the name server. Where clients find us may follow from it."""
         peer = await self._pool.peer(self.address)
-        own = self._locate(peer.line.own_address.host)
+        own = self._locate(peer.connection.own_address.host)
         if own != self.own:
             self.own = own
             self._on_located(self)
@@ -245,7 +245,7 @@ class Registration:
         self._listening = settings.now.address
         self._start_s = settings.now.register_timeout_ms / 1000
         # A line that leaves a call without an answer is taken for dead: the next try gets a new one.
-        peer = PeerSettings(line=LineSettings(pause_reading=False), silence_s=self._start_s / 2)
+        peer = PeerSettings(connection=ConnectionSettings(pause_reading=False), silence_s=self._start_s / 2)
         tls = settings.now.name_server_tls
         if tls.enabled and not tls.verify:
             log.warning("name servers may be anybody: tls.client.authServer=false, so certificates are not looked at")

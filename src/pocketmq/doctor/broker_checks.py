@@ -145,7 +145,7 @@ def broker_now_ms(runtime: Mapping[str, str]) -> int | None:
 async def _accepts_unsigned(context: DoctorContext, place: BrokerPlace) -> bool:
     instance = Instance.join(replace(context.settings, credentials=None), context.surroundings)
     try:
-        await instance.links.ask(place.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        await instance.rpc.ask(place.address, RequestCode.GET_BROKER_RUNTIME_INFO)
     except PocketMQError:
         return False
     finally:

@@ -63,7 +63,7 @@ async def check_name_servers(context: DoctorContext) -> Finding:
 
     async def ask(address: Address) -> ClusterInfo | None:
         try:
-            answer = await context.reach.instance.links.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+            answer = await context.reach.instance.rpc.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
         except NoPermission as error:
             context.refusals.append(f"name server {address} rejected the account: {_cause(error, address)}")
             return None

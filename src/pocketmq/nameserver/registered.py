@@ -38,7 +38,7 @@ class Registration(NamedTuple):
     address: str
     ha_address: str
     body: RegisterBrokerBody
-    line: Hashable = None
+    connection: Hashable = None
     timeout_s: float | None = None
     """How long it may be silent; None: as long as the name server allows everybody."""
     acting_master: bool | None = None
@@ -58,10 +58,10 @@ class Member:
         "broker_id",
         "broker_name",
         "cluster",
+        "connection",
         "filter_servers",
         "ha_address",
         "heard_at",
-        "line",
         "timeout_s",
         "version",
     )
@@ -72,7 +72,7 @@ class Member:
         self.broker_id = told.broker_id
         self.address = told.address
         self.ha_address = told.ha_address
-        self.line = told.line
+        self.connection = told.connection
         self.version = told.version
         self.filter_servers = told.body.filter_server_list
         self.timeout_s = timeout_s if told.timeout_s is None else told.timeout_s
@@ -111,7 +111,7 @@ class BrokerTable:
         self._brokers: dict[str, Broker] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._members: dict[tuple[str, str], Member] = {}
-        self._by_line: dict[Hashable, dict[Member, None]] = {}
+        self._by_connection: dict[Hashable, dict[Member, None]] = {}
 
     def __len__(self) -> int:
         """How many addresses there are."""
@@ -123,8 +123,8 @@ class BrokerTable:
     def at(self, cluster: str, address: str) -> Member | None:
         return self._members.get((cluster, address))
 
-    def of_line(self, line: Hashable) -> list[Member]:
-        return list(self._by_line.get(line, ()))
+    def of_connection(self, connection: Hashable) -> list[Member]:
+        return list(self._by_connection.get(connection, ()))
 
     def overdue(self, now: float) -> list[Member]:
         """Those that were not heard within their time."""
@@ -142,7 +142,7 @@ class BrokerTable:
         member = Member(told, self._timeout_s, now)
         broker.members[member.broker_id] = member
         self._members[member.cluster, member.address] = member
-        self._by_line.setdefault(member.line, {})[member] = None
+        self._by_connection.setdefault(member.connection, {})[member] = None
         return member
 
     def remove(self, member: Member) -> Broker | None:
@@ -180,10 +180,10 @@ class BrokerTable:
         """Out of all tables but those of names."""
         del self._brokers[member.broker_name].members[member.broker_id]
         del self._members[member.cluster, member.address]
-        line = self._by_line[member.line]
-        del line[member]
-        if not line:
-            del self._by_line[member.line]
+        connection = self._by_connection[member.connection]
+        del connection[member]
+        if not connection:
+            del self._by_connection[member.connection]
 
 
 class TopicTable:

@@ -99,9 +99,9 @@ class RouteTable:
         if member is not None:
             member.heard_at = now
 
-    def lose(self, line: Hashable) -> list[Member]:
+    def lose(self, connection: Hashable) -> list[Member]:
         """A connection is gone, and with it the brokers that registered by it last."""
-        lost = self._brokers.of_line(line)
+        lost = self._brokers.of_connection(connection)
         for member in lost:
             self._withdraw(member)
         return lost

@@ -35,8 +35,8 @@ from pocketmq.nameserver.kv_config import KvConfig, KvLimits
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import NameServerSettings, SettingsInUse
 from pocketmq.net.address import Address
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.dispatcher import Dispatcher
-from pocketmq.net.line import LineSettings
 from pocketmq.net.loops import Repeating
 from pocketmq.net.network import AcceptSettings, Network, TcpNetwork
 from pocketmq.net.peer import Peer, PeerSettings
@@ -240,8 +240,8 @@ class NameServer:
         self._scan_later()
         for member in self._routes.expire(self._clock.monotonic()):
             log.warning("%s is gone: not heard for %s s", member, member.timeout_s)
-            if isinstance(member.line, Peer):
-                member.line.close(ConnectionLost(f"not heard from as a broker for {member.timeout_s} s"))
+            if isinstance(member.connection, Peer):
+                member.connection.close(ConnectionLost(f"not heard from as a broker for {member.timeout_s} s"))
 
     def _forget(self, peer: Peer, reason: PocketMQError) -> None:
         level = logging.INFO if peer.refusing else logging.WARNING  # refusing: it is us who stop
@@ -260,7 +260,7 @@ def _kv_limits(settings: NameServerSettings) -> KvLimits:
 
 def _server_settings(settings: NameServerSettings) -> ServerSettings:
     return ServerSettings(
-        peer=PeerSettings(line=LineSettings(idle_s=settings.idle_s, linger_s=settings.linger_s)),
+        peer=PeerSettings(connection=ConnectionSettings(idle_s=settings.idle_s, linger_s=settings.linger_s)),
         max_connections=settings.max_connections,
         max_connections_per_host=settings.max_connections_per_host,
         unfinished=settings.unfinished,

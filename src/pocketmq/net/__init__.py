@@ -5,7 +5,7 @@ Modules in reading order:
     address      `host:port`
     network      the interface to sockets; the test kit has one in memory
     tls          TLS contexts, and how a server accepts TLS and plain text on one port
-    line         a connection: reads frames from a transport and writes frames to it
+    connection   reads frames from a transport and writes frames to it
     unfinished   limits the memory of incomplete frames over all connections
     peer         calls and serves requests over a connection, in both directions
     dispatcher   from a request to its handler and back

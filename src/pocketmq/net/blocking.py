@@ -57,7 +57,7 @@ def can_watch() -> bool:
     return cores > 1 and hasattr(select, "poll")
 
 
-class Watch:
+class PeerWatch:
     """The looks of one thread at a time at one socket, which is open for as long."""
 
     def __init__(self, descriptor: int, clock: Clock) -> None:
@@ -87,7 +87,7 @@ FRESH_S: Final = 1.0
 """A line that was used within this time is taken to be alive; an older one is looked at first."""
 
 
-class BlockingLine:
+class BlockingConnection:
     """Not for two threads at once."""
 
     def __init__(self, address: Address, clock: Clock, *, connect_s: float) -> None:
@@ -103,7 +103,7 @@ class BlockingLine:
             raise ConnectFailed(f"{address}: {cause}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._limit_s = connect_s
-        self._watch = Watch(self._socket.fileno(), clock) if can_watch() else None
+        self._watch = PeerWatch(self._socket.fileno(), clock) if can_watch() else None
         self._used_at = clock.monotonic()
 
     @property
@@ -188,7 +188,7 @@ HEAD_BYTES: Final = 16 * 1024
 """What is read at once where a header is expected; a longer header makes it more."""
 
 
-class AskingLine(BlockingLine):
+class BlockingCalls(BlockingConnection):
     """Not for two threads at once. `timeout_s` is for the whole of a head or a body, without which nothing can follow."""
 
     def __init__(self, address: Address, clock: Clock, *, connect_s: float) -> None:
@@ -268,32 +268,32 @@ class AskingLine(BlockingLine):
             undo.pop_all()
 
 
-Line = TypeVar("Line", bound=BlockingLine)
+OneConnection = TypeVar("OneConnection", bound=BlockingConnection)
 
 
-class SpareLines(Generic[Line]):
+class IdleConnections(Generic[OneConnection]):
     """All of it may be called from any thread. `connect` is told how many seconds it has."""
 
-    def __init__(self, connect: Callable[[Address, float], Line], *, most: int) -> None:
+    def __init__(self, connect: Callable[[Address, float], OneConnection], *, most: int) -> None:
         self._connect = connect
         self._most = most
-        self._idle: dict[Address, list[Line]] = {}
+        self._idle: dict[Address, list[OneConnection]] = {}
         self._open: dict[Address, int] = {}
         self._lock = threading.Lock()  # guards all of the others; nothing is sent or waited for under it
         self._is_closed = False
         self.taken = 0
         """Lines in use now."""
 
-    def take(self, address: Address, within_s: float = inf) -> Line | None:
+    def take(self, address: Address, within_s: float = inf) -> OneConnection | None:
         """A line that nobody else uses; None when there are too many, or after `close`. ConnectFailed when none can be made."""
         with self._lock:
             idle = self._idle.get(address, ())
             while idle:
-                line = idle.pop()
-                if line.is_usable():
+                connection = idle.pop()
+                if connection.is_usable():
                     self.taken += 1
-                    return line
-                line.close()
+                    return connection
+                connection.close()
                 self._open[address] -= 1
             count = self._open.get(address, 0)
             if self._is_closed or count >= self._most:
@@ -303,31 +303,31 @@ class SpareLines(Generic[Line]):
             self.taken += 1
         with ExitStack() as undo:
             undo.callback(self._gone, address)
-            line = self._connect(address, within_s)
+            connection = self._connect(address, within_s)
             undo.pop_all()
-            return line
+            return connection
 
-    def give(self, line: Line) -> None:
+    def give(self, connection: OneConnection) -> None:
         """Take back a line on which nothing is awaited any more, or one that is closed."""
-        if line.is_open:
+        if connection.is_open:
             with self._lock:
                 if not self._is_closed:
-                    self._idle.setdefault(line.address, []).append(line)
+                    self._idle.setdefault(connection.address, []).append(connection)
                     self.taken -= 1
                     return
-            line.close()
-        self._gone(line.address)
+            connection.close()
+        self._gone(connection.address)
 
     def close(self) -> None:
         """Close those that nobody uses; the others follow when they are given back. Harmless when done twice."""
         with self._lock:
             self._is_closed = True
-            idle = [line for lines in self._idle.values() for line in lines]
+            idle = [connection for connections in self._idle.values() for connection in connections]
             self._idle.clear()
-        for line in idle:
-            line.close()
+        for connection in idle:
+            connection.close()
 
-    def open_lines(self) -> dict[Address, int]:
+    def open_connections(self) -> dict[Address, int]:
         """How many there are to each address, in use or not; those that `close` ended are still counted."""
         with self._lock:
             return {address: count for address, count in self._open.items() if count}
@@ -338,11 +338,11 @@ class SpareLines(Generic[Line]):
 
     def _close_dead(self) -> None:
         """Of addresses that nobody asks for any more, nobody else would ever notice."""
-        for address, lines in self._idle.items():
-            dead = [line for line in lines if not line.is_usable()]
-            for line in dead:
-                line.close()
-                lines.remove(line)
+        for address, connections in self._idle.items():
+            dead = [connection for connection in connections if not connection.is_usable()]
+            for connection in dead:
+                connection.close()
+                connections.remove(connection)
             self._open[address] -= len(dead)
 
     def _gone(self, address: Address) -> None:

@@ -9,9 +9,9 @@ dead after `silence_s`: a half-open connection never says so itself.
 
 A server may take the turn itself (`on_turn`). The contract of a turn:
 - `on_turn(peer, frames)` gets every complete frame of one read, in order, and must not wait;
-- it answers with `peer.line.write(bytes)`, now or at any later time; what it writes before it returns goes out in one write;
-- before each request it looks at `peer.line.should_pause`, and if so gives the frames that are left to `peer.line.put_back`;
-- it may give all of them to `peer.line.put_off`, and have the turn with `peer.line.take_put_off` when the loop comes round;
+- it answers with `peer.connection.write(bytes)`, now or at any later time; what it writes before it returns goes out in one write;
+- before each request it looks at `peer.connection.should_pause`, and if so gives the frames that are left to `peer.connection.put_back`;
+- it may give all of them to `peer.connection.put_off`, and have the turn with `peer.connection.take_put_off` when the loop comes round;
 - every command that it does not want, responses above all, it gives to `peer.handle(command)`;
 - a ProtocolError that it raises ends the line, after what was written before; any other exception too, and is logged.
 """
@@ -37,12 +37,12 @@ from pocketmq.errors import (
     WrongState,
 )
 from pocketmq.net.address import Address
-from pocketmq.net.line import Line, LineSettings
+from pocketmq.net.connection import Connection, ConnectionSettings
 from pocketmq.net.unfinished import UnfinishedFrames
 from pocketmq.protocol.command import RESPONSE, Command, decode_command
-from pocketmq.protocol.connection import MAX_IN_FLIGHT, Connection, failure_reply
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import NOT_STORED, StoredAnswer, read_stored
+from pocketmq.protocol.pending_calls import MAX_IN_FLIGHT, PendingCalls, failure_reply
 
 log = logging.getLogger("pocketmq.net")
 
@@ -58,7 +58,7 @@ OnTurn = Callable[["Peer", list[Frame]], None]
 class PeerSettings(msgspec.Struct, frozen=True):
     """Bounds of one peer."""
 
-    line: LineSettings = LineSettings()
+    connection: ConnectionSettings = ConnectionSettings()
     call_s: float = 3.0
     """Time for an answer, unless the call says otherwise."""
     silence_s: float = 10.0
@@ -115,13 +115,13 @@ class _Awaited(msgspec.Struct, eq=False):
 
 
 class Peer:
-    """One connection seen as somebody to talk to. Give `peer.line` to a network, which connects it."""
+    """One connection seen as somebody to talk to. Give `peer.connection` to a network, which connects it."""
 
     __slots__ = (
         "__weakref__",
         "_asked_at",
         "_asked_many",
-        "_connection",
+        "_calls",
         "_on_lost",
         "_on_made",
         "_on_turn",
@@ -130,7 +130,7 @@ class Peer:
         "_settings",
         "_timer",
         "_timer_at",
-        "line",
+        "connection",
         "refusing",
     )
 
@@ -149,8 +149,8 @@ class Peer:
         self._on_turn = on_turn or Peer.take_turn
         self._on_made = on_made
         self._on_lost = on_lost
-        self._connection: Connection[Waiting] = Connection(
-            max_in_flight=settings.max_in_flight, frame_bytes=settings.line.limits.frame_bytes
+        self._calls: PendingCalls[Waiting] = PendingCalls(
+            max_in_flight=settings.max_in_flight, frame_bytes=settings.connection.limits.frame_bytes
         )
         self._serving: set[asyncio.Task[None]] = set()
         self.refusing = False
@@ -158,28 +158,28 @@ class Peer:
         self._timer_at = 0.0
         self._asked_at = 0.0
         self._asked_many = False
-        self.line = Line(self._turn, self._lost, self._made, settings.line, unfinished)
+        self.connection = Connection(self._turn, self._lost, self._made, settings.connection, unfinished)
 
     def __repr__(self) -> str:
         return f"<Peer {self.address}>"
 
     @property
     def address(self) -> Address:
-        return self.line.address
+        return self.connection.address
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.connection.is_open
 
     @property
     def in_flight(self) -> int:
         """Calls that wait for their answer."""
-        return self._connection.in_flight
+        return self._calls.in_flight
 
     @property
     def unmatched(self) -> int:
         """Responses that belonged to no open call."""
-        return self._connection.unmatched
+        return self._calls.unmatched
 
     @property
     def serving(self) -> frozenset[asyncio.Task[None]]:
@@ -190,14 +190,14 @@ class Peer:
         """The response, whatever its code. While the line is not writable the call waits, within its `timeout` in seconds."""
         seconds = self._settings.call_s if timeout is None else timeout
         deadline = asyncio.get_running_loop().time() + seconds
-        if self.line.is_open and not self.line.writable:
+        if self.connection.is_open and not self.connection.writable:
             await self._wait_writable(command.code, seconds, deadline)
         future = self._ask(command, seconds, deadline)
         number = command.opaque
         try:
             return await future
         except asyncio.CancelledError:
-            self._connection.forget(number)
+            self._calls.forget(number)
             raise
 
     def ask(self, command: Command, timeout: float | None = None) -> asyncio.Future[Command]:
@@ -210,63 +210,63 @@ class Peer:
         self, code: int, encode: Callable[[*Ts, int], bytes], timeout: float, *arguments: *Ts
     ) -> asyncio.Future[Command]:
         """Like `ask` for a caller that writes the frame itself: `encode(*arguments, number)` gives its bytes."""
-        if not self.line.writable:
+        if not self.connection.writable:
             self._require_writable()
-        loop = self.line.loop
+        loop = self.connection.loop
         future: asyncio.Future[Command] = loop.create_future()
         self.ask_for(_Awaited(future, code, timeout), loop.time() + timeout, encode, *arguments)
         return future
 
     def ask_for(self, waiting: Waiting, deadline: float, encode: Callable[[*Ts, int], bytes], *arguments: *Ts) -> None:
         """The same, and `waiting` is told of the answer. `deadline` is a time of the loop."""
-        line = self.line
-        if not line.writable:  # one that is not open is not writable either
+        connection = self.connection
+        if not connection.writable:  # one that is not open is not writable either
             self._require_writable()
-        number = self._connection.begin(deadline, waiting)
+        number = self._calls.begin(deadline, waiting)
         try:
-            line.write(encode(*arguments, number))
+            connection.write(encode(*arguments, number))
         except BaseException:
-            self._connection.forget(number)
+            self._calls.forget(number)
             raise
-        if self._asked_at <= line.heard_at or self._timer is None or deadline < self._timer_at:
+        if self._asked_at <= connection.heard_at or self._timer is None or deadline < self._timer_at:
             self._await_answer(deadline)
 
     def ask_many(self, waiting: Sequence[Waiting], deadline: float) -> Sequence[int]:
         """Open calls for a caller that writes all their frames at once: the numbers to put into them. All or none."""
-        line = self.line
-        if not line.writable:
+        connection = self.connection
+        if not connection.writable:
             self._require_writable()
-        numbers = self._connection.begin_many(deadline, waiting)
+        numbers = self._calls.begin_many(deadline, waiting)
         self._asked_many = True
-        if self._asked_at <= line.heard_at or self._timer is None or deadline < self._timer_at:
+        if self._asked_at <= connection.heard_at or self._timer is None or deadline < self._timer_at:
             self._await_answer(deadline)
         return numbers
 
     @property
     def spare_calls(self) -> int:
         """How many more calls may wait for an answer now."""
-        return self._connection.spare
+        return self._calls.spare
 
     def oneway(self, command: Command) -> None:
         """Send and expect nothing back. TooManyCalls when the line is not writable."""
         self._require_writable()
-        self.line.write(self._connection.oneway(command))
+        self.connection.write(self._calls.oneway(command))
 
     def take_turn(self, frames: list[Frame]) -> None:
         """The turn of a peer that was given no other: responses to their calls, requests to `serve`."""
-        may_pause = self._settings.line.pause_reading
+        may_pause = self._settings.connection.pause_reading
         if self._asked_many and not may_pause:
             self._take_answers(frames)
             return
         for at, frame in enumerate(frames, 1):
             self.handle(decode_command(frame))
-            if may_pause and self.line.should_pause:
-                self.line.put_back(frames[at:])
+            if may_pause and self.connection.should_pause:
+                self.connection.put_back(frames[at:])
                 return
 
     def _take_answers(self, frames: list[Frame]) -> None:
         """The turn of a peer that was asked for many things at once: usual answers to sends are not made commands first."""
-        take = self._connection.take_number
+        take = self._calls.take_number
         for frame in frames:
             encoding, header, body = frame
             try:
@@ -282,7 +282,7 @@ class Peer:
         """One command of this line, from a turn that does not want it."""
         if not command.flag & RESPONSE:
             self._serve_request(command)
-        elif (waiting := self._connection.take(command)) is not None:
+        elif (waiting := self._calls.take(command)) is not None:
             waiting.answered(command)
 
     def answer(self, request: Command, response: Command) -> None:
@@ -290,11 +290,11 @@ class Peer:
         if request.is_oneway:
             return
         try:
-            data = self._connection.reply(request, response)
+            data = self._calls.reply(request, response)
         except PocketMQError as error:
             log.warning("%s: the answer to request %d cannot be sent: %s", self.address, request.code, error)
-            data = self._connection.reply(request, failure_reply(request, error))
-        self.line.write(data)
+            data = self._calls.reply(request, failure_reply(request, error))
+        self.connection.write(data)
 
     def run(self, work: Coroutine[Any, Any, None]) -> bool:
         """Let a coroutine go on that serves a request of a turn of one's own; it ends with the line.
@@ -318,42 +318,42 @@ class Peer:
 
     def close(self, reason: PocketMQError | None = None) -> None:
         """Send what was written, then end; open calls fail when the line is gone. Harmless when done twice."""
-        self.line.close(reason)
+        self.connection.close(reason)
 
     async def wait_lost(self) -> None:
         """Return when the line is gone."""
-        await self.line.wait_lost()
+        await self.connection.wait_lost()
 
-    def _made(self, line: Line) -> None:
+    def _made(self, connection: Connection) -> None:
         if self._on_made is not None:
             self._on_made(self)
 
-    def _turn(self, line: Line, frames: list[Frame]) -> None:
+    def _turn(self, connection: Connection, frames: list[Frame]) -> None:
         self._on_turn(self, frames)
 
-    def _lost(self, line: Line, reason: PocketMQError) -> None:
+    def _lost(self, connection: Connection, reason: PocketMQError) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for task in self._serving:
             task.cancel()
-        for waiting in self._connection.close(reason):
+        for waiting in self._calls.close(reason):
             waiting.failed(ConnectionLost(f"{self.address}: {reason}"))
         if self._on_lost is not None:
             self._on_lost(self, reason)
 
     def _ask(self, command: Command, timeout_s: float, deadline: float) -> asyncio.Future[Command]:
         self._require_open()
-        if (loop := asyncio.get_running_loop()) is not self.line.loop:
+        if (loop := asyncio.get_running_loop()) is not self.connection.loop:
             raise WrongState(
                 f"{self.address}: this connection lives on another event loop, where its client was started"
             )
         future: asyncio.Future[Command] = loop.create_future()
-        self.line.write(self._connection.call(command, deadline, _Awaited(future, command.code, timeout_s)))
+        self.connection.write(self._calls.call(command, deadline, _Awaited(future, command.code, timeout_s)))
         self._await_answer(deadline)
         return future
 
     def _await_answer(self, deadline: float) -> None:
-        if self._asked_at <= self.line.heard_at:
+        if self._asked_at <= self.connection.heard_at:
             self._asked_at = asyncio.get_running_loop().time()
         if self._timer is None or deadline < self._timer_at:
             self._set_timer(deadline)
@@ -367,34 +367,36 @@ class Peer:
     def _expire(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
-        expired = self._connection.expire(now)
+        expired = self._calls.expire(now)
         for waiting in expired:
             waiting.failed(_timed_out(waiting.code, self.address, waiting.timeout_s))
-        if expired and self._asked_at > self.line.heard_at and now - self._asked_at >= self._settings.silence_s:
-            self.line.abort(ConnectionLost(f"no sign of life since it was asked {now - self._asked_at:.1f} s ago"))
-        deadline = self._connection.next_deadline()
+        if expired and self._asked_at > self.connection.heard_at and now - self._asked_at >= self._settings.silence_s:
+            self.connection.abort(
+                ConnectionLost(f"no sign of life since it was asked {now - self._asked_at:.1f} s ago")
+            )
+        deadline = self._calls.next_deadline()
         if deadline is not None:
             self._set_timer(deadline)
 
     async def _wait_writable(self, code: int, timeout_s: float, deadline: float) -> None:
         try:
             async with asyncio.timeout_at(deadline):
-                await self.line.wait_writable()
+                await self.connection.wait_writable()
         except TimeoutError:
             raise _timed_out(code, self.address, timeout_s) from None
 
     def _require_open(self) -> None:
         # A line that is ending drops what is written to it, and a caller must not learn that by waiting.
-        if self.line.is_open:
+        if self.connection.is_open:
             return
-        if self.line.reason is None:
+        if self.connection.reason is None:
             raise WrongState("this peer is not connected yet")
-        raise ConnectionLost(f"{self.address}: {self.line.reason}")
+        raise ConnectionLost(f"{self.address}: {self.connection.reason}")
 
     def _require_writable(self) -> None:
         self._require_open()
-        if not self.line.writable:
-            raise TooManyCalls(f"{self.address}: {self.line.unsent_bytes} bytes wait to be sent; try again later")
+        if not self.connection.writable:
+            raise TooManyCalls(f"{self.address}: {self.connection.unsent_bytes} bytes wait to be sent; try again later")
 
     def _serve_request(self, request: Command) -> None:
         try:

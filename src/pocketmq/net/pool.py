@@ -22,11 +22,11 @@ import msgspec
 
 from pocketmq.errors import ConnectFailed, ConnectionLost, InvalidSetting, PocketMQError, WrongState
 from pocketmq.net.address import Address
-from pocketmq.net.line import Ending, LineSettings
+from pocketmq.net.connection import CloseReason, ConnectionSettings
 from pocketmq.net.network import Network, TcpNetwork
 from pocketmq.net.peer import Peer, PeerSettings, Serve
 
-CLIENT_PEER = PeerSettings(line=LineSettings(pause_reading=False))
+CLIENT_PEER = PeerSettings(connection=ConnectionSettings(pause_reading=False))
 """A client goes on reading while it cannot write: if both sides stopped, neither would ever start again."""
 
 
@@ -153,14 +153,14 @@ class Pool:
         finally:
             place.attempt = None
         if not peer.is_open:
-            return self._failed(place, f"{address}: {peer.line.reason}")
+            return self._failed(place, f"{address}: {peer.connection.reason}")
         place.peer, place.made_at = peer, asyncio.get_running_loop().time()
         return peer
 
     async def _reach(self, peer: Peer, address: Address) -> None:
         with ExitStack() as undo:
-            undo.callback(peer.line.give_up, ConnectionLost("given up while connecting"))
-            await self._network.connect(lambda: peer.line, address, tls=self._tls)
+            undo.callback(peer.connection.give_up, ConnectionLost("given up while connecting"))
+            await self._network.connect(lambda: peer.connection, address, tls=self._tls)
             undo.pop_all()
 
     def _failed(self, place: _Place, why: str) -> ConnectFailed:
@@ -202,7 +202,7 @@ class Pool:
             return
         place.peer = None
         lived_s = asyncio.get_running_loop().time() - place.made_at
-        if peer.line.ending is Ending.PEER and lived_s < self._settings.settled_s:
+        if peer.connection.ending is CloseReason.PEER and lived_s < self._settings.settled_s:
             self._failed(place, f"{address}: {reason}")
         elif place.attempt is None:
             del self._places[address]

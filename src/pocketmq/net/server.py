@@ -15,7 +15,7 @@ import msgspec
 
 from pocketmq.errors import ConnectionLost, InvalidSetting, NetworkError, PocketMQError, WrongState
 from pocketmq.net.address import Address
-from pocketmq.net.line import Ending, Line
+from pocketmq.net.connection import CloseReason, Connection
 from pocketmq.net.network import Listener, Network, TcpNetwork
 from pocketmq.net.peer import OnTurn, Peer, PeerSettings, Serve
 from pocketmq.net.tls import ServerTls
@@ -106,7 +106,7 @@ class Server:
             raise WrongState(f"the server listens on {self.address} already")
         self._stopping = False
         self._listener = await self._network.listen(
-            self._new_line, self._wanted, tls=self._tls, turned_away=self._count_turned_away
+            self._new_connection, self._wanted, tls=self._tls, turned_away=self._count_turned_away
         )
         log.info("listening on %s", self.address)
 
@@ -143,7 +143,7 @@ class Server:
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
 
-    def _new_line(self) -> Line:
+    def _new_connection(self) -> Connection:
         peer = Peer(
             serve=self._serve,
             on_turn=self._on_turn,
@@ -152,7 +152,7 @@ class Server:
             settings=self._settings.peer,
             unfinished=self._unfinished,
         )
-        return peer.line
+        return peer.connection
 
     def _welcome(self, peer: Peer) -> None:
         self.counters.accepted += 1
@@ -167,7 +167,7 @@ class Server:
         if not self._refusal_told:
             self._refusal_told = True
             log.warning("refusing %s and maybe more: %s", peer.address, refusal)
-        peer.line.abort(ConnectionLost(refusal))
+        peer.connection.abort(ConnectionLost(refusal))
 
     def _refusal(self, address: Address) -> str | None:
         settings = self._settings
@@ -189,10 +189,10 @@ class Server:
         self._by_host[peer.address.host] -= 1
         if not self._by_host[peer.address.host]:
             del self._by_host[peer.address.host]
-        counters.idle += peer.line.ending is Ending.IDLE
-        counters.slow += peer.line.ending is Ending.SLOW
-        counters.protocol_errors += peer.line.ending is Ending.PROTOCOL
-        counters.unfinished += peer.line.ending is Ending.UNFINISHED
+        counters.idle += peer.connection.ending is CloseReason.IDLE
+        counters.slow += peer.connection.ending is CloseReason.SLOW
+        counters.protocol_errors += peer.connection.ending is CloseReason.PROTOCOL
+        counters.unfinished += peer.connection.ending is CloseReason.UNFINISHED
         if self._on_lost is not None:
             self._on_lost(peer, reason)
 

@@ -22,7 +22,7 @@ import msgspec
 
 from pocketmq.errors import ConnectionLost, InvalidSetting
 from pocketmq.memory import give_back_freed
-from pocketmq.net.line import Ending, Line
+from pocketmq.net.connection import CloseReason, Connection
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 BURST_BYTES: Final = 16 * 1024 * 1024
@@ -60,7 +60,7 @@ class _Kept(msgspec.Struct):
 
 
 class UnfinishedFrames:
-    """The count for one server. A `Line` notes what it keeps after each read, and `forget`s it when it is gone."""
+    """The count for one server. A `Connection` notes what it keeps after each read, and `forget`s it when it is gone."""
 
     def __init__(
         self, limits: UnfinishedLimits, *, must_sign: bool, give_back: Callable[[], object] = give_back_freed
@@ -70,39 +70,39 @@ class UnfinishedFrames:
         self._was_burst = False
         self._giving_back: asyncio.TimerHandle | None = None
         self._must_sign = must_sign
-        self._kept: dict[Line, _Kept] = {}
+        self._kept: dict[Connection, _Kept] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.size = 0
         """Bytes kept now."""
 
-    def note(self, line: Line, size: int, *, completed: bool) -> None:
+    def note(self, connection: Connection, size: int, *, completed: bool) -> None:
         """`line` keeps `size` bytes of a frame. `completed`: its last read ended an earlier frame, so this one began there."""
-        kept = self._kept.get(line)
+        kept = self._kept.get(connection)
         if kept is not None and (completed or not size):
-            self.forget(line)
+            self.forget(connection)
             kept = None
         if not size:
             return
         if kept is None:
-            kept = self._kept[line] = _Kept(0, line.loop.time())
+            kept = self._kept[connection] = _Kept(0, connection.loop.time())
             if self._timer is None:
-                self._timer = line.loop.call_later(self._limits.timeout_s, self._close_overdue, line.loop)
+                self._timer = connection.loop.call_later(self._limits.timeout_s, self._close_overdue, connection.loop)
         self.size += size - kept.size
         kept.size = size
         if self.size > BURST_BYTES:
             self._was_burst = True
         if self.size > self._limits.max_bytes:
-            self._close_largest(self._kept, line.loop.time(), self._limits.max_bytes)
-        elif self._must_sign and not line.authenticated and self.size > self._limits.max_unsigned_bytes:
-            self._bound_unsigned(line.loop.time())
+            self._close_largest(self._kept, connection.loop.time(), self._limits.max_bytes)
+        elif self._must_sign and not connection.authenticated and self.size > self._limits.max_unsigned_bytes:
+            self._bound_unsigned(connection.loop.time())
 
-    def forget(self, line: Line) -> None:
+    def forget(self, connection: Connection) -> None:
         """`line` keeps nothing any more."""
-        kept = self._kept.pop(line, None)
+        kept = self._kept.pop(connection, None)
         if kept is not None:
             self.size -= kept.size
             if self._was_burst and self._giving_back is None:
-                self._giving_back = line.loop.call_later(GIVE_BACK_AFTER_S, self._end_burst)
+                self._giving_back = connection.loop.call_later(GIVE_BACK_AFTER_S, self._end_burst)
 
     def _end_burst(self) -> None:
         self._giving_back = None
@@ -118,31 +118,33 @@ class UnfinishedFrames:
         self._timer = self._giving_back = None
 
     def _bound_unsigned(self, now: float) -> None:
-        unsigned = [line for line in self._kept if not line.authenticated]
-        if sum(self._kept[line].size for line in unsigned) > self._limits.max_unsigned_bytes:
+        unsigned = [connection for connection in self._kept if not connection.authenticated]
+        if sum(self._kept[connection].size for connection in unsigned) > self._limits.max_unsigned_bytes:
             self._close_largest(unsigned, now, self._limits.max_unsigned_bytes)
 
-    def _close_largest(self, lines: Iterable[Line], now: float, limit: int) -> None:
+    def _close_largest(self, connections: Iterable[Connection], now: float, limit: int) -> None:
         """Close the connection that has kept most bytes for longest. A frame that has just begun counts with a second."""
-        line = max(lines, key=lambda line: self._kept[line].size * (1 + now - self._kept[line].since))
-        kept = self._kept[line]
+        connection = max(
+            connections, key=lambda connection: self._kept[connection].size * (1 + now - self._kept[connection].since)
+        )
+        kept = self._kept[connection]
         text = (
             f"unfinished frames exceed {limit} bytes, and this connection has kept {kept.size} of them "
             f"for {now - kept.since:.1f} s"
         )
-        self._close(line, text)
+        self._close(connection, text)
 
     def _close_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close connections whose frame takes too long. The dict is in the order of first bytes."""
         self._timer = None
         now, timeout_s = loop.time(), self._limits.timeout_s
         while self._kept:
-            line, kept = next(iter(self._kept.items()))
+            connection, kept = next(iter(self._kept.items()))
             if kept.since + timeout_s > now:
                 self._timer = loop.call_at(kept.since + timeout_s, self._close_overdue, loop)
                 return
-            self._close(line, f"a frame did not arrive within {timeout_s} s; {kept.size} bytes of it did")
+            self._close(connection, f"a frame did not arrive within {timeout_s} s; {kept.size} bytes of it did")
 
-    def _close(self, line: Line, text: str) -> None:
-        self.forget(line)
-        line.drop(Ending.UNFINISHED, ConnectionLost(text))
+    def _close(self, connection: Connection, text: str) -> None:
+        self.forget(connection)
+        connection.drop(CloseReason.UNFINISHED, ConnectionLost(text))

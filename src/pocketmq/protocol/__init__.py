@@ -12,7 +12,7 @@ Modules in reading order:
     java_json          bodies as JSON in Java's dialect, typed
     java_json_reader   a reader for JSON as Java's libraries write it
     bodies/            every request and response body
-    connection         pending calls of one connection: match responses, expire calls
+    pending_calls      pending calls of one connection: match responses, expire calls
     signing            ACL signatures
     record             the stored message, in the commit log and in pull responses
     batch              the body of a batch send

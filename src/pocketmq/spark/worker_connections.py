@@ -24,7 +24,7 @@ from pocketmq.client.admin.reach import AdminSettings, Reach
 from pocketmq.client.blocking import BlockingClient, Core
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.message_calls import is_hole, passes_over
-from pocketmq.client.consumer.direct_pulls import DirectPulls, lines_for_pulls
+from pocketmq.client.consumer.direct_pulls import DirectPulls, connections_for_pulls
 from pocketmq.client.consumer.pulling import Pulling
 from pocketmq.client.settings import DEFAULT_INSTANCE, ClientOptions, ProducerOptions
 from pocketmq.clock import SystemClock
@@ -108,7 +108,7 @@ class ReadingCore:
 
     def __init__(self, settings: AdminSettings) -> None:
         self._settings = settings
-        self._lines = lines_for_pulls(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
+        self._lines = connections_for_pulls(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
         self._pulls: dict[tuple[str, int], Pulling] = {}
 
     @cached_property

@@ -89,7 +89,7 @@ def test_a_line_that_is_full_is_skipped_and_the_others_are_told() -> None:
     async def main() -> None:
         async with served() as room:
             clients, peers = await connected(room, "c1", "c2")
-            peers[0].line.pause_writing()
+            peers[0].connection.pause_writing()
 
             room.notices.carry_out(Changes((Notice("g", tuple(peers)),)))
             await settled()
@@ -104,7 +104,7 @@ def test_a_line_that_is_gone_is_skipped() -> None:
     async def main() -> None:
         async with served() as room:
             (client,), peers = await connected(room, "c1")
-            client.peer.line.abort()
+            client.peer.connection.abort()
             await until(lambda: not room.server.peers)
 
             room.notices.carry_out(Changes((Notice("g", tuple(peers)),)))
@@ -138,7 +138,7 @@ def test_silent_connections_are_closed() -> None:
             await until(lambda: not clients[0].peer.is_open)
 
             assert list(room.server.peers) == [peers[1]]
-            assert "no heartbeat for 120 s" in str(peers[0].line.reason)
+            assert "no heartbeat for 120 s" in str(peers[0].connection.reason)
             assert room.notices.counters == NoticeCounters(silent=1)
 
     run(main())

@@ -27,8 +27,8 @@ from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.pending_calls import failure_reply
 
 BROKER = "broker-a"
 ADDRESS = "127.0.0.1:10911"

@@ -28,9 +28,9 @@ from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.java_json import read_json
+from pocketmq.protocol.pending_calls import failure_reply
 from pocketmq.testing import FakeClock, FaultyFiles, VirtualLoop
 
 ADDRESS = Address("127.0.0.1", 19010)

@@ -28,8 +28,8 @@ from pocketmq.codes import Language, RequestCode, ResponseCode, Version
 from pocketmq.model.access import Access, Action, Resource
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.dispatcher import Dispatcher
-from pocketmq.net.line import LineSettings
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.net.server import Server, ServerSettings
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel, ProducerData
@@ -43,7 +43,7 @@ from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork
 BROKER = Address("10.0.0.9", 10911)
 CALL_S = 10.0
 ALL = (Subscription("T", sub_version=1), Subscription("%RETRY%g", sub_version=1))
-LASTING = PeerSettings(line=LineSettings(idle_s=86_400), silence_s=86_400)
+LASTING = PeerSettings(connection=ConnectionSettings(idle_s=86_400), silence_s=86_400)
 """Nobody hangs up by himself."""
 
 Answer = Callable[[Command], Command | Coroutine[Any, Any, Command]]
@@ -204,7 +204,7 @@ class Room:
     ) -> Client:
         """A client that has said who it is, if there is a heartbeat."""
         client = Client(client_id, version, language)
-        await self.network.connect(lambda: client.peer.line, BROKER)
+        await self.network.connect(lambda: client.peer.connection, BROKER)
         if heartbeat is not None:
             await client.beat(heartbeat)
         return client

@@ -250,7 +250,7 @@ def test_the_heartbeat_of_a_line_that_is_gone_makes_no_member() -> None:
         async with served() as room:
             client = await room.connect("c1")
             (peer,) = room.server.peers
-            client.peer.line.abort()
+            client.peer.connection.abort()
             await until(lambda: not room.server.peers)
 
             changed = room.clients.heard(peer, "JAVA", 479, write_body(consuming("g")))

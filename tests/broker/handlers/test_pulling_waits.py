@@ -314,7 +314,7 @@ async def test_a_pull_is_forgotten_with_its_line() -> None:
         await settled()
         assert len(broker.parts.arrivals) == 20
 
-        client.peer.line.abort()
+        client.peer.connection.abort()
         await asyncio.gather(*pulls, return_exceptions=True)
         await settled()
 
@@ -333,7 +333,7 @@ async def test_a_line_that_is_lost_in_the_breath_of_its_pull_leaves_nothing_behi
         peer = broker.peer_of(client)
         (pull,) = broker.serve_now(client, request(PULL, pulling(3, wait_ms=15_000)))
 
-        peer.line.abort()
+        peer.connection.abort()
         await asyncio.gather(pull, return_exceptions=True)
         await settled()
 

@@ -42,7 +42,7 @@ async def asking(life: Life) -> AsyncIterator[Client]:
     server = Server(BROKER, serve=dispatcher.serve, network=network, settings=ServerSettings(LASTING, drain_s=0.1))
     async with server:
         client = Client("c")
-        await network.connect(lambda: client.peer.line, BROKER)
+        await network.connect(lambda: client.peer.connection, BROKER)
         yield client
 
 

@@ -138,7 +138,7 @@ def test_a_client_that_is_lost_while_it_is_asked_is_no_time_out() -> None:
             asking = asyncio.ensure_future(administrator.ask(RUNNING_INFO, GetConsumerRunningInfo("g", "c1")))
             await until(lambda: client.told)
 
-            client.peer.line.abort()
+            client.peer.connection.abort()
             answer = await asking
 
             assert answer.code == ResponseCode.SYSTEM_ERROR

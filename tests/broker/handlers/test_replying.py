@@ -178,7 +178,7 @@ def test_a_client_that_is_lost_while_it_is_told_did_not_get_the_reply() -> None:
             replying = asyncio.ensure_future(replier.ask(REPLY_V2, header(), b"1"))
             await until(lambda: asker.told)
 
-            asker.peer.line.abort()
+            asker.peer.connection.abort()
             answer = await replying
 
             assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -254,7 +254,7 @@ def test_a_replier_that_hangs_up_while_its_reply_is_pushed_leaves_nothing_open()
             replying = asyncio.ensure_future(replier.ask(REPLY_V2, header(), b"1"))
             await until(lambda: asker.told)
 
-            replier.peer.line.abort()
+            replier.peer.connection.abort()
             await settled()
 
             assert isinstance(replying.exception(), Exception)

@@ -258,7 +258,7 @@ def test_a_member_that_cannot_be_told_is_named() -> None:
             stock(room)
             full = await member(room, "full")
             for peer in room.server.peers:
-                peer.line.pause_writing()
+                peer.connection.pause_writing()
             free = await member(room, "free")
             full.take_told()
             administrator = await room.connect("admin")

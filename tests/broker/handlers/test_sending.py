@@ -162,7 +162,7 @@ async def test_numbers_and_switches_may_be_json_numbers_and_switches() -> None:
     async with running() as broker:
         client = await broker.connect()
         header = b'{"code":310,"flag":0,"opaque":5,"extFields":{"a":"P","b":"T","c":"TBW102","d":1,"e":0,"f":0,"g":17,"h":0,"i":"","m":false}}'
-        client.peer.line.write(
+        client.peer.connection.write(
             (4 + len(header) + 2).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + b"hi"
         )
         await settled()

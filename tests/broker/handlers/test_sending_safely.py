@@ -246,11 +246,11 @@ async def test_nothing_is_kept_of_a_line_that_is_gone_though_its_send_still_wait
             await asyncio.sleep(0.1)
             other.tell(V2, sending(), b"from one that is gone")
             await settled()
-            other.peer.line.abort()
+            other.peer.connection.abort()
             await settled()
             assert len(broker.stored()) == 2
         await asyncio.sleep(0.1)
 
         assert broker.bodies()[2:] == [b"from one that is gone"]
         assert str(broker.stored()[-1].born_host).startswith("10.2.0.2:")
-        assert list(map(str, broker.parts.sending._hosts)) == [f"<Peer {client.peer.line.own_address}>"]
+        assert list(map(str, broker.parts.sending._hosts)) == [f"<Peer {client.peer.connection.own_address}>"]

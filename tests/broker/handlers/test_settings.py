@@ -53,7 +53,7 @@ async def talking() -> AsyncIterator[Talk]:
     talk = Talk(peer, settings, FakeClock(start_ms=1_000))
     handlers = SettingHandlers(settings, talk.clock, lambda now: talk.applied_permissions.append(now.permission))
     async with Server(BROKER, serve=Dispatcher([handlers.table()], ACCESS).serve, network=network):
-        await network.connect(lambda: peer.line, BROKER)
+        await network.connect(lambda: peer.connection, BROKER)
         yield talk
         peer.close()
         await peer.wait_lost()

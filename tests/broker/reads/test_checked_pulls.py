@@ -142,8 +142,8 @@ async def test_a_subscription_that_changes_and_a_member_that_leaves_are_heeded()
         second = [await found() for _ in range(2)]
         await member.beat("G", Subscription.parse("T", "*", sub_version=2))  # nothing new
         assert len(broker.parts.checked) == 1
-        member.peer.line.close()
-        await member.peer.line.wait_lost()
+        member.peer.connection.close()
+        await member.peer.connection.wait_lost()
         await settled()
         third = await found()
 

@@ -37,7 +37,7 @@ def log_writes(broker: RunningBroker) -> int:
 
 def read_from(broker: RunningBroker, client: Client, *frames: Frame) -> None:
     """What the broker does when it has read these frames from the client's connection."""
-    broker.peer_of(client).line._turn(list(frames))
+    broker.peer_of(client).connection._turn(list(frames))
 
 
 def send_frame(body: bytes) -> Frame:
@@ -101,7 +101,7 @@ async def test_what_is_read_of_a_connection_whose_turn_was_put_off_comes_behind_
         writes = log_writes(broker)
 
         read_from(broker, first, send_frame(b"one"))
-        line = broker.peer_of(first).line
+        line = broker.peer_of(first).connection
         more = encode_command(request(SEND, sending(), b"two"))
         line.get_buffer(-1)[: len(more)] = more
         line.buffer_updated(len(more))
@@ -153,7 +153,7 @@ def asked_and_ended(broker: RunningBroker, client: Client, *commands: Command) -
         return encode
 
     answers = [client.peer.ask_encoded(one.code, taken(one), 3.0) for one in commands]
-    line = broker.peer_of(client).line
+    line = broker.peer_of(client).connection
     line._turn(frames)
     line.eof_received()
     return answers
@@ -166,7 +166,7 @@ async def test_rubbish_behind_sends_of_a_round_ends_that_line_alone_and_after_th
 
         good, other = sent(first, b"good"), sent(second, b"other")
         await asyncio.sleep(0)
-        first.peer.line.write(b"\x00\x00\x00\x06\x00\x00\x00\x02{]")
+        first.peer.connection.write(b"\x00\x00\x00\x06\x00\x00\x00\x02{]")
         lost = sent(first, b"after")
 
         assert ((await good).code, (await other).code) == (DONE, DONE)

@@ -102,7 +102,7 @@ async def test_a_response_that_looks_like_a_send_is_none() -> None:
         command = request(SEND, sending(), b"body")
         command.flag = RESPONSE
 
-        client.peer.line.write(encode_command(command))
+        client.peer.connection.write(encode_command(command))
         await client.sent(b"real")
 
         assert broker.bodies() == [b"real"]
@@ -116,7 +116,7 @@ async def test_rubbish_ends_the_line_but_what_came_before_it_is_stored_and_answe
 
         first = sent(client, b"before")
         await asyncio.sleep(0)
-        client.peer.line.write(rubbish)
+        client.peer.connection.write(rubbish)
         lost = sent(client, b"after")
 
         assert (await first).code == DONE
@@ -241,7 +241,7 @@ async def test_rubbish_behind_requests_that_were_put_off_does_not_forget_those()
 
         for number in range(80):
             client.tell(SEND, sending(), b"%d" % number)
-        client.peer.line.write(b"\x00\x00\x00\x06\x00\x00\x00\x02{]")
+        client.peer.connection.write(b"\x00\x00\x00\x06\x00\x00\x00\x02{]")
         await asyncio.sleep(0.2)
 
         assert broker.bodies() == [b"first", *(b"%d" % number for number in range(80))]
@@ -259,7 +259,7 @@ async def test_pulls_of_a_line_that_is_lost_while_they_wait_are_forgotten_and_it
         mixed += [request(RequestCode.PULL_MESSAGE, pulling(0)) for _ in range(40)]
         answers = broker.serve_now(client, *mixed)
         assert broker.turns.waiting.count(Kind.PULL) == 40
-        broker.peer_of(client).line.abort()
+        broker.peer_of(client).connection.abort()
         await asyncio.gather(*answers, return_exceptions=True)
         await asyncio.sleep(0.1)
 

@@ -134,17 +134,17 @@ def test_a_half_message_that_the_pool_has_still_to_write_is_on_its_way() -> None
 def test_producers_are_asked_in_turn_while_they_can_take_it() -> None:
     async def main() -> None:
         network, peers = MemoryNetwork(), [Peer(), Peer()]
-        await network.listen(lambda: Recorder().line, SERVER)
+        await network.listen(lambda: Recorder().connection, SERVER)
         producers = Producers()
         for peer in peers:
-            await network.connect(partial(getattr, peer, "line"), SERVER)
+            await network.connect(partial(getattr, peer, "connection"), SERVER)
             producers.join(GROUP, ClientInfo(peer, "id", str(peer.address), "JAVA", 0), 0.0, 0)
         find = next_of(producers)
 
         in_turn = [find(GROUP, "T") for _ in range(3)]
         only_the_second = next_of(producers, lambda peer, topic: topic == "T" and peer is peers[1])
         allowed = [only_the_second(GROUP, "T"), only_the_second(GROUP, "T"), only_the_second(GROUP, "U")]
-        peers[0].line.write(frame_of(body=bytes(MAX_UNSENT_BYTES)))
+        peers[0].connection.write(frame_of(body=bytes(MAX_UNSENT_BYTES)))
         while_one_is_full = [find(GROUP, "T") for _ in range(2)]
         for peer in peers:
             peer.close()

@@ -111,7 +111,7 @@ def test_clients_with_the_same_name_share_one_instance() -> None:
 def test_instances_that_cannot_be_shared_have_client_ids_of_their_own() -> None:
     async def main() -> None:
         async with cluster() as c:
-            await c.network.listen(c.name_server._new_line, Address("localhost", 9876))
+            await c.network.listen(c.name_server._new_connection, Address("localhost", 9876))
             one = join(c)
             elsewhere = Instance.join(ClientSettings(name_servers="localhost", client_ip=CLIENT_IP), c.around)
             signed = join(c, credentials=Credentials("a", "b"))

@@ -8,8 +8,8 @@ import pytest
 from tests.client.kit import BRISK, FakeServer, ignore, refuse
 
 from pocketmq.client import AsyncProducer
-from pocketmq.client.cluster.links import Links
 from pocketmq.client.cluster.name_servers import NameServers, parse_name_servers
+from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import RequestCode
 from pocketmq.errors import BodyError, CallTimedOut, InvalidSetting, NetworkError, TopicNotFound
 from pocketmq.net.address import Address
@@ -59,7 +59,7 @@ def with_two(test: Callable[[NameServers, FakeServer, FakeServer], Awaitable[Non
         async with Pool(network=network) as pool:
             dice = random.Random(1)  # whose first number below 2 is 0
             asked = NameServers(
-                tuple(server.address for server in servers), Links(pool), dice, timeout_s=3, is_plain=True
+                tuple(server.address for server in servers), RpcClient(pool), dice, timeout_s=3, is_plain=True
             )
             await test(asked, *servers)
 

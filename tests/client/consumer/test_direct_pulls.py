@@ -4,11 +4,11 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from tests.net.test_blocking_line import served, wait_for_the_end
+from tests.net.test_blocking_connection import served, wait_for_the_end
 from tests.spark.made_records import made
 
 from pocketmq.client.cluster.message_calls import Pulled, pulled_of
-from pocketmq.client.consumer.direct_pulls import MAX_LINES, DirectPulls, lines_for_pulls
+from pocketmq.client.consumer.direct_pulls import MAX_LINES, DirectPulls, connections_for_pulls
 from pocketmq.clock import SystemClock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectFailed, ConnectionLost, PocketMQError, TooManyCalls
@@ -88,7 +88,7 @@ def test_answers_find_their_takers_in_any_order() -> None:
         wait_for_the_end(connection)
 
     with served(after_requests(3, behave)) as address:
-        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         takers = asked(pulls, 3)
         for taker in takers:
@@ -110,7 +110,7 @@ def test_a_refusal_is_told_to_whom_it_concerns() -> None:
         wait_for_the_end(connection)
 
     with served(after_requests(2, behave)) as address:
-        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         first, second = asked(pulls, 2)
         pulls.pump(first)
@@ -128,7 +128,7 @@ def test_a_group_that_was_reset_is_not_led_past_messages_that_are_there() -> Non
         wait_for_the_end(connection)
 
     with served(after_requests(1, behave)) as address:
-        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         (taker,) = asked(pulls, 1)
         pulls.pump(taker)
@@ -147,7 +147,7 @@ def led_to_seven(code: int, body: bytes, expression: str) -> Taken:
 
     taker = Taken()
     with served(after_requests(1, behave)) as address:
-        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         pulls.ask(taker, QUEUE, 0, Subscription.parse("orders", expression), 10)
         pulls.pump(taker)
@@ -183,21 +183,21 @@ def test_nobody_is_led_past_a_hole_in_the_queue(expression: str) -> None:
 
 
 def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
-    lines = lines_for_pulls(SystemClock(), connect_s=3)
+    lines = connections_for_pulls(SystemClock(), connect_s=3)
     with served(after_requests(3, lambda connection: connection.sendall(answer(1, b"one")[:-1]))) as address:
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         takers = asked(pulls, 3)
         pulls.pump(takers[0])
         pulls.close()
 
-    assert lines.open_lines() == {}
+    assert lines.open_connections() == {}
     assert all(isinstance(taker.failure, ConnectionLost) for taker in takers)
 
 
 def test_that_a_broker_cannot_be_reached_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
-    lines = lines_for_pulls(SystemClock(), connect_s=3)
+    lines = connections_for_pulls(SystemClock(), connect_s=3)
 
     (refused,) = asked(DirectPulls(Pulls(nobody), lines, timeout_s=5), 1)  # type: ignore[arg-type]
 
@@ -211,10 +211,10 @@ def test_only_a_line_on_which_nothing_is_to_come_is_used_again(awaited: int) -> 
         wait_for_the_end(connection)
 
     with served(after_requests(1 + awaited, behave)) as address:
-        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         takers = asked(pulls, 1 + awaited)
-        line = pulls._asked[address].line
+        line = pulls._asked[address].connection
         pulls.pump(takers[0])
         pulls.close()
 
@@ -229,7 +229,7 @@ def test_only_a_line_on_which_nothing_is_to_come_is_used_again(awaited: int) -> 
 def test_when_all_lines_are_busy_who_asks_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         address = Address(*door.getsockname()[:2])
-        lines = lines_for_pulls(SystemClock(), connect_s=3)
+        lines = connections_for_pulls(SystemClock(), connect_s=3)
         taken = [lines.take(address) for _ in range(MAX_LINES)]
 
         (refused,) = asked(DirectPulls(Pulls(address), lines, timeout_s=5), 1)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from tests.golden import captured, needs_golden
 
 from pocketmq.client.cluster.calls import named
-from pocketmq.client.cluster.links import STREAM_MARKS, Links
+from pocketmq.client.cluster.rpc import STREAM_MARKS, RpcClient
 from pocketmq.client.consumer.pulling import pull_writer
 from pocketmq.codes import VERSION, RequestCode, Version
 from pocketmq.net.pool import Pool
@@ -26,9 +26,9 @@ credentials = some.one_of(
 CAPTURED_SECRET = "pocketSecret12"
 
 
-def links_of(credentials: Credentials | None, *, is_marked: bool = False) -> Links:
+def links_of(credentials: Credentials | None, *, is_marked: bool = False) -> RpcClient:
     """Those of a client that is never connected."""
-    return Links(cast("Pool", None), credentials=credentials, marks=STREAM_MARKS if is_marked else None)
+    return RpcClient(cast("Pool", None), credentials=credentials, marks=STREAM_MARKS if is_marked else None)
 
 
 def header(group: str, topic: str, expression: str | None, offset: int, flags: int, committed: int) -> PullMessage:
@@ -77,20 +77,20 @@ def test_a_template_gives_what_the_long_way_gives(
     credentials: Credentials | None,
     is_marked: bool,
 ) -> None:
-    links = links_of(credentials, is_marked=is_marked)
-    write = pull_writer(links, PULL, header(group, topic, expression, 0, 0, 0), broker_name)
+    rpc = links_of(credentials, is_marked=is_marked)
+    write = pull_writer(rpc, PULL, header(group, topic, expression, 0, 0, 0), broker_name)
     fields = write_fields(header(group, topic, expression, offset, flags, committed)) | named(broker_name)
 
     frame = write(offset, flags, committed, number)
 
-    assert frame == encode_command(links.signed(Command(PULL, fields, opaque=number)))
+    assert frame == encode_command(rpc.signed(Command(PULL, fields, opaque=number)))
 
 
 @pytest.mark.parametrize("token", [None, "of today"])
 @pytest.mark.parametrize("version", [Version.V4_9_3, Version.V4_9_4, VERSION])
 def test_servers_old_and_new_take_the_signature_of_each_pull(version: int, token: str | None) -> None:
-    links = links_of(Credentials("key", "secret", token))
-    write = pull_writer(links, PULL, header("G", "T", "*", 0, 0, 0), "broker-a")
+    rpc = links_of(Credentials("key", "secret", token))
+    write = pull_writer(rpc, PULL, header("G", "T", "*", 0, 0, 0), "broker-a")
 
     pulls = [decoded(write(offset, 2, committed, 7)) for offset, committed in ((0, 0), (40, 0), (40, 32))]
 
@@ -116,8 +116,8 @@ def test_a_pull_of_javas_client_has_the_signature_that_ours_would_have() -> None
         if frame.command.code != PULL or SIGNATURE not in ext:
             continue
         asked = read_fields(PullMessage, ext)
-        links = links_of(Credentials(ext[ACCESS_KEY], CAPTURED_SECRET))
-        write = pull_writer(links, PULL, asked, ext["bname"])
+        rpc = links_of(Credentials(ext[ACCESS_KEY], CAPTURED_SECRET))
+        write = pull_writer(rpc, PULL, asked, ext["bname"])
 
         ours = decoded(write(asked.queue_offset, asked.sys_flag, asked.commit_offset, frame.command.opaque))
 

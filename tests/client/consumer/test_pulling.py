@@ -109,4 +109,4 @@ def test_signed_sends_of_threads_that_wait_go_past_the_loop(server: Server) -> N
 
         assert all(result.is_ok for result in results)
         assert producer._direct is not None
-        assert producer._direct.lines.open_lines() == {Address.parse(server.broker_address): 1}
+        assert producer._direct.connections.open_connections() == {Address.parse(server.broker_address): 1}

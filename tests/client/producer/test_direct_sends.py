@@ -22,7 +22,7 @@ from pocketmq.errors import PocketMQError
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.net.blocking import BlockingLine
+from pocketmq.net.blocking import BlockingConnection
 from pocketmq.protocol.command import Command
 from pocketmq.testing import FakeClock
 
@@ -41,19 +41,19 @@ def closing_after(producer: Producer) -> Iterator[None]:
         producer.stop()
 
 
-def lines(producer: Producer) -> dict[Address, int]:
+def connections(producer: Producer) -> dict[Address, int]:
     assert producer._direct is not None
-    return producer._direct.lines.open_lines()
+    return producer._direct.connections.open_connections()
 
 
 def test_a_thread_that_waits_has_a_line_of_its_own(server: Server) -> None:
     with Producer(server.name_server) as producer:
         producer.send("T", b"finds the route")
-        assert lines(producer) == {}
+        assert connections(producer) == {}
         for _ in range(3):
             assert producer.send("T", b"x").is_ok
-        assert lines(producer) == {Address.parse(server.broker_address): 1}
-    assert lines(producer) == {Address.parse(server.broker_address): 1}, "as it was when it stopped"
+        assert connections(producer) == {Address.parse(server.broker_address): 1}
+    assert connections(producer) == {Address.parse(server.broker_address): 1}, "as it was when it stopped"
 
 
 def test_threads_do_not_share_a_line_at_the_same_time(server: Server) -> None:
@@ -69,7 +69,7 @@ def test_threads_do_not_share_a_line_at_the_same_time(server: Server) -> None:
             ids = [one for own in pool.map(work, range(6)) for one in own]
 
         assert len(set(ids)) == 180
-        (count,) = lines(producer).values()
+        (count,) = connections(producer).values()
         assert 1 <= count <= 6
 
 
@@ -78,7 +78,7 @@ def test_when_all_lines_are_busy_the_loop_does_it(server: Server, monkeypatch: p
     with Producer(server.name_server) as producer:
         for _ in range(5):
             assert producer.send("T", b"x").is_ok
-        assert lines(producer) == {}
+        assert connections(producer) == {}
 
 
 def test_who_is_watched_lingers_or_is_stopping_sends_over_the_loop(server: Server) -> None:
@@ -91,19 +91,19 @@ def test_who_is_watched_lingers_or_is_stopping_sends_over_the_loop(server: Serve
     with Producer(server.name_server, hooks=[Watching()]) as producer:
         for _ in range(3):
             producer.send("T", b"x")
-        assert lines(producer) == {}
+        assert connections(producer) == {}
     assert len(watched) == 3
     with Producer(server.name_server, linger_ms=1) as producer:
         for _ in range(3):
             producer.send("T", b"x")
-        assert lines(producer) == {}
+        assert connections(producer) == {}
 
 
 def test_connecting_takes_no_longer_than_the_send_may(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     passing = FakeClock()
     times: list[float] = []
 
-    class Timed(BlockingLine):
+    class Timed(BlockingConnection):
         def __init__(self, address: Address, clock: Clock, *, connect_s: float) -> None:
             times.append(connect_s)
             passing.advance_ms(150)
@@ -113,7 +113,7 @@ def test_connecting_takes_no_longer_than_the_send_may(server: Server, monkeypatc
             times.append(timeout_s)
             return super().exchange(number, frame, 3)
 
-    monkeypatch.setattr(direct_sends, "BlockingLine", Timed)
+    monkeypatch.setattr(direct_sends, "BlockingConnection", Timed)
     with Producer(server.name_server, connect_timeout_ms=2_000) as producer:
         producer.send("T", b"finds the route")
         producer._direct = direct_sends.DirectSends(producer.core().member.outbox, passing, connect_s=2.0)
@@ -130,7 +130,7 @@ def test_a_refusal_is_the_same_error_and_the_line_lives_on(server: Server) -> No
             with pytest.raises(PocketMQError):
                 producer.send("T", b"x", delay_ms=10**10)
         assert producer.send("T", b"x").is_ok
-        assert list(lines(producer).values()) == [1]
+        assert list(connections(producer).values()) == [1]
 
 
 def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_thread_waits_for_a_broker_that_restarts_and_then_has_a_line_of_its_ow
         with Server(tmp_path / "data", name_server_port=name_server_port, broker_port=broker_port) as second:
             assert all(sent.result(20).is_ok for sent in waiting)
             assert producer.send("T", b"x").is_ok
-            assert lines(producer).keys() == {Address.parse(second.broker_address)}
+            assert connections(producer).keys() == {Address.parse(second.broker_address)}
 
 
 def test_threads_do_not_connect_to_an_address_that_failed_until_the_loop_has_a_line(
@@ -190,13 +190,13 @@ def test_threads_do_not_connect_to_an_address_that_failed_until_the_loop_has_a_l
             return connected
 
     direct = DirectSends(Aims(), SystemClock(), connect_s=1)
-    take = direct.lines.take
+    take = direct.connections.take
 
-    def counted(address: Address, within_s: float = 1.0) -> BlockingLine | None:
+    def counted(address: Address, within_s: float = 1.0) -> BlockingConnection | None:
         tries.append(address)
         return take(address, within_s)
 
-    monkeypatch.setattr(direct.lines, "take", counted)
+    monkeypatch.setattr(direct.connections, "take", counted)
     message = Message("T", b"x")
 
     assert isinstance(direct.attempt(message, ANY_QUEUE), Failed)

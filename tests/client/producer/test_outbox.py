@@ -41,7 +41,7 @@ def is_at_rest(producer: AsyncProducer) -> bool:
 
 def counted_writes(producer: AsyncProducer) -> list[int]:
     """Grows by the size of each write to a broker."""
-    (line,) = {peer.line for peer in producer.member.instance.brokers._peers.values()}
+    (line,) = {peer.connection for peer in producer.member.instance.brokers._peers.values()}
     transport, sizes = line._transport, []
     write = transport.write
 

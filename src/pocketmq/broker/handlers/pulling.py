@@ -45,8 +45,8 @@ from pocketmq.protocol.bodies.clients import MessageModel
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.body_pack import pack_bodies
 from pocketmq.protocol.command import ONEWAY, Command, encode_command
-from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.hot_headers import LitePullHead, PullHead, PullReplies
+from pocketmq.protocol.pending_calls import failure_reply
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reading import ReadResult, ReadStatus
 
@@ -318,7 +318,7 @@ class Pulling:
         except PocketMQError as error:
             reply = encode_command(failure_reply(Command(head.code, opaque=head.opaque), error))
         if reply is not None:
-            peer.line.write(reply)
+            peer.connection.write(reply)
 
     # answers
 

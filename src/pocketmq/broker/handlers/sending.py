@@ -39,9 +39,9 @@ from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.sending import SendMessage
 from pocketmq.protocol.batch import MAX_ITEMS, decode_batch
 from pocketmq.protocol.command import Command, encode_command
-from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import SendBatchHead, SendHead, SendReplies, SendV2Head
+from pocketmq.protocol.pending_calls import failure_reply
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.settings import FlushMode

@@ -17,7 +17,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectionLost, PocketMQError, ServerFailed, WrongState
 from pocketmq.model.durations import Durations
-from pocketmq.net.line import Line
+from pocketmq.net.connection import Connection
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import opaques_of, with_code
@@ -72,7 +72,7 @@ class PutStats(Protocol):
     failed_puts: int
 
 
-Answers = dict[Line, tuple[list[bytes], list[bytes]]]
+Answers = dict[Connection, tuple[list[bytes], list[bytes]]]
 """What each connection is told when the turn has ended: at once, and after the sync."""
 
 
@@ -88,11 +88,11 @@ class LogTurn:
         self._answers: Answers = {}
         self._answered_to = -1
 
-    def answer_later(self, line: Line, reply: bytes, waits: bool) -> None:
+    def answer_later(self, connection: Connection, reply: bytes, waits: bool) -> None:
         """Something is staged, and this is said when it is stored."""
         last_staged = self._store.last_staged
-        if (own := self._answers.get(line)) is None:
-            own = self._answers[line] = [], []
+        if (own := self._answers.get(connection)) is None:
+            own = self._answers[connection] = [], []
         if reply:
             own[1 if waits else 0].append(reply)
         self._answered_to = last_staged
@@ -120,8 +120,8 @@ class LogTurn:
                 self._store.note_slow_write(took_s)
             self._answer(answers, took_s)
         except Exception as error:
-            for line in answers:
-                _hang_up(line, error)
+            for connection in answers:
+                _hang_up(connection, error)
             raise
 
     def _ended(self, answers: Answers, began: float, error: PocketMQError | None) -> None:
@@ -133,27 +133,27 @@ class LogTurn:
 
     def _answer(self, answers: Answers, took_s: float) -> None:
         """The turn is written."""
-        for line, (at_once, synced) in answers.items():
+        for connection, (at_once, synced) in answers.items():
             try:
                 if at_once:
-                    line.write_now(b"".join(at_once))
+                    connection.write_now(b"".join(at_once))
                 if synced:
-                    self._store.when_synced(self._store.end, partial(tell_synced, line, b"".join(synced)))
+                    self._store.when_synced(self._store.end, partial(tell_synced, connection, b"".join(synced)))
             except Exception as failure:  # it is stored, and the others must hear of it
-                log.exception("%s: sends are stored and cannot be answered; the line is closed", line.address)
-                _hang_up(line, failure)
+                log.exception("%s: sends are stored and cannot be answered; the line is closed", connection.address)
+                _hang_up(connection, failure)
         self._stats.put_times.note(took_s)
 
     def _not_written(self, answers: Answers, error: BaseException) -> None:
         log.error("a turn could not be written and is given back: %s", error, exc_info=_unexpected(error))
-        for line, (at_once, synced) in answers.items():
+        for connection, (at_once, synced) in answers.items():
             try:
                 opaques = opaques_of(b"".join(at_once + synced))
                 self._stats.failed_puts += len(opaques)
                 if opaques:
-                    line.write_now(b"".join([self._sends.failed(opaque, _told(error)) for opaque in opaques]))
+                    connection.write_now(b"".join([self._sends.failed(opaque, _told(error)) for opaque in opaques]))
             except Exception as failure:
-                _hang_up(line, failure)
+                _hang_up(connection, failure)
 
     def give_back(self, error: Exception | None = None) -> None:
         """A send that failed may have begun a turn of the store, with nothing in it: the next one begins at its own time.
@@ -168,9 +168,9 @@ class LogTurn:
             self._not_written(answers, error or WrongState("a send of this turn is staged without an answer"))
 
 
-def _hang_up(line: Line, error: BaseException) -> None:
+def _hang_up(connection: Connection, error: BaseException) -> None:
     """Answers are lost: a client that would wait for them in vain sees its connection close."""
-    line.abort(ConnectionLost(f"a turn failed: {error}"))
+    connection.abort(ConnectionLost(f"a turn failed: {error}"))
 
 
 def _unexpected(error: BaseException) -> BaseException | None:
@@ -186,6 +186,6 @@ def _told(error: BaseException) -> Exception:
     )
 
 
-def tell_synced(line: Line, replies: bytes, is_safe: bool) -> None:
+def tell_synced(connection: Connection, replies: bytes, is_safe: bool) -> None:
     """The sync is done, or took too long."""
-    line.write(replies if is_safe else with_code(replies, ResponseCode.FLUSH_DISK_TIMEOUT))
+    connection.write(replies if is_safe else with_code(replies, ResponseCode.FLUSH_DISK_TIMEOUT))

@@ -36,7 +36,6 @@ from pocketmq.net.dispatcher import Check
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api import API
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
-from pocketmq.protocol.connection import failure_reply
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import (
@@ -50,6 +49,7 @@ from pocketmq.protocol.hot_headers import (
     UpdateOffsetHead,
     decode_head,
 )
+from pocketmq.protocol.pending_calls import failure_reply
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("pocketmq.broker")
@@ -139,13 +139,13 @@ class Turns:
         is_first = not self._sharing
         if frames[0][1][:BEGINNING] not in USUAL_SENDS or (is_first and peer is self._last_sender):
             return False
-        if peer.refusing or peer.line.ends_after_turn:
+        if peer.refusing or peer.connection.ends_after_turn:
             return False
         if sum(len(body) for _, _, body in frames) > SHARED_BYTES:
             return False
         if is_first:
-            peer.line.loop.call_soon(self.take_shared)
-        peer.line.put_off(frames)
+            peer.connection.loop.call_soon(self.take_shared)
+        peer.connection.put_off(frames)
         self._sharing.append(peer)
         self._last_sender = peer
         return True
@@ -160,7 +160,7 @@ class Turns:
         deadline = self._clock.monotonic() + self._budget_s
         try:
             for peer in peers:
-                peer.line.take_put_off(partial(self._take_part, peer))
+                peer.connection.take_put_off(partial(self._take_part, peer))
                 if self._clock.monotonic() > deadline:
                     self._turn.end()
                     deadline = self._clock.monotonic() + self._budget_s
@@ -168,14 +168,14 @@ class Turns:
         except Exception as error:
             log.exception("turns of %d connections failed; these are closed", len(peers))
             for peer in peers:
-                peer.line.abort(ConnectionLost(f"a turn that several connections share failed: {error}"))
+                peer.connection.abort(ConnectionLost(f"a turn that several connections share failed: {error}"))
 
     def _take_part(self, peer: Peer, frames: list[Frame]) -> None:
         """One of the turns that share a write. A connection that closes behind it gets its answers before."""
         closes = True
         try:
             self._take_all(peer, frames)
-            closes = peer.line.ends_after_turn
+            closes = peer.connection.ends_after_turn
         finally:
             if closes:
                 self._turn.end()
@@ -202,8 +202,8 @@ class Turns:
             head = self._read(peer, frame)
             if head is None:
                 continue
-            if type(head) not in self._stage and peer.line.should_pause:
-                peer.line.put_back(frames[index - 1 :])
+            if type(head) not in self._stage and peer.connection.should_pause:
+                peer.connection.put_back(frames[index - 1 :])
                 return
             if self._crowded and self._kept_waiting(peer, head, frame):
                 continue
@@ -227,7 +227,7 @@ class Turns:
         try:
             taken, replies, waits = self._sends.stage_run(peer, frames, at)
             if taken:
-                self._turn.answer_later(peer.line, replies, waits)
+                self._turn.answer_later(peer.connection, replies, waits)
                 return taken
         except PocketMQError:  # the store takes nothing now: each send is told so, or waits, by itself
             pass
@@ -244,10 +244,10 @@ class Turns:
         if stage is None:
             reply = self._serve[type(head)](peer, head, body)
             if reply is not None and not head.flag & ONEWAY:
-                peer.line.write(reply)
+                peer.connection.write(reply)
             return
         send, waits = stage(peer, head, body)
-        self._turn.answer_later(peer.line, b"" if head.flag & ONEWAY else self._sends.stored(send), waits)
+        self._turn.answer_later(peer.connection, b"" if head.flag & ONEWAY else self._sends.stored(send), waits)
 
     def _read(self, peer: Peer, frame: Frame) -> Head | Command | None:
         """The head of a hot request, or the command that a frame holds. None when there is nothing more to do with it."""
@@ -341,10 +341,10 @@ class Turns:
         if head.flag & ONEWAY:
             return
         if type(head) in self._stage:
-            request.peer.line.write(self._sends.failed(head.opaque, error))
+            request.peer.connection.write(self._sends.failed(head.opaque, error))
         else:
             reply = failure_reply(Command(head.code, opaque=head.opaque), error)
-            request.peer.line.write(encode_command(reply))
+            request.peer.connection.write(encode_command(reply))
 
     # when there is too much to do
 
@@ -447,8 +447,8 @@ class Turns:
             if request is None:
                 return False
             left -= request.size + _LOOK_EVERY_BYTES // _LOOK_EVERY
-            line = request.peer.line
-            if line.should_pause and line.is_open and type(request.head) not in self._stage:
+            connection = request.peer.connection
+            if connection.should_pause and connection.is_open and type(request.head) not in self._stage:
                 unread.append((kind, request))
             else:
                 self._serve_again(kind, request)
@@ -486,7 +486,7 @@ def _may_pass(error: StoreBusy) -> bool:
 
 
 def _serve_pulls(pulls: Pulls, peer: Peer, frames: list[Frame], at: int) -> int:
-    taken, replies = pulls.serve_run(frames, at, peer.line.answer_room)
+    taken, replies = pulls.serve_run(frames, at, peer.connection.answer_room)
     for piece in replies:
-        peer.line.write(piece)
+        peer.connection.write(piece)
     return taken

@@ -139,4 +139,4 @@ def next_of(producers: Producers, may_send_to: Callable[[Peer, str], bool] | Non
 
 def _can_be_asked(connection: Hashable) -> bool:
     peer = peer_of(connection)
-    return peer.is_open and peer.line.writable and peer.line.unsent_bytes < MAX_UNSENT_BYTES
+    return peer.is_open and peer.connection.writable and peer.connection.unsent_bytes < MAX_UNSENT_BYTES

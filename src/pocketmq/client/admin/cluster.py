@@ -141,7 +141,7 @@ class ClusterAdmin:
         """
         counts = await self._reach.gather(
             self._reach.instance.name_servers.addresses,
-            lambda address: self._reach.instance.links.ask(
+            lambda address: self._reach.instance.rpc.ask(
                 address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePerm(broker)
             ),
         )
@@ -151,7 +151,7 @@ class ClusterAdmin:
         """Undo `stop_writes`; how many topics that concerns."""
         counts = await self._reach.gather(
             self._reach.instance.name_servers.addresses,
-            lambda address: self._reach.instance.links.ask(
+            lambda address: self._reach.instance.rpc.ask(
                 address, RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePerm(broker)
             ),
         )
@@ -257,7 +257,7 @@ class NameServerAdmin:
         """The settings of each name server, by its address."""
         addresses = self._reach.instance.name_servers.addresses
         answers = await self._reach.gather(
-            addresses, lambda address: self._reach.instance.links.ask(address, RequestCode.GET_NAMESRV_CONFIG)
+            addresses, lambda address: self._reach.instance.rpc.ask(address, RequestCode.GET_NAMESRV_CONFIG)
         )
         return {str(at): read_properties(answer.body) for at, answer in zip(addresses, answers, strict=True)}
 

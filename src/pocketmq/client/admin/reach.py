@@ -234,7 +234,7 @@ class Reach:
         """Tell each of them; the first failure when one could not be told."""
 
         async def tell(address: Address) -> None:
-            await self.instance.links.ask(address, code, header, body)
+            await self.instance.rpc.ask(address, code, header, body)
 
         await self.gather(self.instance.name_servers.addresses, tell)
 

@@ -3,7 +3,7 @@
 Modules in reading order:
 
     identity        client ids, addresses and message ids of this process
-    links           connections by address; signs every request
+    rpc             calls servers by address; signs every request
     name_servers    requests to name servers; changes to the next one after a failure
     routes          topic routes, cached and refreshed every 30 s
     calls           calls about groups, members, topics and broker state; reads their responses

@@ -9,8 +9,8 @@ What can be asked lies in families: `brokers.offsets.largest(queue)`, `brokers.t
 from collections.abc import Callable, Iterable, Mapping
 
 from pocketmq.client.cluster.calls import GroupCalls, MemberCalls, StateCalls, Target, TopicCalls
-from pocketmq.client.cluster.links import Links
 from pocketmq.client.cluster.message_calls import MessageCalls, OffsetCalls
+from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectFailed, InvalidSetting
 from pocketmq.net.address import Address
@@ -28,8 +28,8 @@ Greet = Callable[[Address, Peer], None]
 class Brokers:
     """All brokers that routes have told of."""
 
-    def __init__(self, links: Links, greet: Greet) -> None:
-        self._links = links
+    def __init__(self, rpc: RpcClient, greet: Greet) -> None:
+        self._rpc = rpc
         self._greet = greet
         self._addresses: dict[str, dict[int, Address]] = {}
         self._peers: dict[Address, Peer] = {}
@@ -130,9 +130,9 @@ class Brokers:
         addresses = self._addresses.get(name)
         address = None if addresses is None else addresses.get(MASTER_ID)
         peer = None if address is None else self._peers.get(address)
-        return peer if peer is not None and peer.line.writable else None
+        return peer if peer is not None and peer.connection.writable else None
 
-    def master_line(self, name: str) -> Peer | None:
+    def master_peer(self, name: str) -> Peer | None:
         """The line to the master of this broker that was made last, which may have ended; None before the first."""
         addresses = self._addresses.get(name)
         address = None if addresses is None else addresses.get(MASTER_ID)
@@ -140,7 +140,7 @@ class Brokers:
 
     async def peer(self, address: Address, *, waits_for_retry: bool = True) -> Peer:
         """The line to `address`, made and greeted if need be; see `Pool.peer`."""
-        peer = self.live(address) or await self._links.peer(address, waits_for_retry=waits_for_retry)
+        peer = self.live(address) or await self._rpc.peer(address, waits_for_retry=waits_for_retry)
         if self._peers.get(address) is not peer:
             self._peers[address] = peer
             self._greet(address, peer)
@@ -160,7 +160,7 @@ class Brokers:
     ) -> Command:
         """The answer, whatever its code."""
         peer = await self.peer(self._address(target))
-        return await self._links.call(peer, self._links.command(code, header, body, extra), timeout_s)
+        return await self._rpc.call(peer, self._rpc.command(code, header, body, extra), timeout_s)
 
     async def ask(
         self,
@@ -174,7 +174,7 @@ class Brokers:
     ) -> Command:
         """The answer of success; another one is raised as the error that it stands for."""
         peer = await self.peer(self._address(target))
-        return await self._links.ask_peer(peer, self._links.command(code, header, body, extra), timeout_s)
+        return await self._rpc.ask_peer(peer, self._rpc.command(code, header, body, extra), timeout_s)
 
     async def tell(
         self,
@@ -187,7 +187,7 @@ class Brokers:
     ) -> None:
         """Send, and expect no answer."""
         peer = await self.peer(self._address(target))
-        self._links.tell(peer, self._links.command(code, header, body, extra))
+        self._rpc.tell(peer, self._rpc.command(code, header, body, extra))
 
     def _address(self, target: Target) -> Address:
         return target if isinstance(target, Address) else self.master(target)

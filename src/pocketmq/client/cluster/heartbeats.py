@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from pocketmq.client.cluster.brokers import Brokers
-from pocketmq.client.cluster.links import Links
+from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import VERSION, RequestCode, Version
 from pocketmq.errors import InvalidExpression, PocketMQError, WrongState
 from pocketmq.model.message import StoredMessage
@@ -153,10 +153,10 @@ log = logging.getLogger("pocketmq.client")
 class Heartbeats:
     """Says who is here. `versions` are those of the brokers that answered, by address."""
 
-    def __init__(self, client_id: str, members: Members, links: Links, *, timeout_s: float) -> None:
+    def __init__(self, client_id: str, members: Members, rpc: RpcClient, *, timeout_s: float) -> None:
         self._client_id = client_id
         self._members = members
-        self._links = links
+        self._rpc = rpc
         self._timeout_s = timeout_s
         self._unheard: dict[Address, asyncio.Future[Command]] = {}
         self._complaints: dict[Address, str] = {}
@@ -165,7 +165,7 @@ class Heartbeats:
     def say(self, address: Address, peer: Peer) -> None:
         """One heartbeat, now. What comes of it is noted when it is known."""
         try:
-            future = self._links.start(peer, self._command(), self._timeout_s)
+            future = self._rpc.start(peer, self._command(), self._timeout_s)
         except PocketMQError as error:
             self._complain(address, error)
             return
@@ -211,7 +211,7 @@ class Heartbeats:
 
     def _command(self) -> Command:
         heartbeat = self._members.heartbeat(self._client_id)
-        return self._links.command(RequestCode.HEART_BEAT, body=write_body(heartbeat))
+        return self._rpc.command(RequestCode.HEART_BEAT, body=write_body(heartbeat))
 
     def _heard(self, address: Address, future: asyncio.Future[Command]) -> None:
         if self._unheard.get(address) is future:

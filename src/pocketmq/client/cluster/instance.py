@@ -35,16 +35,16 @@ import msgspec
 from pocketmq.client.cluster.brokers import Brokers
 from pocketmq.client.cluster.heartbeats import ConsumerMember, Heartbeats, Members, ProducerMember
 from pocketmq.client.cluster.identity import client_id, client_ip, free_client_id, take_client_id, unique_ids
-from pocketmq.client.cluster.links import STREAM_MARKS, Links
 from pocketmq.client.cluster.name_servers import NameServers, parse_name_servers
 from pocketmq.client.cluster.routes import Routes, TopicRoute
+from pocketmq.client.cluster.rpc import STREAM_MARKS, RpcClient
 from pocketmq.client.cluster.serving import BrokerRequests, WaitingReplies
 from pocketmq.client.settings import ClientSettings
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import NetworkError, PocketMQError, TopicNotFound
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.names import INNER_PRODUCER_GROUP
-from pocketmq.net.line import LineSettings
+from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.loops import Repeating
 from pocketmq.net.network import Network, TcpNetwork
 from pocketmq.net.peer import PeerSettings
@@ -185,7 +185,7 @@ class Instance:
         self.members = Members()
         self.replies = WaitingReplies()
         self._pool = _pool(settings, around, BrokerRequests(self.members, self.replies))
-        self.links = Links(
+        self.rpc = RpcClient(
             self._pool,
             credentials=settings.credentials,
             marks=STREAM_MARKS if stream else None,
@@ -193,11 +193,11 @@ class Instance:
             rpc_hook=settings.rpc_hook,
         )
         self.client_id = take_client_id(settings, asyncio.get_running_loop(), stream=stream)
-        self.heartbeats = Heartbeats(self.client_id, self.members, self.links, timeout_s=call_s)
-        self.brokers = Brokers(self.links, self.heartbeats.say)
+        self.heartbeats = Heartbeats(self.client_id, self.members, self.rpc, timeout_s=call_s)
+        self.brokers = Brokers(self.rpc, self.heartbeats.say)
         addresses = parse_name_servers(settings.name_servers, os.environ)
         self.name_servers = NameServers(
-            addresses, self.links, around.dice, timeout_s=call_s, is_plain=settings.tls is False
+            addresses, self.rpc, around.dice, timeout_s=call_s, is_plain=settings.tls is False
         )
         self.routes = Routes(
             self.name_servers,
@@ -326,7 +326,7 @@ def _key(settings: ClientSettings, around: Surroundings, stream: bool) -> Hashab
 
 def _pool(settings: ClientSettings, around: Surroundings, requests: BrokerRequests) -> Pool:
     peer = PeerSettings(
-        line=LineSettings(pause_reading=False),
+        connection=ConnectionSettings(pause_reading=False),
         call_s=settings.call_timeout_ms / 1000,
         max_in_flight=settings.max_in_flight_calls,
     )

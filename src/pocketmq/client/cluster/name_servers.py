@@ -9,7 +9,7 @@ silence and broken lines lead to the next one.
 import random
 from collections.abc import Mapping, Sequence
 
-from pocketmq.client.cluster.links import Links
+from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import RequestCode
 from pocketmq.errors import (
     BodyError,
@@ -21,7 +21,7 @@ from pocketmq.errors import (
     RequestNotSupported,
 )
 from pocketmq.net.address import Address
-from pocketmq.net.line import Ending
+from pocketmq.net.connection import CloseReason
 from pocketmq.protocol.api.routes import GetRoute
 from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
 from pocketmq.protocol.command import Command
@@ -60,10 +60,10 @@ class NameServers:
     """The name servers of one cluster, as one."""
 
     def __init__(
-        self, addresses: tuple[Address, ...], links: Links, dice: random.Random, *, timeout_s: float, is_plain: bool
+        self, addresses: tuple[Address, ...], rpc: RpcClient, dice: random.Random, *, timeout_s: float, is_plain: bool
     ) -> None:
         self.addresses = addresses
-        self._links = links
+        self._rpc = rpc
         self._timeout_s = timeout_s
         self._is_plain = is_plain
         """Whether this client talks without TLS."""
@@ -99,7 +99,7 @@ class NameServers:
         for _ in self.addresses:
             address = self.current
             try:
-                answer = await self._links.ask(address, code, header, body, timeout_s=self._timeout_s)
+                answer = await self._rpc.ask(address, code, header, body, timeout_s=self._timeout_s)
                 self._has_answered = True
                 return answer
             except RequestNotSupported:
@@ -120,7 +120,7 @@ class NameServers:
 
 
 def _was_hung_up(error: NetworkError) -> bool:
-    return isinstance(error, ConnectionLost) and str(error).endswith(Ending.PEER.value)
+    return isinstance(error, ConnectionLost) and str(error).endswith(CloseReason.PEER.value)
 
 
 def _not_a_name_server(address: Address, code: RequestCode) -> str:

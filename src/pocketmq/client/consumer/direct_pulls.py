@@ -18,7 +18,7 @@ from pocketmq.errors import PocketMQError, ProtocolError, TooManyCalls, error_fo
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
-from pocketmq.net.blocking import AskingLine, SpareLines
+from pocketmq.net.blocking import BlockingCalls, IdleConnections
 
 MAX_LINES: Final = 16
 """Lines to one broker; a thread that finds them all busy takes the way over the loop."""
@@ -37,16 +37,16 @@ class Taker(Protocol):
         """There will be no answer, or it is a refusal."""
 
 
-def lines_for_pulls(clock: Clock, *, connect_s: float) -> SpareLines[AskingLine]:
+def connections_for_pulls(clock: Clock, *, connect_s: float) -> IdleConnections[BlockingCalls]:
     """The lines of one client's threads."""
-    return SpareLines(lambda address, _: AskingLine(address, clock, connect_s=connect_s), most=MAX_LINES)
+    return IdleConnections(lambda address, _: BlockingCalls(address, clock, connect_s=connect_s), most=MAX_LINES)
 
 
 class _Asked:
     """A line, and who waits on it, by the number of his request."""
 
-    def __init__(self, line: AskingLine) -> None:
-        self.line = line
+    def __init__(self, connection: BlockingCalls) -> None:
+        self.connection = connection
         self.waiting: dict[int, tuple[Taker, MessageQueue, int, bool]] = {}
         """With the offset that was asked for, and whether all messages from there on were."""
 
@@ -54,9 +54,9 @@ class _Asked:
 class DirectPulls:
     """The pulls of one thread."""
 
-    def __init__(self, pulls: Pulling, lines: SpareLines[AskingLine], *, timeout_s: float) -> None:
+    def __init__(self, pulls: Pulling, connections: IdleConnections[BlockingCalls], *, timeout_s: float) -> None:
         self._pulls = pulls
-        self._lines = lines
+        self._connections = connections
         self._timeout_s = timeout_s
         self._asked: dict[Address, _Asked] = {}
         self._places: dict[Taker, _Asked] = {}
@@ -76,14 +76,16 @@ class DirectPulls:
             address = self._pulls.address_of(queue)
             asked = self._asked.get(address)
             if asked is None:
-                line = self._lines.take(address)
-                if line is None:
+                connection = self._connections.take(address)
+                if connection is None:
                     raise TooManyCalls(f"{MAX_LINES} lines to {address} are in use, or the client is stopping")
-                asked = self._asked[address] = _Asked(line)
-            number = asked.line.next_number()
+                asked = self._asked[address] = _Asked(connection)
+            number = asked.connection.next_number()
             asked.waiting[number] = taker, queue, offset, subscription.takes_all
             self._places[taker] = asked
-            asked.line.ask(self._pulls.frame(queue, offset, subscription, limit, more_flags, number), self._timeout_s)
+            asked.connection.ask(
+                self._pulls.frame(queue, offset, subscription, limit, more_flags, number), self._timeout_s
+            )
         except PocketMQError as error:
             taker.fail(error)
             if asked is not None:
@@ -93,10 +95,10 @@ class DirectPulls:
         """Take the next answer on the line on which the taker waits, his own or another's."""
         asked = self._places[taker]
         try:
-            answer, size = asked.line.head(self._timeout_s)
+            answer, size = asked.connection.head(self._timeout_s)
             found = asked.waiting.get(answer.opaque) if answer.is_response else None
             room = memoryview(bytearray(size)) if found is None else found[0].room(size)
-            asked.line.body_into(room, self._timeout_s)
+            asked.connection.body_into(room, self._timeout_s)
         except PocketMQError as error:
             self._lost(asked, error)
             return
@@ -121,15 +123,15 @@ class DirectPulls:
         """Lines on which an answer is still to come cannot be used again."""
         for asked in self._asked.values():
             if asked.waiting:
-                asked.line.close()
-            self._lines.give(asked.line)
+                asked.connection.close()
+            self._connections.give(asked.connection)
         self._asked.clear()
 
     def _lost(self, asked: _Asked, error: PocketMQError) -> None:
         """The line is of no use any more: who waits there is told, and the next one who asks gets another."""
-        asked.line.close()
-        if self._asked.get(asked.line.address) is asked:
-            self._lines.give(asked.line)
+        asked.connection.close()
+        if self._asked.get(asked.connection.address) is asked:
+            self._connections.give(asked.connection)
         self._asked = {address: other for address, other in self._asked.items() if other is not asked}
         waiting, asked.waiting = asked.waiting, {}
         for taker, *_ in waiting.values():

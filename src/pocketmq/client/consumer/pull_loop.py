@@ -199,7 +199,7 @@ class PullLoop:
         owned, position = self.owned, self._position
         if self._is_reconnected():
             position.is_in_doubt |= position.connection is not None
-            position.connection = self._instance.brokers.master_line(owned.queue.broker_name)
+            position.connection = self._instance.brokers.master_peer(owned.queue.broker_name)
         if position.reread or position.awaits_topic:
             await self._reread()
         if position.is_in_doubt and not position.awaits_topic:
@@ -267,7 +267,7 @@ class PullLoop:
 
     def _is_reconnected(self) -> bool:
         """Whether the master was connected again: it may have restarted while no pull was under way that would have failed."""
-        return self._instance.brokers.master_line(self.owned.queue.broker_name) is not self._position.connection
+        return self._instance.brokers.master_peer(self.owned.queue.broker_name) is not self._position.connection
 
     def _pause_cause(self, now: float) -> PauseCause | None:
         self.owned.note_pull(now)

@@ -31,8 +31,8 @@ import msgspec
 from pocketmq.client.cluster.brokers import MASTER_ID
 from pocketmq.client.cluster.calls import named
 from pocketmq.client.cluster.instance import Instance
-from pocketmq.client.cluster.links import Links
 from pocketmq.client.cluster.message_calls import Pulled, pulled_of
+from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.client.received import received
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
@@ -57,16 +57,16 @@ _GAPS: Final = {"queueOffset": "%d", "sysFlag": "%d", "commitOffset": "%d", SIGN
 """In the order in which they stand on the wire. Signed are they by name: the committed offset comes first."""
 
 
-def pull_writer(links: Links, code: RequestCode, header: PullMessage, broker_name: str) -> PullWriter:
+def pull_writer(rpc: RpcClient, code: RequestCode, header: PullMessage, broker_name: str) -> PullWriter:
     """For all pulls that differ from this one in offset, flags and committed offset only, as the client of `links` sends them."""
-    fields = links.signed_fields(write_fields(header) | named(broker_name)) or {}
+    fields = rpc.signed_fields(write_fields(header) | named(broker_name)) or {}
     escaped = {name: _GAPS.get(name) or value.replace("%", "%%") for name, value in fields.items()}
     whole = encode_command(Command(int(code), escaped, opaque=0))[PREFIX_SIZE:]
     # Inside a JSON string every quote has a backslash before it, so this text is found at one place only.
     template = whole.replace(b',"opaque":0,', b',"opaque":%d,')
-    if links.credentials is None:
+    if rpc.credentials is None:
         return partial(_frame, template)
-    return partial(_signed_frame, template, signed_content(escaped, b""), links.credentials)
+    return partial(_signed_frame, template, signed_content(escaped, b""), rpc.credentials)
 
 
 def _frame(template: bytes, offset: int, flags: int, committed: int, number: int) -> bytes:
@@ -128,7 +128,7 @@ class Pulling:
         max_bytes: int = UNLIMITED_BYTES,
         wait_ms: int,
     ) -> None:
-        self._links = instance.links
+        self._rpc = instance.rpc
         self._brokers = instance.brokers
         self._heartbeats = instance.heartbeats
         self._routes = instance.routes
@@ -139,7 +139,7 @@ class Pulling:
         self._wait_ms = wait_ms
         self._suggested: dict[MessageQueue, int] = {}
         self._writers: dict[MessageQueue, tuple[Subscription, int, PullWriter]] = {}
-        self._is_written_beforehand = code is RequestCode.PULL_MESSAGE and not instance.links.is_watched
+        self._is_written_beforehand = code is RequestCode.PULL_MESSAGE and not instance.rpc.is_watched
         """Else brokers may not know it, and are asked again in another way; or a hook is to see it."""
         self._older: set[Address] = set()
         """Brokers that know only the first kind of pull, as RocketMQ 4 does."""
@@ -278,7 +278,7 @@ class Pulling:
         if not self._is_written_beforehand or not self._heartbeats.is_heard(address):
             return None
         peer = self._brokers.live(address)
-        return peer if peer is not None and peer.line.writable else None
+        return peer if peer is not None and peer.connection.writable else None
 
     def _header(
         self, queue: MessageQueue, subscription: Subscription, limit: int, offset: int, flags: int, committed: int
@@ -304,7 +304,7 @@ class Pulling:
         if known is not None and known[0] is subscription and known[1] == limit:
             return known[2]
         header = self._header(queue, subscription, limit, 0, self._flags, 0)
-        writer = pull_writer(self._links, self._code, header, queue.broker_name)
+        writer = pull_writer(self._rpc, self._code, header, queue.broker_name)
         self._writers[queue] = subscription, limit, writer
         return writer
 

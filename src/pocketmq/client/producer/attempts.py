@@ -59,7 +59,7 @@ class Attempts:
     def __init__(self, instance: Instance, settings: ProducerSettings, hooks: HookList, frames: SendFrames) -> None:
         self._brokers = instance.brokers
         self._comebacks = instance.comebacks
-        self._links = instance.links
+        self._rpc = instance.rpc
         self._heartbeats = instance.heartbeats
         self._clock = instance.clock
         self._dice = instance.dice
@@ -201,8 +201,8 @@ class Attempts:
     def ask(self, peer: Peer, out: Outgoing, queue: MessageQueue, left_s: float) -> asyncio.Future[Command]:
         """The request on its way; the future of the answer."""
         born_ms = self._clock.now_ms()
-        if self._links.is_watched:
-            return self._links.start(peer, self._frames.command(out, queue, born_ms), left_s)
+        if self._rpc.is_watched:
+            return self._rpc.start(peer, self._frames.command(out, queue, born_ms), left_s)
         return peer.ask_encoded(code_of(out), self._frames.encode, left_s, out, queue, born_ms)
 
     async def tell(self, out: Outgoing, destination: Destination, deadline: float) -> None:
@@ -217,7 +217,7 @@ class Attempts:
         address = self._brokers.master(queue.broker_name)
         event = self._before(out, queue, address) if self._hooks.watch_sends else None
         peer = await self._usable_peer(address, deadline, waits_for_retry=not has_others)
-        self._links.tell(peer, self._links.signed(self._frames.command(out, queue, self._clock.now_ms())))
+        self._rpc.tell(peer, self._rpc.signed(self._frames.command(out, queue, self._clock.now_ms())))
         if turn is not None:
             turn.end()
         if event is not None:
@@ -273,8 +273,8 @@ class Attempts:
         try:
             async with asyncio.timeout_at(deadline):
                 peer = await self._brokers.peer(address, waits_for_retry=waits_for_retry)
-                if not peer.line.writable:
-                    await peer.line.wait_writable()
+                if not peer.connection.writable:
+                    await peer.connection.wait_writable()
                 return peer
         except TimeoutError:
             raise CallTimedOut(f"{address}: could not be written to in time; nothing was sent") from None

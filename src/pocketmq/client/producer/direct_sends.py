@@ -19,7 +19,7 @@ from pocketmq.errors import ConnectFailed, PocketMQError
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.net.blocking import BlockingLine, SpareLines
+from pocketmq.net.blocking import BlockingConnection, IdleConnections
 
 MAX_LINES: Final = 64
 """Lines to one broker; a thread that finds them all busy takes the way over the loop."""
@@ -46,10 +46,10 @@ class DirectSends:
         self._unreached: set[Address] = set()
         """Addresses that could not be connected. Until the loop has a line there, threads do not try: see `comebacks`."""
 
-        def connect(address: Address, within_s: float) -> BlockingLine:
-            return BlockingLine(address, clock, connect_s=max(min(connect_s, within_s), LEAST_CONNECT_S))
+        def connect(address: Address, within_s: float) -> BlockingConnection:
+            return BlockingConnection(address, clock, connect_s=max(min(connect_s, within_s), LEAST_CONNECT_S))
 
-        self.lines = SpareLines(connect, most=MAX_LINES)
+        self.connections = IdleConnections(connect, most=MAX_LINES)
 
     def attempt(
         self, message: Message, destination: Destination, timeout_s: float | None = None
@@ -67,18 +67,18 @@ class DirectSends:
                 return None
             self._unreached.discard(address)
         try:
-            line = self.lines.take(address, timeout_s)
-            if line is None:
+            connection = self.connections.take(address, timeout_s)
+            if connection is None:
                 return None
             try:
-                number = line.next_number()
+                number = connection.next_number()
                 frame = self._outbox.frames.encode(out, queue, self._clock.now_ms(), number)
                 # Time that changes with every message would have to be told to the system each time: see `blocking_line`.
                 left_s = timeout_s if number > 1 else deadline - self._clock.monotonic()
                 # Threads that look for their answers at once would only keep each other from running.
-                answer = line.exchange(number, frame, left_s, watches=self.lines.taken == 1)
+                answer = connection.exchange(number, frame, left_s, watches=self.connections.taken == 1)
             finally:
-                self.lines.give(line)
+                self.connections.give(connection)
             return result_of(answer, out.message_id, self._outbox.choice.shown(queue))
         except PocketMQError as failure:
             if isinstance(failure, ConnectFailed):
@@ -87,4 +87,4 @@ class DirectSends:
 
     def close(self) -> None:
         """Close the lines that nobody uses; the others follow when they are given back. Harmless when done twice."""
-        self.lines.close()
+        self.connections.close()

@@ -54,22 +54,22 @@ class Outbox:
         hooks: HookList | None = None,
         limit: InFlightLimit | None = None,
     ) -> None:
-        hooks, links = hooks or HookList(), instance.links
+        hooks, rpc = hooks or HookList(), instance.rpc
         self.loop = asyncio.get_running_loop()
         self._made_in = generation()
         self._clock = instance.clock
         self._brokers = instance.brokers
         self.packer = Packer(settings, instance.unique_ids, instance.clock)
         self.limit = limit or InFlightLimit(settings.max_in_flight_messages, settings.max_in_flight_bytes)
-        self.frames = SendFrames(settings, links.signed if links.adds_fields else None)
+        self.frames = SendFrames(settings, rpc.signed if rpc.adds_fields else None)
         self.attempts = Attempts(instance, settings, hooks, self.frames)
         self.choice = self.attempts.choice
         self.timeout_s = settings.send_timeout_ms / 1000
         self.is_watched = (
-            hooks.watch_sends or settings.avoid_slow_brokers or settings.retry_when_not_stored or links.is_watched
+            hooks.watch_sends or settings.avoid_slow_brokers or settings.retry_when_not_stored or rpc.is_watched
         )
         """Whether somebody wants to know of every attempt, so that the first is made like all others."""
-        self._has_plain = not (self.is_watched or links.adds_fields or settings.linger_ms or hooks.add_properties)
+        self._has_plain = not (self.is_watched or rpc.adds_fields or settings.linger_ms or hooks.add_properties)
         self._plain_below = self.packer.plain_below_bytes
         self._plain_overhead = self.packer.plain_overhead
         self._buffers: dict[str, TopicBuffer] = {}
@@ -336,8 +336,8 @@ class Outbox:
             header = frames.header % (message_id.encode(), one.own, number)
             size = len(header)
             parts += (_pack_prefix(4 + size + len(one.body), size), header, one.body)
-        peer.line.write(b"".join(parts))
-        peer.line.flush()
+        peer.connection.write(b"".join(parts))
+        peer.connection.flush()
         return count == len(pending) or self._delay(pending[count:], targets[count:])
 
     def _write_packed(self, broker_name: str, one: PendingSend, target: QueueTarget) -> bool:

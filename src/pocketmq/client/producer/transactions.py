@@ -185,8 +185,8 @@ class Transactions:
         )
         extra = {"bname": broker_name} if broker_name else None
         try:
-            links = self._instance.links
-            links.tell(peer, links.command(RequestCode.END_TRANSACTION, answer, extra=extra))
+            rpc = self._instance.rpc
+            rpc.tell(peer, rpc.command(RequestCode.END_TRANSACTION, answer, extra=extra))
         except PocketMQError as error:
             log.warning(
                 "%s was not answered about transaction %s, and will ask again: %s", peer.address, transaction_id, error

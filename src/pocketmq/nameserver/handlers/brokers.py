@@ -140,7 +140,7 @@ def _registration(request: Request[RegisterBroker]) -> Registration:
         address=header.broker_addr,
         ha_address=header.ha_server_addr,
         body=read_registration(command.body, compressed=bool(header.compressed), version=command.version),
-        line=request.peer,
+        connection=request.peer,
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         acting_master=header.enable_acting_master,
         zone=read_fields(Envelope, command.ext).zone_name,

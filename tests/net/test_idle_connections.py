@@ -8,7 +8,7 @@ import pytest
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ConnectFailed
 from pocketmq.net.address import Address
-from pocketmq.net.blocking import FRESH_S, BlockingLine, SpareLines
+from pocketmq.net.blocking import FRESH_S, BlockingConnection, IdleConnections
 from pocketmq.testing import FakeClock
 
 MOST = 3
@@ -31,19 +31,21 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def lines(clock: FakeClock) -> Iterator[SpareLines[BlockingLine]]:
-    lines = SpareLines(lambda address, _: BlockingLine(address, clock, connect_s=3), most=MOST)
+def lines(clock: FakeClock) -> Iterator[IdleConnections[BlockingConnection]]:
+    lines = IdleConnections(lambda address, _: BlockingConnection(address, clock, connect_s=3), most=MOST)
     yield lines
     lines.close()
 
 
-def taken(lines: SpareLines[BlockingLine], address: Address) -> BlockingLine:
+def taken(lines: IdleConnections[BlockingConnection], address: Address) -> BlockingConnection:
     line = lines.take(address)
     assert line is not None
     return line
 
 
-def test_the_line_that_was_used_last_is_taken_first(lines: SpareLines[BlockingLine], address: Address) -> None:
+def test_the_line_that_was_used_last_is_taken_first(
+    lines: IdleConnections[BlockingConnection], address: Address
+) -> None:
     first, second = taken(lines, address), taken(lines, address)
     assert (first is not second, lines.taken) == (True, 2)
 
@@ -58,23 +60,23 @@ def test_the_line_that_was_used_last_is_taken_first(lines: SpareLines[BlockingLi
 
 
 def test_when_so_many_are_in_use_there_is_none_until_one_is_given_back(
-    lines: SpareLines[BlockingLine], address: Address
+    lines: IdleConnections[BlockingConnection], address: Address
 ) -> None:
     used = [taken(lines, address) for _ in range(MOST)]
     assert lines.take(address) is None
-    assert lines.open_lines() == {address: MOST}
+    assert lines.open_connections() == {address: MOST}
 
     used[0].close()
     lines.give(used[0])
 
-    assert lines.open_lines() == {address: MOST - 1}
+    assert lines.open_connections() == {address: MOST - 1}
     used[0] = taken(lines, address)
     for line in used:
         lines.give(line)
 
 
 def test_a_spare_line_that_the_peer_has_closed_is_replaced(
-    lines: SpareLines[BlockingLine], address: Address, door: socket.socket, clock: FakeClock
+    lines: IdleConnections[BlockingConnection], address: Address, door: socket.socket, clock: FakeClock
 ) -> None:
     line = taken(lines, address)
     door.accept()[0].close()
@@ -87,12 +89,12 @@ def test_a_spare_line_that_the_peer_has_closed_is_replaced(
     other = taken(lines, address)
 
     assert (other is line, line.is_open) == (False, False)
-    assert lines.open_lines() == {address: 1}
+    assert lines.open_connections() == {address: 1}
     lines.give(other)
 
 
 def test_dead_lines_to_other_addresses_are_closed_when_a_new_one_is_made(
-    lines: SpareLines[BlockingLine], address: Address, clock: FakeClock
+    lines: IdleConnections[BlockingConnection], address: Address, clock: FakeClock
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other_door:
         elsewhere = Address(*other_door.getsockname()[:2])
@@ -109,21 +111,21 @@ def test_dead_lines_to_other_addresses_are_closed_when_a_new_one_is_made(
         lines.give(taken(lines, address))
 
         assert (dead.is_open, alive.is_open) == (False, True)
-        assert lines.open_lines() == {address: 1, elsewhere: 1}
+        assert lines.open_connections() == {address: 1, elsewhere: 1}
         ends[1].close()
 
 
-def test_a_line_that_cannot_be_made_is_not_counted(lines: SpareLines[BlockingLine]) -> None:
+def test_a_line_that_cannot_be_made_is_not_counted(lines: IdleConnections[BlockingConnection]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
     for _ in range(MOST + 1):
         with pytest.raises(ConnectFailed):
             lines.take(nobody)
-    assert (lines.taken, lines.open_lines()) == (0, {})
+    assert (lines.taken, lines.open_connections()) == (0, {})
 
 
 def test_after_the_end_lines_are_closed_when_they_are_given_back(
-    lines: SpareLines[BlockingLine], address: Address
+    lines: IdleConnections[BlockingConnection], address: Address
 ) -> None:
     used, spare = taken(lines, address), taken(lines, address)
     lines.give(spare)
@@ -138,7 +140,7 @@ def test_after_the_end_lines_are_closed_when_they_are_given_back(
 
 
 def test_lines_are_real_by_the_system_clock_too(address: Address) -> None:
-    lines = SpareLines(lambda address, _: BlockingLine(address, SystemClock(), connect_s=3), most=1)
+    lines = IdleConnections(lambda address, _: BlockingConnection(address, SystemClock(), connect_s=3), most=1)
     line = taken(lines, address)
     lines.give(line)
     assert taken(lines, address) is line

@@ -16,8 +16,8 @@ from pocketmq.errors import (
     error_for,
 )
 from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, decode_command
-from pocketmq.protocol.connection import Connection, failure_reply
 from pocketmq.protocol.frames import join_frame, split_frames
+from pocketmq.protocol.pending_calls import PendingCalls, failure_reply
 
 LARGEST = 2**31 - 1
 SMALLEST = -(2**31)
@@ -37,7 +37,7 @@ def the_command(data: bytes) -> Command:
 
 
 def test_calls_are_numbered_from_zero_and_are_plain_requests() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
 
     first = the_command(connection.call(request(), 1.0, "first"))
     second = the_command(connection.call(request(), 1.0, "second"))
@@ -48,7 +48,7 @@ def test_calls_are_numbered_from_zero_and_are_plain_requests() -> None:
 
 
 def test_a_command_that_was_sent_one_way_can_be_asked_again_as_a_call() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     command = request()
     connection.oneway(command)
 
@@ -59,7 +59,7 @@ def test_a_command_that_was_sent_one_way_can_be_asked_again_as_a_call() -> None:
 
 
 def test_answers_find_their_callers_in_any_order() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     for name in ("a", "b", "c"):
         connection.call(request(), 1.0, name)
 
@@ -70,7 +70,7 @@ def test_answers_find_their_callers_in_any_order() -> None:
 
 
 def test_a_response_that_nobody_waits_for_is_counted_and_ignored() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     number = connection.begin(1.0, "a")
     connection.take(response(number))
 
@@ -80,12 +80,12 @@ def test_a_response_that_nobody_waits_for_is_counted_and_ignored() -> None:
 
 
 def test_numbers_wrap_to_negative_and_skip_those_still_in_flight() -> None:
-    connection: Connection[str] = Connection(first_number=LARGEST)
+    connection: PendingCalls[str] = PendingCalls(first_number=LARGEST)
 
     assert connection.begin(1.0, "last positive") == LARGEST
     assert connection.begin(1.0, "first negative") == SMALLEST
 
-    again: Connection[str] = Connection(first_number=0)
+    again: PendingCalls[str] = PendingCalls(first_number=0)
     again.begin(1.0, "still open")
     again.begin(1.0, "still open")
     again._next = LARGEST
@@ -97,7 +97,7 @@ def test_numbers_wrap_to_negative_and_skip_those_still_in_flight() -> None:
 
 
 def test_a_one_way_request_skips_numbers_in_flight_too_and_opens_no_call() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     connection.begin(1.0, "open")
     connection._next = 0
 
@@ -109,7 +109,7 @@ def test_a_one_way_request_skips_numbers_in_flight_too_and_opens_no_call() -> No
 
 
 def test_one_call_more_than_the_bound_is_refused_and_fits_again_after_an_answer() -> None:
-    connection: Connection[str] = Connection(max_in_flight=2)
+    connection: PendingCalls[str] = PendingCalls(max_in_flight=2)
     connection.begin(1.0, "a")
     connection.begin(1.0, "b")
 
@@ -121,7 +121,7 @@ def test_one_call_more_than_the_bound_is_refused_and_fits_again_after_an_answer(
 
 
 def test_many_calls_are_opened_at_once_with_numbers_that_follow_one_another() -> None:
-    connection: Connection[str] = Connection(max_in_flight=5, first_number=7)
+    connection: PendingCalls[str] = PendingCalls(max_in_flight=5, first_number=7)
 
     numbers = connection.begin_many(10.0, ["a", "b", "c"])
 
@@ -133,7 +133,7 @@ def test_many_calls_are_opened_at_once_with_numbers_that_follow_one_another() ->
 
 
 def test_more_calls_than_the_bound_are_refused_together_and_none_is_opened() -> None:
-    connection: Connection[str] = Connection(max_in_flight=2)
+    connection: PendingCalls[str] = PendingCalls(max_in_flight=2)
 
     with pytest.raises(TooManyCalls, match="0 calls wait"):
         connection.begin_many(10.0, ["a", "b", "c"])
@@ -144,17 +144,17 @@ def test_more_calls_than_the_bound_are_refused_together_and_none_is_opened() -> 
 
 
 def test_numbers_of_many_calls_wrap_and_skip_those_still_in_flight() -> None:
-    connection: Connection[str] = Connection(first_number=LARGEST - 1)
+    connection: PendingCalls[str] = PendingCalls(first_number=LARGEST - 1)
 
     assert list(connection.begin_many(10.0, ["a", "b", "c"])) == [LARGEST - 1, LARGEST, SMALLEST]
-    taken: Connection[str] = Connection(first_number=SMALLEST)
+    taken: PendingCalls[str] = PendingCalls(first_number=SMALLEST)
     taken.begin_many(10.0, ["a", "b"])
     taken._next = SMALLEST  # as after all other numbers were used
     assert list(taken.begin_many(10.0, ["c", "d"])) == [SMALLEST + 2, SMALLEST + 3]
 
 
 def test_calls_that_were_opened_together_expire_together_but_for_those_that_were_answered() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     first, second, _ = connection.begin_many(10.0, ["a", "b", "c"])
     connection.begin_many(5.0, ["d"])
     connection.take_number(second)
@@ -169,7 +169,7 @@ def test_calls_that_were_opened_together_expire_together_but_for_those_that_were
 
 
 def test_deadlines_of_many_answered_calls_do_not_pile_up() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
 
     for at in range(5000):
         for number in connection.begin_many(float(at), ["a", "b"]):
@@ -179,7 +179,7 @@ def test_deadlines_of_many_answered_calls_do_not_pile_up() -> None:
 
 
 def test_time_is_up_at_the_deadline_and_not_before() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     connection.begin(3.0, "slow")
     connection.begin(1.0, "fast")
     connection.begin(2.0, "middle")
@@ -194,7 +194,7 @@ def test_time_is_up_at_the_deadline_and_not_before() -> None:
 
 
 def test_an_answer_after_the_deadline_is_unmatched() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     number = connection.begin(1.0, "a")
     connection.expire(1.0)
 
@@ -203,7 +203,7 @@ def test_an_answer_after_the_deadline_is_unmatched() -> None:
 
 
 def test_calls_that_were_answered_or_forgotten_have_no_deadline() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     answered = connection.begin(1.0, "answered")
     forgotten = connection.begin(2.0, "forgotten")
     connection.begin(3.0, "open")
@@ -216,7 +216,7 @@ def test_calls_that_were_answered_or_forgotten_have_no_deadline() -> None:
 
 
 def test_a_number_that_is_used_again_does_not_inherit_the_old_deadline() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     connection.begin(1.0, "old")
     connection.forget(0)
     connection._next = 0
@@ -228,7 +228,7 @@ def test_a_number_that_is_used_again_does_not_inherit_the_old_deadline() -> None
 
 
 def test_deadlines_of_answered_calls_do_not_pile_up() -> None:
-    connection: Connection[int] = Connection()
+    connection: PendingCalls[int] = PendingCalls()
 
     for call in range(20_000):
         number = connection.begin(call + 1000.0, call)
@@ -238,7 +238,7 @@ def test_deadlines_of_answered_calls_do_not_pile_up() -> None:
 
 
 def test_closing_gives_every_waiter_once_and_refuses_what_comes_later() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     connection.begin(1.0, "a")
     connection.begin(2.0, "b")
 
@@ -252,7 +252,7 @@ def test_closing_gives_every_waiter_once_and_refuses_what_comes_later() -> None:
 
 
 def test_an_answer_carries_number_encoding_and_response_bit_of_its_request() -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
     asked = Command(RequestCode.GET_MAX_OFFSET, opaque=-7, encoding=HeaderEncoding.ROCKETMQ)
 
     answer = the_command(connection.reply(asked, Command(ResponseCode.SUCCESS, {"offset": "5"})))
@@ -263,14 +263,14 @@ def test_an_answer_carries_number_encoding_and_response_bit_of_its_request() -> 
 
 @pytest.mark.parametrize("flag", [ONEWAY, RESPONSE, ONEWAY | RESPONSE])
 def test_what_must_not_be_answered_cannot_be(flag: int) -> None:
-    connection: Connection[str] = Connection()
+    connection: PendingCalls[str] = PendingCalls()
 
     with pytest.raises(WrongState, match="must not be answered"):
         connection.reply(Command(RequestCode.HEART_BEAT, flag=flag), Command(ResponseCode.SUCCESS))
 
 
 def test_a_command_larger_than_a_frame_is_refused_before_it_breaks_the_line() -> None:
-    connection: Connection[str] = Connection(frame_bytes=1000)
+    connection: PendingCalls[str] = PendingCalls(frame_bytes=1000)
 
     with pytest.raises(UsageError, match="at most 1000 in one frame"):
         connection.call(request(body=bytes(1000)), 1.0, "a")
@@ -280,8 +280,8 @@ def test_a_command_larger_than_a_frame_is_refused_before_it_breaks_the_line() ->
 
 
 def test_two_ends_ask_each_other_at_the_same_time_with_the_same_numbers() -> None:
-    client: Connection[str] = Connection()
-    server: Connection[str] = Connection()
+    client: PendingCalls[str] = PendingCalls()
+    server: PendingCalls[str] = PendingCalls()
     pull = client.call(request(RequestCode.PULL_MESSAGE), 1.0, "pull")
     notify = server.call(request(RequestCode.CHECK_TRANSACTION_STATE), 1.0, "check")
 
@@ -315,7 +315,7 @@ def test_every_error_becomes_an_answer_with_its_code_and_text() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["call", "answer", "forget", "expire"]), st.integers(0, 20)), max_size=60))
 def test_every_call_ends_in_exactly_one_way(steps: list[tuple[str, int]]) -> None:
-    connection: Connection[int] = Connection(max_in_flight=10)
+    connection: PendingCalls[int] = PendingCalls(max_in_flight=10)
     opened: list[int] = []
     ended: list[int] = []
     for at, (step, which) in enumerate(steps):

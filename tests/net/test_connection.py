@@ -8,7 +8,7 @@ from tests.net.talk import NewLoop, Recorder, every_loop, frame_of, joined, run_
 
 from pocketmq.errors import InvalidSetting, ProtocolError, WrongState
 from pocketmq.net.address import Address
-from pocketmq.net.line import JOINED_BYTES, RECEIVE_BYTES, Ending, Line, LineSettings
+from pocketmq.net.connection import JOINED_BYTES, RECEIVE_BYTES, CloseReason, Connection, ConnectionSettings
 from pocketmq.protocol.frames import Frame, FrameLimits
 from pocketmq.testing import run
 from pocketmq.testing.memory_net import Weather
@@ -40,7 +40,7 @@ class WrittenTransport(asyncio.Transport):
         self.closed = True
 
 
-def feed(line: Line, data: bytes) -> None:
+def feed(line: Connection, data: bytes) -> None:
     line.get_buffer(-1)[: len(data)] = data
     line.buffer_updated(len(data))
 
@@ -53,10 +53,10 @@ def test_all_frames_of_one_read_are_one_turn() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
 
-        client.line.write(frame_of(body=b"1"))
-        client.line.write(frame_of(body=b"2") + frame_of(body=b"3")[:10])
+        client.connection.write(frame_of(body=b"1"))
+        client.connection.write(frame_of(body=b"2") + frame_of(body=b"3")[:10])
         await asyncio.sleep(0.01)
-        client.line.write(frame_of(body=b"3")[10:])
+        client.connection.write(frame_of(body=b"3")[10:])
         await asyncio.sleep(0.01)
 
         assert [[body for _, _, body in turn] for turn in server.turns] == [[b"1", b"2"], [b"3"]]
@@ -69,12 +69,12 @@ def test_everything_written_in_a_turn_goes_out_in_one_write_at_its_end() -> None
         transport = WrittenTransport()
         seen_during_turn: list[int] = []
 
-        def answer_each(line: Line, frames: list[Frame]) -> None:
+        def answer_each(line: Connection, frames: list[Frame]) -> None:
             for number, _ in enumerate(frames):
                 line.write(b"answer %d " % number)
             seen_during_turn.append(len(transport.writes))
 
-        line = Line(answer_each, lambda *_: None)
+        line = Connection(answer_each, lambda *_: None)
         line.connection_made(transport)
         feed(line, frame_of() * 3)
 
@@ -97,7 +97,7 @@ def test_large_pieces_are_sent_together_and_in_their_order_without_being_joined(
     async def main() -> None:
         server = await asyncio.start_server(listen, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        line = Line(lambda *_: None, lambda *_: None)
+        line = Connection(lambda *_: None, lambda *_: None)
         await asyncio.get_running_loop().create_connection(lambda: line, "127.0.0.1", port)
 
         for piece in pieces:
@@ -115,7 +115,7 @@ def test_large_pieces_are_sent_together_and_in_their_order_without_being_joined(
 def test_what_is_written_outside_a_turn_is_joined_until_the_loop_comes_round() -> None:
     async def main() -> None:
         transport = WrittenTransport()
-        line = Line(lambda *_: None, lambda *_: None)
+        line = Connection(lambda *_: None, lambda *_: None)
         line.connection_made(transport)
 
         line.write(b"a")
@@ -131,7 +131,7 @@ def test_what_is_written_outside_a_turn_is_joined_until_the_loop_comes_round() -
 def test_what_waits_for_the_loop_goes_out_with_the_next_turn() -> None:
     async def main() -> None:
         transport = WrittenTransport()
-        line = Line(lambda line, _: line.write(b"answer"), lambda *_: None)
+        line = Connection(lambda line, _: line.write(b"answer"), lambda *_: None)
         line.connection_made(transport)
 
         line.write(b"before ")
@@ -148,8 +148,8 @@ def test_all_lines_of_a_loop_read_into_one_buffer() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
 
-        assert client.line.get_buffer(-1) is server.line.get_buffer(10)
-        assert len(client.line.get_buffer(-1)) == RECEIVE_BYTES
+        assert client.connection.get_buffer(-1) is server.connection.get_buffer(10)
+        assert len(client.connection.get_buffer(-1)) == RECEIVE_BYTES
 
     run(main())
 
@@ -159,8 +159,8 @@ def test_a_line_knows_its_peer() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
 
-        assert client.line.address == Address("10.0.0.1", 10911)
-        assert server.line.address.host == "127.0.0.1"
+        assert client.connection.address == Address("10.0.0.1", 10911)
+        assert server.connection.address.host == "127.0.0.1"
 
     run(main())
 
@@ -169,11 +169,11 @@ def test_a_line_knows_its_own_side_once_it_is_connected() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         with pytest.raises(WrongState):
-            _ = client.line.own_address
+            _ = client.connection.own_address
         await joined(client, server)
 
-        assert client.line.own_address == server.line.address
-        assert server.line.own_address == client.line.address
+        assert client.connection.own_address == server.connection.address
+        assert server.connection.own_address == client.connection.address
 
     run(main())
 
@@ -187,9 +187,9 @@ def test_frames_before_garbage_are_served_and_answered_and_the_reason_is_logged_
     async def main() -> tuple[Recorder, Recorder]:
         client, server = Recorder(), Recorder(answer=frame_of(body=b"served"))
         await joined(client, server)
-        client.line.write(frame_of(body=b"good") + b"GET / HTTP/1.1\r\n\r\n")
-        await client.line.wait_lost()
-        await server.line.wait_lost()
+        client.connection.write(frame_of(body=b"good") + b"GET / HTTP/1.1\r\n\r\n")
+        await client.connection.wait_lost()
+        await server.connection.wait_lost()
         return client, server
 
     with caplog.at_level(logging.WARNING, "pocketmq.net"):
@@ -197,7 +197,7 @@ def test_frames_before_garbage_are_served_and_answered_and_the_reason_is_logged_
 
     assert [body for _, _, body in server.heard] == [b"good"]
     assert [body for _, _, body in client.heard] == [b"served"]
-    assert server.line.ending is Ending.PROTOCOL
+    assert server.connection.ending is CloseReason.PROTOCOL
     assert [type(reason) for reason in server.lost] == [ProtocolError]
     assert len(caplog.records) == 1
     assert "127.0.0.1" in caplog.text
@@ -206,11 +206,11 @@ def test_frames_before_garbage_are_served_and_answered_and_the_reason_is_logged_
 
 def test_a_frame_that_is_announced_too_large_ends_the_line_before_it_comes() -> None:
     async def main() -> None:
-        client, server = Recorder(), Recorder(LineSettings(limits=FrameLimits(frame_bytes=1000)))
+        client, server = Recorder(), Recorder(ConnectionSettings(limits=FrameLimits(frame_bytes=1000)))
         await joined(client, server)
 
-        client.line.write((1001).to_bytes(4, "big"))
-        await server.line.wait_lost()
+        client.connection.write((1001).to_bytes(4, "big"))
+        await server.connection.wait_lost()
 
         assert "exceeds the limit of 1000" in str(server.lost[0])
         assert server.turns == []
@@ -222,18 +222,18 @@ def test_a_protocol_error_in_a_turn_ends_the_line_after_what_was_written() -> No
     async def main() -> None:
         client = Recorder()
 
-        def turn(line: Line, frames: list[Frame]) -> None:
+        def turn(line: Connection, frames: list[Frame]) -> None:
             line.write(frame_of(body=b"first answer"))
             raise ProtocolError("second header is none")
 
         server = Recorder()
-        server.line = Line(turn, lambda _, reason: server.lost.append(reason))
+        server.connection = Connection(turn, lambda _, reason: server.lost.append(reason))
         await joined(client, server)
-        client.line.write(frame_of() * 2)
-        await client.line.wait_lost()
+        client.connection.write(frame_of() * 2)
+        await client.connection.wait_lost()
 
         assert [body for _, _, body in client.heard] == [b"first answer"]
-        assert server.line.ending is Ending.PROTOCOL
+        assert server.connection.ending is CloseReason.PROTOCOL
         assert str(server.lost[0]) == "second header is none"
 
     run(main())
@@ -243,18 +243,18 @@ def test_a_turn_that_fails_ends_its_line_and_is_logged_with_its_cause(caplog: py
     async def main() -> Recorder:
         client, server = Recorder(), Recorder()
 
-        def turn(line: Line, frames: list[Frame]) -> None:
+        def turn(line: Connection, frames: list[Frame]) -> None:
             raise KeyError("bug")
 
-        server.line = Line(turn, lambda _, reason: server.lost.append(reason))
+        server.connection = Connection(turn, lambda _, reason: server.lost.append(reason))
         await joined(client, server)
-        client.line.write(frame_of())
-        await server.line.wait_lost()
+        client.connection.write(frame_of())
+        await server.connection.wait_lost()
         return server
 
     server = run(main())
 
-    assert server.line.ending is Ending.FAILED
+    assert server.connection.ending is CloseReason.FAILED
     assert "KeyError: 'bug'" in caplog.text
 
 
@@ -267,10 +267,10 @@ def test_a_line_that_is_silent_in_both_directions_is_closed_after_two_minutes() 
         await joined(client, server)
         started_at = asyncio.get_running_loop().time()
 
-        await server.line.wait_lost()
+        await server.connection.wait_lost()
 
         assert asyncio.get_running_loop().time() - started_at == pytest.approx(120.0)
-        assert Ending.IDLE in (client.line.ending, server.line.ending)
+        assert CloseReason.IDLE in (client.connection.ending, server.connection.ending)
 
     run(main())
 
@@ -283,11 +283,11 @@ def test_a_word_in_either_direction_keeps_both_ends_alive(speaker: str) -> None:
 
         for _ in range(5):
             await asyncio.sleep(100)
-            ends[speaker].line.write(frame_of())
+            ends[speaker].connection.write(frame_of())
         spoken_at = asyncio.get_running_loop().time()
         await asyncio.sleep(0.01)
-        assert all(end.line.is_open for end in ends.values())
-        await ends["server"].line.wait_lost()
+        assert all(end.connection.is_open for end in ends.values())
+        await ends["server"].connection.wait_lost()
 
         assert asyncio.get_running_loop().time() - spoken_at == pytest.approx(120.0, abs=0.01)
 
@@ -299,11 +299,11 @@ def test_a_half_open_peer_is_closed_as_idle() -> None:
         client, server = Recorder(), Recorder()
         network = await joined(client, server)
         network.half_open("10.0.0.1")
-        client.line.write(frame_of())
+        client.connection.write(frame_of())
 
-        await server.line.wait_lost()
+        await server.connection.wait_lost()
 
-        assert server.line.ending is Ending.IDLE
+        assert server.connection.ending is CloseReason.IDLE
         assert server.heard == []
 
     run(main())
@@ -317,20 +317,20 @@ def test_closing_sends_what_was_written_and_tells_both_ends_once() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
 
-        client.line.write(frame_of(body=b"last words"))
-        client.line.close()
-        client.line.close()
-        client.line.write(b"too late")
-        await client.line.wait_lost()
-        await server.line.wait_lost()
-        client.line.close()
-        client.line.abort()
+        client.connection.write(frame_of(body=b"last words"))
+        client.connection.close()
+        client.connection.close()
+        client.connection.write(b"too late")
+        await client.connection.wait_lost()
+        await server.connection.wait_lost()
+        client.connection.close()
+        client.connection.abort()
 
         assert [body for _, _, body in server.heard] == [b"last words"]
         assert len(client.lost) == len(server.lost) == 1
-        assert client.line.ending is Ending.CLOSED
-        assert server.line.ending is Ending.PEER
-        assert not client.line.is_open
+        assert client.connection.ending is CloseReason.CLOSED
+        assert server.connection.ending is CloseReason.PEER
+        assert not client.connection.is_open
 
     run(main())
 
@@ -340,9 +340,9 @@ def test_aborting_drops_what_was_not_sent() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
 
-        client.line.write(frame_of(body=b"never sent"))
-        client.line.abort()
-        await server.line.wait_lost()
+        client.connection.write(frame_of(body=b"never sent"))
+        client.connection.abort()
+        await server.connection.wait_lost()
 
         assert server.heard == []
         assert len(client.lost) == 1
@@ -356,12 +356,12 @@ def test_a_closing_line_does_not_wait_for_ever_for_a_peer_that_does_not_read() -
         network = await joined(client, server, NARROW)
         (connection,) = network.connections.values()
         connection.ends[0].pause_reading()
-        server.line.write(frame_of(body=bytes(50_000)))
+        server.connection.write(frame_of(body=bytes(50_000)))
         await asyncio.sleep(0)
         closed_at = asyncio.get_running_loop().time()
 
-        server.line.close()
-        await server.line.wait_lost()
+        server.connection.close()
+        await server.connection.wait_lost()
 
         assert asyncio.get_running_loop().time() - closed_at == pytest.approx(5.0)
 
@@ -374,9 +374,9 @@ def test_a_connection_that_is_cut_is_lost_with_its_cause() -> None:
         network = await joined(client, server)
 
         network.cut("10.0.0.1")
-        await client.line.wait_lost()
+        await client.connection.wait_lost()
 
-        assert client.line.ending is Ending.PEER
+        assert client.connection.ending is CloseReason.PEER
         assert "connection reset by peer" in str(client.lost[0])
 
     run(main())
@@ -386,10 +386,10 @@ def test_frames_that_arrive_while_a_line_is_ending_are_not_served() -> None:
     async def main() -> None:
         transport = WrittenTransport()
         recorder = Recorder()
-        recorder.line.connection_made(transport)
+        recorder.connection.connection_made(transport)
 
-        recorder.line.close()
-        feed(recorder.line, frame_of())
+        recorder.connection.close()
+        feed(recorder.connection, frame_of())
 
         assert transport.closed
         assert recorder.turns == []
@@ -398,7 +398,7 @@ def test_frames_that_arrive_while_a_line_is_ending_are_not_served() -> None:
 
 
 def test_a_line_that_is_not_connected_cannot_be_written_to() -> None:
-    line = Recorder().line
+    line = Recorder().connection
 
     line.close()
     with pytest.raises(WrongState, match="not connected"):
@@ -412,7 +412,7 @@ def test_a_line_that_is_not_connected_cannot_be_written_to() -> None:
 @pytest.mark.parametrize(("low", "high", "largest"), [(10, 10, 20), (10, 20, 20), (-1, 20, 30), (30, 20, 40)])
 def test_bounds_of_unsent_bytes_must_rise(low: int, high: int, largest: int) -> None:
     with pytest.raises(InvalidSetting, match="low < high < max"):
-        LineSettings(unsent_low_bytes=low, unsent_high_bytes=high, unsent_max_bytes=largest)
+        ConnectionSettings(unsent_low_bytes=low, unsent_high_bytes=high, unsent_max_bytes=largest)
 
 
 @pytest.mark.parametrize("times", [(0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)])
@@ -420,4 +420,4 @@ def test_times_of_a_line_must_be_above_zero(times: tuple[float, float, float]) -
     idle_s, slow_s, linger_s = times
 
     with pytest.raises(InvalidSetting, match="idle_s, slow_s and linger_s"):
-        LineSettings(idle_s=idle_s, slow_s=slow_s, linger_s=linger_s)
+        ConnectionSettings(idle_s=idle_s, slow_s=slow_s, linger_s=linger_s)

@@ -10,7 +10,7 @@ import pytest
 from pocketmq.clock import SystemClock
 from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, ProtocolError
 from pocketmq.net.address import Address
-from pocketmq.net.blocking import FRESH_S, BlockingLine
+from pocketmq.net.blocking import FRESH_S, BlockingConnection
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.testing import FakeClock
 
@@ -40,7 +40,7 @@ def answer(number: int, body: bytes = b"") -> bytes:
     return encode_command(Command(0, flag=RESPONSE, opaque=number, body=body))
 
 
-def ask(line: BlockingLine, timeout_s: float = 5) -> Command:
+def ask(line: BlockingConnection, timeout_s: float = 5) -> Command:
     number = line.next_number()
     return line.exchange(number, encode_command(Command(310, opaque=number)), timeout_s)
 
@@ -61,7 +61,7 @@ def test_a_request_gets_its_answer_and_nothing_else() -> None:
         wait_for_the_end(connection)
 
     with served(behave) as address:
-        line = BlockingLine(address, SystemClock(), connect_s=3)
+        line = BlockingConnection(address, SystemClock(), connect_s=3)
         assert [ask(line).body, ask(line).body] == [b"1", b"2"]
         assert line.is_open
         line.close()
@@ -71,7 +71,7 @@ def test_a_request_gets_its_answer_and_nothing_else() -> None:
 
 def test_no_answer_in_time_ends_the_line() -> None:
     with served(wait_for_the_end) as address:
-        line = BlockingLine(address, SystemClock(), connect_s=3)
+        line = BlockingConnection(address, SystemClock(), connect_s=3)
         with pytest.raises(CallTimedOut, match=r"no answer within 0.1 s; the request may have been carried out"):
             ask(line, 0.1)
         assert not line.is_open
@@ -81,7 +81,7 @@ def test_no_answer_in_time_ends_the_line() -> None:
 @pytest.mark.parametrize("timeout_s", [0, -1])
 def test_without_any_time_no_answer_is_waited_for(timeout_s: float) -> None:
     with served(wait_for_the_end) as address:
-        line = BlockingLine(address, SystemClock(), connect_s=5)
+        line = BlockingConnection(address, SystemClock(), connect_s=5)
         with pytest.raises(CallTimedOut, match=f"no answer within {timeout_s} s"):
             ask(line, timeout_s)
         assert not line.is_open
@@ -92,7 +92,7 @@ def test_a_lost_line_is_told() -> None:
         connection.recv(65536)
 
     with served(behave) as address:
-        line = BlockingLine(address, SystemClock(), connect_s=3)
+        line = BlockingConnection(address, SystemClock(), connect_s=3)
         with pytest.raises(ConnectionLost):
             ask(line)
         assert not line.is_open
@@ -105,7 +105,7 @@ def test_bytes_that_are_no_frames_end_the_line() -> None:
         wait_for_the_end(connection)
 
     with served(behave) as address:
-        line = BlockingLine(address, SystemClock(), connect_s=3)
+        line = BlockingConnection(address, SystemClock(), connect_s=3)
         with pytest.raises(ProtocolError):
             ask(line)
         assert not line.is_open
@@ -115,9 +115,9 @@ def test_nobody_there_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         address = Address(*door.getsockname()[:2])
     with pytest.raises(ConnectFailed, match=r"Connection refused"):
-        BlockingLine(address, SystemClock(), connect_s=3)
+        BlockingConnection(address, SystemClock(), connect_s=3)
     with pytest.raises(ConnectFailed):
-        BlockingLine(Address("no such host \x00", 1), SystemClock(), connect_s=3)
+        BlockingConnection(Address("no such host \x00", 1), SystemClock(), connect_s=3)
 
 
 def test_an_old_line_is_looked_at_before_it_is_used() -> None:
@@ -130,7 +130,7 @@ def test_an_old_line_is_looked_at_before_it_is_used() -> None:
 
     clock = FakeClock()
     with served(behave) as address:
-        line = BlockingLine(address, clock, connect_s=3)
+        line = BlockingConnection(address, clock, connect_s=3)
         ask(line)
         clock.advance_ms(int(FRESH_S * 1000) - 1)
         assert line.is_usable()

@@ -11,12 +11,12 @@ from tests.net.talk import NewLoop, Recorder, every_loop, frame_of, joined, run_
 
 from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.files import DiskFiles
-from pocketmq.net.line import Ending, Line, LineSettings
+from pocketmq.net.connection import CloseReason, Connection, ConnectionSettings
 from pocketmq.protocol.frames import Frame
 from pocketmq.testing import run
 from pocketmq.testing.memory_net import Weather
 
-SMALL = LineSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, unsent_max_bytes=100_000)
+SMALL = ConnectionSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, unsent_max_bytes=100_000)
 NARROW = Weather(delay_s=(0.001, 0.001), segment_bytes=(1 << 20, 1 << 20), window_bytes=1_000)
 
 
@@ -28,17 +28,17 @@ def test_while_a_peer_does_not_read_its_requests_are_not_read_either() -> None:
         connection.ends[0].pause_reading()
 
         for _ in range(10):
-            client.line.write(frame_of())
+            client.connection.write(frame_of())
             await asyncio.sleep(0.01)
         turns_while_slow = len(server.turns)
-        unsent_while_slow, writable_while_slow = server.line.unsent_bytes, server.line.writable
+        unsent_while_slow, writable_while_slow = server.connection.unsent_bytes, server.connection.writable
 
         connection.ends[0].resume_reading()
         await asyncio.sleep(1)
 
         assert turns_while_slow == 2
         assert unsent_while_slow > SMALL.unsent_high_bytes
-        assert (writable_while_slow, server.line.writable) == (False, True)
+        assert (writable_while_slow, server.connection.writable) == (False, True)
         assert sum(len(turn) for turn in server.turns) == 10
         assert len(client.heard) == 10
 
@@ -48,11 +48,11 @@ def test_while_a_peer_does_not_read_its_requests_are_not_read_either() -> None:
 class Careful(Recorder):
     """Answers each request with `answer`, and puts back what it should not serve yet."""
 
-    def __init__(self, settings: LineSettings, answer: bytes) -> None:
+    def __init__(self, settings: ConnectionSettings, answer: bytes) -> None:
         super().__init__(settings, answer)
-        self.line = Line(self._serve_some, lambda _, reason: self.lost.append(reason), None, settings)
+        self.connection = Connection(self._serve_some, lambda _, reason: self.lost.append(reason), None, settings)
 
-    def _serve_some(self, line: Line, frames: list[Frame]) -> None:
+    def _serve_some(self, line: Connection, frames: list[Frame]) -> None:
         served = 0
         while served < len(frames) and not line.should_pause:
             line.write(self.answer)
@@ -68,10 +68,10 @@ def test_requests_that_were_put_back_are_served_in_order_when_there_is_room() ->
         (connection,) = network.connections.values()
         connection.ends[0].pause_reading()
 
-        client.line.write(b"".join(frame_of(body=b"%d" % number) for number in range(9)))
+        client.connection.write(b"".join(frame_of(body=b"%d" % number) for number in range(9)))
         await asyncio.sleep(1)
-        served_while_slow, unsent_while_slow = len(server.heard), server.line.unsent_bytes
-        client.line.write(b"".join(frame_of(body=b"%d" % number) for number in range(9, 200)))
+        served_while_slow, unsent_while_slow = len(server.heard), server.connection.unsent_bytes
+        client.connection.write(b"".join(frame_of(body=b"%d" % number) for number in range(9, 200)))
         connection.ends[0].resume_reading()
         await asyncio.sleep(10)
 
@@ -79,7 +79,7 @@ def test_requests_that_were_put_back_are_served_in_order_when_there_is_room() ->
         assert unsent_while_slow < SMALL.unsent_high_bytes + 6_200
         assert [body for _, _, body in server.heard] == [b"%d" % number for number in range(200)]
         assert len(client.heard) == 200
-        assert server.line.writable
+        assert server.connection.writable
 
     run(main())
 
@@ -90,7 +90,7 @@ def test_requests_that_were_put_back_go_on_at_once_when_the_system_takes_the_ans
         await joined(client, server)
         started_at = asyncio.get_running_loop().time()
 
-        client.line.write(frame_of() * 20)
+        client.connection.write(frame_of() * 20)
         await asyncio.sleep(0.003)
 
         assert asyncio.get_running_loop().time() - started_at < 0.01
@@ -105,11 +105,11 @@ def test_garbage_behind_requests_that_were_put_back_ends_the_line_after_them() -
         client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
         await joined(client, server, NARROW)
 
-        client.line.write(frame_of() * 10 + b"garbage!")
-        await client.line.wait_lost()
+        client.connection.write(frame_of() * 10 + b"garbage!")
+        await client.connection.wait_lost()
 
         assert len(client.heard) == 10
-        assert server.line.ending is Ending.PROTOCOL
+        assert server.connection.ending is CloseReason.PROTOCOL
 
     run(main())
 
@@ -120,32 +120,32 @@ def test_requests_that_were_put_back_die_with_their_line() -> None:
         network = await joined(client, server, NARROW)
         (connection,) = network.connections.values()
         connection.ends[0].pause_reading()
-        client.line.write(frame_of() * 10)
+        client.connection.write(frame_of() * 10)
         await asyncio.sleep(1)
 
         network.cut(connection)
-        await server.line.wait_lost()
+        await server.connection.wait_lost()
         await asyncio.sleep(1)
 
         assert len(server.heard) == 2
-        assert server.line._held == []
+        assert server.connection._held == []
 
     run(main())
 
 
 def test_a_line_that_mostly_asks_goes_on_reading_while_it_cannot_write() -> None:
     async def main() -> None:
-        client = Recorder(LineSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, pause_reading=False))
+        client = Recorder(ConnectionSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, pause_reading=False))
         server = Recorder()
         network = await joined(client, server, NARROW)
         (connection,) = network.connections.values()
         connection.ends[1].pause_reading()
 
-        client.line.write(frame_of(body=bytes(50_000)))
-        server.line.write(frame_of(body=b"an answer"))
+        client.connection.write(frame_of(body=bytes(50_000)))
+        server.connection.write(frame_of(body=b"an answer"))
         await asyncio.sleep(1)
 
-        assert not client.line.writable
+        assert not client.connection.writable
         assert [body for _, _, body in client.heard] == [b"an answer"]
 
     run(main())
@@ -159,14 +159,14 @@ def test_a_peer_that_reads_nothing_is_disconnected_after_its_time(caplog: pytest
         connection.ends[0].pause_reading()
         loop = asyncio.get_running_loop()
 
-        server.line.write(frame_of(body=bytes(50_000)))
+        server.connection.write(frame_of(body=bytes(50_000)))
         await asyncio.sleep(0)
         paused_at = loop.time()
-        await server.line.wait_lost()
+        await server.connection.wait_lost()
 
         assert loop.time() - paused_at == pytest.approx(30.0)
-        assert server.line.ending is Ending.SLOW
-        assert server.line.unsent_bytes == 0
+        assert server.connection.ending is CloseReason.SLOW
+        assert server.connection.unsent_bytes == 0
 
     run(main())
     assert "has not read them for 30.0 s" in caplog.text
@@ -182,11 +182,11 @@ def test_a_peer_that_asks_for_more_than_the_largest_amount_is_disconnected_at_on
         started_at = loop.time()
 
         held: list[int] = []
-        while server.line.is_open:
-            server.line.write(frame_of(body=bytes(9_000)))
-            held.append(server.line.unsent_bytes)
+        while server.connection.is_open:
+            server.connection.write(frame_of(body=bytes(9_000)))
+            held.append(server.connection.unsent_bytes)
             await asyncio.sleep(0)
-        await server.line.wait_lost()
+        await server.connection.wait_lost()
 
         assert loop.time() - started_at < 1
         assert max(held) <= SMALL.unsent_max_bytes
@@ -202,11 +202,11 @@ def test_bytes_that_the_peer_has_read_since_do_not_count_against_the_largest_amo
         await joined(client, server, NARROW)
 
         for _ in range(30):
-            server.line.write(frame_of(body=bytes(40_000)))
-            await server.line.wait_writable()
+            server.connection.write(frame_of(body=bytes(40_000)))
+            await server.connection.wait_writable()
             await asyncio.sleep(0.1)
 
-        assert server.line.is_open
+        assert server.connection.is_open
         assert len(client.heard) == 30
 
     run(main())
@@ -218,9 +218,9 @@ def test_waiting_for_room_ends_when_there_is_room() -> None:
         network = await joined(client, server, NARROW)
         (connection,) = network.connections.values()
         connection.ends[0].pause_reading()
-        server.line.write(frame_of(body=bytes(50_000)))
+        server.connection.write(frame_of(body=bytes(50_000)))
         await asyncio.sleep(0)
-        waiters = [asyncio.create_task(server.line.wait_writable()) for _ in range(3)]
+        waiters = [asyncio.create_task(server.connection.wait_writable()) for _ in range(3)]
         await asyncio.sleep(1)
         waiters[0].cancel()
         await asyncio.sleep(0)
@@ -229,8 +229,8 @@ def test_waiting_for_room_ends_when_there_is_room() -> None:
         connection.ends[0].resume_reading()
         await asyncio.gather(*waiters[1:])
 
-        assert server.line.writable
-        assert server.line._waiters == set()
+        assert server.connection.writable
+        assert server.connection._waiters == set()
 
     run(main())
 
@@ -241,13 +241,13 @@ def test_waiting_for_room_fails_when_the_line_ends() -> None:
         network = await joined(client, server, NARROW)
         (connection,) = network.connections.values()
         connection.ends[0].pause_reading()
-        server.line.write(frame_of(body=bytes(50_000)))
+        server.connection.write(frame_of(body=bytes(50_000)))
         await asyncio.sleep(0)
 
         with pytest.raises(ConnectionLost, match="has not read them"):
-            await server.line.wait_writable()
+            await server.connection.wait_writable()
         with pytest.raises(ConnectionLost):
-            await server.line.wait_writable()
+            await server.connection.wait_writable()
 
     run(main())
 
@@ -258,9 +258,9 @@ class Patient(Recorder):
     def __init__(self) -> None:
         super().__init__(None, frame_of())
         self.waits = True
-        self.line = Line(self._serve_later, lambda _, reason: self.lost.append(reason))
+        self.connection = Connection(self._serve_later, lambda _, reason: self.lost.append(reason))
 
-    def _serve_later(self, line: Line, frames: list[Frame]) -> None:
+    def _serve_later(self, line: Connection, frames: list[Frame]) -> None:
         if self.waits and not line.ends_after_turn:
             line.put_off(frames)
         else:
@@ -273,12 +273,12 @@ def test_a_turn_that_was_put_off_has_what_was_read_since_and_goes_out_at_its_end
         await joined(client, server)
 
         for number in range(3):
-            client.line.write(frame_of(body=b"%d" % number))
+            client.connection.write(frame_of(body=b"%d" % number))
             await asyncio.sleep(0.01)
         before = len(server.turns)
         server.waits = False
-        server.line.take_put_off()
-        server.line.take_put_off()
+        server.connection.take_put_off()
+        server.connection.take_put_off()
         await asyncio.sleep(0.01)
 
         assert before == 0
@@ -293,14 +293,14 @@ def test_the_end_of_input_has_the_turn_that_was_put_off() -> None:
         client, server = Recorder(), Patient()
         await joined(client, server)
 
-        client.line.write(frame_of(body=b"last"))
+        client.connection.write(frame_of(body=b"last"))
         await asyncio.sleep(0.01)
-        server.line.eof_received()
-        await client.line.wait_lost()
+        server.connection.eof_received()
+        await client.connection.wait_lost()
 
         assert [body for _, _, body in server.heard] == [b"last"]
         assert len(client.heard) == 1
-        assert server.line.ending is Ending.PEER
+        assert server.connection.ending is CloseReason.PEER
 
     run(main())
 
@@ -310,11 +310,11 @@ def test_a_turn_that_was_put_off_dies_with_its_line() -> None:
         client, server = Recorder(), Patient()
         await joined(client, server)
 
-        client.line.write(frame_of())
+        client.connection.write(frame_of())
         await asyncio.sleep(0.01)
-        server.line.abort()
-        await server.line.wait_lost()
-        server.line.take_put_off()
+        server.connection.abort()
+        await server.connection.wait_lost()
+        server.connection.take_put_off()
 
         assert server.turns == []
 
@@ -326,9 +326,9 @@ def test_what_is_written_at_once_does_not_wait_for_the_loop() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
 
-        server.line.write(frame_of(body=b"1"))
-        server.line.write_now(frame_of(body=b"2"))
-        left = server.line._out_bytes
+        server.connection.write(frame_of(body=b"1"))
+        server.connection.write_now(frame_of(body=b"2"))
+        left = server.connection._out_bytes
         await asyncio.sleep(0.01)
 
         assert left == 0
@@ -345,7 +345,7 @@ def test_a_peer_that_reads_late_gets_what_a_view_shows_although_its_file_is_gone
     path.write_bytes(content)
 
     async def main() -> bytes:
-        line = Line(lambda *_: None, lambda *_: None)
+        line = Connection(lambda *_: None, lambda *_: None)
         with await connected(line) as peer, DiskFiles().open(path) as file:
             view = file.map(len(content))
             for piece in (b"head", view[1000:], b"next head", view[:2000]):
@@ -372,12 +372,12 @@ def read_to_the_end(peer: socket.socket, size: int) -> bytes:
 def test_what_waits_for_a_peer_that_does_not_read_is_bounded_also_when_it_was_written_in_pieces(
     new_loop: NewLoop,
 ) -> None:
-    settings = LineSettings(unsent_max_bytes=16 << 20)
+    settings = ConnectionSettings(unsent_max_bytes=16 << 20)
     piece = bytes(1 << 20)
     lost: list[PocketMQError] = []
 
     async def main() -> int:
-        line = Line(lambda *_: None, lambda _, reason: lost.append(reason), None, settings)
+        line = Connection(lambda *_: None, lambda _, reason: lost.append(reason), None, settings)
         with await connected(line):
             for _ in range(64):
                 line.write(piece)
@@ -399,7 +399,7 @@ def test_what_waits_for_a_peer_that_does_not_read_is_bounded_also_when_it_was_wr
 @every_loop
 def test_pieces_for_a_peer_that_has_just_gone_leave_nothing_behind_in_the_loop(new_loop: NewLoop) -> None:
     async def main() -> bool:
-        line = Line(lambda *_: None, lambda *_: None)
+        line = Connection(lambda *_: None, lambda *_: None)
         peer = await connected(line)
         number = line._transport.get_extra_info("socket").fileno()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -416,7 +416,7 @@ def test_pieces_for_a_peer_that_has_just_gone_leave_nothing_behind_in_the_loop(n
     assert not run_on(new_loop, main())
 
 
-async def connected(line: Line) -> socket.socket:
+async def connected(line: Connection) -> socket.socket:
     """The other end of a line over TCP, which reads nothing by itself."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         await asyncio.get_running_loop().create_connection(lambda: line, *server.getsockname())

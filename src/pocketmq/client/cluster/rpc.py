@@ -27,7 +27,7 @@ STREAM_MARKS: Mapping[str, str] = {"ReqT": "0"}
 """On every request of a client that polls by itself, so that brokers can tell it from others."""
 
 
-class Links:
+class RpcClient:
     """The connections of one client."""
 
     def __init__(

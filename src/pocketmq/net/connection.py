@@ -42,7 +42,7 @@ JOINED_BYTES = 64 * 1024
 _receive_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
 
 
-class LineSettings(msgspec.Struct, frozen=True):
+class ConnectionSettings(msgspec.Struct, frozen=True):
     """Bounds of one line."""
 
     limits: FrameLimits = DEFAULT_LIMITS
@@ -67,7 +67,7 @@ class LineSettings(msgspec.Struct, frozen=True):
             raise InvalidSetting("idle_s, slow_s and linger_s of a line must be above 0")
 
 
-class Ending(Enum):
+class CloseReason(Enum):
     """Why a line ended."""
 
     CLOSED = "closed here"
@@ -79,7 +79,7 @@ class Ending(Enum):
     UNFINISHED = "the peer does not finish its frame"
 
 
-class Line(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol):
     """One connection.
 
     `on_turn(line, frames)` must not wait. What it writes before a ProtocolError goes out, then the line is closed. Between two
@@ -123,16 +123,16 @@ class Line(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        on_turn: "Callable[[Line, list[Frame]], None]",
-        on_lost: "Callable[[Line, PocketMQError], None]",
-        on_made: "Callable[[Line], None] | None" = None,
-        settings: LineSettings | None = None,
+        on_turn: "Callable[[Connection, list[Frame]], None]",
+        on_lost: "Callable[[Connection, PocketMQError], None]",
+        on_made: "Callable[[Connection], None] | None" = None,
+        settings: ConnectionSettings | None = None,
         unfinished: "UnfinishedFrames | None" = None,
     ) -> None:
         self._on_turn = on_turn
         self._on_lost = on_lost
         self._on_made = on_made
-        self._settings = settings = settings or LineSettings()
+        self._settings = settings = settings or ConnectionSettings()
         self._splitter = FrameSplitter(settings.limits)
         self._unfinished = unfinished
         self.loop: asyncio.AbstractEventLoop
@@ -159,7 +159,7 @@ class Line(asyncio.BufferedProtocol):
         self.writable = False
         self.heard_at = 0.0
         self.spoke_at = 0.0
-        self.ending: Ending | None = None
+        self.ending: CloseReason | None = None
         self.reason: PocketMQError | None = None
 
     @property
@@ -262,13 +262,13 @@ class Line(asyncio.BufferedProtocol):
 
     def close(self, reason: PocketMQError | None = None) -> None:
         """Send what was written, then end. Harmless when done twice."""
-        self._end(Ending.CLOSED, reason or ConnectionLost("closed here"))
+        self._end(CloseReason.CLOSED, reason or ConnectionLost("closed here"))
 
     def abort(self, reason: PocketMQError | None = None) -> None:
         """End at once; what was not sent is dropped."""
-        self._end(Ending.CLOSED, reason or ConnectionLost("closed here"), at_once=True)
+        self._end(CloseReason.CLOSED, reason or ConnectionLost("closed here"), at_once=True)
 
-    def drop(self, ending: Ending, reason: PocketMQError) -> None:
+    def drop(self, ending: CloseReason, reason: PocketMQError) -> None:
         """End at once, for a cause that the peer gave."""
         self._end(ending, reason, at_once=True)
 
@@ -310,7 +310,7 @@ class Line(asyncio.BufferedProtocol):
         elif frames:
             self._turn(frames)
         elif self._splitter.failure is not None:
-            self._end(Ending.PROTOCOL, self._splitter.failure)
+            self._end(CloseReason.PROTOCOL, self._splitter.failure)
         if self._unfinished is not None and (self._splitter.pending or self._keeps_bytes):
             self._note_unfinished(completed=bool(frames))
 
@@ -339,13 +339,13 @@ class Line(asyncio.BufferedProtocol):
     def eof_received(self) -> None:
         self._input_ended = True
         self.take_put_off()
-        self._end(Ending.PEER, ConnectionLost("closed by the peer"))
+        self._end(CloseReason.PEER, ConnectionLost("closed by the peer"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._gone is not None and self._gone.done():
             return  # it was given up before
         if self.ending is None:
-            self.ending = Ending.PEER
+            self.ending = CloseReason.PEER
             self.reason = ConnectionLost(f"connection lost: {exc or 'closed'}")
             log.debug("%s: %s", self.address, self.reason)
         assert self.reason is not None
@@ -375,10 +375,10 @@ class Line(asyncio.BufferedProtocol):
             else:
                 take(frames)
         except ProtocolError as error:
-            self._end(Ending.PROTOCOL, error)
+            self._end(CloseReason.PROTOCOL, error)
         except Exception as error:
             log.exception("%s: a turn of %d frames failed; the line is closed", self.address, len(frames))
-            self._end(Ending.FAILED, ConnectionLost(f"a turn failed: {error}"))
+            self._end(CloseReason.FAILED, ConnectionLost(f"a turn failed: {error}"))
         finally:
             self._in_turn = False
         if self._put_off:
@@ -386,7 +386,7 @@ class Line(asyncio.BufferedProtocol):
         if self._out:
             self._flush()
         if self._splitter.failure is not None and not self._held:
-            self._end(Ending.PROTOCOL, self._splitter.failure)
+            self._end(CloseReason.PROTOCOL, self._splitter.failure)
         elif self._held or not self._reading:
             self._set_reading()
 
@@ -443,11 +443,11 @@ class Line(asyncio.BufferedProtocol):
         self._measure_room()
         if self._out_bytes > self._room:
             text = f"{self.unsent_bytes} bytes wait for a peer that does not read them; the limit is {self._settings.unsent_max_bytes}"
-            self._end(Ending.SLOW, ConnectionLost(text), at_once=True)
+            self._end(CloseReason.SLOW, ConnectionLost(text), at_once=True)
 
     def _drop_slow_peer(self) -> None:
         text = f"{self.unsent_bytes} bytes wait for a peer that has not read them for {self._settings.slow_s} s"
-        self._end(Ending.SLOW, ConnectionLost(text), at_once=True)
+        self._end(CloseReason.SLOW, ConnectionLost(text), at_once=True)
 
     def _look_whether_idle(self) -> None:
         # Reads and writes only leave their time; the timer comes by rarely and looks when it was.
@@ -455,16 +455,16 @@ class Line(asyncio.BufferedProtocol):
         if due > self.loop.time():
             self._idle_timer = self.loop.call_at(due, self._look_whether_idle)
         else:
-            self._end(Ending.IDLE, ConnectionLost(f"idle for {self._settings.idle_s} s"))
+            self._end(CloseReason.IDLE, ConnectionLost(f"idle for {self._settings.idle_s} s"))
 
-    def _end(self, ending: Ending, reason: PocketMQError, *, at_once: bool = False) -> None:
+    def _end(self, ending: CloseReason, reason: PocketMQError, *, at_once: bool = False) -> None:
         if self._gone is None or self._gone.done():
             return
         if self.ending is None:
             if not at_once:
                 self._flush()
             self.ending, self.reason, self.writable = ending, reason, False
-            unusual = ending in (Ending.PROTOCOL, Ending.SLOW, Ending.UNFINISHED)
+            unusual = ending in (CloseReason.PROTOCOL, CloseReason.SLOW, CloseReason.UNFINISHED)
             log.log(logging.WARNING if unusual else logging.DEBUG, "%s: %s: %s", self.address, ending.value, reason)
             self._wake_waiters()
             self._transport.close()

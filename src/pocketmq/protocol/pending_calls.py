@@ -32,7 +32,7 @@ _SMALLEST_NUMBER = -(2**31)
 _SPARE_DEADLINES = 1024
 
 
-class Connection(Generic[W]):
+class PendingCalls(Generic[W]):
     """The calls of one line. `unmatched` counts responses that belong to no open call: late, twice, or invented."""
 
     __slots__ = ("_deadlines", "_ended", "_frame_bytes", "_in_flight", "_max_in_flight", "_next", "unmatched")

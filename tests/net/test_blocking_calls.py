@@ -4,11 +4,11 @@ import socket
 import threading
 
 import pytest
-from tests.net.test_blocking_line import Behaviour, answer, served, wait_for_the_end
+from tests.net.test_blocking_connection import Behaviour, answer, served, wait_for_the_end
 
 from pocketmq.clock import SystemClock
 from pocketmq.errors import CallTimedOut, ConnectionLost, ProtocolError
-from pocketmq.net.blocking import HEAD_BYTES, AskingLine
+from pocketmq.net.blocking import HEAD_BYTES, BlockingCalls
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.testing import FakeClock
 
@@ -25,7 +25,7 @@ def says(*pieces: bytes) -> Behaviour:
     return behave
 
 
-def taken(line: AskingLine, timeout_s: float = 5) -> tuple[int, bytes]:
+def taken(line: BlockingCalls, timeout_s: float = 5) -> tuple[int, bytes]:
     head, size = line.head(timeout_s)
     body = bytearray(size)
     line.body_into(memoryview(body), timeout_s)
@@ -45,7 +45,7 @@ def test_answers_come_whole_however_they_are_cut(at_once: int) -> None:
     pieces = [stream[at : at + at_once] for at in range(0, len(stream), at_once)]
 
     with served(says(*pieces)) as address:
-        line = AskingLine(address, SystemClock(), connect_s=3)
+        line = BlockingCalls(address, SystemClock(), connect_s=3)
         line.ask(request(), 5)
         found = [taken(line) for _ in BODIES]
         assert line.is_usable()
@@ -58,7 +58,7 @@ def test_a_header_longer_than_what_is_read_at_once_is_read() -> None:
     long = encode_command(Command(0, {"remark": "r" * 3 * HEAD_BYTES}, b"body", flag=RESPONSE, opaque=7))
 
     with served(says(answer(6, b"before") + long + answer(8))) as address:
-        line = AskingLine(address, SystemClock(), connect_s=3)
+        line = BlockingCalls(address, SystemClock(), connect_s=3)
         line.ask(request(), 5)
         found = [taken(line) for _ in range(3)]
         line.close()
@@ -78,7 +78,7 @@ def test_a_header_longer_than_what_is_read_at_once_is_read() -> None:
 )
 def test_bytes_that_are_no_answers_end_the_line(said: bytes) -> None:
     with served(says(said)) as address:
-        line = AskingLine(address, SystemClock(), connect_s=3)
+        line = BlockingCalls(address, SystemClock(), connect_s=3)
         line.ask(request(), 5)
         with pytest.raises(ProtocolError):
             line.head(5)
@@ -88,7 +88,7 @@ def test_bytes_that_are_no_answers_end_the_line(said: bytes) -> None:
 @pytest.mark.parametrize("said", [b"", answer(1, b"a body")[:9], answer(1, b"a body")[:-1]])
 def test_what_does_not_come_in_time_ends_the_line(said: bytes) -> None:
     with served(says(said)) as address:
-        line = AskingLine(address, SystemClock(), connect_s=3)
+        line = BlockingCalls(address, SystemClock(), connect_s=3)
         line.ask(request(), 5)
         with pytest.raises(CallTimedOut, match=r"no answer within 0.2 s"):
             taken(line, 0.2)
@@ -102,7 +102,7 @@ def test_a_peer_that_does_not_read_what_it_is_asked_ends_the_line() -> None:
         is_over.wait(10)
 
     with served(does_not_read) as address:
-        line = AskingLine(address, SystemClock(), connect_s=3)
+        line = BlockingCalls(address, SystemClock(), connect_s=3)
         with pytest.raises(CallTimedOut, match=r"no answer within 0.2 s"):
             line.ask(bytes(64 << 20), 0.2)
         is_over.set()
@@ -113,7 +113,7 @@ def test_a_line_that_rested_is_looked_at_and_then_used_again() -> None:
     clock = FakeClock()
 
     with served(says(answer(1, b"a body"), answer(2, b"another"))) as address:
-        line = AskingLine(address, clock, connect_s=3)
+        line = BlockingCalls(address, clock, connect_s=3)
         line.ask(request(), 5)
         assert taken(line) == (1, b"a body")
         clock.advance_ms(60_000)
@@ -132,7 +132,7 @@ def test_a_lost_line_is_told(sent: int) -> None:
         connection.sendall(answer(1, b"a body")[:sent])
 
     with served(behave) as address:
-        line = AskingLine(address, SystemClock(), connect_s=3)
+        line = BlockingCalls(address, SystemClock(), connect_s=3)
         line.ask(request(), 5)
         with pytest.raises(ConnectionLost):
             taken(line)
