@@ -13,7 +13,7 @@ from pocketmq.broker.delivery.delays import Delays
 from pocketmq.broker.delivery.forwarding import ForwardLimits
 from pocketmq.broker.delivery.timer_progress import TimerProgress
 from pocketmq.broker.delivery.timers import TimerLimits, Timers
-from pocketmq.broker.messages.appending import Appender, Draft, Place
+from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.bodies.offsets import DelayOffsets
@@ -45,7 +45,7 @@ class Life:
         self,
         opened: OpenStore | None = None,
         saved: dict[str, bytes] | None = None,
-        moves: ForwardLimits = MOVES,
+        forwards: ForwardLimits = MOVES,
         timer: TimerSettings | None = None,
         max_waiting: int = 10_000,
     ) -> None:
@@ -55,8 +55,8 @@ class Life:
         self.appender = Appender(self.store, self.settings, self.clock)
         self.topics: set[str] = set()
         """Those that an administrator has made. The store has queues for others, too, that were sent to."""
-        self.delays = Delays(self.store, self.appender, self.topics, self.clock, moves)
-        self.limits = TimerLimits(moves=moves, max_waiting=max_waiting)
+        self.delays = Delays(self.store, self.appender, self.topics, self.clock, forwards)
+        self.limits = TimerLimits(forwards=forwards, max_waiting=max_waiting)
         self.timers = Timers(self.store, self.appender, self.topics, self.settings, self.clock, self.limits)
         self.saved = dict(saved or {})
         delayed = self.saved.get("delayOffset.json")
@@ -66,7 +66,9 @@ class Life:
 
     # using it
 
-    def send(self, body: bytes = b"body", topic: str = "T", queue_id: int = 0, **properties: str | int) -> Place:
+    def send(
+        self, body: bytes = b"body", topic: str = "T", queue_id: int = 0, **properties: str | int
+    ) -> StoredPosition:
         """Send a message, born now and elsewhere."""
         place = self.appender.append(self.draft(body, topic, queue_id, **properties))
         self.opened.run_workers()
@@ -135,7 +137,7 @@ class Life:
         return self._next(self.opened.crash(survives, seed))
 
     def _next(self, opened: OpenStore) -> "Life":
-        return Life(opened, self.saved, self.limits.moves, self.settings.now.timer, self.limits.max_waiting)
+        return Life(opened, self.saved, self.limits.forwards, self.settings.now.timer, self.limits.max_waiting)
 
 
 def life_with(disk: FaultyFiles | None = None, clock: FakeClock | None = None, **store: object) -> Life:

@@ -211,7 +211,7 @@ def test_a_topic_that_was_deleted_stays_so_when_a_message_to_it_comes_due(
 
         async with lives.broker() as broker:
             await until(lambda: bool(bodies(broker, topic="Kept")))
-            assert broker.parts.delays.passed_over + broker.parts.timers.passed_over == 1
+            assert broker.parts.delays.undeliverable + broker.parts.timers.undeliverable == 1
             assert "its topic Old was deleted while it waited" in caplog.text
             if crashes:
                 lives.crash("nothing")

@@ -341,7 +341,7 @@ async def test_delayed_messages_and_retries_wait_for_a_slow_disk_and_none_is_los
         await asyncio.sleep(2.5)
         assert broker.bodies() == [b"failed", b"delayed"]
         assert broker.bodies("%RETRY%G") == [b"failed"]
-        assert broker.parts.delays.passed_over == 0
+        assert broker.parts.delays.undeliverable == 0
 
 
 @in_virtual_time

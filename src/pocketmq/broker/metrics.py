@@ -100,8 +100,8 @@ class MessageMetrics:
     def _later(self) -> list[Family]:
         waiting = {labels_of(level=str(level)): most - done for level, (done, most) in self._delays.progress().items()}
         undeliverable = {
-            labels_of(kind="delayed"): self._delays.passed_over,
-            labels_of(kind="timed"): self._timers.passed_over,
+            labels_of(kind="delayed"): self._delays.undeliverable,
+            labels_of(kind="timed"): self._timers.undeliverable,
         }
         return [
             gauge("rocketmq_delayed_messages", "Messages that wait for their delay level", waiting),

@@ -144,7 +144,7 @@ def test_a_batch_is_one_write() -> None:
 
 def test_a_batch_is_limited_in_bytes_and_a_larger_message_goes_alone() -> None:
     limits = ForwardLimits(batch_bytes=1000)
-    life = Life(OpenStore.small(log_file_bytes=64 * 1024), moves=limits)
+    life = Life(OpenStore.small(log_file_bytes=64 * 1024), forwards=limits)
     for size in (300, 300, 300, 2000, 300):
         life.send(bytes(size), DELAY=1)
     life.clock.advance_ms(1000)
@@ -404,7 +404,7 @@ def test_a_busy_store_is_tried_again_and_told_once(caplog: pytest.LogCaptureFixt
     assert [len(body) for body in life.bodies()] == [1500, 1500]
     told = [record.levelname for record in caplog.records if record.name == "pocketmq.broker"]
     assert told == ["WARNING", "INFO"]
-    assert "nothing is lost" in caplog.text
+    assert "is paused and will be retried" in caplog.text
 
 
 def test_a_disk_that_refuses_leaves_everything_for_the_next_time() -> None:
@@ -423,7 +423,7 @@ def test_a_disk_that_refuses_leaves_everything_for_the_next_time() -> None:
 
 
 def test_a_batch_larger_than_the_transient_pool_goes_in_parts() -> None:
-    life = Life(OpenStore.small(transient_pool=True, log_file_bytes=64 * 1024), moves=ForwardLimits())
+    life = Life(OpenStore.small(transient_pool=True, log_file_bytes=64 * 1024), forwards=ForwardLimits())
     for number in range(20):
         life.send(bytes([number]) * 500, DELAY=1)
     life.clock.advance_ms(1000)
@@ -481,9 +481,9 @@ def test_a_record_that_belongs_nowhere_is_told_and_passed_over(
     life.pass_ms(1000)
 
     assert life.bodies() == [b"1", b"2"]
-    assert (life.delays.delivered, life.delays.passed_over) == (2, 1)
+    assert (life.delays.delivered, life.delays.undeliverable) == (2, 1)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "passed over" in caplog.text
+    assert "Cannot deliver the message" in caplog.text
 
 
 def test_a_damaged_record_is_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -505,7 +505,7 @@ def test_a_flood_of_bad_records_does_not_flood_the_log(caplog: pytest.LogCapture
 
     life.pass_ms(1000)
 
-    assert life.delays.passed_over == 100
+    assert life.delays.undeliverable == 100
     assert len(caplog.records) == 7
 
 

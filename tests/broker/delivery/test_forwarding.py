@@ -1,4 +1,4 @@
-"""Moving: plans, what is passed over, and progress that may be saved."""
+"""Forwarding: plans, undeliverable messages, and progress that may be saved."""
 
 import logging
 
@@ -10,26 +10,26 @@ from tests.broker.life import Life, life_with
 from pocketmq.broker.delivery.forwarding import (
     Forwarder,
     ForwardLimits,
-    Nothing,
     Plan,
     SafeProgress,
-    real_place,
-    run_out,
+    Skip,
+    real_destination,
+    run_until_idle,
 )
-from pocketmq.broker.messages.appending import Move
+from pocketmq.broker.messages.appending import Forward
 from pocketmq.errors import InvalidMessage, StoreBusy
 from pocketmq.model.names import TIMER_TOPIC, TopicName
 from pocketmq.testing import run
 
 
-def move_to(life: Life, topic: str, size: int = 10) -> Move:
+def move_to(life: Life, topic: str, size: int = 10) -> Forward:
     message = life.store.message(life.send(bytes(size), "Waiting").log_offset)
     assert message is not None
-    return Move(message, TopicName(topic), 0, b"")
+    return Forward(message, TopicName(topic), 0, b"")
 
 
 def test_a_message_says_where_it_belongs() -> None:
-    assert real_place(b"REAL_TOPIC\x01%RETRY%g\x02REAL_QID\x0117\x02") == ("%RETRY%g", 17)
+    assert real_destination(b"REAL_TOPIC\x01%RETRY%g\x02REAL_QID\x0117\x02") == ("%RETRY%g", 17)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_message_says_where_it_belongs() -> None:
 )
 def test_a_message_that_belongs_nowhere_is_refused(properties: bytes) -> None:
     with pytest.raises(InvalidMessage):
-        real_place(properties)
+        real_destination(properties)
 
 
 def test_a_plan_has_room_for_so_many_bytes_and_always_for_one_message() -> None:
@@ -64,10 +64,10 @@ def test_what_is_done_with_is_counted_from_the_beginning_of_the_plan() -> None:
     life = Life()
     forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
-    done = forwarder.carry_out([Nothing(0), move_to(life, "T"), Nothing(9, "it is broken"), move_to(life, "T")])
+    done = forwarder.execute([Skip(0), move_to(life, "T"), Skip(9, "it is broken"), move_to(life, "T")])
 
     assert done == 4
-    assert (forwarder.moved, forwarder.passed_over) == (2, 1)
+    assert (forwarder.forwarded, forwarder.undeliverable) == (2, 1)
     assert len(life.bodies()) == 2
 
 
@@ -75,7 +75,7 @@ def test_a_plan_that_moves_nothing_writes_nothing() -> None:
     life = Life()
     forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
-    assert forwarder.carry_out([Nothing(0), Nothing(1)]) == 2
+    assert forwarder.execute([Skip(0), Skip(1)]) == 2
     assert life.store.end == 0
 
 
@@ -86,8 +86,8 @@ def test_a_store_that_refuses_is_told_once_and_so_is_that_it_works_again(caplog:
     with caplog.at_level(logging.INFO):
         forwarder.refused(StoreBusy("no file"))
         forwarder.refused(StoreBusy("no file"))
-        forwarder.carry_out([move_to(life, "T")])
-        forwarder.carry_out([move_to(life, "T")])
+        forwarder.execute([move_to(life, "T")])
+        forwarder.execute([move_to(life, "T")])
 
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
@@ -98,14 +98,14 @@ def test_lost_messages_are_told_and_counted(caplog: pytest.LogCaptureFixture) ->
 
     forwarder.lost(3, "the log is gone")
 
-    assert forwarder.passed_over == 3
-    assert "3 are lost" in caplog.text
+    assert forwarder.undeliverable == 3
+    assert "Lost 3 things" in caplog.text
 
 
 def test_running_out_runs_until_there_is_no_more() -> None:
     left = [True, True, False, True]
 
-    run(run_out(lambda: left.pop(0)))
+    run(run_until_idle(lambda: left.pop(0)))
 
     assert left == [True]
 
@@ -115,14 +115,14 @@ def test_running_out_runs_until_there_is_no_more() -> None:
 
 def test_progress_may_be_saved_when_the_log_that_it_relies_on_is_safe() -> None:
     progress = SafeProgress(0)
-    progress.note(1, 100)
-    progress.note(2, 200)
-    progress.note(3, 300)
+    progress.record(1, 100)
+    progress.record(2, 200)
+    progress.record(3, 300)
 
-    assert progress.upto(99) == 0
-    assert progress.upto(100) == 1
+    assert progress.safe_at(99) == 0
+    assert progress.safe_at(100) == 1
     assert not progress.is_settled(299)
-    assert progress.upto(300) == 3
+    assert progress.safe_at(300) == 3
     assert progress.is_settled(0)
 
 
@@ -135,13 +135,13 @@ def test_what_may_be_saved_never_relies_on_more_than_is_safe_and_in_the_end_is_t
     for number, (written, syncs) in enumerate(steps, 1):
         end += written
         last = (number, end)
-        progress.note(last, end)
+        progress.record(last, end)
         synced = min(end, synced + syncs)
-        before = progress.upto(synced)
+        before = progress.safe_at(synced)
         assert before[1] <= synced
-        assert progress.upto(synced) >= before
+        assert progress.safe_at(synced) >= before
 
-    assert progress.upto(end) == last
+    assert progress.safe_at(end) == last
 
 
 def test_messages_that_were_taken_once_reach_their_topic_though_the_limit_is_lower_by_now() -> None:
@@ -168,4 +168,4 @@ def test_a_zero_among_the_properties_keeps_no_message_from_its_topic() -> None:
 
     assert life.bodies() == [b"%d" % number for number in range(600)]
     assert {message.properties["own"] for message in life.got()} == {"a\0b"}
-    assert life.delays.passed_over == 0
+    assert life.delays.undeliverable == 0

@@ -4,9 +4,9 @@ import pytest
 from tests.store.kit import HOST
 
 from pocketmq.broker.delivery.timer_progress import (
-    Wish,
+    TimerRequest,
     delivered_properties,
-    read_wish,
+    read_timer_request,
     recall_key,
     recalls,
     rolled_properties,
@@ -21,13 +21,13 @@ def record_with(properties: str, store_ms: int = 1_700_000_000_999) -> bytes:
 
 
 def test_a_record_asks_for_a_time() -> None:
-    assert read_wish(record_with("TIMER_OUT_MS\x017000\x02")) == Wish(7000, None)
+    assert read_timer_request(record_with("TIMER_OUT_MS\x017000\x02")) == TimerRequest(7000, None)
 
 
 def test_a_recall_asks_that_another_is_not_delivered() -> None:
     record = record_with("TIMER_OUT_MS\x017000\x02TIMER_DEL_UNIQKEY\x01T+U\x02")
 
-    assert read_wish(record) == Wish(7000, b"T+U")
+    assert read_timer_request(record) == TimerRequest(7000, b"T+U")
     assert recalls(decode_record(record).raw_properties)
     assert not recalls(b"UNIQ_KEY\x01U\x02")
     assert recall_key("T", b"UNIQ_KEY\x01U\x02") == b"T+U"
@@ -36,12 +36,12 @@ def test_a_recall_asks_that_another_is_not_delivered() -> None:
 @pytest.mark.parametrize("time", ["", "-1", "soon", "1" * 19, "1.5"])
 def test_a_time_that_is_none_is_refused(time: str) -> None:
     with pytest.raises(InvalidMessage, match="is not a time"):
-        read_wish(record_with(f"TIMER_OUT_MS\x01{time}\x02"))
+        read_timer_request(record_with(f"TIMER_OUT_MS\x01{time}\x02"))
 
 
 def test_a_record_that_is_cut_is_refused() -> None:
     with pytest.raises(InvalidMessage):
-        read_wish(record_with("TIMER_OUT_MS\x017000\x02")[:60])
+        read_timer_request(record_with("TIMER_OUT_MS\x017000\x02")[:60])
 
 
 @pytest.mark.parametrize("end", ["", "\x02"])

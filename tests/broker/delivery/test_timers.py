@@ -196,7 +196,7 @@ def test_a_batch_is_one_write() -> None:
 
 
 def test_a_batch_is_limited_in_bytes_and_a_larger_message_goes_alone() -> None:
-    life = Life(OpenStore.small(log_file_bytes=64 * 1024), moves=ForwardLimits(batch_bytes=1200))
+    life = Life(OpenStore.small(log_file_bytes=64 * 1024), forwards=ForwardLimits(batch_bytes=1200))
     for size in (300, 300, 300, 2000, 300):
         life.send(bytes(size), TIMER_DELAY_SEC=1)
     life.clock.advance_ms(1000)
@@ -272,7 +272,7 @@ def test_a_disk_that_refuses_leaves_everything_for_the_next_time(caplog: pytest.
 
     assert life.bodies() == [b"1"]
     assert life.timers.recalled == 1
-    assert "timed messages wait for the store, nothing is lost" in caplog.text
+    assert "Delivery of timed messages is paused and will be retried" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_a_damaged_record_is_told_and_passed_over(caplog: pytest.LogCaptureFixtu
 
     assert life.bodies() == [b"sound"]
     assert "checksum" in caplog.text
-    assert life.timers.passed_over == 1
+    assert life.timers.undeliverable == 1
 
 
 def test_no_message_is_lost_to_a_queue_file_that_is_missing() -> None:

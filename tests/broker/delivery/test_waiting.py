@@ -5,13 +5,13 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.broker.delivery.timer_progress import STRETCH_BITS, Waiting
+from pocketmq.broker.delivery.timer_progress import RANGE_BITS, WaitingTimers
 
-STRETCH = 1 << STRETCH_BITS
+STRETCH = 1 << RANGE_BITS
 
 
-def waiting_with(*messages: tuple[int, int]) -> Waiting:
-    waiting = Waiting()
+def waiting_with(*messages: tuple[int, int]) -> WaitingTimers:
+    waiting = WaitingTimers()
     for message in messages:
         waiting.add(*message)
     return waiting
@@ -23,7 +23,7 @@ def test_messages_come_by_their_time_and_then_as_they_lie() -> None:
     taken = []
     while len(waiting):
         taken.append((waiting.next_ms, list(waiting.next_offsets(2))))
-        waiting.take(1)
+        waiting.remove(1)
 
     assert taken == [(1000, [2, 4]), (1000, [4]), (2000, [1, 3]), (2000, [3])]
     assert waiting.next_ms is None
@@ -32,13 +32,13 @@ def test_messages_come_by_their_time_and_then_as_they_lie() -> None:
 
 def test_a_time_of_which_some_are_taken_can_get_more_and_wait_for_an_earlier_one() -> None:
     waiting = waiting_with((2000, 1), (2000, 2))
-    waiting.take(1)
+    waiting.remove(1)
 
     waiting.add(2000, 3)
     waiting.add(1000, 4)
 
     assert list(waiting.next_offsets(9)) == [4]
-    waiting.take(1)
+    waiting.remove(1)
     assert list(waiting.next_offsets(9)) == [2, 3]
 
 
@@ -46,11 +46,11 @@ def test_the_oldest_is_known_to_a_stretch() -> None:
     waiting = waiting_with((9000, 5), (1000, STRETCH + 5), (8000, 3 * STRETCH + 7))
     assert waiting.oldest == 0
 
-    waiting.take(1)
+    waiting.remove(1)
     assert waiting.oldest == 0
-    waiting.take(1)
+    waiting.remove(1)
     assert waiting.oldest == 0
-    waiting.take(1)
+    waiting.remove(1)
     assert waiting.oldest is None
 
 
@@ -63,10 +63,10 @@ def test_what_was_rolled_is_known_by_its_place_and_leaves_without_being_counted_
 
     assert (len(waiting), waiting.oldest) == (1, 15)
     assert [waiting.is_rolled(at) for at in (5, 10, 20)] == [True, True, False]
-    waiting.take(1)
-    waiting.take(1)
+    waiting.remove(1)
+    waiting.remove(1)
     assert len(waiting) == 1
-    waiting.take(1)
+    waiting.remove(1)
     assert (len(waiting), waiting.oldest) == (0, None)
 
 
@@ -80,7 +80,7 @@ def test_forgetting_tells_how_many_are_lost() -> None:
 
 
 def test_a_message_takes_some_ten_bytes() -> None:
-    waiting = Waiting()
+    waiting = WaitingTimers()
     for number in range(100_000):
         waiting.add(1000 * (number % 100), number)
 
@@ -92,7 +92,7 @@ def test_a_message_takes_some_ten_bytes() -> None:
 def test_it_is_a_sorted_list_of_what_was_added_and_not_taken(
     messages: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    waiting, model, at = Waiting(), [], 0
+    waiting, model, at = WaitingTimers(), [], 0
     for out_ms, gap in messages:
         at += gap
         waiting.add(out_ms, at)
@@ -102,7 +102,7 @@ def test_it_is_a_sorted_list_of_what_was_added_and_not_taken(
             count = data.draw(st.integers(1, 3))
             same = [entry for entry in model if entry[0] == model[0][0]][:count]
             assert list(waiting.next_offsets(count)) == [offset for _, offset in same]
-            waiting.take(len(same))
+            waiting.remove(len(same))
             model = model[len(same) :]
         assert len(waiting) == len(model)
         oldest = min((offset for _, offset in model), default=None)

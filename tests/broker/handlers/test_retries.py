@@ -14,7 +14,7 @@ from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.retries import RetryHandlers
-from pocketmq.broker.messages.appending import Appender, Draft, Place
+from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.topics import TopicTable
@@ -58,7 +58,7 @@ class Served:
             self.stats.sent_back,
         )
 
-    def send(self, body: bytes = b"body", topic: str = "T", **properties: str) -> Place:
+    def send(self, body: bytes = b"body", topic: str = "T", **properties: str) -> StoredPosition:
         return self.appender.append(
             Draft(topic=topic, queue_id=0, body=body, properties=properties, born_ms=0, born_host=HOST)
         )

@@ -8,7 +8,7 @@ import pytest
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, Lab
 
 from pocketmq.broker.handlers.transactions import TransactionHandlers
-from pocketmq.broker.messages.appending import Place
+from pocketmq.broker.messages.appending import StoredPosition
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import FlushDiskTimeout, ImpossibleRequest, InvalidParameter
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC
@@ -27,7 +27,7 @@ class Served(Lab):
         super().__init__(*args, **changes)  # type: ignore[arg-type]
         self.handlers = TransactionHandlers(self.transactions, self.appender, self.clock)
 
-    def ask_end(self, place: Place, state: int = COMMIT, *, oneway: bool = False, group: str = GROUP) -> Reply:
+    def ask_end(self, place: StoredPosition, state: int = COMMIT, *, oneway: bool = False, group: str = GROUP) -> Reply:
         header = EndTransaction(group, place.queue_offset, place.log_offset, int(state), "")
         command = Command(RequestCode.END_TRANSACTION, flag=ONEWAY if oneway else 0)
         return self.wait(self.handlers.end(Request(Peer(), command, header)))
@@ -48,7 +48,7 @@ class Served(Lab):
         return run(main())
 
 
-def commit_of(place: Place, flag: int = 0) -> Request[EndTransaction]:
+def commit_of(place: StoredPosition, flag: int = 0) -> Request[EndTransaction]:
     header = EndTransaction(GROUP, place.queue_offset, place.log_offset, int(COMMIT), "")
     return Request(Peer(), Command(RequestCode.END_TRANSACTION, flag=flag), header)
 

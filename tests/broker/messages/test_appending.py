@@ -11,7 +11,7 @@ from tests.broker.life import Life, life_with, with_timer
 from tests.store.kit import HOST
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.messages.appending import Draft, Move, due_time, route
+from pocketmq.broker.messages.appending import Draft, Forward, due_time, route
 from pocketmq.broker.settings import TimerSettings
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, InvalidName, StoreBusy, StoreFull, SystemBusy
@@ -142,7 +142,7 @@ def test_a_time_that_is_over_means_at_once(properties: dict[str, int]) -> None:
     "properties", [{"TIMER_DELAY_SEC": 5 * 86_400}, {"TIMER_DELIVER_MS": NOW_MS + 3 * 86_400_000 + 1}]
 )
 def test_a_time_too_far_ahead_is_refused(properties: dict[str, int]) -> None:
-    with pytest.raises(InvalidMessage, match="259200 s at most") as refusal:
+    with pytest.raises(InvalidMessage, match="the limit is 259200 s") as refusal:
         routed(draft_of(properties))
 
     assert refusal.value.code == ResponseCode.MESSAGE_ILLEGAL
@@ -177,7 +177,7 @@ def test_what_a_timer_has_delivered_is_not_timed_again() -> None:
 def test_a_recall_comes_before_its_message_is_due_or_is_refused() -> None:
     assert routed(draft_with(TIMER_DELAY_SEC=1, TIMER_DEL_UNIQKEY="T+U")) == (TIMER_TOPIC, 0)
 
-    with pytest.raises(InvalidMessage, match="cannot be recalled"):
+    with pytest.raises(InvalidMessage, match="can no longer be recalled"):
         routed(draft_with(TIMER_DELIVER_MS=NOW_MS, TIMER_DEL_UNIQKEY="T+U"))
 
 
@@ -322,19 +322,19 @@ def test_settings_that_change_count_from_the_next_message_on() -> None:
 
     with_timer(life, max_delay_s=50)
 
-    with pytest.raises(InvalidMessage, match="50 s at most"):
+    with pytest.raises(InvalidMessage, match="the limit is 50 s"):
         life.appender.append(life.draft(TIMER_DELAY_SEC=100))
 
 
 # moving
 
 
-def moves_of(life: Life, *topics: str) -> list[Move]:
+def moves_of(life: Life, *topics: str) -> list[Forward]:
     moves = []
     for topic in topics:
         message = life.store.message(life.send(topic.encode(), "Waiting", DELAY=0, TIMER_DELAY_SEC=0).log_offset)
         assert message is not None
-        moves.append(Move(message, TopicName(topic), 1, b"DELAY\x015\x02TIMER_DELAY_SEC\x0160\x02"))
+        moves.append(Forward(message, TopicName(topic), 1, b"DELAY\x015\x02TIMER_DELAY_SEC\x0160\x02"))
     return moves
 
 
@@ -343,7 +343,7 @@ def test_moved_messages_go_where_they_are_told_whatever_they_ask_for() -> None:
     moves = moves_of(life, "A", "B")
     before = life.opened.disk.position
 
-    assert life.appender.move_all(moves) == [None, None]
+    assert life.appender.forward_all(moves) == [None, None]
 
     assert [life.bodies(topic, 1) for topic in ("A", "B")] == [[b"A"], [b"B"]]
     assert life.got("A", 1)[0].properties == {"DELAY": "5", "TIMER_DELAY_SEC": "60"}
@@ -354,7 +354,7 @@ def test_a_move_that_can_never_be_is_left_out_and_the_others_are_made() -> None:
     life = Life()
     first, second, third = moves_of(life, "A", "B", "C")
 
-    refused = life.appender.move_all(
+    refused = life.appender.forward_all(
         [first, second._replace(queue_id=10**10), third._replace(properties=bytes(40_000))]
     )
 
@@ -366,13 +366,13 @@ def test_a_store_that_takes_some_takes_those() -> None:
     life = Life(OpenStore.small(transient_pool=True, log_file_bytes=64 * 1024))
     life.send(bytes(1200), "Waiting")
     message = life.got("Waiting")[0]
-    moves = [Move(message, TopicName("A"), 0, b"")] * 10
+    moves = [Forward(message, TopicName("A"), 0, b"")] * 10
 
-    taken = life.appender.move_all(moves)
+    taken = life.appender.forward_all(moves)
 
     assert 0 < len(taken) < 10
     with pytest.raises(StoreBusy):
-        life.appender.move_all(moves)
+        life.appender.forward_all(moves)
     life.opened.run_workers()
     assert len(life.bodies("A")) == len(taken)
 
@@ -383,7 +383,7 @@ def test_a_failed_write_moves_nothing() -> None:
     life.opened.disk.fail("write", errno.ENOSPC)
 
     with pytest.raises(StoreFull):
-        life.appender.move_all(moves)
+        life.appender.forward_all(moves)
 
     assert life.bodies("A", 1) == []
 
@@ -393,7 +393,7 @@ def test_an_error_in_the_middle_moves_nothing() -> None:
     (move,) = moves_of(life, "A")
 
     with pytest.raises(InvalidName):
-        life.appender.move_all([move, move._replace(topic=TopicName("../etc"))])
+        life.appender.forward_all([move, move._replace(topic=TopicName("../etc"))])
 
     assert life.bodies("A", 1) == []
 

@@ -2,7 +2,7 @@
 
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.messages.appending import Draft, Place
+from pocketmq.broker.messages.appending import Draft, StoredPosition
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.properties import parse_properties
 from pocketmq.protocol.record import decode_record, encode_record
@@ -68,6 +68,6 @@ def test_packed_properties_are_what_a_record_keeps() -> None:
 
 
 def test_a_place_gives_the_message_id_of_this_broker() -> None:
-    place = Place(queue_id=3, queue_offset=42, log_offset=1234567)
+    place = StoredPosition(queue_id=3, queue_offset=42, log_offset=1234567)
 
     assert place.message_id(bytes((10, 0, 0, 2, 0, 0, 0x2A, 0x9F))) == "0A00000200002A9F000000000012D687"

@@ -7,7 +7,7 @@ from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.messages.appending import Appender, Draft, Place
+from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TransactionSettings
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.checks import Asked
@@ -116,13 +116,13 @@ class Lab:
             sys_flag=4,
         )
 
-    def send(self, body: bytes = b"body", **properties: str) -> Place:
+    def send(self, body: bytes = b"body", **properties: str) -> StoredPosition:
         """A message in a transaction; where its half message is."""
         return self.appender.append(as_half(self.draft(body, "T", 1, **properties)))
 
     def end(
         self,
-        place: Place,
+        place: StoredPosition,
         state: int = COMMIT,
         *,
         group: str = GROUP,
@@ -142,21 +142,22 @@ class Lab:
             )
         )
 
-    def check(self, after_ms: int = 6_000) -> list[Place]:
+    def check(self, after_ms: int = 6_000) -> list[StoredPosition]:
         """Let time pass and check; where the copies are about which the producer was asked."""
         self.clock.advance_ms(after_ms)
         run(self.transactions.check())
         self.opened.run_workers()
         return [
-            Place(0, header.tran_state_table_offset, header.commit_log_offset) for header, _ in self.producer.take()
+            StoredPosition(0, header.tran_state_table_offset, header.commit_log_offset)
+            for header, _ in self.producer.take()
         ]
 
-    def message(self, place: Place) -> StoredMessage:
+    def message(self, place: StoredPosition) -> StoredMessage:
         found = self.store.message(place.log_offset)
         assert found is not None
         return found
 
-    def damage(self, place: Place) -> None:
+    def damage(self, place: StoredPosition) -> None:
         """Change a byte of the message's body on the disk."""
         raw = self.store.record(place.log_offset)
         assert raw is not None

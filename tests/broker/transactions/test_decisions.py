@@ -5,7 +5,7 @@ import errno
 import pytest
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 
-from pocketmq.broker.messages.appending import Place
+from pocketmq.broker.messages.appending import StoredPosition
 from pocketmq.broker.transactions.decisions import immunity_ms
 from pocketmq.broker.transactions.half import renewed
 from pocketmq.errors import (
@@ -77,7 +77,7 @@ def test_both_offsets_must_be_those_of_the_half_message() -> None:
         lab.end(place, queue_offset=1)
     for log_offset in (place.log_offset + 1, 10**9, -1):
         with pytest.raises(ImpossibleRequest, match="no half message"):
-            lab.end(Place(0, 0, log_offset))
+            lab.end(StoredPosition(0, 0, log_offset))
 
 
 def test_a_decision_that_names_another_transaction_is_refused() -> None:
@@ -124,7 +124,7 @@ def test_a_body_that_looks_like_a_half_message_is_none() -> None:
     assert inside is not None
 
     with pytest.raises(ImpossibleRequest, match="no half message"):
-        lab.end(Place(0, 0, around.log_offset + inside.index(record)))
+        lab.end(StoredPosition(0, 0, around.log_offset + inside.index(record)))
 
 
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK])

@@ -5,7 +5,7 @@ from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 from tests.golden import Captured, captured, needs_golden
 from tests.store.kit import HOST
 
-from pocketmq.broker.messages.appending import Draft, Place
+from pocketmq.broker.messages.appending import Draft, StoredPosition
 from pocketmq.broker.transactions.half import as_half, committed, given_up, question, renewed, resumed
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidMessage
@@ -152,7 +152,7 @@ def sent_halves(version: str) -> list[SendMessageV2]:
     return [send for send in sends if "TRAN_MSG" in (send.properties or "")]
 
 
-def replayed(version: str) -> tuple[Lab, dict[str, Place]]:
+def replayed(version: str) -> tuple[Lab, dict[str, StoredPosition]]:
     """The half messages of a conversation, sent to us; their places by their unique keys."""
     lab = Lab.new()
     lab.topics.put([TopicConfig("TransactionTopic", 2, 2)], 0)
@@ -213,7 +213,7 @@ def test_a_question_has_the_fields_of_apache_and_the_message_as_it_will_be(versi
 
     for theirs, message in asked(version):
         half = lab.message(places[message.message_id])
-        ours = question(half, Place(0, message.queue_offset, message.log_offset), "broker-a")
+        ours = question(half, StoredPosition(0, message.queue_offset, message.log_offset), "broker-a")
 
         missing = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "bname": "broker-a"} if version == "4.9.7" else {}
         assert ours.ext == theirs | missing | {"offsetMsgId": offset_id(HOST, message.log_offset)}

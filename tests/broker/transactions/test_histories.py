@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 
-from pocketmq.broker.messages.appending import Place
+from pocketmq.broker.messages.appending import StoredPosition
 from pocketmq.broker.settings import TransactionSettings
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.flags import TransactionState
@@ -40,8 +40,8 @@ class History:
         self.survives = survives
         self.lab = Lab.new(transaction=TransactionSettings(max_checks=1_000_000), index_enabled=with_index)
         self.truth: dict[str, TransactionState] = {}
-        self.places: dict[str, Place] = {}
-        self.questions: list[tuple[str, Place]] = []
+        self.places: dict[str, StoredPosition] = {}
+        self.questions: list[tuple[str, StoredPosition]] = []
         self.asked: set[str] = set()
 
     def play(self, actions: int) -> Self:
@@ -74,7 +74,7 @@ class History:
         for key, place in self.random.choices(self.questions, k=len(self.questions)) if self.questions else ():
             self._end(key, place, check=True)
 
-    def _end(self, key: str, place: Place, *, check: bool) -> None:
+    def _end(self, key: str, place: StoredPosition, *, check: bool) -> None:
         lost = nullcontext() if self.survives == "everything" else suppress(ImpossibleRequest)
         with lost:
             self.lab.end(place, self.truth[key], key=key, check=check)

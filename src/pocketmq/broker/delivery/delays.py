@@ -1,15 +1,16 @@
-"""Delays: what waits in SCHEDULE_TOPIC_XXXX goes to its own topic when its level's time is over.
+"""Delays: delivers messages from SCHEDULE_TOPIC_XXXX to their own topics when their delay is over.
 
     SCHEDULE_TOPIC_XXXX   queue 0   level 1, 1 s      | done …    | due    | not yet          tags code of an entry:
-                          queue 1   level 2, 5 s      | done … | due | not yet                when it is due
+                          queue 1   level 2, 5 s      | done … | due | not yet                the time when it is due
                           …                                    ▲ progress ──► delayOffset.json
 
-All messages of a level wait equally long, so each queue is in the order of its due times, and one look at its head is enough.
-Progress moves when the write has succeeded: after a crash what was delivered since the last save comes again, and nothing is lost.
+All messages of a level have the same delay, so each queue is sorted by due time and only its first entry is checked.
+The progress advances after the write succeeded. After a crash, messages delivered since the last save are delivered
+again; none is lost.
 
-The wall clock may be set back. Then heads seem to be due later than a message that comes just now, and so do all that come
-until the clock is again where it was, for the store's own time never goes back. RocketMQ delivers such a head at once. Here it waits
-as long as its level says, counted by the clock that cannot be set: a retry keeps its pause.
+If the wall clock is set back, the first entry of a queue seems to be due later than a new message. So do all new
+messages until the clock reaches its old value, because the store's own time never goes back. RocketMQ delivers such an
+entry at once. Here it waits for its delay by the monotonic clock, so that a retry keeps its pause.
 """
 
 from collections import deque
@@ -18,14 +19,14 @@ from typing import Final
 from pocketmq.broker.delivery.forwarding import (
     Forwarder,
     ForwardLimits,
-    Nothing,
     Plan,
     SafeProgress,
+    Skip,
     Topics,
-    real_place,
-    run_out,
+    real_destination,
+    run_until_idle,
 )
-from pocketmq.broker.messages.appending import Appender, Move
+from pocketmq.broker.messages.appending import Appender, Forward
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
 from pocketmq.model.delay import queue_of_level
@@ -37,11 +38,11 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import ConsumeQueue, is_message, log_offset_of
 
 MARKS: Final = 16
-"""How finely the waiting is measured while the clock is behind: a level's time is exceeded by a sixteenth at most."""
+"""Resolution while the wall clock is behind: a delay is exceeded by at most a sixteenth."""
 
 
 class _Level:
-    """One level: how long it waits, and how far it is done."""
+    """One delay level and its progress."""
 
     __slots__ = ("_marks", "done", "level", "wait_ms")
 
@@ -57,7 +58,7 @@ class _Level:
         return self._waited_long_enough(offset, max_offset, monotonic)
 
     def _waited_long_enough(self, offset: int, max_offset: int, monotonic: float) -> bool:
-        """A mark says when messages before an offset were known to be there."""
+        """Each mark is a queue offset, and the time when all messages before it were stored."""
         marks, wait_s = self._marks, self.wait_ms / 1000
         while marks and marks[0][0] <= offset:
             marks.popleft()
@@ -67,7 +68,7 @@ class _Level:
 
 
 class Delays:
-    """Delivers delayed messages. `run_all` is to be called every 100 ms."""
+    """Delivers delayed messages. Call `run_all` every 100 ms."""
 
     def __init__(
         self,
@@ -93,51 +94,51 @@ class Delays:
 
     @property
     def delivered(self) -> int:
-        return self._forwarder.moved
+        return self._forwarder.forwarded
 
     @property
-    def passed_over(self) -> int:
-        """Messages that could not be delivered anywhere; each was told."""
-        return self._forwarder.passed_over
+    def undeliverable(self) -> int:
+        """Messages that could not be delivered. Each is logged."""
+        return self._forwarder.undeliverable
 
     # delivering
 
     async def run_all(self) -> None:
-        """Deliver all that is due, letting others work in between."""
-        await run_out(self.run)
+        """Deliver all messages that are due, yielding to other tasks in between."""
+        await run_until_idle(self.run)
 
     def run(self) -> bool:
-        """Deliver what is due, a batch of each level in turn, until the time is up; whether there may be more."""
+        """Deliver one batch per level in turn until the time limit. Return whether more may be due."""
         now_ms, stop_at = self._clock.now_ms(), self._clock.monotonic() + self._limits.run_ms / 1000
-        moved = idle = 0
+        forwarded = idle = 0
         try:
             while idle < len(self._levels):
                 level = self._levels[0]
-                # Rotated before the work: the next run begins with the next level, whatever becomes of this one.
+                # Rotated first, so that the next run begins with the next level even if this one fails.
                 self._levels.rotate(-1)
                 count = self._deliver(level, now_ms)
                 idle = 0 if count else idle + 1
-                moved += count
+                forwarded += count
                 if count and self._clock.monotonic() >= stop_at:
                     return True
         except (StoreBusy, StoreFull, QueueDamaged) as error:
             self._forwarder.refused(error)
         finally:
-            if moved:
-                self._progress.note(self._offsets(), self._store.end)
+            if forwarded:
+                self._progress.record(self._offsets(), self._store.end)
         return False
 
     def _deliver(self, level: _Level, now_ms: int) -> int:
-        """Deliver one batch of a level; how many of its queue's entries are done with."""
+        """Deliver one batch of a level. Return the number of finished queue entries."""
         queue = self._store.find_queue(SCHEDULE_TOPIC, queue_of_level(level.level))
         if queue is None:
             return 0
         began = level.done
-        # Retention may have taken what was not delivered, and a log that was lost may have had more than there is.
+        # Retention may have deleted undelivered messages, and a lost log may have been longer.
         level.done = min(max(level.done, queue.min_offset), queue.max_offset)
         plan = self._plan(level, queue, now_ms)
         if plan.items:
-            level.done += self._forwarder.carry_out(plan.items)
+            level.done += self._forwarder.execute(plan.items)
         return abs(level.done - began)
 
     def _plan(self, level: _Level, queue: ConsumeQueue, now_ms: int) -> Plan:
@@ -146,28 +147,32 @@ class Delays:
         for offset, entry in enumerate(entries, level.done):
             log_offset, _, due_ms = entry
             if not is_message(entry):
-                plan.add(Nothing(log_offset))
+                plan.add(Skip(log_offset))
             elif not level.is_due(offset, due_ms, queue.max_offset, now_ms, monotonic) or not plan.add(
-                self._move(log_offset)
+                self._forward(log_offset)
             ):
                 break
         return plan
 
-    def _move(self, log_offset: int) -> Move | Nothing:
+    def _forward(self, log_offset: int) -> Forward | Skip:
         message = self._forwarder.message(log_offset)
-        if isinstance(message, Nothing):
+        if isinstance(message, Skip):
             return message
         try:
-            topic, queue_id = real_place(message.raw_properties)
+            topic, queue_id = real_destination(message.raw_properties)
         except InvalidMessage as error:
-            return Nothing(log_offset, str(error))
-        return self._forwarder.homeless(message) or Move(message, topic, queue_id, message.raw_properties)
+            return Skip(log_offset, str(error))
+        return self._forwarder.skip_if_topic_deleted(message) or Forward(
+            message, topic, queue_id, message.raw_properties
+        )
 
-    # keeping
+    # saving
 
     def _needed_from(self) -> int | None:
-        """The log offset of the first message that waits, or whose delivery a power loss could take back; None: there is none."""
-        done, needed = self._progress.upto(self._store.synced), []
+        """The log offset of the first message that waits, or whose delivery a power loss could undo. None if there is
+        none.
+        """
+        done, needed = self._progress.safe_at(self._store.synced), []
         for level in self._levels:
             queue = self._store.find_queue(SCHEDULE_TOPIC, queue_of_level(level.level))
             if queue is None:
@@ -175,16 +180,16 @@ class Delays:
             try:
                 entry = self._store.entry(queue, max(done.get(level.level, 0), queue.min_offset))
             except QueueDamaged:
-                return self._store.facts.log_start  # keep all of it until the repair shows what is needed
+                return self._store.facts.log_start  # keep the whole log until the queue is repaired
             if entry is not None:
                 needed.append(log_offset_of(entry))
         return min(needed, default=None)
 
     def load(self, saved: DelayOffsets | None) -> None:
-        """Go on where delayOffset.json says, if there is one.
+        """Continue at the offsets in delayOffset.json, if there are any.
 
-        A level that the table of levels does not have any more is still emptied, also one that has delivered nothing yet. What
-        the file says of a log that had more than this one is forgotten now: it would be taken for true of messages to come.
+        Levels that are no longer configured are still delivered. Offsets beyond the end of a queue are lowered now: they
+        would otherwise hide later messages.
         """
         saved = saved or DelayOffsets(self.version)
         waiting = range(1, self._store.topic_queues().get(SCHEDULE_TOPIC, 0) + 1)
@@ -203,37 +208,37 @@ class Delays:
         self._progress = SafeProgress(self._offsets())
 
     async def settle(self) -> None:
-        """Wait until all progress may be saved; to be called before saving."""
+        """Wait until the newest progress may be saved. Call this before saving."""
         if not self._progress.is_settled(self._store.synced):
             await self._appender.synced()
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is progress that no `snapshot_json` holds yet, and that no power loss can take back."""
-        return self._progress.upto(self._store.synced) != self._saved
+        """Whether there is safe progress that no `snapshot_json` contains yet."""
+        return self._progress.safe_at(self._store.synced) != self._saved
 
     def snapshot_json(self, now_ms: int) -> bytes:
         """The bytes of delayOffset.json."""
         if self.is_changed:
             self.version = self.version.next_version(now_ms)
-            self._saved = self._progress.upto(self._store.synced)
+            self._saved = self._progress.safe_at(self._store.synced)
         return write_pretty_json(DelayOffsets(self.version, self._saved))
 
-    # telling
+    # reporting
 
     def offsets_body(self) -> bytes:
-        """The answer to GET_ALL_DELAY_OFFSET: how far the levels are now."""
+        """The answer to GET_ALL_DELAY_OFFSET: the current offset of each level."""
         return write_json(DelayOffsets(self.version, self._offsets()))
 
     def progress(self) -> dict[int, tuple[int, int]]:
-        """How far each level is, and how many messages it has had: `scheduleMessageOffset_<level>`."""
+        """For each level, the delivered and the stored number of messages: `scheduleMessageOffset_<level>`."""
         return {level: (done, self._end_of(level)) for level, done in self._offsets().items()}
 
     def _end_of(self, level: int) -> int:
         return self._store.max_offset(SCHEDULE_TOPIC, queue_of_level(level))
 
     def _offsets(self) -> dict[int, int]:
-        """Of the levels that ever had a message, as RocketMQ tells them."""
+        """Offsets of the levels that ever had a message, as RocketMQ reports them."""
         levels = sorted(self._levels, key=lambda level: level.level)
         return {
             level.level: level.done

@@ -1,11 +1,11 @@
-"""Retries and dead letters: where a message goes that a group could not consume.
+"""Retries and dead letters: where a message goes that a consumer group failed to consume.
 
     sent back (code 36) ─┬─ attempts left ──► delay level 3 + n ──► SCHEDULE_TOPIC_XXXX ──► %RETRY%group, any queue
                          └─ none left, or given up ─────────────────────────────────────────► %DLQ%group, queue 0
     sent to %RETRY%group by a client whose send-back failed, or that consumes in order: the same two ends
 
-The message keeps its body, its birth and its tags; RETRY_TOPIC says where it came from, ORIGIN_MESSAGE_ID which one it was at
-first. The rules that decide are in `model.reconsume`.
+The message keeps its body, birth time and tags. RETRY_TOPIC names its topic, ORIGIN_MESSAGE_ID its first message id.
+The rules are in `model.retries`.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from pocketmq.protocol.bodies.topics import TopicConfig
 
 
 class Retries:
-    """Turns failed messages into drafts of their next attempt, or of a dead letter; makes the topics that this takes."""
+    """Makes drafts of the next attempt or the dead letter of failed messages. Creates the topics for them."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Retries:
         self._chance = chance
 
     def retry_topic_of(self, group: SubscriptionGroupConfig, *, unit_mode: bool) -> TopicConfig:
-        """The retry topic of a group, made when it is new; NoPermission when nobody may write to it."""
-        topic = self._made(
+        """The retry topic of a group, created if it is new. NoPermission if it is not writable."""
+        topic = self._create(
             lambda: self._topics.ensure_retry(
                 GroupName(group.group_name),
                 group.retry_queue_nums,
@@ -69,7 +69,7 @@ class Retries:
         header: SendMessageBack,
         version: int,
     ) -> Draft:
-        """The next attempt of a message that a member of the group sends back."""
+        """The next attempt of a message that a consumer sends back."""
         draft = Draft.of(message)
         draft.properties.setdefault(names.RETRY_TOPIC, message.topic)
         draft.properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_id)
@@ -78,34 +78,36 @@ class Retries:
         draft.prepared_offset = 0
         most = _most_attempts(group, header.max_reconsume_times, version)
         if sent_back_is_dead(header.delay_level, message.reconsume_times, most):
-            self._bury(draft, GroupName(group.group_name), delay=0)
+            self._make_dead_letter(draft, GroupName(group.group_name), delay=0)
         else:
             draft.topic, draft.queue_id = retry_topic.topic_name, self._any_queue(group, retry_topic)
             draft.properties[names.DELAY] = str(retry_level(header.delay_level, message.reconsume_times))
         return draft
 
     def retarget_resend(self, draft: Draft, header: SendMessage, version: int) -> None:
-        """Change a draft that a client sends to %RETRY%group into a dead letter, if it is one. GroupNotFound without its group."""
+        """Turn a draft that a client sends to %RETRY%group into a dead letter if no attempt is left. GroupNotFound
+        without its group.
+        """
         name = group_of(draft.topic)
         assert name is not None, f"topic {draft.topic} belongs to no group"
         group = self._groups.ensure(name, self._clock.now_ms())
         most = _most_attempts(group, header.max_reconsume_times, version)
         in_order = self._locks.holds_any(name, self._clock.monotonic())
         if resent_is_dead(draft.reconsume_times, most, group_holds_locks=in_order):
-            self._bury(draft, name, delay=DEAD_LETTER_LEVEL)
+            self._make_dead_letter(draft, name, delay=DEAD_LETTER_LEVEL)
 
-    def _bury(self, draft: Draft, group: GroupName, *, delay: int) -> None:
-        self._made(lambda: self._topics.ensure_dlq(group, self._clock.now_ms()))
+    def _make_dead_letter(self, draft: Draft, group: GroupName, *, delay: int) -> None:
+        self._create(lambda: self._topics.ensure_dlq(group, self._clock.now_ms()))
         draft.topic, draft.queue_id = dlq_topic(group), 0
         draft.properties[names.DELAY] = str(delay)
 
     def _any_queue(self, group: SubscriptionGroupConfig, topic: TopicConfig) -> int:
-        """One that the members of the group read: the topic may have fewer queues than the group was given since."""
+        """A queue that the group reads. The topic may have fewer queues than the group is configured for."""
         return self._chance.randrange(
             max(1, min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums))
         )
 
-    def _made(self, make: Callable[[], TopicConfig]) -> TopicConfig:
+    def _create(self, make: Callable[[], TopicConfig]) -> TopicConfig:
         version = self._topics.version
         topic = make()
         if self._topics.version != version:

@@ -1,31 +1,32 @@
-"""The progress of timers as it is kept: our timers.json, and RocketMQ's timercheck for a store that was its own before.
+"""What timers keep in memory and on disk: progress files, delivered messages, waiting messages.
 
-timercheck   | read until ms 8 | timerlog bytes 8 | next queue offset 8 | …     messages before both are done
+timercheck, of a store that RocketMQ used before:
 
-The frontier: which of the timed messages that were read are done, in a few numbers however many there are.
+    | read until ms 8 | timerlog bytes 8 | next queue offset 8 | …     messages before both are delivered
 
-Messages are delivered in the order of (TIMER_OUT_MS, log offset), and read in the order of their log offsets. So all before the
-last delivered one are done; except that a message may be read which belongs before it, because the wall clock was set back or
-its write took long. From there on a new step begins, in which nothing is done yet:
+`Frontier`: which of the timed messages that were read are delivered, in few numbers.
+
+Messages are read in the order of their log offsets and delivered in the order of (TIMER_OUT_MS, log offset). So all
+messages before the last delivered one are delivered, with one exception: a message may be read that belongs before it,
+because the wall clock was set back or its write took long. A new step begins there, in which nothing is delivered yet:
 
     log offset   0 …                  5000 …               read next
                  │ done before        │ done before        │
     step 1       │ (12:00:07, 4711)   │                    │
     step 2                            │ (11:00:03, 5100)   │
 
-When a later step catches up with the one before it, both are one again. Before the first step all is done: delivered, or rolled.
+When a later step catches up with the one before it, they merge. Before the first step, all messages are delivered or
+rolled.
 
-What a record of the timer topic asks for, and what is added to its properties when it leaves the topic or is rolled.
-
-Waiting: the log offsets of timed messages, by the time for which they wait.
+`WaitingTimers`: the log offsets of waiting messages, by due time.
 
     1700000007000 ──► [4711, 4900, 5013 …]     arrays of 64-bit numbers, each in the order of the log
-    1700000008000 ──► [4800]                   a heap of the times says which is next
+    1700000008000 ──► [4800]                   a heap of the times returns the next one
 
-    log, in stretches of 1 MiB:  | 12 wait | 0 | 3 wait | …      how far back the oldest one lies, without looking at all
+    log, in ranges of 1 MiB:  | 12 wait | 0 | 3 wait | …      finds the oldest waiting message without a search
 
-A message is taken from the beginning of its array, so none is ever searched for. What was rolled stays where it is until its time
-comes, and is left out then.
+Messages are removed from the beginning of an array, so none is searched for. A rolled message stays in its array until
+its time comes, and is skipped then.
 """
 
 import heapq
@@ -43,11 +44,11 @@ from pocketmq.protocol.java_json import read_body, write_pretty_json
 from pocketmq.protocol.record import properties_start
 
 MAX_STEPS: Final = 32
-"""More than that, and the last two become one that is less far: some messages may be delivered again after a restart."""
+"""Limit on steps. Above it, the last two merge, and some messages may be delivered again after a restart."""
 
 
 class Step(NamedTuple):
-    """From log offset `start` on, messages before (`out_ms`, `log_offset`) are done."""
+    """From log offset `start` on, messages before (`out_ms`, `log_offset`) are delivered."""
 
     start: int
     out_ms: int = 0
@@ -59,7 +60,7 @@ class Step(NamedTuple):
 
 
 class Frontier:
-    """Answers for messages that were read before; `admit` each one when it is read."""
+    """Knows which messages are delivered. Call `admit` for each message when it is read."""
 
     def __init__(self, steps: tuple[Step, ...] = (Step(0),)) -> None:
         self._steps = list(steps) or [Step(0)]
@@ -75,12 +76,12 @@ class Frontier:
         return True
 
     def admit(self, out_ms: int, log_offset: int) -> None:
-        """A message was read for the first time, so it is not done."""
+        """A message was read for the first time, so it is not delivered."""
         if (out_ms, log_offset) < self._steps[-1].done_before:
             self.begin(log_offset)
 
     def begin(self, log_offset: int) -> None:
-        """Nothing from here on is done."""
+        """No message from this log offset on is delivered."""
         if self._steps[-1].done_before == (0, 0):
             return
         self._steps.append(Step(log_offset))
@@ -89,7 +90,7 @@ class Frontier:
             self._steps.append(Step(before.start, *min(before.done_before, last.done_before)))
 
     def advance(self, out_ms: int, log_offset: int) -> None:
-        """This message is done, and so are all that wait for an earlier time, or as long and lie before it."""
+        """This message is delivered, and so are all messages with an earlier (time, log offset)."""
         last = self._steps[-1]
         done_before = max(last.done_before, (out_ms, log_offset + 1))
         while len(self._steps) > 1 and self._steps[-2].done_before <= done_before:
@@ -97,7 +98,7 @@ class Frontier:
         self._steps[-1] = Step(self._steps[-1].start, *done_before)
 
     def forget_before(self, log_offset: int) -> None:
-        """All before `log_offset` are done, whatever their time."""
+        """All messages before `log_offset` are finished, whatever their time."""
         while len(self._steps) > 1 and self._steps[1].start <= log_offset:
             del self._steps[0]
         if self._steps[0].start < log_offset:
@@ -114,7 +115,7 @@ class DoneStep(Body, frozen=True):
 
 
 class TimerProgress(Body, frozen=True):
-    """The file timers.json; log offsets all. Messages are read again from `oldest` on; new are those from `read_to` on."""
+    """The file timers.json. Reading continues at log offset `oldest`; messages from `read_to` on are new."""
 
     oldest: Int64 = 0
     read_to: Int64 = 0
@@ -126,33 +127,33 @@ class TimerProgress(Body, frozen=True):
 
     @classmethod
     def parse(cls, data: bytes) -> "TimerProgress":
-        """Raises ProtocolError for bytes that are none."""
+        """Raises ProtocolError for invalid bytes."""
         return read_body(cls, data)
 
     def json(self) -> bytes:
         return write_pretty_json(self)
 
     def frontier(self) -> Frontier:
-        """As of a broker that goes on: what was not read when this was saved is not done."""
+        """The frontier after a restart: messages that were not read when this was saved are not delivered."""
         frontier = Frontier(tuple(Step(step.start, step.out_ms, step.log_offset) for step in self.done))
         frontier.begin(self.read_to)
         return frontier
 
 
 class TimerCheck(NamedTuple):
-    """RocketMQ's own progress: its messages before `queue_offset` that wait for a time before `out_ms` are done."""
+    """RocketMQ's own progress: messages before `queue_offset` that are due before `out_ms` are delivered."""
 
     out_ms: int
     queue_offset: int
 
     @classmethod
     def parse(cls, data: bytes) -> "TimerCheck":
-        """Raises ProtocolError for bytes that are none."""
+        """Raises ProtocolError for invalid bytes."""
         if len(data) < _TIMERCHECK.size:
-            raise ProtocolError(f"timercheck has {len(data)} bytes, fewer than its three numbers take")
+            raise ProtocolError(f"timercheck has {len(data)} bytes, fewer than its three numbers need")
         out_ms, _, queue_offset = _TIMERCHECK.unpack_from(data)
         if out_ms < 0 or queue_offset < 0:
-            raise ProtocolError(f"timercheck says time {out_ms} and queue offset {queue_offset}, which cannot be")
+            raise ProtocolError(f"timercheck has an invalid time {out_ms} or queue offset {queue_offset}")
         return cls(out_ms, queue_offset)
 
 
@@ -162,18 +163,18 @@ _UNIQ_KEY: Final = names.UNIQ_KEY.encode()
 _ENQUEUE_MS: Final = names.TIMER_ENQUEUE_MS.encode()
 _ROLL_TIMES: Final = names.TIMER_ROLL_TIMES.encode()
 _LONGEST_TIME: Final = 18
-"""Digits of a time that surely fits into 64 bits."""
+"""Digits of a time that always fits into 64 bits."""
 
 
-class Wish(NamedTuple):
-    """To be delivered when `out_ms` is over; or, with `recalled`, that another message is not."""
+class TimerRequest(NamedTuple):
+    """A request to deliver a message after `out_ms`. With `recalled`, a request not to deliver another message."""
 
     out_ms: int
     recalled: bytes | None
 
 
-def read_wish(record: bytes) -> Wish:
-    """What a whole record asks for; InvalidMessage when that is nothing a timer can do."""
+def read_timer_request(record: bytes) -> TimerRequest:
+    """The request in a whole record. InvalidMessage if it is not valid."""
     try:
         raw = record[properties_start(record) :]
     except ProtocolError as error:
@@ -181,26 +182,26 @@ def read_wish(record: bytes) -> Wish:
     out_ms = raw_property(raw, _OUT_MS) or b""
     if not out_ms.isdigit() or len(out_ms) > _LONGEST_TIME:
         raise InvalidMessage(f"{names.TIMER_OUT_MS} = {out_ms[:40]!r} is not a time")
-    return Wish(int(out_ms), raw_property(raw, _DEL_UNIQKEY))
+    return TimerRequest(int(out_ms), raw_property(raw, _DEL_UNIQKEY))
 
 
 def recalls(raw_properties: bytes) -> bool:
-    """Whether this is a recall, which is delivered to nobody."""
+    """Whether this is a recall, which is not delivered."""
     return raw_property(raw_properties, _DEL_UNIQKEY) is not None
 
 
 def recall_key(topic: str, raw_properties: bytes) -> bytes:
-    """By which a recall would name this message of `topic`."""
+    """The key by which a recall names this message of `topic`."""
     return topic.encode() + b"+" + (raw_property(raw_properties, _UNIQ_KEY) or b"")
 
 
 def delivered_properties(message: StoredMessage, now_ms: int, precision_ms: int) -> bytes:
-    """With when the message began to wait and when it ceased to; as they are where there is no room for that."""
+    """The properties with the times of enqueueing and dequeueing, or unchanged if they would become too long."""
     return _with(message, {names.TIMER_DEQUEUE_MS: now_ms}, precision_ms)
 
 
 def rolled_properties(message: StoredMessage, precision_ms: int) -> bytes:
-    """With when the message began to wait, and how often it was rolled; as they are where there is no room for that."""
+    """The properties with the time of enqueueing and the number of rolls, or unchanged if they would become too long."""
     times = raw_property(message.raw_properties, _ROLL_TIMES) or b"0"
     rolls = int(times) + 1 if times.isdigit() and len(times) < _LONGEST_TIME else 1
     return _with(message, {names.TIMER_ROLL_TIMES: rolls}, precision_ms)
@@ -215,17 +216,17 @@ def _with(message: StoredMessage, added: dict[str, int], precision_ms: int) -> b
     return longer if len(longer) <= MAX_BYTES else raw
 
 
-STRETCH_BITS: Final = 20
+RANGE_BITS: Final = 20
 
 
-class Waiting:
-    """Add in the order of the log; take in the order of (time, log offset). Pure."""
+class WaitingTimers:
+    """Add messages in the order of the log; remove them in the order of (time, log offset). Pure."""
 
     def __init__(self) -> None:
         self._by_time: dict[int, array[int]] = {}
-        self._taken: dict[int, int] = {}
+        self._removed: dict[int, int] = {}
         self._times: list[int] = []
-        self._stretches: dict[int, int] = {}
+        self._ranges: dict[int, int] = {}
         self._rolled_to = 0
         self._count = 0
 
@@ -238,65 +239,65 @@ class Waiting:
             offsets = self._by_time[out_ms] = array("q")
             heapq.heappush(self._times, out_ms)
         offsets.append(log_offset)
-        stretch = log_offset >> STRETCH_BITS
-        self._stretches[stretch] = self._stretches.get(stretch, 0) + 1
+        range_index = log_offset >> RANGE_BITS
+        self._ranges[range_index] = self._ranges.get(range_index, 0) + 1
         self._count += 1
 
     @property
     def next_ms(self) -> int | None:
-        """The earliest time for which a message waits."""
+        """The earliest due time of a waiting message."""
         return self._times[0] if self._times else None
 
     def next_offsets(self, count: int) -> "array[int]":
-        """Up to `count` messages of the earliest time, in the order of the log; not taken yet."""
+        """Up to `count` messages of the earliest due time, in the order of the log. They stay."""
         if not self._times:
             return array("q")
-        start = self._taken.get(self._times[0], 0)
+        start = self._removed.get(self._times[0], 0)
         return self._by_time[self._times[0]][start : start + count]
 
     def is_rolled(self, log_offset: int) -> bool:
         return log_offset < self._rolled_to
 
-    def take(self, count: int) -> None:
-        """The first `count` messages of the earliest time are done."""
+    def remove(self, count: int) -> None:
+        """Remove the first `count` messages of the earliest due time."""
         out_ms = self._times[0]
-        offsets, start = self._by_time[out_ms], self._taken.get(out_ms, 0)
+        offsets, start = self._by_time[out_ms], self._removed.get(out_ms, 0)
         for log_offset in offsets[start : start + count]:
             if not self.is_rolled(log_offset):
                 self._leave(log_offset)
         if start + count < len(offsets):
-            self._taken[out_ms] = start + count
+            self._removed[out_ms] = start + count
         else:
             heapq.heappop(self._times)
             del self._by_time[out_ms]
-            self._taken.pop(out_ms, None)
+            self._removed.pop(out_ms, None)
 
     def roll(self, log_offset: int) -> None:
-        """This message waits no more at its place; `forget_before` is told how far that was done."""
+        """This message was stored again. `forget_before` then receives the end of the rolled part."""
         self._leave(log_offset)
 
     def forget_before(self, log_offset: int) -> int:
-        """Nothing before `log_offset` waits any more; of how many messages there that is news, as far as is known by now."""
+        """No message before `log_offset` waits any longer. Return how many of them still counted as waiting."""
         self._rolled_to = max(self._rolled_to, log_offset)
         lost = 0
-        while self._stretches and (first := next(iter(self._stretches))) + 1 << STRETCH_BITS <= log_offset:
-            lost += self._stretches.pop(first)
+        while self._ranges and (first := next(iter(self._ranges))) + 1 << RANGE_BITS <= log_offset:
+            lost += self._ranges.pop(first)
         self._count -= lost
         return lost
 
     def _leave(self, log_offset: int) -> None:
-        stretch = log_offset >> STRETCH_BITS
-        left = self._stretches.get(stretch, 0) - 1
+        range_index = log_offset >> RANGE_BITS
+        left = self._ranges.get(range_index, 0) - 1
         if left >= 0:
             self._count -= 1
         if left > 0:
-            self._stretches[stretch] = left
+            self._ranges[range_index] = left
         else:
-            self._stretches.pop(stretch, None)
+            self._ranges.pop(range_index, None)
 
     @property
     def oldest(self) -> int | None:
-        """A log offset before which no message waits, not far before the oldest that does; None when none waits."""
-        if not self._stretches:
+        """A log offset shortly before the oldest waiting message; no message waits before it. None if none waits."""
+        if not self._ranges:
             return None
-        return max(next(iter(self._stretches)) << STRETCH_BITS, self._rolled_to)
+        return max(next(iter(self._ranges)) << RANGE_BITS, self._rolled_to)

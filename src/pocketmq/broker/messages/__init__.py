@@ -3,5 +3,5 @@
 Modules in reading order:
 
     destinations   whether a client may send to a topic, and to which queue, with RocketMQ's order of checks
-    appending      appends messages that the broker writes itself: where each goes first, and when it is stored
+    appending      appends messages that the broker writes itself: in which topic, and when they are safe
 """

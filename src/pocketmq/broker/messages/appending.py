@@ -1,21 +1,17 @@
-"""Appending drafts: where a message goes first, and when it is stored.
+"""Appending: stores messages that the broker writes itself, each in the topic where it goes first.
 
-    draft ── DELAY level above 0 ─────────────► SCHEDULE_TOPIC_XXXX, queue level - 1       REAL_TOPIC and REAL_QID say
-          ├─ TIMER_* later than now ──────────► rmq_sys_wheel_timer, queue 0                where it goes afterwards
+    draft ── DELAY level above 0 ─────────────► SCHEDULE_TOPIC_XXXX, queue level - 1       REAL_TOPIC and REAL_QID hold
+          ├─ TIMER_* later than now ──────────► rmq_sys_wheel_timer, queue 0                the final destination
           └─ else ────────────────────────────► its own topic and queue
 
-    stage … stage ── write ──► on disk, readable ── safe ──► synced, where that is asked for
+    stage … stage ── write ──► on disk, readable ── safe ──► synced, if the broker promises that
 
-A timed message waits for the second in which it is due to be over, so it is never early: TIMER_OUT_MS is the second before.
-What waits in the broker's own topics already is never sent through them again, and what a timer has delivered never through a
-timer: its TIMER_* properties, which it keeps, have been obeyed. A level counts before a time, and takes the time away.
+A timed message waits until its second is over, so it is never early: TIMER_OUT_MS is the second before. Messages that
+already wait in a topic of the broker are not sent through it again. A message that a timer has delivered keeps its
+TIMER_* properties, and they are ignored from then on. A delay level takes precedence over a time, and removes it.
 
-Drafts: messages that the broker itself is about to store, and the places they got.
-
-The send handler stages what clients send straight from their bytes. Whatever the broker rewrites on the way (delays, half
-messages, retries, dead letters, what comes due) is a draft: its properties are a mapping, to be changed at will.
-
-Addresses of peers as records keep them.
+The send handler stages messages of clients directly from their bytes. Messages that the broker rewrites (delayed,
+transactional, retried, dead or due) are drafts: their properties are a mapping that may be changed.
 """
 
 import asyncio
@@ -50,7 +46,7 @@ from pocketmq.store.settings import FlushMode
 
 
 class Draft(msgspec.Struct, kw_only=True):
-    """A message before it is stored. `born_host` is packed, as records keep it."""
+    """A message before it is stored. `born_host` is packed as in records."""
 
     topic: str
     queue_id: int
@@ -63,11 +59,11 @@ class Draft(msgspec.Struct, kw_only=True):
     reconsume_times: int = 0
     prepared_offset: int = 0
     stored_before: bool = False
-    """Whether it is the copy of a message that the store has taken: it is not measured again."""
+    """Whether it is a copy of a stored message, whose size is not checked again."""
 
     @classmethod
     def of(cls, message: StoredMessage) -> "Draft":
-        """A copy of a stored message, to be changed and stored again."""
+        """A copy of a stored message, which may be changed and stored again."""
         return cls(
             topic=message.topic,
             queue_id=message.queue_id,
@@ -86,8 +82,8 @@ class Draft(msgspec.Struct, kw_only=True):
         return format_properties(self.properties).encode()
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a message was stored. `queue_id` and `queue_offset` are of the queue that it lies in now."""
+class StoredPosition(msgspec.Struct, frozen=True):
+    """Where a message was stored: the queue that contains it now, its queue offset and its log offset."""
 
     queue_id: int
     queue_offset: int
@@ -98,12 +94,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
-"""Topics in which messages wait with the properties that say for how long."""
+"""Topics in which messages wait, with properties that hold the waiting time."""
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
-class Move(NamedTuple):
-    """A stored message that goes to another place with these properties; all else stays as it is."""
+class Forward(NamedTuple):
+    """A stored message that is stored again in another queue with these properties; everything else stays."""
 
     message: StoredMessage
     topic: TopicName
@@ -112,7 +108,7 @@ class Move(NamedTuple):
 
 
 class Appender:
-    """Stores drafts. Not while a turn of sends is being staged: `Turns` ends that first."""
+    """Stores drafts. Do not use it while a turn of sends is staged: `Turns` ends that turn first."""
 
     def __init__(self, store: MessageStore, settings: SettingsInUse, clock: Clock) -> None:
         self._store = store
@@ -120,22 +116,22 @@ class Appender:
         self._clock = clock
         self._levels = store.settings.delay_levels
         self.timers_full = False
-        """Too many timed messages wait: `Timers` says so, and no more are taken."""
+        """Whether timed messages are refused because too many wait; set by `Timers`."""
 
-    def append(self, draft: Draft) -> Place:
-        """Store one message; readable when this returns, unless the disk is slow or there is a transient pool."""
+    def append(self, draft: Draft) -> StoredPosition:
+        """Store one message. It is readable on return, unless the disk is slow or a transient pool is used."""
         return self.append_all((draft,))[0]
 
-    def append_all(self, drafts: Iterable[Draft]) -> list[Place]:
-        """Store messages with one write, all or none."""
+    def append_all(self, drafts: Iterable[Draft]) -> list[StoredPosition]:
+        """Store all messages with one write, or none."""
         with self._turn():
             return [self.stage(draft) for draft in drafts]
 
-    def stage(self, draft: Draft) -> Place:
-        """Put a message into the turn of the store; nothing is stored before the turn ends. May change the draft."""
+    def stage(self, draft: Draft) -> StoredPosition:
+        """Add a message to the store's turn. It is stored when the turn ends. May change the draft."""
         route(draft, self._clock.now_ms(), self._levels, self._settings.now.timer)
         if self.timers_full and draft.topic == TIMER_TOPIC and names.TIMER_DEL_UNIQKEY not in draft.properties:
-            raise SystemBusy("timer message is under flow control: too many wait already; try again later")
+            raise SystemBusy("timer message is under flow control: too many timed messages wait; try again later")
         queue = self._store.queue(parse_topic(draft.topic), draft.queue_id)
         offsets = self._store.stage(
             queue,
@@ -149,13 +145,13 @@ class Appender:
             draft.prepared_offset,
             draft.stored_before,
         )
-        return Place(draft.queue_id, *offsets)
+        return StoredPosition(draft.queue_id, *offsets)
 
-    def move_all(self, moves: Iterable[Move]) -> list[InvalidMessage | None]:
-        """Store messages again elsewhere, with one write, whatever their properties ask for.
+    def forward_all(self, moves: Iterable[Forward]) -> list[InvalidMessage | None]:
+        """Store messages again in other queues, with one write, whatever their properties request.
 
-        Takes as many as the store takes now, in their order: for each of those None, or why it can never be stored there.
-        When it takes none, or cannot write, its error is raised and nothing is stored.
+        Accepts as many as the store accepts now, in order: for each of those None, or why it can never be stored there.
+        If the store accepts none or cannot write, its error is raised and nothing is stored.
         """
         outcomes: list[InvalidMessage | None] = []
         with self._turn():
@@ -174,7 +170,7 @@ class Appender:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Ends a turn of the store; abandons it after any failure."""
+        """End a turn of the store; abandon it after any failure."""
         with ExitStack() as undo:
             undo.callback(self._store.abandon_turn)
             yield
@@ -182,7 +178,7 @@ class Appender:
         self._end_turn()
 
     def _end_turn(self) -> None:
-        """Written when this returns; or as good as written, while a thread does it because the disk is slow."""
+        """The turn is written on return, or a thread is writing it because the disk is slow."""
         began = self._clock.monotonic()
         if not self._store.end_turn():
             return
@@ -190,7 +186,7 @@ class Appender:
         if took_s >= self._store.settings.slow_write_ms / 1000:
             self._store.note_slow_write(took_s)
 
-    def _stage_again(self, move: Move) -> None:
+    def _stage_again(self, move: Forward) -> None:
         message = move.message
         self._store.stage(
             self._store.queue(move.topic, move.queue_id),
@@ -205,16 +201,16 @@ class Appender:
         )
 
     async def safe(self) -> bool:
-        """Whether all that was appended is in the log, and on the disk if the broker promises that; False when it takes too long.
+        """Wait until everything appended is in the log, and on disk if the broker promises that. False after a time limit.
 
-        At once where nothing is promised and the disk is not slow.
+        Returns at once if nothing is promised and the disk is not slow.
         """
         if self._store.settings.flush is FlushMode.SYNC:
             return await self.synced()
         return self._store.busy_since is None or await self.written()
 
     async def written(self) -> bool:
-        """Wait for the turn that a slow disk has, if it has one; False when that takes too long."""
+        """Wait for the turn that a slow disk is writing, if there is one. False after a time limit."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._store.when_free(lambda: None if written.done() else written.set_result(None))
         try:
@@ -225,14 +221,14 @@ class Appender:
         return True
 
     async def synced(self) -> bool:
-        """Have all that was written synced; False when that fails or takes too long."""
+        """Wait until everything written is synced. False if that fails or takes too long."""
         synced: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._store.when_synced(self._store.end, lambda done: None if synced.done() else synced.set_result(done))
         return await synced
 
 
 def route(draft: Draft, now_ms: int, levels: DelayLevels, timer: TimerSettings) -> None:
-    """Send a delayed or timed message to where it waits. InvalidMessage for a time that cannot be."""
+    """Send a delayed or timed message to the topic where it waits. InvalidMessage for an invalid time."""
     prepared = draft.sys_flag & SysFlag.TRANSACTION_MASK
     if draft.topic in WAITING_TOPICS or prepared not in (0, SysFlag.TRANSACTION_COMMIT):
         return
@@ -246,7 +242,7 @@ def route(draft: Draft, now_ms: int, levels: DelayLevels, timer: TimerSettings) 
 
 
 def due_time(draft: Draft, now_ms: int) -> int | None:
-    """When a timed message asks to be delivered; None when it is not timed. Seconds count before milliseconds before a time."""
+    """When a timed message is due; None if it is not timed. Seconds take precedence over milliseconds, then a time."""
     if (seconds := _number(draft, names.TIMER_DELAY_SEC)) is not None:
         return now_ms + seconds * 1000
     if (wait_ms := _number(draft, names.TIMER_DELAY_MS)) is not None:
@@ -258,7 +254,7 @@ def _delay(draft: Draft, level: int) -> None:
     draft.properties[names.DELAY] = str(level)
     for name in names.TIMER_PROPERTIES:
         draft.properties.pop(name, None)
-    _detour(draft, SCHEDULE_TOPIC, queue_of_level(level))
+    _redirect(draft, SCHEDULE_TOPIC, queue_of_level(level))
 
 
 def _time(draft: Draft, due_ms: int, now_ms: int, timer: TimerSettings) -> None:
@@ -266,20 +262,20 @@ def _time(draft: Draft, due_ms: int, now_ms: int, timer: TimerSettings) -> None:
         raise ImpossibleRequest("accurate timer message is not enabled: timerWheelEnable is off on this broker")
     if due_ms <= now_ms:
         if names.TIMER_DEL_UNIQKEY in draft.properties:
-            raise InvalidMessage(f"a message that was due {now_ms - due_ms} ms ago cannot be recalled any more")
+            raise InvalidMessage(f"a message that was due {now_ms - due_ms} ms ago can no longer be recalled")
         return
     if due_ms - now_ms > timer.max_delay_s * 1000:
         raise InvalidMessage(
-            f"the message is due in {(due_ms - now_ms) // 1000} s; a timed message may wait {timer.max_delay_s} s at most"
+            f"the message is due in {(due_ms - now_ms) // 1000} s; the limit is {timer.max_delay_s} s (timerMaxDelaySec)"
         )
     recalled, plus, _ = draft.properties.get(names.TIMER_DEL_UNIQKEY, "").partition("+")
-    if plus and recalled != draft.topic:  # who may send to one topic may not take back what others sent to another
+    if plus and recalled != draft.topic:  # the right to one topic is no right to recall messages of another
         raise InvalidMessage(f"a message of topic {draft.topic} cannot recall one of topic {recalled[:40]}")
     draft.properties[names.TIMER_OUT_MS] = str((due_ms - 1) // timer.precision_ms * timer.precision_ms)
-    _detour(draft, TIMER_TOPIC, 0)
+    _redirect(draft, TIMER_TOPIC, 0)
 
 
-def _detour(draft: Draft, topic: str, queue_id: int) -> None:
+def _redirect(draft: Draft, topic: str, queue_id: int) -> None:
     draft.properties[names.REAL_TOPIC] = draft.topic
     draft.properties[names.REAL_QUEUE_ID] = str(draft.queue_id)
     draft.topic, draft.queue_id = topic, queue_id
@@ -295,7 +291,7 @@ def _number(draft: Draft, name: str) -> int | None:
 
 
 def packed_host(address: Address) -> bytes:
-    """An address as records keep it. One that is none, as of a peer that is gone already, becomes 0.0.0.0."""
+    """An address packed as in records. An invalid one, such as that of a lost peer, becomes 0.0.0.0."""
     host = address.host.partition("%")[0].removeprefix("::ffff:")
     try:
         return Host.parse(f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}").packed()

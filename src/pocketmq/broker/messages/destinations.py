@@ -1,6 +1,6 @@
-"""Destinations: may a client send to this topic, and which queue does it mean? Checks in RocketMQ's order.
+"""Destinations: whether a client may send to a topic, and to which queue. Checks in RocketMQ's order.
 
-the broker takes writes? ── a good name? ── not one of the broker's own? ── known, or made like its template? ── the queue
+broker writable? ── valid name? ── not a topic of the broker? ── known, or created from its template? ── the queue
 """
 
 import asyncio
@@ -22,11 +22,11 @@ log = logging.getLogger("pocketmq.broker")
 
 
 Announced = Callable[[], asyncio.Future[None] | None]
-"""Tells the name servers of new topics. What it gives is done when they know; None when there is nothing to wait for."""
+"""Registers new topics. The future is done when the name servers know them; None if there is nothing to wait for."""
 
 
 class TopicIsNew(Exception):
-    """A send to a topic that the name servers do not know yet: to be taken again when `known` is done."""
+    """A send to a topic that the name servers do not know yet. Retry it when `known` is done."""
 
     def __init__(self, known: asyncio.Future[None]) -> None:
         super().__init__("the name servers do not know the topic yet")
@@ -34,7 +34,7 @@ class TopicIsNew(Exception):
 
 
 class Destinations:
-    """Topics as senders see them."""
+    """Checks the topic and queue of each send."""
 
     def __init__(self, topics: TopicTable, settings: SettingsInUse, clock: Clock, announced: Announced) -> None:
         self._topics = topics
@@ -42,15 +42,15 @@ class Destinations:
         self._clock = clock
         self._announced = announced
         self._unknown: dict[str, asyncio.Future[None]] = {}
-        self._random = random.Random()  # noqa: S311 which queue it is need not be a secret
+        self._random = random.Random()  # noqa: S311 the choice of a queue is no secret
 
     def require_known(self, topic: str) -> None:
-        """TopicIsNew when the name servers have not answered yet that they know this topic."""
+        """TopicIsNew while the name servers have not confirmed this topic."""
         if self._unknown and (known := self._unknown.get(topic)) is not None:
             raise TopicIsNew(known)
 
     def queue_id(self, peer: Peer, header: SendMessage) -> int:
-        """The queue that a send goes to: the one that it names, or any when it names none."""
+        """The queue of a send: the one that it names, or a random one if it names none."""
         topic = self._topic(peer, header)
         queues = max(topic.read_queue_nums, topic.write_queue_nums)
         if header.queue_id >= queues:
@@ -71,20 +71,20 @@ class Destinations:
         name = parse_topic(header.topic)
         if name in UNSENDABLE_TOPICS or name == TIMER_TOPIC:
             raise NoPermission(f"Sending message to topic[{name}] is forbidden.")
-        return self._topics.get(name) or self._made(name, peer, header)
+        return self._topics.get(name) or self._create(name, peer, header)
 
-    def _made(self, name: TopicName, peer: Peer, header: SendMessage) -> TopicConfig:
+    def _create(self, name: TopicName, peer: Peer, header: SendMessage) -> TopicConfig:
         unit = TopicFlag.UNIT_SUB if is_retry(name) else TopicFlag.UNIT
-        made = self._topics.create_for_send(
+        created = self._topics.create_for_send(
             name,
             header.default_topic,
             header.default_topic_queue_nums,
             self._clock.now_ms(),
             sys_flag=unit if header.unit_mode else 0,
         )
-        log.info("topic %s is new: sent to by %s", name, peer.address)
+        log.info("Created topic %s for a send of %s", name, peer.address)
         known = self._announced()
         if known is not None:
             self._unknown[name] = known
             known.add_done_callback(lambda _: self._unknown.pop(name, None))
-        return made
+        return created

@@ -33,7 +33,7 @@ from enum import Enum, auto
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
-from pocketmq.broker.messages.appending import Draft, Place
+from pocketmq.broker.messages.appending import Draft, StoredPosition
 from pocketmq.broker.settings import SettingsInUse, TransactionSettings
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.decisions import Decisions, immunity_ms
@@ -287,7 +287,7 @@ class Checks:
         for task in tasks:
             self._carry_out([task])
 
-    def _ask(self, producer: Asked, half: StoredMessage, place: Place) -> None:
+    def _ask(self, producer: Asked, half: StoredMessage, place: StoredPosition) -> None:
         try:
             producer.oneway(question(half, place, self._settings.now.broker_name))
             self.asked += 1

@@ -21,7 +21,7 @@ is asked about once more, or a message that was committed just before a crash is
 
 import logging
 
-from pocketmq.broker.messages.appending import Draft, Place
+from pocketmq.broker.messages.appending import Draft, StoredPosition
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, StoreDamaged
 from pocketmq.model import properties as names
@@ -105,7 +105,7 @@ def real_queue(half: StoredMessage) -> tuple[str, int]:
     return topic, int(queue_id)
 
 
-def question(half: StoredMessage, place: Place, broker_name: str) -> Command:
+def question(half: StoredMessage, place: StoredPosition, broker_name: str) -> Command:
     """What a producer is asked (code 39): the message as it will be, at the place of the newest copy of `half`.
 
     WAIT is false and the store time is that of the copy before, as Apache sends them.

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.messages.appending import Appender, Draft, Place
+from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.transactions.half import message_at
 from pocketmq.clock import Clock
@@ -108,7 +108,7 @@ class Ledger:
         if self._unnoted_bytes >= self._settings.now.transaction.op_batch_bytes:
             self.note_if_possible()
 
-    def close_with(self, drafts: Sequence[Draft], offsets: Sequence[int]) -> list[Place]:
+    def close_with(self, drafts: Sequence[Draft], offsets: Sequence[int]) -> list[StoredPosition]:
         """Store what takes the place of these half messages, and the note that they are closed; where it is stored."""
         notes = self._notes([*self._unnoted, *offsets])
         places = self._appender.append_all([*drafts, *(draft for draft, _ in notes)])
