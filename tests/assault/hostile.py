@@ -16,7 +16,7 @@ from pocketmq import Credentials
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.properties import format_properties
 from pocketmq.model.subscription import Subscription
-from pocketmq.net.unfinished import GIVE_BACK_AFTER_S
+from pocketmq.net.unfinished import TRIM_AFTER_S
 from pocketmq.protocol.api.sending import SendMessageV2
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.java_json import write_body
@@ -67,7 +67,7 @@ def unfinished_frames(signed: bool, stage: Stage) -> None:
         limit = 120 if signed else 600
         stage.facts.append(f"memory grew by {grown} MB")
         stage.expect(grown < limit, f"memory grew by {grown} MB, which is more than {limit}")
-        stage.during(GIVE_BACK_AFTER_S + 2)
+        stage.during(TRIM_AFTER_S + 2)
         left = stage.memory_mb() - before
         stage.expect(left < LEFT_MB, f"{left} MB were not given back")
     stage.stop()

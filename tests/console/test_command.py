@@ -76,7 +76,7 @@ def test_a_cluster_that_wants_certificates_is_asked_with_them(tmp_path: Path) ->
         with running_console(server.name_server, "--tls", *shown) as url:
             page = _page(f"{url}topics")
 
-    assert b"its certificate is not accepted" in page
+    assert b"certificate of the server is not trusted" in page
     assert b"--tls-ca" in page
 
 
@@ -114,8 +114,8 @@ def test_browsers_may_come_by_tls(name_server: str, tmp_path: Path) -> None:
         (["--tls-cert", "none.pem"], "cannot use certificate none.pem"),
         (["--pinned-cert", "none.pem"], "cannot read the certificate in none.pem"),
         (["--tls-ca", "none.pem"], "cannot read the certificates in none.pem"),
-        (["--client-key", "key.pem"], "key.pem is named as our key, but not the certificate"),
-        (["--pinned-cert", "none.pem", "--tls-ca", "none.pem"], "either one certificate is trusted"),
+        (["--client-key", "key.pem"], "the key key.pem is set without its certificate"),
+        (["--pinned-cert", "none.pem", "--tls-ca", "none.pem"], "a pinned certificate cannot be combined"),
     ],
 )
 def test_a_file_for_tls_that_cannot_be_used_is_wrong_usage(words: list[str], told: str) -> None:

@@ -78,9 +78,9 @@ def test_a_pending_handshake_is_not_given_up_for_newcomers(new_loop: NewLoop, ce
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
             first = socket.create_connection(server.address)
-            await until(lambda: server._listener._doorway)  # type: ignore[union-attr]
+            await until(lambda: server._listener._hellos)  # type: ignore[union-attr]
             crowd = [socket.create_connection(server.address) for _ in range(60)]
-            await until(lambda: len(server._listener._doorway) == 4)  # type: ignore[union-attr]
+            await until(lambda: len(server._listener._hellos) == 4)  # type: ignore[union-attr]
 
             first.sendall(frame_of(body=b"slow to speak"))
             first.setblocking(False)
@@ -100,7 +100,7 @@ def test_newcomers_wait_until_an_earlier_connection_is_done(new_loop: NewLoop, c
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
             silent = [socket.create_connection(server.address) for _ in range(4)]
-            await until(lambda: len(server._listener._doorway) == 4)  # type: ignore[union-attr]
+            await until(lambda: len(server._listener._hellos) == 4)  # type: ignore[union-attr]
             client = Peer()
             await network.connect(lambda: client.connection, server.address)
 
@@ -131,7 +131,7 @@ def test_one_host_takes_a_part_of_the_first_steps_unless_it_is_this_machine(
         async with Server(LOOPBACK, serve=echo, tls=tls, network=network) as server:
             crowd = [socket.create_connection(server.address) for _ in range(5)]
 
-            await until(lambda: len(server._listener._doorway) + server.counters.turned_away == 5)  # type: ignore[union-attr]
+            await until(lambda: len(server._listener._hellos) + server.counters.turned_away == 5)  # type: ignore[union-attr]
             assert server.counters.turned_away == turned_away
             for sock in crowd:
                 sock.close()
@@ -140,7 +140,7 @@ def test_one_host_takes_a_part_of_the_first_steps_unless_it_is_this_machine(
 
 
 @every_loop
-def test_closing_the_listener_empties_the_doorway(new_loop: NewLoop, certificate: Certificate) -> None:
+def test_closing_the_listener_cancels_pending_handshakes(new_loop: NewLoop, certificate: Certificate) -> None:
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
     async def main() -> None:
@@ -148,7 +148,7 @@ def test_closing_the_listener_empties_the_doorway(new_loop: NewLoop, certificate
         listener = await TcpNetwork().listen(lambda: Recorder().connection, LOOPBACK, tls=tls, turned_away=away.append)
         with socket.create_connection(listener.address) as silent:
             silent.setblocking(False)
-            await until(lambda: listener._doorway)  # type: ignore[attr-defined]
+            await until(lambda: listener._hellos)  # type: ignore[attr-defined]
             listener.close()
             listener.close()
 
@@ -178,19 +178,19 @@ class Exhausted:
     """A door that has no descriptor to give, and then one that the system aborted."""
 
     def __init__(self, door: socket.socket) -> None:
-        self._door = door
+        self._listening = door
         self.failures: list[OSError] = [ConnectionAbortedError(), OSError(errno.EMFILE, "Too many open files")]
 
     def accept(self) -> tuple[socket.socket, tuple[str, int]]:
         if self.failures:
             raise self.failures.pop(0)
-        return self._door.accept()
+        return self._listening.accept()
 
     def fileno(self) -> int:
-        return self._door.fileno()
+        return self._listening.fileno()
 
     def close(self) -> None:
-        self._door.close()
+        self._listening.close()
 
 
 @every_loop
@@ -202,7 +202,7 @@ def test_out_of_descriptors_the_door_pauses_and_opens_again(
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, network=network) as server:
             acceptor = server._listener
-            acceptor._door = Exhausted(acceptor._door)  # type: ignore[union-attr]
+            acceptor._listening = Exhausted(acceptor._listening)  # type: ignore[union-attr]
             client = Peer()
             await network.connect(lambda: client.connection, server.address)
 
@@ -211,7 +211,7 @@ def test_out_of_descriptors_the_door_pauses_and_opens_again(
             await client.wait_lost()
 
     run_on(new_loop, main())
-    assert [record.message for record in caplog.records if "cannot accept for 0.1 s" in record.message]
+    assert [record.message for record in caplog.records if "next attempt in 0.1 s" in record.message]
 
 
 @every_loop

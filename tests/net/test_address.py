@@ -71,6 +71,6 @@ def test_only_what_cannot_be_reached_from_outside_is_loopback(host: str, is_loop
 
 def test_a_url_is_refused_with_the_address_in_it() -> None:
     with pytest.raises(
-        InvalidSetting, match=r"'http://localhost:9876/x' is a URL.*without http://: write 'localhost:9876'"
+        InvalidSetting, match=r"'http://localhost:9876/x' is a URL.*does not speak http; write 'localhost:9876'"
     ):
         Address.parse("http://localhost:9876/x", default_port=9876)

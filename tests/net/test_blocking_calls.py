@@ -25,10 +25,10 @@ def says(*pieces: bytes) -> Behaviour:
     return behave
 
 
-def taken(line: BlockingCalls, timeout_s: float = 5) -> tuple[int, bytes]:
-    head, size = line.head(timeout_s)
+def taken(connection: BlockingCalls, timeout_s: float = 5) -> tuple[int, bytes]:
+    head, size = connection.head(timeout_s)
     body = bytearray(size)
-    line.body_into(memoryview(body), timeout_s)
+    connection.body_into(memoryview(body), timeout_s)
     return head.opaque, bytes(body)
 
 
@@ -45,11 +45,11 @@ def test_answers_come_whole_however_they_are_cut(at_once: int) -> None:
     pieces = [stream[at : at + at_once] for at in range(0, len(stream), at_once)]
 
     with served(says(*pieces)) as address:
-        line = BlockingCalls(address, SystemClock(), connect_s=3)
-        line.ask(request(), 5)
-        found = [taken(line) for _ in BODIES]
-        assert line.is_usable()
-        line.close()
+        connection = BlockingCalls(address, SystemClock(), connect_s=3)
+        connection.send(request(), 5)
+        found = [taken(connection) for _ in BODIES]
+        assert connection.is_usable()
+        connection.close()
 
     assert found == list(enumerate(BODIES))
 
@@ -58,10 +58,10 @@ def test_a_header_longer_than_what_is_read_at_once_is_read() -> None:
     long = encode_command(Command(0, {"remark": "r" * 3 * HEAD_BYTES}, b"body", flag=RESPONSE, opaque=7))
 
     with served(says(answer(6, b"before") + long + answer(8))) as address:
-        line = BlockingCalls(address, SystemClock(), connect_s=3)
-        line.ask(request(), 5)
-        found = [taken(line) for _ in range(3)]
-        line.close()
+        connection = BlockingCalls(address, SystemClock(), connect_s=3)
+        connection.send(request(), 5)
+        found = [taken(connection) for _ in range(3)]
+        connection.close()
 
     assert found == [(6, b"before"), (7, b"body"), (8, b"")]
 
@@ -78,21 +78,21 @@ def test_a_header_longer_than_what_is_read_at_once_is_read() -> None:
 )
 def test_bytes_that_are_no_answers_end_the_line(said: bytes) -> None:
     with served(says(said)) as address:
-        line = BlockingCalls(address, SystemClock(), connect_s=3)
-        line.ask(request(), 5)
+        connection = BlockingCalls(address, SystemClock(), connect_s=3)
+        connection.send(request(), 5)
         with pytest.raises(ProtocolError):
-            line.head(5)
-        assert not line.is_open
+            connection.head(5)
+        assert not connection.is_open
 
 
 @pytest.mark.parametrize("said", [b"", answer(1, b"a body")[:9], answer(1, b"a body")[:-1]])
 def test_what_does_not_come_in_time_ends_the_line(said: bytes) -> None:
     with served(says(said)) as address:
-        line = BlockingCalls(address, SystemClock(), connect_s=3)
-        line.ask(request(), 5)
-        with pytest.raises(CallTimedOut, match=r"no answer within 0.2 s"):
-            taken(line, 0.2)
-        assert not line.is_open
+        connection = BlockingCalls(address, SystemClock(), connect_s=3)
+        connection.send(request(), 5)
+        with pytest.raises(CallTimedOut, match=r"no response within 0.2 s"):
+            taken(connection, 0.2)
+        assert not connection.is_open
 
 
 def test_a_peer_that_does_not_read_what_it_is_asked_ends_the_line() -> None:
@@ -102,27 +102,27 @@ def test_a_peer_that_does_not_read_what_it_is_asked_ends_the_line() -> None:
         is_over.wait(10)
 
     with served(does_not_read) as address:
-        line = BlockingCalls(address, SystemClock(), connect_s=3)
-        with pytest.raises(CallTimedOut, match=r"no answer within 0.2 s"):
-            line.ask(bytes(64 << 20), 0.2)
+        connection = BlockingCalls(address, SystemClock(), connect_s=3)
+        with pytest.raises(CallTimedOut, match=r"no response within 0.2 s"):
+            connection.send(bytes(64 << 20), 0.2)
         is_over.set()
-        assert not line.is_open
+        assert not connection.is_open
 
 
 def test_a_line_that_rested_is_looked_at_and_then_used_again() -> None:
     clock = FakeClock()
 
     with served(says(answer(1, b"a body"), answer(2, b"another"))) as address:
-        line = BlockingCalls(address, clock, connect_s=3)
-        line.ask(request(), 5)
-        assert taken(line) == (1, b"a body")
+        connection = BlockingCalls(address, clock, connect_s=3)
+        connection.send(request(), 5)
+        assert taken(connection) == (1, b"a body")
         clock.advance_ms(60_000)
-        assert line.is_usable()
-        assert taken(line) == (2, b"another")
+        assert connection.is_usable()
+        assert taken(connection) == (2, b"another")
         clock.advance_ms(60_000)
-        assert line.is_usable()
-        line.close()
-        assert not line.is_usable()
+        assert connection.is_usable()
+        connection.close()
+        assert not connection.is_usable()
 
 
 @pytest.mark.parametrize("sent", [0, 5, 40, -1])
@@ -132,10 +132,10 @@ def test_a_lost_line_is_told(sent: int) -> None:
         connection.sendall(answer(1, b"a body")[:sent])
 
     with served(behave) as address:
-        line = BlockingCalls(address, SystemClock(), connect_s=3)
-        line.ask(request(), 5)
+        connection = BlockingCalls(address, SystemClock(), connect_s=3)
+        connection.send(request(), 5)
         with pytest.raises(ConnectionLost):
-            taken(line)
-        assert not line.is_open
+            taken(connection)
+        assert not connection.is_open
         with pytest.raises(ConnectionLost):
-            line.ask(request(), 5)
+            connection.send(request(), 5)

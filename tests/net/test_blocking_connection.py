@@ -40,9 +40,9 @@ def answer(number: int, body: bytes = b"") -> bytes:
     return encode_command(Command(0, flag=RESPONSE, opaque=number, body=body))
 
 
-def ask(line: BlockingConnection, timeout_s: float = 5) -> Command:
-    number = line.next_number()
-    return line.exchange(number, encode_command(Command(310, opaque=number)), timeout_s)
+def ask(connection: BlockingConnection, timeout_s: float = 5) -> Command:
+    number = connection.next_number()
+    return connection.exchange(number, encode_command(Command(310, opaque=number)), timeout_s)
 
 
 def wait_for_the_end(connection: socket.socket) -> None:
@@ -61,30 +61,30 @@ def test_a_request_gets_its_answer_and_nothing_else() -> None:
         wait_for_the_end(connection)
 
     with served(behave) as address:
-        line = BlockingConnection(address, SystemClock(), connect_s=3)
-        assert [ask(line).body, ask(line).body] == [b"1", b"2"]
-        assert line.is_open
-        line.close()
-        line.close()
-        assert not line.is_open
+        connection = BlockingConnection(address, SystemClock(), connect_s=3)
+        assert [ask(connection).body, ask(connection).body] == [b"1", b"2"]
+        assert connection.is_open
+        connection.close()
+        connection.close()
+        assert not connection.is_open
 
 
 def test_no_answer_in_time_ends_the_line() -> None:
     with served(wait_for_the_end) as address:
-        line = BlockingConnection(address, SystemClock(), connect_s=3)
-        with pytest.raises(CallTimedOut, match=r"no answer within 0.1 s; the request may have been carried out"):
-            ask(line, 0.1)
-        assert not line.is_open
-        assert not line.is_usable()
+        connection = BlockingConnection(address, SystemClock(), connect_s=3)
+        with pytest.raises(CallTimedOut, match=r"no response within 0.1 s; the request may have been executed"):
+            ask(connection, 0.1)
+        assert not connection.is_open
+        assert not connection.is_usable()
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1])
 def test_without_any_time_no_answer_is_waited_for(timeout_s: float) -> None:
     with served(wait_for_the_end) as address:
-        line = BlockingConnection(address, SystemClock(), connect_s=5)
-        with pytest.raises(CallTimedOut, match=f"no answer within {timeout_s} s"):
-            ask(line, timeout_s)
-        assert not line.is_open
+        connection = BlockingConnection(address, SystemClock(), connect_s=5)
+        with pytest.raises(CallTimedOut, match=f"no response within {timeout_s} s"):
+            ask(connection, timeout_s)
+        assert not connection.is_open
 
 
 def test_a_lost_line_is_told() -> None:
@@ -92,10 +92,10 @@ def test_a_lost_line_is_told() -> None:
         connection.recv(65536)
 
     with served(behave) as address:
-        line = BlockingConnection(address, SystemClock(), connect_s=3)
+        connection = BlockingConnection(address, SystemClock(), connect_s=3)
         with pytest.raises(ConnectionLost):
-            ask(line)
-        assert not line.is_open
+            ask(connection)
+        assert not connection.is_open
 
 
 def test_bytes_that_are_no_frames_end_the_line() -> None:
@@ -105,10 +105,10 @@ def test_bytes_that_are_no_frames_end_the_line() -> None:
         wait_for_the_end(connection)
 
     with served(behave) as address:
-        line = BlockingConnection(address, SystemClock(), connect_s=3)
+        connection = BlockingConnection(address, SystemClock(), connect_s=3)
         with pytest.raises(ProtocolError):
-            ask(line)
-        assert not line.is_open
+            ask(connection)
+        assert not connection.is_open
 
 
 def test_nobody_there_is_told() -> None:
@@ -130,12 +130,12 @@ def test_an_old_line_is_looked_at_before_it_is_used() -> None:
 
     clock = FakeClock()
     with served(behave) as address:
-        line = BlockingConnection(address, clock, connect_s=3)
-        ask(line)
+        connection = BlockingConnection(address, clock, connect_s=3)
+        ask(connection)
         clock.advance_ms(int(FRESH_S * 1000) - 1)
-        assert line.is_usable()
+        assert connection.is_usable()
         clock.advance_ms(1)
-        assert line.is_usable(), "nothing has happened to it"
+        assert connection.is_usable(), "nothing has happened to it"
         hung_up.set()
-    assert not line.is_usable()
-    line.close()
+    assert not connection.is_usable()
+    connection.close()

@@ -401,7 +401,7 @@ def test_a_line_that_is_not_connected_cannot_be_written_to() -> None:
     line = Recorder().connection
 
     line.close()
-    with pytest.raises(WrongState, match="not connected"):
+    with pytest.raises(WrongState, match="not open yet"):
         line.write(b"x")
     assert line.unsent_bytes == 0
 

@@ -31,118 +31,118 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def lines(clock: FakeClock) -> Iterator[IdleConnections[BlockingConnection]]:
-    lines = IdleConnections(lambda address, _: BlockingConnection(address, clock, connect_s=3), most=MOST)
-    yield lines
-    lines.close()
+def connections(clock: FakeClock) -> Iterator[IdleConnections[BlockingConnection]]:
+    connections = IdleConnections(lambda address, _: BlockingConnection(address, clock, connect_s=3), most=MOST)
+    yield connections
+    connections.close()
 
 
-def taken(lines: IdleConnections[BlockingConnection], address: Address) -> BlockingConnection:
-    line = lines.take(address)
-    assert line is not None
-    return line
+def taken(connections: IdleConnections[BlockingConnection], address: Address) -> BlockingConnection:
+    connection = connections.take(address)
+    assert connection is not None
+    return connection
 
 
 def test_the_line_that_was_used_last_is_taken_first(
-    lines: IdleConnections[BlockingConnection], address: Address
+    connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
-    first, second = taken(lines, address), taken(lines, address)
-    assert (first is not second, lines.taken) == (True, 2)
+    first, second = taken(connections, address), taken(connections, address)
+    assert (first is not second, connections.taken) == (True, 2)
 
-    lines.give(second)
-    lines.give(first)
+    connections.give(second)
+    connections.give(first)
 
-    assert taken(lines, address) is first
-    assert taken(lines, address) is second
-    lines.give(first)
-    lines.give(second)
-    assert lines.taken == 0
+    assert taken(connections, address) is first
+    assert taken(connections, address) is second
+    connections.give(first)
+    connections.give(second)
+    assert connections.taken == 0
 
 
 def test_when_so_many_are_in_use_there_is_none_until_one_is_given_back(
-    lines: IdleConnections[BlockingConnection], address: Address
+    connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
-    used = [taken(lines, address) for _ in range(MOST)]
-    assert lines.take(address) is None
-    assert lines.open_connections() == {address: MOST}
+    used = [taken(connections, address) for _ in range(MOST)]
+    assert connections.take(address) is None
+    assert connections.open_connections() == {address: MOST}
 
     used[0].close()
-    lines.give(used[0])
+    connections.give(used[0])
 
-    assert lines.open_connections() == {address: MOST - 1}
-    used[0] = taken(lines, address)
-    for line in used:
-        lines.give(line)
+    assert connections.open_connections() == {address: MOST - 1}
+    used[0] = taken(connections, address)
+    for connection in used:
+        connections.give(connection)
 
 
 def test_a_spare_line_that_the_peer_has_closed_is_replaced(
-    lines: IdleConnections[BlockingConnection], address: Address, door: socket.socket, clock: FakeClock
+    connections: IdleConnections[BlockingConnection], address: Address, door: socket.socket, clock: FakeClock
 ) -> None:
-    line = taken(lines, address)
+    connection = taken(connections, address)
     door.accept()[0].close()
-    lines.give(line)
+    connections.give(connection)
     clock.advance_ms(int(FRESH_S * 1000))
-    line._socket.settimeout(3)
-    assert line._socket.recv(1, socket.MSG_PEEK) == b"", "the end has arrived"
-    line._limit_s = 3
+    connection._socket.settimeout(3)
+    assert connection._socket.recv(1, socket.MSG_PEEK) == b"", "the end has arrived"
+    connection._limit_s = 3
 
-    other = taken(lines, address)
+    other = taken(connections, address)
 
-    assert (other is line, line.is_open) == (False, False)
-    assert lines.open_connections() == {address: 1}
-    lines.give(other)
+    assert (other is connection, connection.is_open) == (False, False)
+    assert connections.open_connections() == {address: 1}
+    connections.give(other)
 
 
 def test_dead_lines_to_other_addresses_are_closed_when_a_new_one_is_made(
-    lines: IdleConnections[BlockingConnection], address: Address, clock: FakeClock
+    connections: IdleConnections[BlockingConnection], address: Address, clock: FakeClock
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other_door:
         elsewhere = Address(*other_door.getsockname()[:2])
-        dead, alive = taken(lines, elsewhere), taken(lines, elsewhere)
+        dead, alive = taken(connections, elsewhere), taken(connections, elsewhere)
         ends = [other_door.accept()[0] for _ in range(2)]
-        lines.give(dead)
-        lines.give(alive)
+        connections.give(dead)
+        connections.give(alive)
         ends[0].close()
         dead._socket.settimeout(3)
         assert dead._socket.recv(1, socket.MSG_PEEK) == b"", "the end has arrived"
         dead._limit_s = 3
         clock.advance_ms(int(FRESH_S * 1000))
 
-        lines.give(taken(lines, address))
+        connections.give(taken(connections, address))
 
         assert (dead.is_open, alive.is_open) == (False, True)
-        assert lines.open_connections() == {address: 1, elsewhere: 1}
+        assert connections.open_connections() == {address: 1, elsewhere: 1}
         ends[1].close()
 
 
-def test_a_line_that_cannot_be_made_is_not_counted(lines: IdleConnections[BlockingConnection]) -> None:
+def test_a_line_that_cannot_be_made_is_not_counted(connections: IdleConnections[BlockingConnection]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
     for _ in range(MOST + 1):
         with pytest.raises(ConnectFailed):
-            lines.take(nobody)
-    assert (lines.taken, lines.open_connections()) == (0, {})
+            connections.take(nobody)
+    assert (connections.taken, connections.open_connections()) == (0, {})
 
 
 def test_after_the_end_lines_are_closed_when_they_are_given_back(
-    lines: IdleConnections[BlockingConnection], address: Address
+    connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
-    used, spare = taken(lines, address), taken(lines, address)
-    lines.give(spare)
+    used, spare = taken(connections, address), taken(connections, address)
+    connections.give(spare)
 
-    lines.close()
-    lines.close()
+    connections.close()
+    connections.close()
 
     assert (used.is_open, spare.is_open) == (True, False)
-    lines.give(used)
+    connections.give(used)
     assert not used.is_open
-    assert lines.take(address) is None
+    assert connections.take(address) is None
 
 
 def test_lines_are_real_by_the_system_clock_too(address: Address) -> None:
-    lines = IdleConnections(lambda address, _: BlockingConnection(address, SystemClock(), connect_s=3), most=1)
-    line = taken(lines, address)
-    lines.give(line)
-    assert taken(lines, address) is line
-    lines.give(line)
-    lines.close()
+    connections = IdleConnections(lambda address, _: BlockingConnection(address, SystemClock(), connect_s=3), most=1)
+    connection = taken(connections, address)
+    connections.give(connection)
+    assert taken(connections, address) is connection
+    connections.give(connection)
+    connections.close()

@@ -85,7 +85,7 @@ def test_a_shortage_that_passes_has_no_consequences(caplog: pytest.LogCaptureFix
         ending.failures.tick()
 
     assert ending.happened == []
-    assert caplog.text.count("there is memory again") == 3
+    assert caplog.text.count("memory is available again") == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is read from /proc")

@@ -120,7 +120,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_with_what_to_do(
 ) -> None:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls_of(certificate)) as server:
-            with pytest.raises(ConnectFailed, match=r"certificate is not accepted: .*ca=….*verify=False"):
+            with pytest.raises(ConnectFailed, match=r"certificate of the server is not trusted: .*ca=….*verify=False"):
                 await TcpNetwork().connect(lambda: Recorder().connection, server.address, tls=client_context())
             await until(lambda: server.counters.turned_away == 1)
 
@@ -139,7 +139,7 @@ def test_a_certificate_for_another_host_is_refused(new_loop: NewLoop, authority:
 
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls_of(other)) as server:
-            with pytest.raises(ConnectFailed, match=r"certificate is not accepted: IP address mismatch"):
+            with pytest.raises(ConnectFailed, match=r"certificate of the server is not trusted: IP address mismatch"):
                 await TcpNetwork().connect(
                     lambda: Recorder().connection, server.address, tls=client_context(authority.cert)
                 )
@@ -176,7 +176,7 @@ def test_a_server_without_tls_tells_a_tls_client_that_it_cannot(
 ) -> None:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls_of(certificate, TlsMode.DISABLED)) as server:
-            said = f"{server.address}: it closed the connection during the TLS handshake; it may not talk TLS"
+            said = f"{server.address}: the server closed the connection during the TLS handshake; the server may not use TLS"
             with pytest.raises(ConnectFailed, match=said):
                 await TcpNetwork().connect(
                     lambda: Recorder().connection, server.address, tls=client_context(authority.cert)
@@ -229,9 +229,9 @@ def test_a_server_that_wants_to_know_its_clients_lets_in_those_it_knows(
 @pytest.mark.parametrize(
     ("number", "way_out"),
     [
-        (errno.EADDRINUSE, "Stop the program that listens there, or choose another port; 0 is any free one"),
-        (errno.EACCES, "Choose a port from 1024 on; those below are for the administrator"),
-        (errno.EADDRNOTAVAIL, "Choose an address that this machine has; 0.0.0.0 is all of them"),
+        (errno.EADDRINUSE, "Stop the program that listens there, or choose another port; 0 means any free port"),
+        (errno.EACCES, "Choose a port from 1024 on; lower ports need administrator rights"),
+        (errno.EADDRNOTAVAIL, "Choose an address of this machine; 0.0.0.0 means all of them"),
     ],
 )
 def test_who_cannot_listen_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, number: int, way_out: str) -> None:
@@ -248,6 +248,6 @@ def test_who_cannot_listen_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, n
 
 def test_who_listens_at_a_name_that_nobody_knows_is_told_what_to_do() -> None:
     with pytest.raises(
-        ListenFailed, match=r"cannot listen on nowhere\.invalid:0: .*Choose an address that this machine"
+        ListenFailed, match=r"cannot listen on nowhere\.invalid:0: .*Choose an address of this machine"
     ):
         asyncio.run(TcpNetwork().listen(asyncio.Protocol, Address("nowhere.invalid", 0)))

@@ -154,7 +154,7 @@ def test_an_answer_too_large_for_a_frame_becomes_an_error_that_fits(caplog: pyte
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "16777216 in one frame" in (answer.remark or "")
-    assert "cannot be sent" in caplog.text
+    assert "cannot send the response" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_failure_is_the_answer_for_all_who_waited_and_names_the_next_try() -> 
 
             assert {type(outcome) for outcome in outcomes} == {ConnectFailed}
             assert len({id(outcome) for outcome in outcomes}) == 5
-            assert "10.0.0.9:10911: connection refused; next try in 0." in str(outcomes[0])
+            assert "10.0.0.9:10911: connection refused; next attempt in 0." in str(outcomes[0])
             assert connects(network) == 1
 
     run(main())
@@ -117,7 +117,7 @@ def test_while_backing_off_nobody_connects_and_everybody_hears_at_once() -> None
                 await pool.peer(NOBODY)
             failed_at = asyncio.get_running_loop().time()
 
-            with pytest.raises(ConnectFailed, match=r"connection refused; next try in \d\.\d s"):
+            with pytest.raises(ConnectFailed, match=r"connection refused; next attempt in \d\.\d s"):
                 await pool.peer(NOBODY)
 
             assert asyncio.get_running_loop().time() == failed_at
@@ -139,7 +139,7 @@ def test_an_address_that_comes_back_is_reached_and_its_failures_are_forgotten() 
                 await asyncio.sleep(5)
             await asyncio.sleep(1)
 
-            with pytest.raises(ConnectFailed, match=r"next try in 0\.[12] s"):
+            with pytest.raises(ConnectFailed, match=r"next attempt in 0\.[12] s"):
                 await pool.peer(SERVER)
 
     run(main())
@@ -225,7 +225,7 @@ def test_a_host_that_does_not_react_is_given_up_after_three_seconds() -> None:
             network.partition("127.0.0.1", "10.0.0.1")
             asked_at = asyncio.get_running_loop().time()
 
-            with pytest.raises(ConnectFailed, match=r"10\.0\.0\.1:10911: no connection within 3\.0 s; next try in"):
+            with pytest.raises(ConnectFailed, match=r"10\.0\.0\.1:10911: no connection within 3\.0 s; next attempt in"):
                 await pool.peer(SERVER)
 
             assert asyncio.get_running_loop().time() - asked_at == pytest.approx(3.0)
@@ -268,7 +268,7 @@ def test_the_number_of_addresses_is_bounded_and_old_failures_make_room() -> None
             with pytest.raises(ConnectFailed, match="refused"):
                 await pool.peer(NOBODY)
 
-            with pytest.raises(ConnectFailed, match="the pool holds 2 other addresses, its limit"):
+            with pytest.raises(ConnectFailed, match="the limit of 2 addresses in use is reached"):
                 await pool.peer(Address("10.0.0.8", 10911))
             await asyncio.sleep(10)
             with pytest.raises(ConnectFailed, match=r"10\.0\.0\.8:10911: connection refused"):

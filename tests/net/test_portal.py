@@ -169,7 +169,7 @@ def test_a_close_that_takes_long_names_the_task_that_does_not_end(
     sleeper.began.wait()
     portal.close()
 
-    assert "test portal: still closing after" in caplog.text
+    assert "test portal: close has taken" in caplog.text
     assert "stubborn" in caplog.text
     assert portal_threads() == []
 

@@ -77,9 +77,9 @@ def test_a_run_that_fails_is_told_once_and_the_next_comes_at_its_time(caplog: py
 
     told = [(record.levelname, record.message) for record in caplog.records if record.name == BROKER_LOG]
     assert told == [
-        ("ERROR", "saving offsets failed, and is tried again every 1 s"),
-        ("ERROR", "saving offsets failed, and is tried again every 1 s"),
-        ("INFO", "saving offsets works again"),
+        ("ERROR", "saving offsets failed; next attempt in 1 s"),
+        ("ERROR", "saving offsets failed; next attempt in 1 s"),
+        ("INFO", "saving offsets succeeded again"),
     ]
 
 

@@ -307,14 +307,14 @@ def test_behind_a_closed_door_what_was_begun_goes_on_until_the_stop() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         server = Server(SERVER, serve=serve, network=network)
-        server.close_door()
+        server.close_listener()
         await server.start()
         client = await connect(network, SERVER)
         begun = asyncio.create_task(client.call(ask(b"begun"), timeout=20))
         await asyncio.sleep(1)
 
-        server.close_door()
-        server.close_door()
+        server.close_listener()
+        server.close_listener()
 
         assert (await client.call(ask(b"new"))).code == ResponseCode.GO_AWAY
         with pytest.raises(ConnectFailed):
@@ -369,7 +369,7 @@ def test_stopping_twice_and_starting_again_is_fine() -> None:
                 client = await connect(network, SERVER)
                 assert (await client.call(ask(b"x"))).body == b"x"
             await server.stop()
-        with pytest.raises(WrongState, match="does not listen"):
+        with pytest.raises(WrongState, match="is not started"):
             _ = server.address
 
     run(main())

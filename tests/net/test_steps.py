@@ -12,12 +12,12 @@ def test_others_get_a_turn_when_a_step_has_lasted_long_enough() -> None:
         turns: list[str] = []
         asyncio.get_running_loop().call_soon(turns.append, "another")
 
-        await steps.give_way()
+        await steps.pause()
         assert turns == []
         await asyncio.sleep(2 * STEP_SECONDS)
         turns.clear()
         asyncio.get_running_loop().call_soon(turns.append, "another")
-        await steps.give_way()
+        await steps.pause()
 
         assert turns == ["another"]
 

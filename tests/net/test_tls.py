@@ -103,16 +103,16 @@ def test_with_a_certificate_plain_text_is_turned_away_unless_told_otherwise(tmp_
 def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     cert = tmp_path / "cert.pem"
 
-    with pytest.raises(InvalidSetting, match="no certificate of the server"):
+    with pytest.raises(InvalidSetting, match="without a server certificate"):
         ServerTlsFiles(key=cert)
-    with pytest.raises(InvalidSetting, match="no certificate of the server"):
+    with pytest.raises(InvalidSetting, match="without a server certificate"):
         ServerTlsFiles(client_ca=cert)
-    with pytest.raises(InvalidSetting, match="where plain text is let in as well"):
+    with pytest.raises(InvalidSetting, match="cannot be required in permissive mode"):
         ServerTlsFiles(cert=cert, client_ca=cert, mode=TlsMode.PERMISSIVE)
     for given in ({"ca": cert}, {"cert": cert}, {"pinned": cert}, {"verify": False}):
-        with pytest.raises(InvalidSetting, match="not that TLS is to be used"):
+        with pytest.raises(InvalidSetting, match="TLS is not enabled"):
             ClientTlsFiles(**given)
-    with pytest.raises(InvalidSetting, match="either one certificate is trusted"):
+    with pytest.raises(InvalidSetting, match="a pinned certificate cannot be combined"):
         ClientTlsFiles(enabled=True, pinned=cert, verify=False)
 
 
@@ -163,7 +163,7 @@ def test_who_pins_a_certificate_accepts_no_other_of_the_same_authority(new_loop:
 
     async def main() -> None:
         assert await said(right) == b"hello"
-        with pytest.raises(ConnectFailed, match="its certificate is not accepted"):
+        with pytest.raises(ConnectFailed, match="certificate of the server is not trusted"):
             await said(wrong)
 
     run_on(new_loop, main())

@@ -11,7 +11,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server, ServerSettings
-from pocketmq.net.unfinished import GIVE_BACK_AFTER_S, UnfinishedFrames, UnfinishedLimits
+from pocketmq.net.unfinished import TRIM_AFTER_S, UnfinishedFrames, UnfinishedLimits
 from pocketmq.protocol.command import Command
 from pocketmq.testing import run
 from pocketmq.testing.memory_net import MemoryNetwork
@@ -190,7 +190,7 @@ def test_after_a_burst_freed_memory_is_given_back_to_the_system_once() -> None:
             await asyncio.sleep(10)
 
             (at,) = given_back
-            assert gone_at + GIVE_BACK_AFTER_S <= at < gone_at + GIVE_BACK_AFTER_S + 1
+            assert gone_at + TRIM_AFTER_S <= at < gone_at + TRIM_AFTER_S + 1
 
     run(main())
 

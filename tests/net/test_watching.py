@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pocketmq.clock import SystemClock
-from pocketmq.net.blocking import LOOK_S, MOST_PUT_OFF, PeerWatch, can_watch
+from pocketmq.net.blocking import MAX_SUSPENDED, POLL_S, PeerWatch, can_watch
 from pocketmq.testing import FakeClock
 
 
@@ -20,7 +20,7 @@ class CountingClock(FakeClock):
 
     def monotonic(self) -> float:
         self.readings += 1
-        return self.readings * LOOK_S / 3
+        return self.readings * POLL_S / 3
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def looks(watch: PeerWatch, clock: CountingClock, times: int) -> list[bool]:
     found = []
     for _ in range(times):
         before = clock.readings
-        watch.look()
+        watch.poll()
         found.append(clock.readings > before)
     return found
 
@@ -57,8 +57,8 @@ def test_a_look_for_nothing_ends_and_the_next_is_put_off_for_longer(pair: tuple[
 def test_looks_are_never_put_off_for_ever(pair: tuple[socket.socket, socket.socket]) -> None:
     clock = CountingClock()
     watch = PeerWatch(pair[0].fileno(), clock)
-    done = looks(watch, clock, 5 * MOST_PUT_OFF)
-    assert done[-MOST_PUT_OFF - 1 :].count(True) == 1
+    done = looks(watch, clock, 5 * MAX_SUSPENDED)
+    assert done[-MAX_SUSPENDED - 1 :].count(True) == 1
 
 
 def test_an_answer_in_time_makes_looking_worth_it_again(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -92,5 +92,5 @@ def test_with_one_core_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_look_by_the_real_clock_is_short(pair: tuple[socket.socket, socket.socket]) -> None:
     clock = SystemClock()
     began = clock.monotonic()
-    PeerWatch(pair[0].fileno(), clock).look()
-    assert clock.monotonic() - began >= LOOK_S
+    PeerWatch(pair[0].fileno(), clock).poll()
+    assert clock.monotonic() - began >= POLL_S

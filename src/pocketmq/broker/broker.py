@@ -268,7 +268,7 @@ class Broker:
         parts = self.parts
         servers = [server for server in (self._vip_server, self._server) if server is not None]
         for server in servers:
-            server.close_door()
+            server.close_listener()
         parts.arrivals.stop()
         parts.turns.stop()
         # Sends that wait for the disk get their answer before their lines are closed.

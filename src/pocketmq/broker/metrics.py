@@ -368,7 +368,7 @@ class LagMetrics:
         messages = in_flight = 0
         oldest: int | None = None
         for queue_id in range(config.read_queue_nums):
-            await steps.give_way()
+            await steps.pause()
             consumed = self._offsets.stored(group, topic, queue_id)
             if consumed is None:
                 continue

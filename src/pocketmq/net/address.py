@@ -1,8 +1,7 @@
-"""Where somebody listens: `host:port`, as texts on the wire and in settings have it.
+"""`host:port` addresses: parsing, resolving host names, and the address by which others reach this machine.
 
-By which address others reach this machine: asked of the operating system's routes, without sending anything.
-
-Names of hosts, for those who need the number: records and message ids hold no names.
+The own address comes from the operating system's routing table; nothing is sent. Records and message ids hold IP addresses only,
+so host names are resolved before they get there.
 """
 
 import asyncio
@@ -16,31 +15,28 @@ LARGEST_PORT = 65_535
 
 
 class Address(NamedTuple):
-    """A host (name, IPv4 or IPv6) and a TCP port. Port 0, for a listener, means any free one."""
+    """A host (name, IPv4 or IPv6) and a TCP port. For a listener, port 0 means any free port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str, *, default_port: int | None = None) -> Self:
-        """`broker:10911`, `10.0.0.1:10911`, `[::1]:10911`; without a port only where a default is given."""
+        """Parse `broker:10911`, `10.0.0.1:10911` or `[::1]:10911`. The port may be missing if there is a default."""
         scheme, is_url, rest = text.strip().partition("://")
         if is_url:
             plain = rest.partition("/")[0] or "host:port"
-            raise InvalidSetting(
-                f"address {text!r} is a URL; RocketMQ's servers speak a protocol of their own, without {scheme}://: "
-                f"write {plain!r}"
-            )
+            raise InvalidSetting(f"address {text!r} is a URL, but RocketMQ does not speak {scheme}; write {plain!r}")
         host, port = _split(text.strip(), default_port)
         if not host:
-            raise InvalidSetting(f"address {text!r} names no host; write it as host:port")
+            raise InvalidSetting(f"address {text!r} has no host; write it as host:port")
         if not (port.isascii() and port.isdigit()) or int(port) > LARGEST_PORT:
             raise InvalidSetting(f"address {text!r} has no port from 0 to {LARGEST_PORT}; write it as host:port")
         return cls(host, int(port))
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs of this machine reach it. A name other than `localhost` may mean anything, so it is not."""
+        """Whether only this machine can reach it. Host names other than `localhost` count as not loopback."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -58,7 +54,7 @@ def _split(text: str, default_port: int | None) -> tuple[str, str]:
             return host, fallback
         return host, rest[1:] if rest.startswith(":") else ""
     if text.count(":") > 1:
-        # An IPv6 address without brackets: where its port would begin cannot be told.
+        # An IPv6 address without brackets: the start of the port is ambiguous.
         raise InvalidSetting(f"address {text!r} has more than one colon; write IPv6 as [::1]:10911")
     host, colon, port = text.partition(":")
     return host, port if colon else fallback
@@ -69,11 +65,11 @@ _FAR_AWAY: Final = {
     socket.AF_INET: ("192.0.2.1", 9),
     socket.AF_INET6: ("2001:db8::1", 9),
 }
-"""Addresses that are kept free for documents, so they are always somewhere else."""
+"""Addresses reserved for documentation, which no machine has."""
 
 
 def reachable(listening: Address) -> Address:
-    """Where others find somebody who listens there. Who listens everywhere is found at the machine's own address."""
+    """The address for clients of a listener. A listener on all interfaces gets the machine's own address."""
     if listening.host not in ANY_HOSTS:
         return listening
     family = socket.AF_INET6 if listening.host == "::" else socket.AF_INET
@@ -81,17 +77,17 @@ def reachable(listening: Address) -> Address:
 
 
 def _own_host(family: socket.AddressFamily) -> str:
-    """The address from which this machine would send to the outside; loopback when it has no way there."""
-    with socket.socket(family, socket.SOCK_DGRAM) as door:
+    """The source address for packets to other networks; loopback without a route."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            door.connect(_FAR_AWAY[family])
+            probe.connect(_FAR_AWAY[family])
         except OSError:
             return "::1" if family is socket.AF_INET6 else "127.0.0.1"
-        return str(door.getsockname()[0])
+        return str(probe.getsockname()[0])
 
 
 async def resolved(address: Address) -> Address:
-    """The same place with an IP address for its host; ConnectFailed when nobody knows the name."""
+    """The address with the host name resolved to an IP address. ConnectFailed if that fails."""
     try:
         ip_address(address.host)
     except ValueError:
@@ -101,7 +97,7 @@ async def resolved(address: Address) -> Address:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ConnectFailed(f"{address}: nobody knows this name: {error}") from error
+        raise ConnectFailed(f"{address}: cannot resolve the host name: {error}") from error
     host = found[0][4][0]
     assert isinstance(host, str)
     return Address(host, address.port)

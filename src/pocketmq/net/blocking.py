@@ -1,32 +1,23 @@
-"""A connection for one thread at a time: write a request, wait for its answer. No loop, no second thread.
+"""Connections for threads, without an event loop.
 
-    exchange(number, frame) ──► socket ──► looked for, then slept for ──► frames ── the answer with this number ──► Command
-                                                                             └─ anything else: late answers, which nobody waits for, and requests
+`BlockingConnection`: one thread writes a request and waits for its response.
 
-A thread that waits for every answer has nothing to gain from a loop, and a hand-over to one and back costs more than the call.
-Whatever goes wrong ends the line: where the next answer would begin can no longer be told.
+    exchange(number, frame) ──► socket ──► poll briefly, then sleep ──► frames ── the response with this number ──► Command
+                                                                            └─ requests and late responses are dropped
 
-A connection on which one thread asks ahead and takes the answers as they come, their bodies straight into memory of its own.
+`BlockingCalls`: one thread sends several requests ahead, and reads bodies into its own memory, for reads of megabytes.
 
-    ask ──► request, request, request
-    head ◄── | prefix | header |                what is read beyond it is held, some kilobytes at most
-    body_into(room) ◄──────────── body ──►      the rest of it goes from the socket to its place, and is copied nowhere else
+    send ──► request, request, request
+    head ◄── | prefix | header |                at most some kilobytes beyond it are buffered
+    body_into(buffer) ◄──────── body ──►        the rest is read from the socket straight into the buffer
 
-For who reads megabytes: a loop would put each body together from pieces, in another thread. Whatever goes wrong ends the line, as
-with `blocking_line`.
+Any failure closes the connection: the position of the next response in the stream is unknown after it.
 
-Lines that no thread uses at the moment, kept for the next one.
+`IdleConnections`: connections that no thread uses now. `take` returns the one used last if it is still open, or a new one.
 
-take ──► the one used last, if it is still alive, or a new one ──► give ──► kept, unless it was closed
-            └─ `most` are open to this address: None      └─ all that died meanwhile, to any address, are closed first
-
-Looking for an answer before sleeping: whether that is worth it.
-
-    request ──► look, look, look … ── it is there ──► look again with the next request
-                   └─ 200 us are over ──► sleep, and also with the next 1, 2, 4 … 1024 requests
-
-To wake a thread on an idle core takes longer than a broker on the same machine takes to answer. Where answers are far, or no core is free
-to make them, looking is work for nothing, so each time that it fails the next try is put off for twice as long.
+`PeerWatch` polls for a response before the thread sleeps. Waking a thread on an idle core takes longer than a broker on the same
+machine takes to respond. With a distant broker, or without a free core, polling is wasted: after each failure it is suspended for
+twice as many requests, up to 1024.
 """
 
 import os
@@ -44,39 +35,39 @@ from pocketmq.net.address import Address
 from pocketmq.protocol.command import Command, decode_command
 from pocketmq.protocol.frames import DEFAULT_LIMITS, PREFIX_SIZE, FrameSplitter, prefix_failure
 
-LOOK_S: Final = 0.000_2
-"""The longest look. Answers that take longer gain little from it."""
-MOST_PUT_OFF: Final = 1024
-"""Waits without a look after many looks for nothing; then it is tried again."""
+POLL_S: Final = 0.000_2
+"""The longest time to poll. Responses that take longer gain little from it."""
+MAX_SUSPENDED: Final = 1024
+"""The most requests without polling after polling has failed."""
 
 
 def can_watch() -> bool:
-    """Whether there is a second core that could make an answer while this one looks for it."""
+    """Whether a second core could produce a response while this one polls."""
     allowed = getattr(os, "sched_getaffinity", None)
     cores = (os.cpu_count() or 1) if allowed is None else len(allowed(0))
     return cores > 1 and hasattr(select, "poll")
 
 
 class PeerWatch:
-    """The looks of one thread at a time at one socket, which is open for as long."""
+    """Polls one open socket, for one thread at a time."""
 
     def __init__(self, descriptor: int, clock: Clock) -> None:
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
         self._clock = clock
         self._missed = 0
-        self._put_off = 0
+        self._suspended = 0
 
-    def look(self) -> None:
-        """Return when something can be read, or when it is time to sleep. Other threads may run meanwhile."""
-        if self._put_off:
-            self._put_off -= 1
+    def poll(self) -> None:
+        """Return when the socket is readable or polling is over. Other threads may run meanwhile."""
+        if self._suspended:
+            self._suspended -= 1
             return
         poll, monotonic = self._poll.poll, self._clock.monotonic
-        end = monotonic() + LOOK_S
+        end = monotonic() + POLL_S
         while not poll(0):
             if monotonic() >= end:
-                self._put_off = min(2**self._missed, MOST_PUT_OFF)
+                self._suspended = min(2**self._missed, MAX_SUSPENDED)
                 self._missed += 1
                 return
         self._missed = 0
@@ -84,14 +75,14 @@ class PeerWatch:
 
 RECEIVE_BYTES: Final = 64 * 1024
 FRESH_S: Final = 1.0
-"""A line that was used within this time is taken to be alive; an older one is looked at first."""
+"""A connection that was used within this time is assumed to be open; an older one is checked first."""
 
 
 class BlockingConnection:
     """Not for two threads at once."""
 
     def __init__(self, address: Address, clock: Clock, *, connect_s: float) -> None:
-        """ConnectFailed when nobody is there."""
+        """Connect. ConnectFailed says why not."""
         self.address = address
         self._clock = clock
         self._splitter = FrameSplitter()
@@ -108,46 +99,46 @@ class BlockingConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has closed it here."""
+        """Whether this side has not closed it."""
         return self._socket.fileno() >= 0
 
     def next_number(self) -> int:
-        """A number for the next request."""
+        """The correlation number of the next request."""
         self._number = number = self._number + 1 & 0x7FFFFFFF
         return number
 
     def exchange(self, number: int, frame: bytes, timeout_s: float, *, watches: bool = False) -> Command:
-        """The answer to the request with this number, whatever its code. After an error the line is closed.
+        """The response to the request with this number, with any code. After an error the connection is closed.
 
-        Who `watches` looks for it for a moment before sleeping, see `watching`.
+        With `watches`, poll for it before sleeping (`PeerWatch`).
         """
         deadline = self._clock.monotonic() + timeout_s
         try:
             self._limit(timeout_s)
             self._socket.sendall(frame)
             if watches and self._watch is not None:
-                self._watch.look()
+                self._watch.poll()
             answer = None
             while answer is None:
                 answer = self._receive(number)
                 if answer is None:
                     self._limit(max(deadline - self._clock.monotonic(), 0.001))
-        except (TimeoutError, BlockingIOError):  # the second when there was no time at all
+        except (TimeoutError, BlockingIOError):  # the second with a timeout of 0
             self.close()
             raise CallTimedOut(
-                f"{self.address}: no answer within {timeout_s} s; the request may have been carried out"
+                f"{self.address}: no response within {timeout_s} s; the request may have been executed"
             ) from None
         except OSError as error:
             self.close()
             raise ConnectionLost(f"{self.address}: {error.strerror or error}") from error
-        except BaseException:  # Ctrl-C in the middle: the answer may still come, for nobody
+        except BaseException:  # after Ctrl-C the response may still arrive
             self.close()
             raise
         self._used_at = self._clock.monotonic()
         return answer
 
     def is_usable(self) -> bool:
-        """Whether the other side has not hung up, as far as that can be seen from here."""
+        """Whether the other side has not closed it, as far as this side knows."""
         if not self.is_open:
             return False
         if self._clock.monotonic() - self._used_at < FRESH_S:
@@ -161,11 +152,11 @@ class BlockingConnection:
             return False
 
     def close(self) -> None:
-        """Harmless when done twice."""
+        """Idempotent."""
         self._socket.close()
 
     def _limit(self, seconds: float) -> None:
-        """How long each step may take from now on. To say it again costs a call to the system, and it rarely changes."""
+        """Set the socket timeout. Repeating the same value would cost a system call."""
         if seconds != self._limit_s:
             self._socket.settimeout(max(seconds, 0.0))
             self._limit_s = seconds
@@ -185,27 +176,27 @@ class BlockingConnection:
 
 
 HEAD_BYTES: Final = 16 * 1024
-"""What is read at once where a header is expected; a longer header makes it more."""
+"""The read buffer for headers. It grows with longer headers."""
 
 
 class BlockingCalls(BlockingConnection):
-    """Not for two threads at once. `timeout_s` is for the whole of a head or a body, without which nothing can follow."""
+    """Not for two threads at once. `timeout_s` covers a whole head or body."""
 
     def __init__(self, address: Address, clock: Clock, *, connect_s: float) -> None:
         super().__init__(address, clock, connect_s=connect_s)
         self._read = bytearray(HEAD_BYTES)
-        self._at, self._end = 0, 0  # of what was read and is held
+        self._at, self._end = 0, 0  # of the unread bytes in the buffer
         self._body_bytes = 0
 
-    def ask(self, frame: bytes, timeout_s: float) -> None:
-        """Write a request; its answer is one of the heads that come."""
+    def send(self, frame: bytes, timeout_s: float) -> None:
+        """Write a request. Its response is one of the next heads."""
         with self._closed_on_failure(timeout_s):
             self._limit(timeout_s)
             self._socket.sendall(frame)
 
     def head(self, timeout_s: float) -> tuple[Command, int]:
-        """The next command without its body, and how long that is. It has to be taken before the next head."""
-        assert not self._body_bytes, "a body is taken before the next head"
+        """The next command without its body, and the length of the body, which must be read before the next head."""
+        assert not self._body_bytes, "read the body before the next head"
         with self._closed_on_failure(timeout_s):
             self._limit(timeout_s)
             deadline = self._clock.monotonic() + timeout_s
@@ -220,21 +211,21 @@ class BlockingCalls(BlockingConnection):
             self._body_bytes = int.from_bytes(prefix[:4], "big") - 4 - header_bytes
             return decode_command((prefix[4], bytes(self._read[start : self._at]), b"")), self._body_bytes
 
-    def body_into(self, room: memoryview, timeout_s: float) -> None:
-        """The body of the last head, which fills `room` exactly."""
-        assert len(room) == self._body_bytes, "a body has the size that its head told"
+    def body_into(self, buffer: memoryview, timeout_s: float) -> None:
+        """Read the body of the last head, which fills `buffer` exactly."""
+        assert len(buffer) == self._body_bytes, "the buffer has the size of the body"
         with self._closed_on_failure(timeout_s):
-            at = min(len(room), self._end - self._at)
-            room[:at] = memoryview(self._read)[self._at : self._at + at]
+            at = min(len(buffer), self._end - self._at)
+            buffer[:at] = memoryview(self._read)[self._at : self._at + at]
             self._at += at
             self._used_at = self._clock.monotonic()
             deadline = self._used_at + timeout_s
-            while at < len(room):
-                at += self._received(room[at:], deadline)
+            while at < len(buffer):
+                at += self._received(buffer[at:], deadline)
         self._body_bytes = 0
 
     def _fill(self, wanted: int, deadline: float) -> None:
-        """Hold `wanted` bytes at least."""
+        """Buffer at least `wanted` bytes."""
         if self._end - self._at >= wanted:
             return
         if self._at + wanted > len(self._read):
@@ -246,23 +237,23 @@ class BlockingCalls(BlockingConnection):
         while self._end - self._at < wanted:
             self._end += self._received(memoryview(self._read)[self._end :], deadline)
 
-    def _received(self, room: memoryview, deadline: float) -> int:
+    def _received(self, buffer: memoryview, deadline: float) -> int:
         if self._clock.monotonic() >= deadline:
             raise TimeoutError
-        count = self._socket.recv_into(room)
+        count = self._socket.recv_into(buffer)
         if not count:
             raise ConnectionLost(f"{self.address}: closed by the peer")
         return count
 
     @contextmanager
     def _closed_on_failure(self, timeout_s: float) -> Iterator[None]:
-        """Any failure closes the connection, Ctrl-C as well: it is unknown where the next answer would begin."""
+        """Close the connection on any failure, including Ctrl-C."""
         with ExitStack() as undo:
             undo.callback(self.close)
             try:
                 yield
             except TimeoutError:
-                raise CallTimedOut(f"{self.address}: no answer within {timeout_s} s") from None
+                raise CallTimedOut(f"{self.address}: no response within {timeout_s} s") from None
             except OSError as error:
                 raise ConnectionLost(f"{self.address}: {error.strerror or error}") from error
             undo.pop_all()
@@ -272,20 +263,20 @@ OneConnection = TypeVar("OneConnection", bound=BlockingConnection)
 
 
 class IdleConnections(Generic[OneConnection]):
-    """All of it may be called from any thread. `connect` is told how many seconds it has."""
+    """Thread-safe. `connect(address, timeout_s)` opens a connection; at most `most` are open to one address."""
 
     def __init__(self, connect: Callable[[Address, float], OneConnection], *, most: int) -> None:
         self._connect = connect
         self._most = most
         self._idle: dict[Address, list[OneConnection]] = {}
         self._open: dict[Address, int] = {}
-        self._lock = threading.Lock()  # guards all of the others; nothing is sent or waited for under it
+        self._lock = threading.Lock()  # guards all other attributes; no I/O under it except checks of idle sockets
         self._is_closed = False
         self.taken = 0
-        """Lines in use now."""
+        """Connections in use now."""
 
     def take(self, address: Address, within_s: float = inf) -> OneConnection | None:
-        """A line that nobody else uses; None when there are too many, or after `close`. ConnectFailed when none can be made."""
+        """A connection for the calling thread. None when the limit is reached, or after `close`. May raise ConnectFailed."""
         with self._lock:
             idle = self._idle.get(address, ())
             while idle:
@@ -302,13 +293,13 @@ class IdleConnections(Generic[OneConnection]):
             self._open[address] = count + 1
             self.taken += 1
         with ExitStack() as undo:
-            undo.callback(self._gone, address)
+            undo.callback(self._count_closed, address)
             connection = self._connect(address, within_s)
             undo.pop_all()
             return connection
 
     def give(self, connection: OneConnection) -> None:
-        """Take back a line on which nothing is awaited any more, or one that is closed."""
+        """Return a connection without pending responses, or a closed one."""
         if connection.is_open:
             with self._lock:
                 if not self._is_closed:
@@ -316,10 +307,10 @@ class IdleConnections(Generic[OneConnection]):
                     self.taken -= 1
                     return
             connection.close()
-        self._gone(connection.address)
+        self._count_closed(connection.address)
 
     def close(self) -> None:
-        """Close those that nobody uses; the others follow when they are given back. Harmless when done twice."""
+        """Close the idle connections; those in use are closed when they are returned. Idempotent."""
         with self._lock:
             self._is_closed = True
             idle = [connection for connections in self._idle.values() for connection in connections]
@@ -328,16 +319,16 @@ class IdleConnections(Generic[OneConnection]):
             connection.close()
 
     def open_connections(self) -> dict[Address, int]:
-        """How many there are to each address, in use or not; those that `close` ended are still counted."""
+        """The number of connections to each address, in use or idle. Those that `close` closed still count."""
         with self._lock:
             return {address: count for address, count in self._open.items() if count}
 
-    def begin_anew(self) -> None:
-        """In the child of a fork: a thread that the child does not have may have held the lock."""
+    def reset_after_fork(self) -> None:
+        """In the child of a fork: a thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def _close_dead(self) -> None:
-        """Of addresses that nobody asks for any more, nobody else would ever notice."""
+        """Without this, connections to addresses that are not used again would stay open."""
         for address, connections in self._idle.items():
             dead = [connection for connection in connections if not connection.is_usable()]
             for connection in dead:
@@ -345,7 +336,7 @@ class IdleConnections(Generic[OneConnection]):
                 connections.remove(connection)
             self._open[address] -= len(dead)
 
-    def _gone(self, address: Address) -> None:
+    def _count_closed(self, address: Address) -> None:
         with self._lock:
             self._open[address] -= 1
             self.taken -= 1

@@ -1,18 +1,18 @@
-"""A line: the only place where bytes come from and go to a transport.
+"""A connection: reads frames from an asyncio transport, and writes bytes to it.
 
-    read ── split ──► on_turn(line, all complete frames of this read) ── everything written meanwhile ──► one write
-                                                                  written outside a turn: joined until the loop comes round
+    read ── split ──► on_turn(connection, all complete frames of this read) ── all it wrote ──► one write
+                                              bytes written outside a turn are joined in the next step of the loop
 
     unsent bytes   0 ───── low ────────── high ──────────────────── max
-                   writable ──────────────► not writable: reading stops, and requests of this turn are put back
+                   writable ──────────────► not writable: reading pauses, the turn puts back its remaining requests
                    ◄── both resume ──────┘   │ for `slow_s`      │
-                                             └──► disconnected ◄─┘   the peer does not read what it asked for
+                                             └──► disconnected ◄─┘   the peer does not read its responses
 
-    open ── close, idle, protocol broken ──► ending: what was written goes out within `linger_s` ──► lost, told once
-      └──── slow peer, peer gone ──────────────────────────────────────────────────────────────────────┘
+    open ── close, idle, protocol error ──► closing: written bytes are sent within `linger_s` ──► lost, reported once
+      └──── slow peer, peer closed ────────────────────────────────────────────────────────────┘
 
-All lines of a loop read into one buffer: it is emptied before the loop does anything else. A buffer each would cost 10,000 lines
-gigabytes, and a fresh one per read costs page faults.
+All connections of a loop read into one buffer, which a turn empties. One buffer for each would cost gigabytes with
+10,000 connections, and a new one for each read costs page faults.
 """
 
 import asyncio
@@ -34,61 +34,64 @@ if TYPE_CHECKING:
 log = logging.getLogger("pocketmq.net")
 
 RECEIVE_BYTES = 128 * 1024
-"""The most that one read, and so one turn, brings. Twice as much halves the rate of full turns: the copy of a larger buffer is
-given back to the system after each of them, and faulted in again page by page."""
+"""The largest read, and so the largest turn. Twice as much halves the rate of full turns: malloc returns the copy of a larger
+buffer to the system after each of them, and each new one is faulted in page by page."""
 JOINED_BYTES = 64 * 1024
-"""Pieces of more bytes than this are not copied together to be sent with one call."""
+"""Writes of more bytes than this are not joined before they are sent."""
 
 _receive_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True):
-    """Bounds of one line."""
+    """Limits of one connection."""
 
     limits: FrameLimits = DEFAULT_LIMITS
     idle_s: float = 120.0
-    """Closed when neither side said anything for so long."""
+    """The connection is closed when neither side has sent anything for this time."""
     unsent_low_bytes: int = 256 * 1024
     unsent_high_bytes: int = 1024 * 1024
-    """From here on the line is not writable, until less than `unsent_low_bytes` are left."""
+    """Above this, the connection is not writable until fewer than `unsent_low_bytes` are left."""
     unsent_max_bytes: int = 64 * 1024 * 1024
-    """Beyond this the peer is disconnected at once."""
+    """Above this, the peer is disconnected at once."""
     slow_s: float = 30.0
-    """Disconnected when the line was not writable for so long."""
+    """The peer is disconnected when the connection was not writable for this time."""
     linger_s: float = 5.0
-    """How long a closing line may take to send what was written."""
+    """How long a closing connection may take to send the bytes already written."""
     pause_reading: bool = True
-    """Read no requests while their answers cannot be sent. A side that mostly asks must go on reading: answers free it."""
+    """Whether to stop reading while the connection is not writable. A client must keep reading: responses unblock it."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.unsent_low_bytes < self.unsent_high_bytes < self.unsent_max_bytes:
-            raise InvalidSetting("unsent bytes of a line must be 0 <= low < high < max")
+            raise InvalidSetting(
+                "unsent_low_bytes, unsent_high_bytes and unsent_max_bytes must be 0 <= low < high < max"
+            )
         if min(self.idle_s, self.slow_s, self.linger_s) <= 0:
-            raise InvalidSetting("idle_s, slow_s and linger_s of a line must be above 0")
+            raise InvalidSetting("idle_s, slow_s and linger_s of a connection must be above 0")
 
 
 class CloseReason(Enum):
-    """Why a line ended."""
+    """Why a connection was closed."""
 
     CLOSED = "closed here"
     PEER = "closed by the peer"
     IDLE = "idle"
-    SLOW = "the peer reads too slowly"
-    PROTOCOL = "the peer broke the protocol"
-    FAILED = "a turn failed here"
-    UNFINISHED = "the peer does not finish its frame"
+    SLOW = "slow peer"
+    PROTOCOL = "protocol error"
+    FAILED = "internal error"
+    UNFINISHED = "incomplete frame"
 
 
 class Connection(asyncio.BufferedProtocol):
     """One connection.
 
-    `on_turn(line, frames)` must not wait. What it writes before a ProtocolError goes out, then the line is closed. Between two
-    requests it looks at `should_pause`; when true it puts back the frames that are left, and gets them again when there is room.
-    `on_lost(line, reason)` is called exactly once, if and only if `on_made(line)` was.
+    `on_turn(connection, frames)` must not block. If it raises ProtocolError, the bytes it wrote are sent and the connection is
+    closed. Between two requests it checks `should_pause`; if true, it calls `put_back` with the remaining frames, and gets them
+    again when the connection is writable. `on_lost(connection, reason)` is called exactly once, if and only if `on_made` was.
     """
 
     __slots__ = (
         "__weakref__",
+        "_capacity",
         "_gone",
         "_held",
         "_idle_timer",
@@ -103,7 +106,6 @@ class Connection(asyncio.BufferedProtocol):
         "_out_bytes",
         "_put_off",
         "_reading",
-        "_room",
         "_settings",
         "_slow_timer",
         "_splitter",
@@ -136,13 +138,13 @@ class Connection(asyncio.BufferedProtocol):
         self._splitter = FrameSplitter(settings.limits)
         self._unfinished = unfinished
         self.loop: asyncio.AbstractEventLoop
-        """Known once it is connected."""
+        """Set when the connection is made."""
         self._transport: asyncio.Transport
         self._view: memoryview
         self._gone: asyncio.Future[None] | None = None
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
-        self._room = settings.unsent_max_bytes
+        self._capacity = settings.unsent_max_bytes
         self._in_turn = False
         self._input_ended = False
         self._keeps_bytes = False
@@ -164,31 +166,31 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Connected, and nobody has begun to close it."""
+        """Connected and not closing."""
         return self._gone is not None and self.ending is None
 
     @property
     def own_address(self) -> Address:
-        """This side of the connection, as this machine sees it."""
+        """The local address of the socket."""
         if self._gone is None:
-            raise WrongState("this line is not connected yet")
+            raise WrongState("the connection is not open yet")
         return Address(*(self._transport.get_extra_info("sockname") or ("", 0))[:2])
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes written here that the operating system has not taken yet."""
+        """Bytes written here that the operating system has not accepted yet."""
         if self._gone is None or self._gone.done():
             return 0
         return self._out_bytes + self._transport.get_write_buffer_size()
 
     @property
     def should_pause(self) -> bool:
-        """Whether so much waits to be sent that no further request should be served now."""
-        return self.answer_room <= 0
+        """Whether too many bytes wait to be sent to serve another request now."""
+        return self.answer_capacity <= 0
 
     @property
-    def answer_room(self) -> int:
-        """How many bytes of answers may be written before the line should pause."""
+    def answer_capacity(self) -> int:
+        """How many bytes of responses may be written before `should_pause` is true."""
         settings = self._settings
         if not settings.pause_reading:
             return settings.unsent_max_bytes
@@ -196,47 +198,47 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def ends_after_turn(self) -> bool:
-        """Whether nothing can be read behind the turn that is under way: the line ends with it."""
+        """Whether the current turn is the last one: no more bytes can be read after it."""
         return self._input_ended or self._splitter.failure is not None
 
     def put_back(self, frames: list[Frame]) -> None:
-        """During a turn: its last `frames`, not served. They are a turn of their own when there is room again."""
+        """During a turn: return its last `frames` unserved. They become a turn of their own when the connection is writable."""
         assert self._in_turn, "frames are put back by the turn that got them"
         self._held = frames
 
     def put_off(self, frames: list[Frame]) -> None:
-        """During a turn: all its frames, not served, for who will `take_put_off` when the loop comes round."""
+        """During a turn: defer all its frames until `take_put_off` is called, in the next step of the loop."""
         assert self._in_turn, "frames are put off by the turn that got them"
         self._put_off = frames
 
     def take_put_off(self, take: Callable[[list[Frame]], None] | None = None) -> None:
-        """Have the turn that was put off, with what was read since, by `take` or `on_turn`. Harmless when there is none."""
+        """Run the deferred turn, including frames read since, with `take` or `on_turn`. Without one, nothing happens."""
         frames, self._put_off = self._put_off, []
         if frames:
             self._turn(frames, take)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send `data` at the end of this turn, or when the loop comes round. A line that is ending drops it.
+        """Send `data` at the end of this turn, or in the next step of the loop. A closing connection drops it.
 
-        What a view shows must not change any more: the kernel may read it when the peer has room, seconds later.
+        The bytes behind a memoryview must not change afterwards: the kernel may read them seconds later.
         """
         if self.ending is not None:
             return
         if self._gone is None:
-            raise WrongState("this line is not connected yet")
+            raise WrongState("the connection is not open yet")
         if not self._out and not self._in_turn:
             self.loop.call_soon(self._flush)
         self._out.append(data)
         self._out_bytes += len(data)
-        if self._out_bytes > self._room:
-            self._check_room()
+        if self._out_bytes > self._capacity:
+            self._check_capacity()
 
     def write_now(self, data: bytes) -> None:
-        """Send `data` at once, for a writer who knows that nothing follows. Within a turn, its end does that."""
+        """Send `data` at once if no turn is running, else at its end. For a caller that has nothing else to write."""
         if self._in_turn:
             self.write(data)
             return
-        self._in_turn = True  # a turn of its own, so that nobody is told to come back for it
+        self._in_turn = True  # so that `write` does not schedule a flush
         try:
             self.write(data)
         finally:
@@ -244,12 +246,12 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
 
     def flush(self) -> None:
-        """Send now what was written, for a writer who knows that nothing follows. Within a turn, its end does that."""
+        """Send written bytes at once if no turn is running, else at its end. For a caller that has nothing else to write."""
         if not self._in_turn:
             self._flush()
 
     async def wait_writable(self) -> None:
-        """Return when there is room for more; ConnectionLost when the line ends first."""
+        """Return when the connection is writable; raise ConnectionLost when it is closed first."""
         while not self.writable:
             if not self.is_open:
                 raise ConnectionLost(f"{self.address}: {self.reason or 'not connected'}")
@@ -261,39 +263,39 @@ class Connection(asyncio.BufferedProtocol):
                 self._waiters.discard(waiter)
 
     def close(self, reason: PocketMQError | None = None) -> None:
-        """Send what was written, then end. Harmless when done twice."""
+        """Send the written bytes, then close. Idempotent."""
         self._end(CloseReason.CLOSED, reason or ConnectionLost("closed here"))
 
     def abort(self, reason: PocketMQError | None = None) -> None:
-        """End at once; what was not sent is dropped."""
+        """Close at once and drop unsent bytes."""
         self._end(CloseReason.CLOSED, reason or ConnectionLost("closed here"), at_once=True)
 
     def drop(self, ending: CloseReason, reason: PocketMQError) -> None:
-        """End at once, for a cause that the peer gave."""
+        """Close at once because of something that the peer did."""
         self._end(ending, reason, at_once=True)
 
     def give_up(self, reason: PocketMQError) -> None:
-        """The connect that made this line was given up. uvloop drops such a connection and tells nobody, so the line ends here."""
+        """Close after a cancelled connect. uvloop then drops the connection without calling `connection_lost`."""
         if self._gone is not None and not self._gone.done():
             self.abort(reason)
             self.connection_lost(None)
 
     async def wait_lost(self) -> None:
-        """Return when the line is gone, and `on_lost` has been called."""
+        """Return when the connection is closed and `on_lost` has been called."""
         if self._gone is not None:
             await asyncio.shield(self._gone)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         settings = self._settings
         self.loop = loop = asyncio.get_running_loop()
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's has another base class
         self._gone = loop.create_future()
         self._view = _receive_buffer(loop)
         transport.set_write_buffer_limits(settings.unsent_high_bytes, settings.unsent_low_bytes)
         self.address = Address(*(transport.get_extra_info("peername") or ("", 0))[:2])
         self.writable = True
         self.heard_at = self.spoke_at = loop.time()
-        self._idle_timer = loop.call_later(settings.idle_s, self._look_whether_idle)
+        self._idle_timer = loop.call_later(settings.idle_s, self._check_idle)
         if self._on_made is not None:
             self._on_made(self)
 
@@ -322,12 +324,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.writable = False
-        self._measure_room()
+        self._measure_capacity()
         self._slow_timer = self.loop.call_later(self._settings.slow_s, self._drop_slow_peer)
         self._set_reading()
 
     def resume_writing(self) -> None:
-        self._room = self._settings.unsent_max_bytes
+        self._capacity = self._settings.unsent_max_bytes
         if self._slow_timer is not None:
             self._slow_timer.cancel()
         if self.ending is not None:
@@ -343,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._gone is not None and self._gone.done():
-            return  # it was given up before
+            return  # after `give_up`
         if self.ending is None:
             self.ending = CloseReason.PEER
             self.reason = ConnectionLost(f"connection lost: {exc or 'closed'}")
@@ -377,7 +379,7 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self._end(CloseReason.PROTOCOL, error)
         except Exception as error:
-            log.exception("%s: a turn of %d frames failed; the line is closed", self.address, len(frames))
+            log.exception("%s: a turn of %d frames failed; closing the connection", self.address, len(frames))
             self._end(CloseReason.FAILED, ConnectionLost(f"a turn failed: {error}"))
         finally:
             self._in_turn = False
@@ -396,7 +398,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turn(frames)
 
     def _set_reading(self) -> None:
-        """Read when there is room for answers and nothing older to serve; else serve that first, or wait for room."""
+        """Read while responses can be sent and no older frames wait; else serve those first."""
         if self.ending is not None:
             return
         reading = not self._held and (self.writable or not self._settings.pause_reading)
@@ -423,37 +425,37 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.write(b"".join(out))
         if not self.writable:
-            self._measure_room()
+            self._measure_capacity()
 
     def _write_pieces(self, pieces: list[bytes | memoryview]) -> None:
-        """Send them without copying them together. What asyncio of Python 3.12 and 3.13 forgets here is done for it."""
+        """Send large writes without joining them. Works around a fault of asyncio in Python 3.12 and 3.13."""
         transport, settings = self._transport, self._settings
         if transport.is_closing():
-            return  # lost, and about to be told: it would wait for room in a socket whose number the next one gets
+            return  # asyncio would register a closed descriptor, whose number the next socket gets
         transport.writelines(pieces)
         if self.writable and transport.get_write_buffer_size() > settings.unsent_high_bytes:
-            # Before 3.12.9 and 3.13.2 it takes any number of bytes and never says so. It looks when limits are set.
+            # Before 3.12.9 and 3.13.2, writelines does not check the high-water mark; setting the limits does.
             transport.set_write_buffer_limits(settings.unsent_high_bytes, settings.unsent_low_bytes)
 
-    def _measure_room(self) -> None:
-        self._room = self._settings.unsent_max_bytes - self._transport.get_write_buffer_size()
+    def _measure_capacity(self) -> None:
+        self._capacity = self._settings.unsent_max_bytes - self._transport.get_write_buffer_size()
 
-    def _check_room(self) -> None:
-        # The room was measured at the last write; the peer may have read since.
-        self._measure_room()
-        if self._out_bytes > self._room:
-            text = f"{self.unsent_bytes} bytes wait for a peer that does not read them; the limit is {self._settings.unsent_max_bytes}"
+    def _check_capacity(self) -> None:
+        # The capacity was measured at the last write; the peer may have read since.
+        self._measure_capacity()
+        if self._out_bytes > self._capacity:
+            text = f"{self.unsent_bytes} unsent bytes exceed the limit of {self._settings.unsent_max_bytes}; the peer does not read"
             self._end(CloseReason.SLOW, ConnectionLost(text), at_once=True)
 
     def _drop_slow_peer(self) -> None:
-        text = f"{self.unsent_bytes} bytes wait for a peer that has not read them for {self._settings.slow_s} s"
+        text = f"{self.unsent_bytes} bytes unsent; the peer has not read for {self._settings.slow_s} s"
         self._end(CloseReason.SLOW, ConnectionLost(text), at_once=True)
 
-    def _look_whether_idle(self) -> None:
-        # Reads and writes only leave their time; the timer comes by rarely and looks when it was.
+    def _check_idle(self) -> None:
+        # Reads and writes only record their time, because they are frequent and this timer is not.
         due = max(self.heard_at, self.spoke_at) + self._settings.idle_s
         if due > self.loop.time():
-            self._idle_timer = self.loop.call_at(due, self._look_whether_idle)
+            self._idle_timer = self.loop.call_at(due, self._check_idle)
         else:
             self._end(CloseReason.IDLE, ConnectionLost(f"idle for {self._settings.idle_s} s"))
 

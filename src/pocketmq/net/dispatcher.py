@@ -1,10 +1,10 @@
-"""From a command to its handler and back.
+"""From a request to its handler and back.
 
-command ── check, if there is one ── code ──► handler? ── no ──► REQUEST_CODE_NOT_SUPPORTED
-                  └─► what it raises             └─ yes ──► a row in the access table? ── no ──► NO_PERMISSION
-                                                               └─ yes ──► header read ──► handler ──► reply ──► command
+    command ── check, if any ── code ──► handler? ── no ──► REQUEST_CODE_NOT_SUPPORTED
+                  └─► raises its error      └─ yes ──► row in the access table? ── no ──► NO_PERMISSION
+                                                          └─ yes ──► decode header ──► handler ──► reply ──► command
 
-What a handler gets and gives. Errors that it raises are answered with their code, in one place: see `net.peer`.
+`net.peer` turns errors that a handler raises into responses.
 """
 
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
@@ -21,7 +21,7 @@ H = TypeVar("H", bound=Fields)
 
 
 class Request(Generic[H]):
-    """A request whose header has been read."""
+    """A request with a decoded header."""
 
     __slots__ = ("command", "header", "peer")
 
@@ -32,7 +32,7 @@ class Request(Generic[H]):
 
 
 class Reply(NamedTuple):
-    """The answer: of success, unless it has another code. A failure without a header is raised instead."""
+    """A response. Failures without a header are raised as errors instead."""
 
     header: Fields | None = None
     body: bytes = b""
@@ -41,17 +41,17 @@ class Reply(NamedTuple):
 
 
 Check = Callable[[Peer, Command], None]
-"""Looks at a request before it is served, and raises what it is to be refused with."""
+"""Called before a request is served. Raises an error to refuse it."""
 
 Handler = Callable[[Request[Any]], Reply | Coroutine[Any, Any, Reply]]
-"""Answers at once, or later when it has to wait for the disk or for somebody else."""
+"""Returns a reply, or a coroutine if it has to wait."""
 
 
 class Dispatcher:
-    """All handlers of a server; `serve` is for `net.server`, which also answers what it raises.
+    """All handlers of a server. `serve` is passed to `net.server.Server`.
 
-    `access` is the server's table of what each request does; a code that is not in it is refused. `check` looks at every
-    request first; a server whose turns have looked at it already gives none.
+    `access` is the server's table of access rules; a code without a row is refused. `check` is called for each request;
+    a server that checks requests in its turns passes None.
     """
 
     def __init__(

@@ -1,19 +1,17 @@
-"""The event loop that programs run on: uvloop's when it is installed, asyncio's otherwise; and what it does without memory.
+"""The event loop of a program: uvloop if installed, else asyncio's. Also memory failures, periodic tasks and cooperative loops.
 
-A callback that fails for want of memory may be called again at once, for ever: uvloop needs 64 KB to learn of a signal, and asks again
-when it does not get them. So a loop has some memory in reserve, which is freed when that happens. The log has a line a second, and
-when it lasts the program ends. More memory is in reserve for the stop: what is served takes all that there was of the first.
+A callback that fails with MemoryError may run again at once, forever: uvloop needs 64 KB to read a signal, and retries when it cannot
+allocate them. `LoopFailures` therefore reserves memory and frees it then. It logs once a second, and stops the program if the failures
+last. A second reserve is for the stop itself.
 
-    MemoryError ── reserve freed ── for PATIENCE_S ──► stopped as by SIGTERM ── for PATIENCE_S again ──► ended at once
-                                 └─ a quiet second ──► reserve taken again
+    MemoryError ── reserve freed ── for PATIENCE_S ──► stop as after SIGTERM ── for PATIENCE_S again ──► exit at once
+                                 └─ a second without one ──► reserve allocated again
 
-Work that comes round: every so often, one run at a time, until it is stopped.
+`Repeating` runs a function periodically, one run at a time. A failed run is logged once until a run succeeds.
 
-A run that fails is logged once, until a run succeeds again; the next one comes at its time all the same.
+`end_of_input` returns when the standard input ends, which means that the parent process is gone.
 
-Noticing that whoever started this program has gone: its input stream ends then.
-
-Long answers in short steps: whoever makes one lets everybody else have a turn every few milliseconds.
+`Steps` splits a long computation, so that other tasks of the loop run every few milliseconds.
 """
 
 import asyncio
@@ -37,13 +35,13 @@ log = logging.getLogger("pocketmq.net")
 
 RESERVE_BYTES: Final = 4 * 1024 * 1024
 STOP_RESERVE_BYTES: Final = 16 * 1024 * 1024
-"""Address space only: it is never touched."""
+"""Address space only; the pages are never touched."""
 PATIENCE_S: Final = 10.0
 QUIET_S: Final = 1.0
 PAUSE_S: Final = 0.01
-"""For which a loop rests after a callback that had no memory."""
+"""How long the loop sleeps after a MemoryError."""
 EXIT_CODE: Final = 70
-"""EX_SOFTWARE: the program could not go on."""
+"""EX_SOFTWARE of sysexits.h."""
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -52,7 +50,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class LoopFailures:
-    """The exception handler of a loop. `stop` ends the program well; `end` ends it at once."""
+    """The exception handler of a loop. `stop` shuts the program down; `end` exits at once."""
 
     def __init__(
         self,
@@ -66,11 +64,11 @@ class LoopFailures:
         self._end = end
         self._pause = pause
         self._reserve: bytes | None = bytes(RESERVE_BYTES)
-        self._stop_reserve = mmap.mmap(-1, STOP_RESERVE_BYTES)  # of bytes, malloc may keep what was freed
+        self._stop_reserve = mmap.mmap(-1, STOP_RESERVE_BYTES)  # a mapping, because malloc may keep freed bytes
         self._since = self._last = self._logged = float("-inf")
         self._stopping = False
         self.count = 0
-        """Callbacks that failed for want of memory."""
+        """Callbacks that failed with MemoryError."""
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not isinstance(context.get("exception"), MemoryError):
@@ -85,7 +83,7 @@ class LoopFailures:
         if now - self._logged >= QUIET_S:
             self._logged = now
             log.error(
-                "out of memory: %d callbacks of the event loop failed so far; connections that need memory are closed",
+                "out of memory: %d callbacks of the event loop failed so far; closing connections that need memory",
                 self.count,
             )
         if now - self._since >= PATIENCE_S * (2 if self._stopping else 1):
@@ -95,34 +93,32 @@ class LoopFailures:
     def _give_up(self) -> None:
         if self._stopping:
             log.critical(
-                "out of memory for %g s: the process ends at once; what was acknowledged is in the log", 2 * PATIENCE_S
+                "out of memory for %g s: exiting at once; acknowledged messages are in the commit log", 2 * PATIENCE_S
             )
             self._end(EXIT_CODE)
         else:
             self._stopping = True
-            log.critical("out of memory for %g s: the program stops", PATIENCE_S)
+            log.critical("out of memory for %g s: shutting down", PATIENCE_S)
             self._stop()
 
     def free_stop_reserve(self) -> None:
-        """The program has been told to stop: to save what it has takes memory, too."""
+        """Free the second reserve, because saving state at the stop needs memory."""
         self._stop_reserve.close()
 
     def tick(self) -> None:
-        """Once a second or so: take the reserve again when there was no such failure for a while."""
+        """Called about once a second: allocate the reserve again after a second without failures."""
         if self._reserve is None and self._clock.monotonic() - self._last > QUIET_S:
             try:
                 self._reserve = bytes(RESERVE_BYTES)
             except MemoryError:
                 return
-            log.warning("there is memory again")
+            log.warning("memory is available again")
 
 
 class Repeating:
-    """`work` is a plain function or a coroutine function; its next run begins `interval_s` after the last one ended.
+    """Runs `work`, a function or a coroutine function, `interval_s` after the end of its last run.
 
-    An interval that may change is given as a function.
-
-    The first one begins `first_s` after the start, `interval_s` unless told otherwise. Failures are told to `log`.
+    The interval may be a function. The first run is `first_s` after the start, by default `interval_s`. Failures go to `log`.
     """
 
     def __init__(
@@ -139,7 +135,7 @@ class Repeating:
         self._log = log
         self._interval = interval_s if callable(interval_s) else lambda: interval_s
         self._first_s = self.interval_s if first_s is None else first_s
-        self._complaint = ""
+        self._failure = ""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -150,7 +146,7 @@ class Repeating:
         self._task = asyncio.get_running_loop().create_task(self._repeat(), name=f"pocketmq {self._what}")
 
     async def stop(self) -> None:
-        """No run is under way when this returns. Harmless when done twice, or before the start."""
+        """Cancel, and wait for a current run to end. Idempotent, also before the start."""
         if self._task is None:
             return
         self._task.cancel()
@@ -158,20 +154,20 @@ class Repeating:
         self._task = None
 
     async def run_once(self) -> None:
-        """One run, now; whatever goes wrong in it is told."""
+        """Run now, and log a failure."""
         try:
             outcome = self._work()
             if outcome is not None:
                 await outcome
         except Exception as error:
-            complaint = f"{type(error).__name__}: {error}"
-            if complaint != self._complaint:
-                self._complaint = complaint
-                self._log.error("%s failed, and is tried again every %s s", self._what, self.interval_s, exc_info=error)
+            failure = f"{type(error).__name__}: {error}"
+            if failure != self._failure:
+                self._failure = failure
+                self._log.error("%s failed; next attempt in %s s", self._what, self.interval_s, exc_info=error)
         else:
-            if self._complaint:
-                self._complaint = ""
-                self._log.info("%s works again", self._what)
+            if self._failure:
+                self._failure = ""
+                self._log.info("%s succeeded again", self._what)
 
     async def _repeat(self) -> None:
         await asyncio.sleep(self._first_s)
@@ -181,7 +177,7 @@ class Repeating:
 
 
 async def end_of_input() -> None:
-    """Returns when the input stream ends: whoever started this program has gone, or has closed it."""
+    """Return when the standard input ends: the parent process has exited or closed it."""
     ended = asyncio.Event()
 
     class Input(asyncio.Protocol):
@@ -199,7 +195,7 @@ STEP_SECONDS: Final = 0.003
 
 
 class Steps:
-    """For one answer, begun when this is made."""
+    """For one computation, which begins with the constructor."""
 
     __slots__ = ("_loop", "_since")
 
@@ -207,8 +203,8 @@ class Steps:
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
 
-    async def give_way(self) -> None:
-        """To be awaited after every small piece of work: goes on at once, unless the step has lasted long enough."""
+    async def pause(self) -> None:
+        """Await this often. It returns at once unless the current step has lasted `STEP_SECONDS`."""
         if self._loop.time() - self._since >= STEP_SECONDS:
             await asyncio.sleep(0)
             self._since = self._loop.time()

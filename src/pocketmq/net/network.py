@@ -1,21 +1,19 @@
-"""The seam to the network. Everything above takes a `Network`: real sockets, or the in-memory one of the test kit.
+"""The interface to sockets. Code above it takes a `Network`: real sockets, or the in-memory network of the test kit.
 
-    connect(factory, address) ──► a protocol of the factory, connected
-    listen(factory, address)  ──► a Listener; the factory is called once for each connection that comes in
+    connect(factory, address) ──► a connected protocol made by the factory
+    listen(factory, address)  ──► a Listener; it calls the factory for each accepted connection
 
-Protocols and transports are asyncio's, so the same line runs over TCP, TLS and memory.
+Protocols and transports are asyncio's, so the same connection class runs over TCP, TLS and memory.
 
-The door of a listener: who knocks, whether TLS is spoken, and nobody may stand in the doorway for ever.
+How `Acceptor` accepts a connection:
 
-    accept ── TLS possible? ── no ───────────────────────────────► a line
-                  └─ yes ── wait for the first byte ── 0x16 ── handshake ──► a line
-                                   │                └─ other ──────────────► a line (permissive)
-                                   └─ silent for `hello_s` ───────────────► turned away
+    accept ── TLS configured? ── no ─────────────────────────────────► connection
+                  └─ yes ── wait for the first byte ── 0x16 ── TLS handshake ──► connection
+                                   │                └─ other ──────────────────► connection (permissive mode)
+                                   └─ nothing for `hello_s` ───────────────────► rejected
 
-While `max_hellos` connections are at this step, newcomers wait in the backlog of the system: a pending handshake is never given up
-for them. One host takes a part of these at most, so that it cannot keep the others out.
-
-The first byte is looked at, not read, so whoever gets the socket finds the stream whole.
+While `max_hellos` handshakes are pending, new connections wait in the system's backlog; a pending handshake is never cancelled for a
+new one. One host may have `max_hellos_per_host` of them. The first byte is peeked, so the connection reads the whole stream.
 """
 
 import asyncio
@@ -43,122 +41,127 @@ _ACCEPTS_PER_TURN = 64
 
 
 class AcceptSettings(msgspec.Struct, frozen=True):
-    """Bounds of the doorway."""
+    """Limits of accepting."""
 
     backlog: int = 1024
-    """Connections that the system holds before they are accepted."""
+    """Connections that the system queues before they are accepted."""
     hello_s: float = 5.0
-    """Time for the first byte and the TLS handshake together."""
+    """Total time for the first byte and the TLS handshake."""
     max_hellos: int = 1024
-    """Connections at this step; one more is accepted when one of them is done."""
+    """Pending handshakes; one more is accepted when one of them ends."""
     max_hellos_per_host: int = 128
-    """Of these from one host; one more is closed at once. Loopback addresses are exempt."""
+    """Pending handshakes of one host; one more is closed at once. Loopback addresses are exempt."""
     exhausted_pause_s: float = 1.0
-    """How long nobody is accepted after the system ran out of descriptors or memory."""
+    """How long accepting pauses after the system ran out of descriptors or memory."""
 
     def __post_init__(self) -> None:
         counts = self.backlog, self.max_hellos, self.max_hellos_per_host
         if min(*counts, self.hello_s, self.exhausted_pause_s) <= 0:
-            raise InvalidSetting(f"every bound of the doorway must be above 0: {self}")
+            raise InvalidSetting(f"every limit of accepting must be above 0: {self}")
 
 
 class Acceptor:
-    """Accepts from `door` until closed. A `Listener`."""
+    """Accepts connections from the socket `listening` until closed. A `Listener`."""
 
     def __init__(
         self,
-        door: socket.socket,
+        listening: socket.socket,
         factory: Callable[[], asyncio.BaseProtocol],
         tls: ServerTls | None,
         settings: AcceptSettings,
         turned_away: TurnedAway | None,
     ) -> None:
-        self._door = door
+        self._listening = listening
         self._factory = factory
         self._tls = tls if tls is not None and tls.mode is not TlsMode.DISABLED else None
         self._settings = settings
         self._turned_away = turned_away
         self._loop = asyncio.get_running_loop()
-        self._doorway: set[asyncio.Task[None]] = set()
+        self._hellos: set[asyncio.Task[None]] = set()
         self._hellos_by_host: Counter[str] = Counter()
         self._is_full = False
         self._pause: asyncio.TimerHandle | None = None
-        self.address = _address(door.getsockname())
-        self._loop.add_reader(door, self._accept)
+        self.address = _address(listening.getsockname())
+        self._loop.add_reader(listening, self._accept)
 
     def close(self) -> None:
-        if self._door.fileno() < 0:
+        if self._listening.fileno() < 0:
             return
         if self._pause is not None:
             self._pause.cancel()
-        self._loop.remove_reader(self._door)
-        self._door.close()
-        for hello in list(self._doorway):
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        for hello in list(self._hellos):
             hello.cancel()
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
-            if len(self._doorway) >= self._settings.max_hellos:
+            if len(self._hellos) >= self._settings.max_hellos:
                 self._is_full = True
-                self._loop.remove_reader(self._door)
+                self._loop.remove_reader(self._listening)
                 return
             try:
-                connection, place = self._door.accept()
+                connection, peer = self._listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                self._take_a_pause(error)
+                self._pause_accepting(error)
                 return
             connection.setblocking(False)
-            self._greet(connection, _address(place))
+            self._begin_hello(connection, _address(peer))
 
-    def _take_a_pause(self, error: OSError) -> None:
-        """Out of descriptors or memory: the door stays readable, so looking again at once would only burn the loop."""
-        log.error("%s: cannot accept for %s s: %s", self.address, self._settings.exhausted_pause_s, error)
-        self._loop.remove_reader(self._door)
+    def _pause_accepting(self, error: OSError) -> None:
+        """Out of descriptors or memory: the socket stays readable, and accepting again at once would use all CPU."""
+        log.error(
+            "%s: cannot accept connections: %s; next attempt in %s s",
+            self.address,
+            error,
+            self._settings.exhausted_pause_s,
+        )
+        self._loop.remove_reader(self._listening)
         self._pause = self._loop.call_later(
-            self._settings.exhausted_pause_s, self._loop.add_reader, self._door, self._accept
+            self._settings.exhausted_pause_s, self._loop.add_reader, self._listening, self._accept
         )
 
-    def _greet(self, connection: socket.socket, peer: Address) -> None:
+    def _begin_hello(self, connection: socket.socket, peer: Address) -> None:
         if self._hellos_by_host[peer.host] >= self._settings.max_hellos_per_host and not peer.is_loopback:
             connection.close()
-            self._turn_away(peer, f"has {self._hellos_by_host[peer.host]} connections without a first request already")
+            self._turn_away(peer, f"has {self._hellos_by_host[peer.host]} connections without a first request")
             return
         self._hellos_by_host[peer.host] += 1
         hello = self._loop.create_task(self._hello(connection, peer))
-        self._doorway.add(hello)
-        hello.add_done_callback(lambda hello: self._leave_doorway(hello, connection, peer))
+        self._hellos.add(hello)
+        hello.add_done_callback(lambda hello: self._hello_ended(hello, connection, peer))
 
-    def _leave_doorway(self, hello: asyncio.Task[None], connection: socket.socket, peer: Address) -> None:
-        self._doorway.discard(hello)
+    def _hello_ended(self, hello: asyncio.Task[None], connection: socket.socket, peer: Address) -> None:
+        self._hellos.discard(hello)
         self._hellos_by_host[peer.host] -= 1
         if not self._hellos_by_host[peer.host]:
             del self._hellos_by_host[peer.host]
-        if hello.cancelled():  # perhaps before it began, when the task did not own the socket yet
+        if hello.cancelled():  # perhaps before the task owned the socket
             connection.close()
-            self._turn_away(peer, "lost its connection before its first request: the listener closed")
-        elif self._is_full and self._door.fileno() >= 0:
+            self._turn_away(peer, "was closed before its first request: the listener closed")
+        elif self._is_full and self._listening.fileno() >= 0:
             self._is_full = False
-            self._loop.add_reader(self._door, self._accept)
+            self._loop.add_reader(self._listening, self._accept)
 
     async def _hello(self, connection: socket.socket, peer: Address) -> None:
-        """Make a line of `connection`, or tell why not."""
+        """Connect a protocol to the socket, or log why not."""
         try:
             async with asyncio.timeout(self._settings.hello_s):
                 context = await self._context_for(connection)
                 await self._loop.connect_accepted_socket(self._factory, connection, ssl=context)
         except TimeoutError:
-            self._turn_away(peer, f"neither spoke nor finished its TLS handshake within {self._settings.hello_s} s")
+            self._turn_away(peer, f"sent nothing or did not finish its TLS handshake within {self._settings.hello_s} s")
         except ssl.SSLError as error:
-            self._turn_away(peer, f"failed in its TLS handshake: {error.reason or error}")
+            self._turn_away(peer, f"failed the TLS handshake: {error.reason or error}")
         except OSError as error:
             self._turn_away(peer, f"was lost: {error}")
 
     def _turn_away(self, peer: Address, why: str) -> None:
-        log.info("%s turned away %s: %s", self.address, peer, why)
+        log.info("%s rejected the connection of %s: it %s", self.address, peer, why)
         if self._turned_away is not None:
             self._turned_away(ConnectFailed(f"{peer} {why}"))
 
@@ -190,38 +193,38 @@ def _set_ready(ready: asyncio.Future[None]) -> None:
         ready.set_result(None)
 
 
-def _address(place: tuple[str, int]) -> Address:
-    return Address(place[0], place[1])
+def _address(name: tuple[str, int]) -> Address:
+    return Address(name[0], name[1])
 
 
 __all__ = ["Address", "Listener", "Network", "TcpNetwork"]
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-_WAYS_OUT: Final = {
-    errno.EADDRINUSE: ". Stop the program that listens there, or choose another port; 0 is any free one",
-    errno.EACCES: ". Choose a port from 1024 on; those below are for the administrator",
-    errno.EADDRNOTAVAIL: ". Choose an address that this machine has; 0.0.0.0 is all of them",
-    socket.EAI_NONAME: ". Choose an address that this machine has; 0.0.0.0 is all of them",
+_ADVICE: Final = {
+    errno.EADDRINUSE: ". Stop the program that listens there, or choose another port; 0 means any free port",
+    errno.EACCES: ". Choose a port from 1024 on; lower ports need administrator rights",
+    errno.EADDRNOTAVAIL: ". Choose an address of this machine; 0.0.0.0 means all of them",
+    socket.EAI_NONAME: ". Choose an address of this machine; 0.0.0.0 means all of them",
 }
-"""By the number of what was in the way of listening."""
+"""By the error number of a failed listen."""
 
 
 class Listener(Protocol):
-    """An open door. `address` has the real port when 0 was asked for."""
+    """A listening socket. `address` has the actual port if 0 was requested."""
 
     @property
     def address(self) -> Address: ...
 
     def close(self) -> None:
-        """Let nobody in any more; connections that were made live on. Harmless when done twice."""
+        """Accept no more connections; existing ones stay open. Idempotent."""
 
 
 class Network(Protocol):
-    """A way to reach others and to be reached."""
+    """Opens connections and listeners."""
 
     async def connect(self, factory: Callable[[], P], address: Address, *, tls: ssl.SSLContext | None = None) -> P:
-        """A new protocol, connected; with `tls`, its handshake done. ConnectFailed says what was in the way."""
+        """A new, connected protocol; with `tls`, after the handshake. ConnectFailed says why not."""
 
     async def listen(
         self,
@@ -231,9 +234,9 @@ class Network(Protocol):
         tls: ServerTls | None = None,
         turned_away: TurnedAway | None = None,
     ) -> Listener:
-        """Open a door; ListenFailed when the address is taken or not ours.
+        """Listen. ListenFailed if the address is in use or not of this machine.
 
-        `turned_away` hears why a connection ended before it became one: it stayed silent, or its handshake failed.
+        `turned_away` is called for each connection that ended before its first request, with the reason.
         """
 
 
@@ -250,14 +253,14 @@ class TcpNetwork:
             _, protocol = await loop.create_connection(factory, address.host, address.port, ssl=tls)
         except ssl.SSLCertVerificationError as error:
             raise ConnectFailed(
-                f"{address}: its certificate is not accepted: {error.verify_message}; "
+                f"{address}: the certificate of the server is not trusted: {error.verify_message}; "
                 "name the authority that signed it (ca=…, --tls-ca), or connect without verification "
                 "(verify=False, --tls-no-verify)"
             ) from error
         except ssl.SSLError as error:
             raise ConnectFailed(f"{address}: TLS handshake failed: {error.reason or error}") from error
         except (OSError, UnicodeError) as error:
-            hint = " during the TLS handshake; it may not talk TLS" if _is_cut(error) and tls is not None else ""
+            hint = " during the TLS handshake; the server may not use TLS" if _is_cut(error) and tls is not None else ""
             raise ConnectFailed(f"{address}: {_cause(error)}{hint}") from error
         return protocol
 
@@ -270,21 +273,21 @@ class TcpNetwork:
         turned_away: TurnedAway | None = None,
     ) -> Listener:
         try:
-            door = await _bind(address, self._settings.backlog)
+            listening = await _bind(address, self._settings.backlog)
         except (OSError, UnicodeError) as error:
-            raise ListenFailed(f"cannot listen on {address}: {_cause(error)}{_way_out(error)}") from error
-        return Acceptor(door, factory, tls, self._settings, turned_away)
+            raise ListenFailed(f"cannot listen on {address}: {_cause(error)}{_advice(error)}") from error
+        return Acceptor(listening, factory, tls, self._settings, turned_away)
 
 
 async def _bind(address: Address, backlog: int) -> socket.socket:
     found = await asyncio.get_running_loop().getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    family, kind, number, _, place = found[0]
+    family, kind, number, _, name = found[0]
     with ExitStack() as undo:
         listening = undo.enter_context(socket.socket(family, kind, number))
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
+        listening.bind(name)
         listening.listen(backlog)
         listening.setblocking(False)
         undo.pop_all()
@@ -292,21 +295,21 @@ async def _bind(address: Address, backlog: int) -> socket.socket:
 
 
 def _is_cut(error: OSError | UnicodeError) -> bool:
-    """Whether the other side ended a handshake: asyncio has no words for it at all, uvloop has the system's."""
+    """Whether the other side closed the connection during a handshake. asyncio's error has no text for it."""
     return isinstance(error, ConnectionResetError)
 
 
-def _way_out(error: OSError | UnicodeError) -> str:
-    """What somebody can do who wanted to listen."""
-    return _WAYS_OUT.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+def _advice(error: OSError | UnicodeError) -> str:
+    """What to do about a failed listen."""
+    return _ADVICE.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 
 def _cause(error: OSError | UnicodeError) -> str:
-    """In the system's words: asyncio replaces them with its own, which say where and not why."""
+    """The text of the system. asyncio replaces it with one that does not name the cause."""
     if isinstance(error, UnicodeError):
         return f"not a host name: {error}"
     if _is_cut(error):
-        return "it closed the connection"
+        return "the server closed the connection"
     if error.errno is None or isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     return os.strerror(error.errno)

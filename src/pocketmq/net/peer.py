@@ -1,19 +1,19 @@
-"""The other end of a line: ask it, tell it, serve it. Both sides of a connection use the same class.
+"""The other side of a connection: call it, notify it, serve its requests. Client and server use the same class.
 
-    call(command) ──► a number, a future ──► line          line ──► turn ──► response ──► its future
-    oneway(command) ───────────────────────► line                     └────► request ───► serve ──► answer ──► line
-                                                                                             └─ a coroutine: a task of this line
+    call(command) ──► number, future ──► connection      connection ──► turn ──► response ──► its future
+    oneway(command) ───────────────────► connection                       └────► request ───► serve ──► response ──► connection
+                                                                                                └─ coroutine: a task of this peer
 
-One timer serves all calls of a peer. A peer that answers nothing although it was asked, while a call times out, is taken for
-dead after `silence_s`: a half-open connection never says so itself.
+One timer serves all calls of a peer. If calls time out and nothing was received for `silence_s` since the first unanswered
+request, the connection is closed: a half-open connection reports nothing by itself.
 
-A server may take the turn itself (`on_turn`). The contract of a turn:
-- `on_turn(peer, frames)` gets every complete frame of one read, in order, and must not wait;
-- it answers with `peer.connection.write(bytes)`, now or at any later time; what it writes before it returns goes out in one write;
-- before each request it looks at `peer.connection.should_pause`, and if so gives the frames that are left to `peer.connection.put_back`;
-- it may give all of them to `peer.connection.put_off`, and have the turn with `peer.connection.take_put_off` when the loop comes round;
-- every command that it does not want, responses above all, it gives to `peer.handle(command)`;
-- a ProtocolError that it raises ends the line, after what was written before; any other exception too, and is logged.
+A server may handle whole turns itself (`on_turn`). The contract:
+- `on_turn(peer, frames)` gets all complete frames of one read, in order, and must not block.
+- It responds with `peer.connection.write(bytes)`, now or later. Bytes written before it returns go out in one write.
+- Before each request it checks `peer.connection.should_pause`; if true, it gives the remaining frames to `put_back`.
+- It may defer all frames with `put_off`, and run them in the next step of the loop with `take_put_off`.
+- It gives every command that it does not handle, such as responses, to `peer.handle(command)`.
+- A ProtocolError that it raises closes the connection after the written bytes are sent. So does any other exception, which is logged.
 """
 
 import asyncio
@@ -47,26 +47,26 @@ from pocketmq.protocol.pending_calls import MAX_IN_FLIGHT, PendingCalls, failure
 log = logging.getLogger("pocketmq.net")
 
 Serve = Callable[["Peer", Command], Command | Coroutine[Any, Any, Command | None] | None]
-"""Answers a request, at once or as a coroutine; None sends no answer. An error that it raises is answered with its code."""
+"""Returns the response, a coroutine for it, or None for no response. An error that it raises is sent with its code."""
 
 Ts = TypeVarTuple("Ts")
-"""What a caller of `ask_encoded` or `ask_for` wants to have given back when the frame is written."""
+"""The arguments that `ask_encoded` and `ask_for` pass to `encode`."""
 
 OnTurn = Callable[["Peer", list[Frame]], None]
 
 
 class PeerSettings(msgspec.Struct, frozen=True):
-    """Bounds of one peer."""
+    """Limits of one peer."""
 
     connection: ConnectionSettings = ConnectionSettings()
     call_s: float = 3.0
-    """Time for an answer, unless the call says otherwise."""
+    """Default timeout of a call."""
     silence_s: float = 10.0
-    """A call that times out ends the line when the peer has said nothing for so long after being asked."""
+    """A call that times out closes the connection if nothing was received for this time."""
     max_in_flight: int = MAX_IN_FLIGHT
-    """Calls that wait for an answer; one more is TooManyCalls."""
+    """Calls that wait for a response; one more raises TooManyCalls."""
     max_serving: int = 4096
-    """Requests of the peer that are being served by coroutines; one more is answered with SYSTEM_BUSY."""
+    """Requests of the peer that coroutines are serving; one more gets SYSTEM_BUSY."""
 
     def __post_init__(self) -> None:
         if min(self.call_s, self.silence_s, self.max_in_flight, self.max_serving) <= 0:
@@ -74,9 +74,9 @@ class PeerSettings(msgspec.Struct, frozen=True):
 
 
 class Waiting(Protocol):
-    """Who waits for an answer: is told of it or of its failure, once, in the turn that brings it, and must neither wait nor raise.
+    """Receives the response of a call, or its failure, once, during the turn that reads it. Must neither block nor raise.
 
-    `code` and `timeout_s` are the request and its time, for what is said when no answer comes.
+    `code` and `timeout_s` of the request are for the error text of a timeout.
     """
 
     @property
@@ -86,17 +86,17 @@ class Waiting(Protocol):
     def timeout_s(self) -> float: ...
 
     def answered(self, response: Command) -> None:
-        """The response came, whatever its code."""
+        """The response arrived, with any code."""
 
     def stored(self, answer: StoredAnswer) -> bool:
-        """The same for a response that says where a message was stored; False: it wants to have the whole of it."""
+        """A successful send response, already decoded. Return False to get the whole response by `answered` instead."""
 
     def failed(self, error: PocketMQError) -> None:
-        """None came in time, or the line is gone."""
+        """The call timed out, or the connection was lost."""
 
 
 class _Awaited(msgspec.Struct, eq=False):
-    """A future, which may have been given up meanwhile."""
+    """A future, which may have been cancelled meanwhile."""
 
     future: asyncio.Future[Command]
     code: int
@@ -115,7 +115,7 @@ class _Awaited(msgspec.Struct, eq=False):
 
 
 class Peer:
-    """One connection seen as somebody to talk to. Give `peer.connection` to a network, which connects it."""
+    """The other side of `peer.connection`, which a `Network` connects."""
 
     __slots__ = (
         "__weakref__",
@@ -173,21 +173,21 @@ class Peer:
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait for their answer."""
+        """Calls that wait for their response."""
         return self._calls.in_flight
 
     @property
     def unmatched(self) -> int:
-        """Responses that belonged to no open call."""
+        """Responses without a pending call."""
         return self._calls.unmatched
 
     @property
     def serving(self) -> frozenset[asyncio.Task[None]]:
-        """The requests of this peer that coroutines are working on."""
+        """Tasks that serve requests of this peer."""
         return frozenset(self._serving)
 
     async def call(self, command: Command, timeout: float | None = None) -> Command:  # noqa: ASYNC109 the deadline is kept with the call
-        """The response, whatever its code. While the line is not writable the call waits, within its `timeout` in seconds."""
+        """The response, with any code. Waits while the connection is not writable, within `timeout` seconds."""
         seconds = self._settings.call_s if timeout is None else timeout
         deadline = asyncio.get_running_loop().time() + seconds
         if self.connection.is_open and not self.connection.writable:
@@ -201,7 +201,7 @@ class Peer:
             raise
 
     def ask(self, command: Command, timeout: float | None = None) -> asyncio.Future[Command]:
-        """Like `call` without waiting: the future of the response. TooManyCalls when the line is not writable."""
+        """Like `call` without waiting: the future of the response. TooManyCalls when the connection is not writable."""
         seconds = self._settings.call_s if timeout is None else timeout
         self._require_writable()
         return self._ask(command, seconds, asyncio.get_running_loop().time() + seconds)
@@ -209,7 +209,7 @@ class Peer:
     def ask_encoded(
         self, code: int, encode: Callable[[*Ts, int], bytes], timeout: float, *arguments: *Ts
     ) -> asyncio.Future[Command]:
-        """Like `ask` for a caller that writes the frame itself: `encode(*arguments, number)` gives its bytes."""
+        """Like `ask`, with a frame that `encode(*arguments, number)` builds."""
         if not self.connection.writable:
             self._require_writable()
         loop = self.connection.loop
@@ -218,7 +218,7 @@ class Peer:
         return future
 
     def ask_for(self, waiting: Waiting, deadline: float, encode: Callable[[*Ts, int], bytes], *arguments: *Ts) -> None:
-        """The same, and `waiting` is told of the answer. `deadline` is a time of the loop."""
+        """Like `ask_encoded`, with a receiver of the response instead of a future. `deadline` is in loop time."""
         connection = self.connection
         if not connection.writable:  # one that is not open is not writable either
             self._require_writable()
@@ -232,7 +232,7 @@ class Peer:
             self._await_answer(deadline)
 
     def ask_many(self, waiting: Sequence[Waiting], deadline: float) -> Sequence[int]:
-        """Open calls for a caller that writes all their frames at once: the numbers to put into them. All or none."""
+        """Start calls whose frames the caller writes at once. Returns their numbers. All calls start, or none."""
         connection = self.connection
         if not connection.writable:
             self._require_writable()
@@ -244,16 +244,16 @@ class Peer:
 
     @property
     def spare_calls(self) -> int:
-        """How many more calls may wait for an answer now."""
+        """How many more calls can be started now."""
         return self._calls.spare
 
     def oneway(self, command: Command) -> None:
-        """Send and expect nothing back. TooManyCalls when the line is not writable."""
+        """Send a one-way request. TooManyCalls when the connection is not writable."""
         self._require_writable()
         self.connection.write(self._calls.oneway(command))
 
     def take_turn(self, frames: list[Frame]) -> None:
-        """The turn of a peer that was given no other: responses to their calls, requests to `serve`."""
+        """The default `on_turn`: responses to their calls, requests to `serve`."""
         may_pause = self._settings.connection.pause_reading
         if self._asked_many and not may_pause:
             self._take_answers(frames)
@@ -265,7 +265,7 @@ class Peer:
                 return
 
     def _take_answers(self, frames: list[Frame]) -> None:
-        """The turn of a peer that was asked for many things at once: usual answers to sends are not made commands first."""
+        """The turn after `ask_many`: decodes successful send responses without building commands."""
         take = self._calls.take_number
         for frame in frames:
             encoding, header, body = frame
@@ -279,27 +279,32 @@ class Peer:
                 waiting.answered(decode_command(frame))
 
     def handle(self, command: Command) -> None:
-        """One command of this line, from a turn that does not want it."""
+        """Handle one command that an `on_turn` does not handle itself."""
         if not command.flag & RESPONSE:
             self._serve_request(command)
         elif (waiting := self._calls.take(command)) is not None:
             waiting.answered(command)
 
     def answer(self, request: Command, response: Command) -> None:
-        """Send the answer of a request; that of a one-way request is dropped."""
+        """Send the response of a request. A one-way request gets none."""
         if request.is_oneway:
             return
         try:
             data = self._calls.reply(request, response)
         except PocketMQError as error:
-            log.warning("%s: the answer to request %d cannot be sent: %s", self.address, request.code, error)
+            log.warning(
+                "%s: cannot send the response to request %d, sending an error instead: %s",
+                self.address,
+                request.code,
+                error,
+            )
             data = self._calls.reply(request, failure_reply(request, error))
         self.connection.write(data)
 
     def run(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Let a coroutine go on that serves a request of a turn of one's own; it ends with the line.
+        """Start a task that serves a request of a custom `on_turn`. It is cancelled when the connection is lost.
 
-        False, and it is closed, when as many are under way as may be.
+        Returns False, and closes the coroutine, when `max_serving` tasks are running.
         """
         if len(self._serving) >= self._settings.max_serving:
             work.close()
@@ -310,18 +315,15 @@ class Peer:
         return True
 
     def refuse_requests(self) -> None:
-        """From now on every new request is told to go elsewhere; those being served are finished.
-
-        A turn of one's own looks at `refusing` for itself.
-        """
+        """From now on, refuse new requests; running ones are finished. A custom `on_turn` checks `refusing` itself."""
         self.refusing = True
 
     def close(self, reason: PocketMQError | None = None) -> None:
-        """Send what was written, then end; open calls fail when the line is gone. Harmless when done twice."""
+        """Send the written bytes, then close. Pending calls fail when the connection is closed. Idempotent."""
         self.connection.close(reason)
 
     async def wait_lost(self) -> None:
-        """Return when the line is gone."""
+        """Return when the connection is closed."""
         await self.connection.wait_lost()
 
     def _made(self, connection: Connection) -> None:
@@ -345,7 +347,7 @@ class Peer:
         self._require_open()
         if (loop := asyncio.get_running_loop()) is not self.connection.loop:
             raise WrongState(
-                f"{self.address}: this connection lives on another event loop, where its client was started"
+                f"{self.address}: this connection belongs to another event loop, on which its client was started"
             )
         future: asyncio.Future[Command] = loop.create_future()
         self.connection.write(self._calls.call(command, deadline, _Awaited(future, command.code, timeout_s)))
@@ -372,7 +374,7 @@ class Peer:
             waiting.failed(_timed_out(waiting.code, self.address, waiting.timeout_s))
         if expired and self._asked_at > self.connection.heard_at and now - self._asked_at >= self._settings.silence_s:
             self.connection.abort(
-                ConnectionLost(f"no sign of life since it was asked {now - self._asked_at:.1f} s ago")
+                ConnectionLost(f"nothing received since a request was sent {now - self._asked_at:.1f} s ago")
             )
         deadline = self._calls.next_deadline()
         if deadline is not None:
@@ -386,17 +388,17 @@ class Peer:
             raise _timed_out(code, self.address, timeout_s) from None
 
     def _require_open(self) -> None:
-        # A line that is ending drops what is written to it, and a caller must not learn that by waiting.
+        # A closing connection drops writes; the caller must not wait for a timeout to learn that.
         if self.connection.is_open:
             return
         if self.connection.reason is None:
-            raise WrongState("this peer is not connected yet")
+            raise WrongState("the peer is not connected yet")
         raise ConnectionLost(f"{self.address}: {self.connection.reason}")
 
     def _require_writable(self) -> None:
         self._require_open()
         if not self.connection.writable:
-            raise TooManyCalls(f"{self.address}: {self.connection.unsent_bytes} bytes wait to be sent; try again later")
+            raise TooManyCalls(f"{self.address}: {self.connection.unsent_bytes} unsent bytes; try again later")
 
     def _serve_request(self, request: Command) -> None:
         try:
@@ -415,12 +417,12 @@ class Peer:
         if not self.run(self._finish(request, work)):
             work.close()
             busy = SystemBusy(
-                f"[OVERLOAD]{len(self._serving)} requests of this connection are being served; try again later"
+                f"[OVERLOAD]{len(self._serving)} requests of this connection are in progress; try again later"
             )
             self._answer_failure(request, busy)
 
     async def _finish(self, request: Command, work: Coroutine[Any, Any, Command | None]) -> None:
-        """Cancelled when the line is lost: a handler that must not stop half-way shields itself."""
+        """Cancelled when the connection is lost. A handler that must not stop half-way shields itself."""
         try:
             response = await work
         except Exception as error:
@@ -440,10 +442,12 @@ def _not_supported(peer: Peer, request: Command) -> Command:
 
 
 def _timed_out(code: int, address: Address, timeout_s: float) -> CallTimedOut:
-    return CallTimedOut(f"{address}: no answer to request {code} within {timeout_s} s; it may have been carried out")
+    return CallTimedOut(
+        f"{address}: no response to request {code} within {timeout_s} s; the request may have been executed"
+    )
 
 
 def _stopping(request: Command) -> PocketMQError:
-    """Only newer clients know the word for it."""
-    text = "this server is stopping; go elsewhere"
+    """GO_AWAY exists since RocketMQ 5.3.1."""
+    text = "server is shutting down"
     return GoAway(text) if request.version > Version.V5_3_1 else ServiceNotAvailable(text)

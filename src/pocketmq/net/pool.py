@@ -1,15 +1,15 @@
-"""A pool: from an address to a live peer. One connection for each address, shared by all who ask.
+"""A connection pool: one shared peer for each address.
 
-    peer(address) ── connected ───────────────────────────────► that peer
-                  ├─ connecting ── all wait for the same try ──► that peer, or ConnectFailed for all
-                  ├─ backing off ─────────────────────────────► ConnectFailed at once, saying when the next try may be
-                  └─ unknown ── connect within `connect_s` ────► …
-    the same, when the last try failed and the caller has another address: ConnectFailed at once, the next try is made beside
+    peer(address) ── connected ────────────────────────────────► that peer
+                  ├─ connecting ── all callers wait for it ─────► that peer, or ConnectFailed for all
+                  ├─ backing off ──────────────────────────────► ConnectFailed at once, with the time of the next attempt
+                  └─ unknown ── connect within `connect_s` ─────► …
+    waits_for_retry=False, after a failure: ConnectFailed at once; the next attempt runs in the background
 
-    wait after the n-th failure in a row:  backoff_s · 2ⁿ⁻¹, at most backoff_max_s, times a random half to whole
+    wait after n failures in a row:  backoff_s · 2ⁿ⁻¹, at most backoff_max_s, times a random factor from 0.5 to 1
 
-A connection that is lost before it lived for `settled_s` counts as a failure too: a server that accepts and hangs up must not be
-hammered. A lost peer is forgotten at once; whoever asks next connects anew.
+A connection that the server closes within `settled_s` counts as a failure too, so that a server that accepts and closes is not
+hammered. A lost peer is removed at once; the next caller connects again.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from pocketmq.net.network import Network, TcpNetwork
 from pocketmq.net.peer import Peer, PeerSettings, Serve
 
 CLIENT_PEER = PeerSettings(connection=ConnectionSettings(pause_reading=False))
-"""A client goes on reading while it cannot write: if both sides stopped, neither would ever start again."""
+"""A client keeps reading while it cannot write. If both sides paused, neither would continue."""
 
 
 class PoolSettings(msgspec.Struct, frozen=True):
-    """Bounds of a pool."""
+    """Limits of a pool."""
 
     peer: PeerSettings = CLIENT_PEER
     connect_s: float = 3.0
-    """Time for connecting, TLS included."""
+    """Time to connect, including the TLS handshake."""
     backoff_s: float = 0.2
     backoff_max_s: float = 10.0
     settled_s: float = 1.0
     max_addresses: int = 1024
-    """Addresses that are connected, connecting or backing off; one more is ConnectFailed."""
+    """Addresses that are connected, connecting or backing off. One more raises ConnectFailed."""
 
     def __post_init__(self) -> None:
         if min(self.connect_s, self.backoff_s, self.max_addresses) <= 0 or self.settled_s < 0:
@@ -49,8 +49,8 @@ class PoolSettings(msgspec.Struct, frozen=True):
             raise InvalidSetting(f"backoff_max_s={self.backoff_max_s} is below backoff_s={self.backoff_s}")
 
 
-class _Place:
-    """What is known about one address."""
+class _Entry:
+    """The state of one address."""
 
     __slots__ = ("attempt", "failure", "failures", "made_at", "next_try_at", "peer")
 
@@ -64,7 +64,7 @@ class _Place:
 
 
 class Pool:
-    """Live peers by address. Requests that they send are answered by `serve`."""
+    """Open peers by address. `serve` answers the requests that they send."""
 
     def __init__(
         self,
@@ -80,34 +80,34 @@ class Pool:
         self._tls = tls
         self._settings = settings or PoolSettings()
         self._dice = dice or random.Random()  # noqa: S311 spreads retries, keeps no secret
-        self._places: dict[Address, _Place] = {}
+        self._entries: dict[Address, _Entry] = {}
         self._alive: dict[Peer, None] = {}
         self._closed = False
 
     @property
     def peers(self) -> list[Peer]:
-        """Those connected now."""
+        """The connected peers."""
         return [peer for peer in self._alive if peer.is_open]
 
     async def peer(self, address: Address, *, waits_for_retry: bool = True) -> Peer:
-        """The live peer at `address`, connected if need be; ConnectFailed says why not and when to try again.
+        """The open peer at `address`, connecting if necessary. ConnectFailed says why not, and when the next attempt is.
 
-        A caller that can use another address does not wait for an address whose last try failed: a host that answers
-        nothing would cost every caller the whole time for connecting. The try is made all the same.
+        With `waits_for_retry=False`, a caller that can use another address does not wait for one whose last attempt failed: a host
+        that does not respond would cost each caller `connect_s`. The attempt runs in the background.
         """
-        place = self._places.get(address)
-        if place is not None and place.peer is not None and place.peer.is_open:
-            return place.peer
+        entry = self._entries.get(address)
+        if entry is not None and entry.peer is not None and entry.peer.is_open:
+            return entry.peer
         if self._closed:
             raise WrongState("the pool is closed")
-        place = place or self._add_place(address)
-        attempt = place.attempt
+        entry = entry or self._add_entry(address)
+        attempt = entry.attempt
         if attempt is None:
-            self._refuse_while_backing_off(place)
-            attempt = place.attempt = asyncio.get_running_loop().create_task(self._connect(address, place))
-        if place.failures and not waits_for_retry:
-            raise ConnectFailed(f"{place.failure}; it is being tried again")
-        # Not awaited itself: a waiter that is cancelled must not take the connection away from the others.
+            self._refuse_while_backing_off(entry)
+            attempt = entry.attempt = asyncio.get_running_loop().create_task(self._connect(address, entry))
+        if entry.failures and not waits_for_retry:
+            raise ConnectFailed(f"{entry.failure}; reconnecting")
+        # Not awaited directly: cancelling one waiter must not cancel the attempt for the others.
         await asyncio.wait((attempt,))
         if attempt.cancelled():
             raise WrongState("the pool was closed while connecting")
@@ -117,9 +117,9 @@ class Pool:
         return outcome
 
     async def close(self) -> None:
-        """Close every connection and wait for their end. Harmless when done twice."""
+        """Close all connections and wait until they are closed. Idempotent."""
         self._closed = True
-        attempts = [place.attempt for place in self._places.values() if place.attempt is not None]
+        attempts = [entry.attempt for entry in self._entries.values() if entry.attempt is not None]
         for attempt in attempts:
             attempt.cancel()
         if attempts:
@@ -127,7 +127,7 @@ class Pool:
         for peer in self._alive:
             peer.close()
         await asyncio.gather(*(peer.wait_lost() for peer in self._alive))
-        self._places.clear()
+        self._entries.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,7 +135,7 @@ class Pool:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def _connect(self, address: Address, place: _Place) -> Peer | ConnectFailed:
+    async def _connect(self, address: Address, entry: _Entry) -> Peer | ConnectFailed:
         settings = self._settings
         peer = Peer(
             serve=self._serve,
@@ -145,64 +145,66 @@ class Pool:
         )
         try:
             async with asyncio.timeout(settings.connect_s):
-                await self._reach(peer, address)
+                await self._open(peer, address)
         except TimeoutError:
-            return self._failed(place, f"{address}: no connection within {settings.connect_s} s")
+            return self._failed(entry, f"{address}: no connection within {settings.connect_s} s")
         except ConnectFailed as error:
-            return self._failed(place, str(error))
+            return self._failed(entry, str(error))
         finally:
-            place.attempt = None
+            entry.attempt = None
         if not peer.is_open:
-            return self._failed(place, f"{address}: {peer.connection.reason}")
-        place.peer, place.made_at = peer, asyncio.get_running_loop().time()
+            return self._failed(entry, f"{address}: {peer.connection.reason}")
+        entry.peer, entry.made_at = peer, asyncio.get_running_loop().time()
         return peer
 
-    async def _reach(self, peer: Peer, address: Address) -> None:
+    async def _open(self, peer: Peer, address: Address) -> None:
         with ExitStack() as undo:
-            undo.callback(peer.connection.give_up, ConnectionLost("given up while connecting"))
+            undo.callback(peer.connection.give_up, ConnectionLost("connect was cancelled"))
             await self._network.connect(lambda: peer.connection, address, tls=self._tls)
             undo.pop_all()
 
-    def _failed(self, place: _Place, why: str) -> ConnectFailed:
+    def _failed(self, entry: _Entry, why: str) -> ConnectFailed:
         settings = self._settings
-        place.failures += 1
-        wait_s = min(settings.backoff_max_s, settings.backoff_s * 2.0 ** min(place.failures - 1, 62))
-        place.failure = why
+        entry.failures += 1
+        wait_s = min(settings.backoff_max_s, settings.backoff_s * 2.0 ** min(entry.failures - 1, 62))
+        entry.failure = why
         wait_s *= self._dice.uniform(0.5, 1.0)
-        place.next_try_at = asyncio.get_running_loop().time() + wait_s
-        return ConnectFailed(f"{why}; next try in {wait_s:.1f} s")
+        entry.next_try_at = asyncio.get_running_loop().time() + wait_s
+        return ConnectFailed(f"{why}; next attempt in {wait_s:.1f} s")
 
-    def _refuse_while_backing_off(self, place: _Place) -> None:
-        wait_s = place.next_try_at - asyncio.get_running_loop().time()
+    def _refuse_while_backing_off(self, entry: _Entry) -> None:
+        wait_s = entry.next_try_at - asyncio.get_running_loop().time()
         if wait_s > 0:
-            raise ConnectFailed(f"{place.failure}; next try in {wait_s:.1f} s")
+            raise ConnectFailed(f"{entry.failure}; next attempt in {wait_s:.1f} s")
 
-    def _add_place(self, address: Address) -> _Place:
-        if len(self._places) >= self._settings.max_addresses:
+    def _add_entry(self, address: Address) -> _Entry:
+        if len(self._entries) >= self._settings.max_addresses:
             self._forget_failures()
-        if len(self._places) >= self._settings.max_addresses:
-            raise ConnectFailed(f"{address}: the pool holds {len(self._places)} other addresses, its limit")
-        place = self._places[address] = _Place()
-        return place
+        if len(self._entries) >= self._settings.max_addresses:
+            raise ConnectFailed(
+                f"{address}: the limit of {len(self._entries)} addresses in use is reached (max_addresses)"
+            )
+        entry = self._entries[address] = _Entry()
+        return entry
 
     def _forget_failures(self) -> None:
-        """Addresses that nobody asked for again after their wait was over."""
+        """Remove addresses whose wait is over and that no caller asked for again."""
         now = asyncio.get_running_loop().time()
-        for address, place in list(self._places.items()):
-            if place.peer is None and place.attempt is None and place.next_try_at <= now:
-                del self._places[address]
+        for address, entry in list(self._entries.items()):
+            if entry.peer is None and entry.attempt is None and entry.next_try_at <= now:
+                del self._entries[address]
 
     def _made(self, peer: Peer) -> None:
         self._alive[peer] = None
 
     def _lost(self, address: Address, peer: Peer, reason: PocketMQError) -> None:
         del self._alive[peer]
-        place = self._places.get(address)
-        if place is None or place.peer is not peer:
+        entry = self._entries.get(address)
+        if entry is None or entry.peer is not peer:
             return
-        place.peer = None
-        lived_s = asyncio.get_running_loop().time() - place.made_at
+        entry.peer = None
+        lived_s = asyncio.get_running_loop().time() - entry.made_at
         if peer.connection.ending is CloseReason.PEER and lived_s < self._settings.settled_s:
-            self._failed(place, f"{address}: {reason}")
-        elif place.attempt is None:
-            del self._places[address]
+            self._failed(entry, f"{address}: {reason}")
+        elif entry.attempt is None:
+            del self._entries[address]

@@ -1,9 +1,9 @@
-"""An event loop in a thread of its own, through which blocking code runs coroutines.
+"""A portal: an event loop in a thread, in which blocking code runs coroutines.
 
     blocking thread ── run(coroutine) ──► loop thread ── result or error ──► blocking thread
 
-The thread is started by the first use and joined by `close`. After a fork the child has no such thread: whatever was going on
-belongs to the parent, and the child's next use starts a thread and a loop of its own.
+The first use starts the thread, and `close` joins it. The child of a fork has no such thread: running calls belong to the parent,
+and the first use in the child starts a new thread and loop.
 """
 
 import asyncio
@@ -23,22 +23,22 @@ T = TypeVar("T")
 log = logging.getLogger("pocketmq.net")
 
 LONG_CLOSE_S: Final = 10.0
-"""A close that takes longer logs the tasks that it waits for."""
+"""A `close` that takes longer logs the tasks that it waits for."""
 _portals: "WeakSet[Portal]" = WeakSet()
-_left_to_the_parent: list[object] = []
+_loops_of_the_parent: list[object] = []
 
 
 class _LoopThread(threading.Thread):
-    """Runs one loop until told to stop. A daemon: a program that forgets to close its portal can still end."""
+    """Runs one loop until `stop`. A daemon thread, so that a program that forgets to close its portal can exit."""
 
     def __init__(self, name: str, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         super().__init__(name=name, daemon=True)
         self._loop_factory = loop_factory
-        self._told_to_stop = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
 
     def run(self) -> None:
-        # Leaving the runner cancels what still runs and waits for it, so nothing outlives the loop.
+        # Leaving the runner cancels the remaining tasks and waits for them.
         try:
             with asyncio.Runner(loop_factory=self._loop_factory) as runner:
                 self._ready.set_result(runner.get_loop())
@@ -48,36 +48,36 @@ class _LoopThread(threading.Thread):
                 self._ready.set_exception(error)
             elif threading.main_thread().is_alive() or not isinstance(error, RuntimeError):
                 raise
-            # Else the program ends: Python 3.12 has no thread any more that could wait for those of the loop's executor.
+            # Else the interpreter is exiting: Python 3.12 then cannot start the thread that joins the loop's executor.
 
     async def _until_stopped(self) -> None:
-        await self._told_to_stop.wait()
+        await self._stop_requested.wait()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, once it is there."""
+        """The loop. Blocks until it is created."""
         return self._ready.result()
 
-    def ask_to_stop(self) -> None:
-        """Cancel what runs, then end."""
-        self.loop.call_soon_threadsafe(self._told_to_stop.set)
+    def stop(self) -> None:
+        """Cancel the running tasks, then end."""
+        self.loop.call_soon_threadsafe(self._stop_requested.set)
 
 
 class Portal:
-    """The blocking side's way into a loop. Any thread may use it; `with Portal() as portal:` closes it."""
+    """Runs coroutines for blocking callers. Thread-safe; `with Portal() as portal:` closes it."""
 
     def __init__(
         self, name: str = "pocketmq", *, loop_factory: Callable[[], asyncio.AbstractEventLoop] = new_loop
     ) -> None:
         self._name = name
         self._loop_factory = loop_factory
-        self._lock = threading.Lock()  # guards _thread and _closed, so that two first uses start one thread; taken last
+        self._lock = threading.Lock()  # guards _thread and _closed; the innermost lock
         self._thread: _LoopThread | None = None
         self._closed = False
         _portals.add(self)
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """The result of `work`. After `timeout` seconds, or Ctrl-C, the coroutine is cancelled and not waited for."""
+        """The result of `work`. After `timeout` seconds or Ctrl-C, the coroutine is cancelled without waiting for it."""
         try:
             refuse_in_a_loop()
         except WrongState:
@@ -90,14 +90,14 @@ class Portal:
             raise WrongState("the portal was closed before the call was done") from None
         except TimeoutError:
             if future.done():
-                raise  # the coroutine's own
+                raise  # raised by the coroutine
             raise CallTimedOut(f"no result within {timeout} s; the call was cancelled") from None
         finally:
             future.cancel()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start `work` and return at once. Cancelling the future cancels the coroutine."""
-        # Under the lock, so that work is handed over before `close` says stop, or refused: never left in between.
+        # Under the lock, so that `close` stops the thread either before or after this.
         try:
             with self._lock:
                 return asyncio.run_coroutine_threadsafe(work, self._loop())
@@ -106,21 +106,22 @@ class Portal:
             raise
 
     def close(self) -> None:
-        """Cancel what runs and join the thread. Harmless when done twice."""
+        """Cancel the running tasks and join the thread. Idempotent."""
         if self._thread is threading.current_thread():
-            raise WrongState("a portal cannot be closed from its own loop: close it from the thread that made it")
+            raise WrongState("a portal cannot be closed from its own loop thread; close it from another thread")
         with self._lock:
             thread, self._thread, self._closed = self._thread, None, True
             if thread is not None:
-                thread.ask_to_stop()
+                thread.stop()
         if thread is not None:
             thread.join(LONG_CLOSE_S)
             if thread.is_alive():
                 tasks = (
-                    "; ".join(map(repr, asyncio.all_tasks(thread.loop))) or "none: a thread of its executor still runs"
+                    "; ".join(map(repr, asyncio.all_tasks(thread.loop)))
+                    or "none; a thread of its executor is still running"
                 )
                 log.warning(
-                    "%s: still closing after %d s; cancelled tasks that have not ended: %s",
+                    "%s: close has taken %d s so far; still waiting for cancelled tasks: %s",
                     self._name,
                     LONG_CLOSE_S,
                     tasks,
@@ -144,17 +145,17 @@ class Portal:
         self._thread = thread
         return loop
 
-    def _begin_anew(self) -> None:
-        """In the child of a fork. The lock may have been held by a thread that the child does not have."""
+    def _reset_after_fork(self) -> None:
+        """In the child of a fork: a thread of the parent may have held the lock."""
         self._lock = threading.Lock()
         if self._thread is not None:
-            # Kept for ever: when collected, the loop would be closed, and the parent's with it: they share one epoll.
-            _left_to_the_parent.append(self._thread)
+            # Never collected: closing the loop would break the parent's, because they share one epoll descriptor.
+            _loops_of_the_parent.append(self._thread)
             self._thread = None
 
 
 def refuse_in_a_loop() -> None:
-    """WrongState inside a running event loop, which a blocking call would stop."""
+    """Raise WrongState inside a running event loop, which a blocking call would stop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -165,9 +166,9 @@ def refuse_in_a_loop() -> None:
     )
 
 
-def _begin_anew_after_fork() -> None:
+def _reset_portals_after_fork() -> None:
     for portal in _portals:
-        portal._begin_anew()
+        portal._reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_begin_anew_after_fork)
+os.register_at_fork(after_in_child=_reset_portals_after_fork)

@@ -1,8 +1,8 @@
-"""A server: listens, keeps count of its peers, and stops without dropping what is being served.
+"""A server: listens, tracks its peers, and stops after running requests are served.
 
-    stop:  close the door ──► refuse new requests, finish those being served within `drain_s` ──► close every line
+    stop:  close the listener ──► refuse new requests, finish running ones within `drain_s` ──► close all connections
 
-Beyond the bound on connections a newcomer is accepted and closed, so that it learns at once and tries elsewhere.
+A connection beyond the limit is accepted and closed, so that the client notices at once.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ log = logging.getLogger("pocketmq.net")
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
-    """Bounds of a server."""
+    """Limits of a server."""
 
     peer: PeerSettings = PeerSettings()
     max_connections: int = 10_000
     max_connections_per_host: int = 1_000
-    """Loopback addresses are exempt: programs of this machine share one."""
+    """Loopback addresses are exempt, because all programs of this machine share them."""
     unfinished: UnfinishedLimits = UnfinishedLimits()
     drain_s: float = 10.0
-    """How long stopping waits for requests that are being served."""
+    """How long `stop` waits for running requests."""
 
     def __post_init__(self) -> None:
         if self.max_connections <= 0 or self.max_connections_per_host <= 0:
@@ -43,27 +43,27 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
 
 class ServerCounters(msgspec.Struct):
-    """What has happened at a server's door since it started; `open` is how many are connected now."""
+    """Counts of connections since the start. `open` is the current number."""
 
     open: int = 0
     accepted: int = 0
     refused: int = 0
-    """Closed at once: too many connections."""
+    """Closed at once because of a connection limit."""
     turned_away: int = 0
-    """Never became a connection: silent, or a failed TLS handshake."""
+    """Closed before the first request: nothing received, or the TLS handshake failed."""
     idle: int = 0
     slow: int = 0
     protocol_errors: int = 0
     unfinished: int = 0
-    """Closed because frames did not arrive completely in time, or took too much memory together."""
+    """Closed because of incomplete frames: too slow, or too much memory in total."""
 
 
 class Server:
-    """Serves requests by `serve`, or by `on_turn`, which gets whole turns; see `net.peer` for both.
+    """Serves requests with `serve`, or whole turns with `on_turn`; see `net.peer` for both.
 
-    `must_sign`: connections without a valid signature so far share less memory (`net.unfinished`).
-    `on_lost(peer, reason)` is called once for every connection, refused ones included, when it is gone.
-    Use it as `async with Server(...) as server:`; `server.address` has the port that was given for 0.
+    With `must_sign`, connections without a valid signature share a smaller memory limit (`net.unfinished`).
+    `on_lost(peer, reason)` is called once for each closed connection, including refused ones.
+    Use `async with Server(...) as server:`; `server.address` has the actual port if the given one was 0.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Server:
         network: Network | None = None,
         settings: ServerSettings | None = None,
     ) -> None:
-        self._wanted = address
+        self._requested = address
         self._serve = serve
         self._on_turn = on_turn
         self._on_lost = on_lost
@@ -88,30 +88,30 @@ class Server:
         self._unfinished = UnfinishedFrames(settings.unfinished, must_sign=must_sign)
         self._listener: Listener | None = None
         self._by_host: Counter[str] = Counter()
-        self._refusal_told = False
+        self._refusal_logged = False
         self._stopping = False
         self.peers: dict[Peer, None] = {}
         self.counters = ServerCounters()
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address of the listener."""
         if self._listener is None:
-            raise WrongState("the server does not listen: start it with `async with`, or `await start()`")
+            raise WrongState("the server is not started: use `async with`, or `await start()`")
         return self._listener.address
 
     async def start(self) -> None:
         """Listen. ListenFailed when the address is taken."""
         if self._listener is not None:
-            raise WrongState(f"the server listens on {self.address} already")
+            raise WrongState(f"the server already listens on {self.address}")
         self._stopping = False
         self._listener = await self._network.listen(
-            self._new_connection, self._wanted, tls=self._tls, turned_away=self._count_turned_away
+            self._new_connection, self._requested, tls=self._tls, turned_away=self._count_turned_away
         )
         log.info("listening on %s", self.address)
 
-    def close_door(self) -> None:
-        """The first step of `stop`, at once: nobody comes in, and no new request is served. Harmless when done twice."""
+    def close_listener(self) -> None:
+        """The first step of `stop`: no new connections and no new requests. Idempotent."""
         if self._listener is None:
             return
         self._stopping = True
@@ -120,10 +120,10 @@ class Server:
             peer.refuse_requests()
 
     async def stop(self) -> None:
-        """Close the door, let requests finish, close the lines. Harmless when done twice."""
+        """Close the listener, finish running requests, close the connections. Idempotent."""
         if self._listener is None:
             return
-        self.close_door()
+        self.close_listener()
         serving = {task for peer in self.peers for task in peer.serving}
         try:
             await _wait(serving, self._settings.drain_s)
@@ -132,7 +132,7 @@ class Server:
                 peer.close(ConnectionLost("the server stopped"))
         await asyncio.gather(*(peer.wait_lost() for peer in self.peers))
         self._unfinished.close()
-        # What was not done in time has been cancelled with its line; let it unwind before we say that all is over.
+        # Closing the connections has cancelled the remaining tasks; wait until they have ended.
         await _wait(serving, self._settings.drain_s)
         self._listener = None
 
@@ -147,32 +147,36 @@ class Server:
         peer = Peer(
             serve=self._serve,
             on_turn=self._on_turn,
-            on_made=self._welcome,
-            on_lost=self._farewell,
+            on_made=self._opened,
+            on_lost=self._closed,
             settings=self._settings.peer,
             unfinished=self._unfinished,
         )
         return peer.connection
 
-    def _welcome(self, peer: Peer) -> None:
+    def _opened(self, peer: Peer) -> None:
         self.counters.accepted += 1
         self.counters.open += 1
         self.peers[peer] = None
         self._by_host[peer.address.host] += 1
         refusal = self._refusal(peer.address)
         if refusal is None:
-            self._refusal_told = False
+            self._refusal_logged = False
             return
         self.counters.refused += 1
-        if not self._refusal_told:
-            self._refusal_told = True
-            log.warning("refusing %s and maybe more: %s", peer.address, refusal)
+        if not self._refusal_logged:
+            self._refusal_logged = True
+            log.warning(
+                "refused connection of %s: %s; further refusals are not logged until a connection is accepted",
+                peer.address,
+                refusal,
+            )
         peer.connection.abort(ConnectionLost(refusal))
 
     def _refusal(self, address: Address) -> str | None:
         settings = self._settings
         if self._stopping:
-            return "this server is stopping"
+            return "server is shutting down"
         if len(self.peers) > settings.max_connections:
             return f"{settings.max_connections} connections are open, the limit of this server"
         per_host = settings.max_connections_per_host
@@ -182,7 +186,7 @@ class Server:
             )
         return None
 
-    def _farewell(self, peer: Peer, reason: PocketMQError) -> None:
+    def _closed(self, peer: Peer, reason: PocketMQError) -> None:
         counters = self.counters
         counters.open -= 1
         del self.peers[peer]

@@ -1,10 +1,10 @@
-"""TLS on both sides: contexts that verify unless told otherwise, and how a server shares one port.
+"""TLS for clients and servers: contexts that verify by default, and how a server accepts TLS and plain text on one port.
 
     first byte   disabled     permissive        enforcing
     0x16         plain text   TLS               TLS
-    other        plain text   plain text        refused in the handshake
+    other        plain text   plain text        rejected in the handshake
 
-0x16 begins every TLS connection and no frame that we accept, so one byte is enough. RocketMQ servers are permissive.
+0x16 begins every TLS connection, and no frame that we accept, so one byte is enough. RocketMQ servers are permissive by default.
 """
 
 import ssl
@@ -21,7 +21,7 @@ _PEM_END = "-----END CERTIFICATE-----"
 
 
 class TlsMode(StrEnum):
-    """Whom a server with a certificate lets in."""
+    """Which connections a server with a certificate accepts."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -29,22 +29,19 @@ class TlsMode(StrEnum):
 
 
 class ServerTls(msgspec.Struct, frozen=True):
-    """A server's certificate and how strictly it is used."""
+    """The TLS context of a server, and whether plain text is accepted too."""
 
     context: ssl.SSLContext
     mode: TlsMode = TlsMode.PERMISSIVE
 
 
 class ServerTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server shows and asks for, by files. Without a certificate there is no TLS.
-
-    With one, plain text is turned away, unless the mode says otherwise.
-    """
+    """Certificate files of a server. Without `cert`, TLS is off. With it, plain text is rejected unless `mode` allows it."""
 
     cert: Path | None = None
     """The certificate of the server (PEM). With it, the server speaks TLS."""
     key: Path | None = None
-    """The private key (PEM, without a passphrase). None: it is in the file of the certificate."""
+    """The private key (PEM, without a passphrase). None: the certificate file contains it."""
     client_ca: Path | None = None
     """The authority that signed the certificates of clients. With it, clients must present a certificate."""
     mode: TlsMode | None = None
@@ -53,23 +50,27 @@ class ServerTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.cert is None and (self.key or self.client_ca):
-            raise InvalidSetting("TLS: a key or an authority for clients is named, but no certificate of the server")
+            raise InvalidSetting(
+                "TLS: a key or a client authority is set without a server certificate; set the certificate too"
+            )
         if self.client_ca is not None and self.mode is TlsMode.PERMISSIVE:
-            raise InvalidSetting("TLS: clients cannot be made to show a certificate where plain text is let in as well")
+            raise InvalidSetting(
+                "TLS: client certificates cannot be required in permissive mode, which accepts plain text; use enforcing"
+            )
 
     @property
     def in_use(self) -> TlsMode:
         return TlsMode.DISABLED if self.cert is None else self.mode or TlsMode.ENFORCING
 
     def load(self) -> ServerTls | None:
-        """Read the files; InvalidSetting when they cannot be used."""
+        """Read the files. InvalidSetting if one cannot be used."""
         if self.cert is None or self.in_use is TlsMode.DISABLED:
             return None
         return ServerTls(server_context(self.cert, self.key, client_ca=self.client_ca), self.in_use)
 
 
 class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """How somebody connects: whom it trusts, and what it shows."""
+    """TLS files of a client: the trusted authority, and a certificate to present."""
 
     enabled: bool = False
     """Connect to name servers by TLS."""
@@ -86,14 +87,16 @@ class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.enabled and (self.ca or self.cert or self.key or self.pinned or not self.verify):
-            raise InvalidSetting("TLS: it is said whom to trust or what to show, but not that TLS is to be used")
+            raise InvalidSetting("TLS options are set, but TLS is not enabled; enable it or remove them")
         if self.key and not self.cert:
-            raise InvalidSetting(f"TLS: {self.key} is named as our key, but not the certificate that it belongs to")
+            raise InvalidSetting(f"TLS: the key {self.key} is set without its certificate")
         if self.pinned and (self.ca or not self.verify):
-            raise InvalidSetting("TLS: either one certificate is trusted, or those of an authority, or any")
+            raise InvalidSetting(
+                "TLS: a pinned certificate cannot be combined with an authority or with disabled verification"
+            )
 
     def load(self) -> ssl.SSLContext | None:
-        """Read the files; InvalidSetting when they cannot be used."""
+        """Read the files. InvalidSetting if one cannot be used."""
         if not self.enabled:
             return None
         if self.pinned is not None:
@@ -104,9 +107,9 @@ class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 def client_context(
     ca: Path | str | None = None, *, cert: Path | str | None = None, key: Path | str | None = None, verify: bool = True
 ) -> ssl.SSLContext:
-    """For connecting: `ca` (else the system's) must have signed the server's certificate, which must name its address.
+    """A client context. `ca`, or an authority of the system, must have signed the certificate, which must name the host.
 
-    `cert` and `key` are shown to a server that asks who we are. Without `verify` anybody may be the server.
+    `cert` and `key` are presented to a server that requests a certificate. `verify=False` disables verification.
     """
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=ca)
@@ -124,11 +127,11 @@ def client_context(
 def pinned_context(
     pinned: Path | str, *, cert: Path | str | None = None, key: Path | str | None = None
 ) -> ssl.SSLContext:
-    """For connecting to a server that shows exactly the first certificate in the file `pinned`, whatever name is in it."""
+    """A client context that accepts only the first certificate in the file `pinned`, with any host name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # this one is trusted by itself, not by who signed it
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trust this certificate without its issuer
     try:
         first, end, _ = DiskFiles().read(Path(pinned)).decode("ascii", "ignore").partition(_PEM_END)
         context.load_verify_locations(cadata=first + end)
@@ -142,7 +145,7 @@ def pinned_context(
 def server_context(
     cert: Path | str, key: Path | str | None = None, *, client_ca: Path | str | None = None
 ) -> ssl.SSLContext:
-    """For listening: shows `cert`; with `client_ca`, clients must show a certificate that it signed."""
+    """A server context that presents `cert`. With `client_ca`, clients must present a certificate that it signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load_chain(context, cert, key)
@@ -157,7 +160,7 @@ def server_context(
 
 def _load_chain(context: ssl.SSLContext, cert: Path | str, key: Path | str | None) -> None:
     try:
-        # Without a callback OpenSSL asks on the terminal for the passphrase of an encrypted key, and waits.
+        # Without a callback, OpenSSL prompts on the terminal for the passphrase of an encrypted key.
         context.load_cert_chain(cert, key, password=lambda: "")
     except (OSError, ssl.SSLError) as error:
         raise InvalidSetting(f"TLS: cannot use certificate {cert} with key {key or cert}: {error}") from error

@@ -1,17 +1,17 @@
-"""Memory for unfinished frames: bytes of requests that have not arrived completely, over all connections of a server.
+"""Limits the memory of incomplete frames: received bytes of requests that are not complete, over all connections of a server.
 
-    read ── frame complete ──► served                     counted: nothing
-      └──── frame incomplete ─► its bytes are kept, and counted here
-                                  all connections    > max_bytes           ─┐ the connection with the largest
-                                  unsigned ones      > max_unsigned_bytes  ─┤ bytes x seconds is closed
-                                  one frame          > timeout_s           ─┘ that connection is closed
+    read ── frame complete ──► served                        counted: nothing
+      └──── frame incomplete ─► its bytes are buffered and counted
+                                  all connections      > max_bytes           ─┐ close the connection with the
+                                  unsigned connections > max_unsigned_bytes  ─┤ largest bytes x seconds
+                                  one frame            > timeout_s           ─┘ close that connection
 
-A frame may announce 16 MiB, so 64 connections that never finish theirs could hold a gigabyte. Bytes multiplied by seconds tell such
-connections from honest ones: an upload that proceeds ends soon, and a small frame costs little however long it takes.
-Where requests must be signed, a connection counts as unsigned until its first request with a valid signature.
+A frame may be 16 MiB long, so 64 connections with incomplete frames could hold a gigabyte. Bytes multiplied by seconds distinguish
+them from honest uploads, which end soon, and from small frames, which cost little. If requests must be signed, a connection counts
+as unsigned until its first request with a valid signature.
 
-Frames lie in memory as they came, in many pieces. When they were many bytes and are gone, what is free is given back to the system:
-by itself malloc keeps it, as long as anything behind it is in use.
+The bytes of a frame are in many small blocks. After a burst, freed memory is returned to the system explicitly, because malloc keeps
+free blocks below any block in use.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from pocketmq.net.connection import CloseReason, Connection
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 BURST_BYTES: Final = 16 * 1024 * 1024
-"""When so many bytes were kept, they are given back afterwards."""
-GIVE_BACK_AFTER_S: Final = 2.0
-"""And so long after the first of them went, if most of the others have gone by then."""
+"""After more bytes than this were buffered, free memory is returned to the system."""
+TRIM_AFTER_S: Final = 2.0
+"""The delay before that, counted from the first released frame."""
 
 
 class UnfinishedLimits(msgspec.Struct, frozen=True):
-    """Bounds for frames that are being received."""
+    """Limits for frames that are being received."""
 
     max_bytes: int = 256 * 1024 * 1024
     """Limit on the bytes of incomplete frames of all connections together."""
@@ -53,14 +53,14 @@ class UnfinishedLimits(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct):
-    """What a connection keeps of a frame, and the loop time of its first byte."""
+    """The buffered bytes of a frame, and the loop time of its first byte."""
 
     size: int
     since: float
 
 
 class UnfinishedFrames:
-    """The count for one server. A `Connection` notes what it keeps after each read, and `forget`s it when it is gone."""
+    """The count for one server. A `Connection` calls `note` after each read, and `forget` when it is closed."""
 
     def __init__(
         self, limits: UnfinishedLimits, *, must_sign: bool, give_back: Callable[[], object] = give_back_freed
@@ -76,7 +76,7 @@ class UnfinishedFrames:
         """Bytes kept now."""
 
     def note(self, connection: Connection, size: int, *, completed: bool) -> None:
-        """`line` keeps `size` bytes of a frame. `completed`: its last read ended an earlier frame, so this one began there."""
+        """`connection` buffers `size` bytes of a frame. `completed`: its last read completed an earlier frame."""
         kept = self._kept.get(connection)
         if kept is not None and (completed or not size):
             self.forget(connection)
@@ -97,21 +97,21 @@ class UnfinishedFrames:
             self._bound_unsigned(connection.loop.time())
 
     def forget(self, connection: Connection) -> None:
-        """`line` keeps nothing any more."""
+        """`connection` buffers nothing any more."""
         kept = self._kept.pop(connection, None)
         if kept is not None:
             self.size -= kept.size
             if self._was_burst and self._giving_back is None:
-                self._giving_back = connection.loop.call_later(GIVE_BACK_AFTER_S, self._end_burst)
+                self._giving_back = connection.loop.call_later(TRIM_AFTER_S, self._end_burst)
 
     def _end_burst(self) -> None:
         self._giving_back = None
-        if self.size < BURST_BYTES // 2:  # else the next that goes asks again
+        if self.size < BURST_BYTES // 2:  # else the next released frame checks again
             self._was_burst = False
             self._give_back()
 
     def close(self) -> None:
-        """The server stops: no deadline is watched any more."""
+        """Cancel all timers."""
         for timer in (self._timer, self._giving_back):
             if timer is not None:
                 timer.cancel()
@@ -123,13 +123,13 @@ class UnfinishedFrames:
             self._close_largest(unsigned, now, self._limits.max_unsigned_bytes)
 
     def _close_largest(self, connections: Iterable[Connection], now: float, limit: int) -> None:
-        """Close the connection that has kept most bytes for longest. A frame that has just begun counts with a second."""
+        """Close the connection with the largest bytes x seconds. A new frame counts as one second old."""
         connection = max(
             connections, key=lambda connection: self._kept[connection].size * (1 + now - self._kept[connection].since)
         )
         kept = self._kept[connection]
         text = (
-            f"unfinished frames exceed {limit} bytes, and this connection has kept {kept.size} of them "
+            f"incomplete frames exceed {limit} bytes; this connection has buffered {kept.size} of them "
             f"for {now - kept.since:.1f} s"
         )
         self._close(connection, text)
@@ -143,7 +143,7 @@ class UnfinishedFrames:
             if kept.since + timeout_s > now:
                 self._timer = loop.call_at(kept.since + timeout_s, self._close_overdue, loop)
                 return
-            self._close(connection, f"a frame did not arrive within {timeout_s} s; {kept.size} bytes of it did")
+            self._close(connection, f"a frame did not arrive within {timeout_s} s; {kept.size} bytes were received")
 
     def _close(self, connection: Connection, text: str) -> None:
         self.forget(connection)

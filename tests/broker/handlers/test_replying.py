@@ -162,7 +162,7 @@ def test_a_client_that_takes_too_long_or_refuses_did_not_get_the_reply() -> None
 
             assert [late.code, refused.code] == [ResponseCode.SYSTEM_ERROR] * 2
             assert (late.remark or "").startswith("push reply message to asker fail: ")
-            assert "no answer to request 326 within 2" in (late.remark or "")
+            assert "no response to request 326 within 2" in (late.remark or "")
             assert refused.remark == "push reply message to asker fail: SYSTEM_ERROR (1): who asked?"
             assert kept(room) == [b"1", b"2", b"3"]
             assert (room.replies.delivered, room.replies.undelivered) == (1, 2)

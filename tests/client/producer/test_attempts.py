@@ -186,7 +186,7 @@ def test_the_time_of_one_send_can_be_given_with_it() -> None:
             c.broker.answers[SEND] = ignore
             started = asyncio.get_running_loop().time()
 
-            with pytest.raises(CallTimedOut, match=r"no answer to request 310 within 0.196 s"):
+            with pytest.raises(CallTimedOut, match=r"no response to request 310 within 0.196 s"):
                 await producer.send("T", b"x", queue=QUEUE, timeout_s=0.2)
 
             assert asyncio.get_running_loop().time() - started < 0.3

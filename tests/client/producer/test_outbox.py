@@ -242,7 +242,7 @@ def test_time_is_up_for_all_that_left_together_but_those_with_an_answer() -> Non
             )
 
             assert [type(one) for one in outcomes] == [CallTimedOut, SendResult, CallTimedOut]
-            assert "no answer to request 310 within 1.0 s" in str(outcomes[0])
+            assert "no response to request 310 within 1.0 s" in str(outcomes[0])
             assert asyncio.get_running_loop().time() - began == pytest.approx(1.0, abs=0.01)
             assert is_at_rest(producer)
 

@@ -102,7 +102,7 @@ class MessageQueryHandlers:
         for entry in self._store.entries(queue, index, count):
             takes = judge is not None and self._takes(judge, entry)
             entries.append(ConsumeQueueEntry(*entry, eval=takes))
-            await steps.give_way()
+            await steps.pause()
         content = ConsumeQueueContent(subscription, told, tuple(entries), queue.max_offset, queue.min_offset)
         return Reply(body=write_body(content))
 

@@ -486,7 +486,7 @@ def _may_pass(error: StoreBusy) -> bool:
 
 
 def _serve_pulls(pulls: Pulls, peer: Peer, frames: list[Frame], at: int) -> int:
-    taken, replies = pulls.serve_run(frames, at, peer.connection.answer_room)
+    taken, replies = pulls.serve_run(frames, at, peer.connection.answer_capacity)
     for piece in replies:
         peer.connection.write(piece)
     return taken

@@ -55,7 +55,7 @@ class _QueueSteps(Steps):
             raise ImpossibleRequest(
                 f"the answer would speak of more than {MAX_QUEUES_TOLD} queues; ask for one group and one topic at a time"
             )
-        await self.give_way()
+        await self.pause()
 
 
 class GroupProgress:

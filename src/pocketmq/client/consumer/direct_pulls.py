@@ -83,7 +83,7 @@ class DirectPulls:
             number = asked.connection.next_number()
             asked.waiting[number] = taker, queue, offset, subscription.takes_all
             self._places[taker] = asked
-            asked.connection.ask(
+            asked.connection.send(
                 self._pulls.frame(queue, offset, subscription, limit, more_flags, number), self._timeout_s
             )
         except PocketMQError as error:

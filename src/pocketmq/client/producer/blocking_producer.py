@@ -201,7 +201,7 @@ class Producer(BlockingClient[AsyncProducer]):
         super()._forked()
         self._limit = self._new_limit()
         if self._direct is not None:
-            self._direct.connections.begin_anew()
+            self._direct.connections.reset_after_fork()
 
     def _started(self) -> None:
         outbox = self._core.member.outbox
