@@ -195,6 +195,54 @@ def test_a_group_that_is_away_while_its_topic_is_created_again_reads_it_from_the
     run(main())
 
 
+@pytest.mark.parametrize("more", [3, 5, 8])
+def test_a_broadcasting_member_that_is_away_while_its_topic_is_created_again_reads_it_from_the_beginning(
+    more: int,
+) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            async with consuming(c, "broadcast") as basket:
+                await c.send("T", *KEPT)
+                await basket.wait(5)
+            await c.delete_topic("T")
+            c.add_topic("T", 1)
+            new = [b"new %d" % number for number in range(more)]
+            keep(c, new)
+
+            async with consuming(c, "broadcast", "last") as basket:
+                await until(lambda: set(new) <= set(basket.bodies), 60)
+            async with consuming(c, "broadcast", "last") as again:
+                await c.send("T", b"newest")
+                await again.wait(1)
+
+            assert basket.bodies == new
+            assert again.bodies == [b"newest"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("new_end", [0, 7, 10, 11, 25])
+def test_a_broadcasting_member_that_is_away_during_a_power_loss_handles_what_is_sent_after_it(new_end: int) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            async with consuming(c, "broadcast") as basket:
+                await c.send("T", *KEPT)
+                await asyncio.sleep(SYNC_S)
+                await c.send("T", *LOST)
+                await basket.wait(10)
+            await c.lose_power()
+            end = c.broker.parts.store.max_offset("T", 0)
+            new = [b"new %d" % number for number in range(end, max(new_end, end + 1))]
+            keep(c, new)
+
+            async with consuming(c, "broadcast") as basket:
+                await until(lambda: set(new) <= set(basket.bodies), 60)
+
+            assert basket.bodies == new
+
+    run(main())
+
+
 @pytest.mark.parametrize("kind", PUSHED)
 def test_a_filter_does_not_hide_that_the_log_became_shorter(kind: str) -> None:
     async def main() -> None:

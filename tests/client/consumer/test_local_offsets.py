@@ -48,7 +48,7 @@ def test_a_name_that_would_lead_elsewhere_is_refused(name: str) -> None:
 
 
 def test_nothing_was_saved_at_first(files: FaultyFiles) -> None:
-    assert LocalOffsetFile(files, FOLDER).load() == {}
+    assert LocalOffsetFile(files, FOLDER).load().offset_table == {}
 
 
 def test_the_file_is_what_java_writes(files: FaultyFiles) -> None:
@@ -67,7 +67,7 @@ def test_the_file_is_what_java_writes(files: FaultyFiles) -> None:
 def test_what_java_wrote_is_read(files: FaultyFiles, text: bytes) -> None:
     write(files, FILE, text)
 
-    assert LocalOffsetFile(files, FOLDER).load() == {Q3: 12, Q1: 7}
+    assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 12, Q1: 7}
 
 
 def test_a_save_leaves_the_queues_of_others_alone(files: FaultyFiles) -> None:
@@ -76,7 +76,7 @@ def test_a_save_leaves_the_queues_of_others_alone(files: FaultyFiles) -> None:
     LocalOffsetFile(files, FOLDER).save({Q3: 13})
     LocalOffsetFile(files, FOLDER).save({})
 
-    assert LocalOffsetFile(files, FOLDER).load() == {Q3: 13, Q1: 7}
+    assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 13, Q1: 7}
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\0\0", b'{"offsetTable":{{', b'{"offsetTable":7}'])
@@ -86,10 +86,10 @@ def test_a_damaged_file_is_replaced_by_its_backup(files: FaultyFiles, damage: by
     file.save({Q3: 15})
     write(files, FILE, damage)
 
-    assert LocalOffsetFile(files, FOLDER).load() == {Q3: 12}
+    assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 12}
 
     LocalOffsetFile(files, FOLDER).save({Q1: 1})
-    assert LocalOffsetFile(files, FOLDER).load() == {Q3: 12, Q1: 1}
+    assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 12, Q1: 1}
 
 
 def test_damage_to_both_is_told_and_not_overwritten(files: FaultyFiles) -> None:
@@ -118,18 +118,18 @@ def test_a_full_disk_leaves_what_was_saved(files: FaultyFiles) -> None:
     with pytest.raises(StoreError):
         file.save({Q3: 13})
 
-    assert LocalOffsetFile(files, FOLDER).load() == {Q3: 12}
+    assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 12}
 
 
 def test_what_was_saved_survives_a_power_loss_even_the_first_time(files: FaultyFiles) -> None:
     LocalOffsetFile(files, FOLDER).save({Q3: 12})
 
     for seed in range(20):
-        assert LocalOffsetFile(files.crash(Random(seed)), FOLDER).load() == {Q3: 12}
+        assert LocalOffsetFile(files.crash(Random(seed)), FOLDER).load().offset_table == {Q3: 12}
 
 
 def test_it_works_on_a_real_disk(tmp_path: Path) -> None:
     folder = offsets_folder(tmp_path, "10.0.0.1@DEFAULT", "shop")
     LocalOffsetFile(DiskFiles(), folder).save({Q3: 12, Q1: 7})
 
-    assert LocalOffsetFile(DiskFiles(), folder).load() == {Q3: 12, Q1: 7}
+    assert LocalOffsetFile(DiskFiles(), folder).load().offset_table == {Q3: 12, Q1: 7}

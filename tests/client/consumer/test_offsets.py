@@ -22,6 +22,8 @@ from pocketmq.client.consumer.offsets import (
 from pocketmq.client.consumer.settings import PushSettings
 from pocketmq.errors import ConnectFailed, InvalidSetting, PocketMQError, StoreError
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.bodies.offsets import LocalOffsets as OffsetsFile
+from pocketmq.protocol.bodies.offsets import LogMark
 from pocketmq.testing import FaultyFiles, run
 
 A, B, C = (MessageQueue("T", "broker-a", number) for number in range(3))
@@ -185,10 +187,10 @@ def test_what_did_not_change_is_not_written_again() -> None:
         def __init__(self) -> None:
             self.saved: list[Mapping[MessageQueue, int]] = []
 
-        def load(self) -> dict[MessageQueue, int]:
-            return {A: 1}
+        def load(self) -> OffsetsFile:
+            return OffsetsFile({A: 1})
 
-        def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        def save(self, offsets: Mapping[MessageQueue, int], marks: Mapping[MessageQueue, LogMark]) -> None:
             self.saved.append(offsets)
 
     async def main() -> None:

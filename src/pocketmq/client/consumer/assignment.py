@@ -247,7 +247,7 @@ class Assignment:
                 self._offsets.forget(owned.queue)
                 if for_group:
                     self._offsets.move(owned.queue, offset)
-            await self._offsets.persist([owned.queue for owned, _ in moved], wait=True)
+            await self._keep([owned for owned, _ in moved], wait=True)
             for owned, offset in moved:
                 self._own(owned.queue, offset, was=owned)
 
@@ -280,7 +280,7 @@ class Assignment:
                 log.warning(
                     "listeners were still at work when their consumer was stopped, their messages come again: %s", busy
                 )
-            await self._offsets.persist(self._ours(), wait=True)
+            await self._keep(self._ours(), wait=True)
             for owned in all_owned:
                 self._drop(owned)
             if self._locks is not None:
@@ -288,11 +288,16 @@ class Assignment:
 
     async def persist(self) -> None:
         """Keep the offsets of all owned queues."""
-        await self._offsets.persist(self._ours())
+        await self._keep(self._ours())
 
-    def _ours(self) -> list[MessageQueue]:
+    async def _keep(self, some: Sequence[ProcessQueue], *, wait: bool = False) -> None:
+        for owned in some:
+            self._offsets.mark(owned.queue, owned.pulls.last_pulled)
+        await self._offsets.persist([owned.queue for owned in some], wait=wait)
+
+    def _ours(self) -> list[ProcessQueue]:
         """Those of which nobody else can know better how far the group is."""
-        return [owned.queue for owned in self._owned.all() if not owned.is_taken_over]
+        return [owned for owned in self._owned.all() if not owned.is_taken_over]
 
     async def _take(
         self, queues: Sequence[MessageQueue], all_queues: Sequence[MessageQueue], *, is_shared: bool
@@ -350,7 +355,10 @@ class Assignment:
             reread=was is None and (is_shared or is_ordered),
         )
         owned = ProcessQueue(pulls, self._observer, self._clock.monotonic(), is_orderly=is_ordered)
-        if was is not None:
+        if was is None:
+            pulls.last_pulled = self._offsets.mark_of(queue)
+            pulls.is_in_doubt = pulls.last_pulled is not None
+        else:
             owned.is_paused = was.is_paused
             owned.pulls.last_pulled = was.pulls.last_pulled
             owned.earlier = was if is_ordered else None
@@ -387,7 +395,7 @@ class Assignment:
         if owned.is_taken_over:
             await self._forget_if_behind(owned.queue)
         self._drop(owned)
-        await self._offsets.persist([owned.queue], wait=True)
+        await self._keep([owned], wait=True)
         self._offsets.forget(owned.queue)
         if self._locks is not None:
             await self._locks.unlock([owned.queue], wait=False)

@@ -40,8 +40,10 @@ from pocketmq.client.cluster.message_calls import OffsetCalls, first_of_topics
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.errors import InvalidSetting, PocketMQError, StoreError
 from pocketmq.files import Files, home_folder
+from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.offsets import LocalOffsets as OffsetsFile
+from pocketmq.protocol.bodies.offsets import LogMark
 from pocketmq.protocol.java_json import read_body, write_pretty_json
 from pocketmq.store.tables import TABLE_LIMITS, Tables
 
@@ -66,17 +68,16 @@ class LocalOffsetFile:
         self._folder = folder
         self._tables = Tables(files, folder)
 
-    def load(self) -> dict[MessageQueue, int]:
-        """What was saved last, or before that if the last is damaged; nothing when nothing ever was."""
-        found = self._tables.load(FILE, _parse)
-        return {} if found is None else dict(found.offset_table)
+    def load(self) -> OffsetsFile:
+        """What was saved last, or before that if the last is damaged; empty when nothing ever was."""
+        return self._tables.load(FILE, _parse) or OffsetsFile()
 
-    def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Remember these; on the disk when this returns."""
+    def save(self, offsets: Mapping[MessageQueue, int], marks: Mapping[MessageQueue, LogMark] | None = None) -> None:
+        """Remember these, and the marks of these queues; on the disk when this returns."""
         if not offsets:
             return
         self._make_folders()
-        self._tables.save(FILE, write_pretty_json(OffsetsFile(self.load() | dict(offsets))))
+        self._tables.save(FILE, write_pretty_json(_changed(self.load(), offsets, marks or {})))
 
     def _make_folders(self) -> None:
         """The folders of the user, the client and the group, each safe before the next: else a crash could lose the file."""
@@ -87,6 +88,13 @@ class LocalOffsetFile:
                 self._files.sync_dir(folder.parent)
         except OSError as error:
             raise StoreError(f"the folder {self._folder} for local offsets cannot be made: {error.strerror}") from error
+
+
+def _changed(
+    kept: OffsetsFile, offsets: Mapping[MessageQueue, int], marks: Mapping[MessageQueue, LogMark]
+) -> OffsetsFile:
+    others = {queue: mark for queue, mark in (kept.log_table or {}).items() if queue not in offsets}
+    return OffsetsFile({**kept.offset_table, **offsets}, {**others, **marks} or None)
 
 
 def _parse(data: bytes) -> OffsetsFile:
@@ -206,23 +214,27 @@ class LocalOffsets(OffsetStore):
 
     def __init__(self, file: LocalOffsetFile) -> None:
         self._file = file
-        self._kept: dict[MessageQueue, int] | None = None
+        self._kept: OffsetsFile | None = None
+        self.marks: dict[MessageQueue, LogMark] = {}
+        """By which the logs of queues are known. They are saved with the offsets."""
         self._lock = asyncio.Lock()  # one at a time reads or writes the file
 
     async def require_readable(self) -> None:
         await self._load()
 
     async def load(self, queue: MessageQueue) -> int | None:
-        return (await self._load()).get(queue)
+        return (await self._load()).offset_table.get(queue)
 
-    async def _load(self) -> dict[MessageQueue, int]:
+    async def _load(self) -> OffsetsFile:
         async with self._lock:
             if self._kept is None:
                 self._kept = await _beside_the_loop(self._file.load)
+                self.marks = {**(self._kept.log_table or {}), **self.marks}
             return self._kept
 
     async def begin(self, queue: MessageQueue, offset: int) -> None:
         """A disk that refuses costs the memory of it, and not the messages: it is tried again with the offsets that follow."""
+        self.marks.pop(queue, None)
         try:
             await self.save({queue: offset}, wait=True)
         except StoreError as error:
@@ -230,11 +242,13 @@ class LocalOffsets(OffsetStore):
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         async with self._lock:
-            kept = self._kept or {}
-            changed = {queue: offset for queue, offset in offsets.items() if kept.get(queue) != offset}
+            kept = self._kept or OffsetsFile()
+            table = kept.offset_table
+            changed = {queue: offset for queue, offset in offsets.items() if table.get(queue) != offset}
             if changed:
-                await _beside_the_loop(self._file.save, changed)
-                self._kept = kept | changed
+                marks = {queue: mark for queue in changed if (mark := self.marks.get(queue))}
+                await _beside_the_loop(self._file.save, changed, marks)
+                self._kept = _changed(kept, changed, marks)
 
 
 async def _beside_the_loop(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
@@ -298,6 +312,18 @@ class Offsets:
     def forget(self, queue: MessageQueue) -> None:
         """Somebody else's from now on."""
         self._noted.pop(queue, None)
+
+    def mark(self, queue: MessageQueue, last_pulled: StoredMessage | LogMark | None) -> None:
+        """Its offsets are of the log that has this message; of one that is not known yet, if None."""
+        if isinstance(self._store, LocalOffsets):
+            if last_pulled is None:
+                self._store.marks.pop(queue, None)
+            else:
+                self._store.marks[queue] = LogMark(last_pulled.queue_offset, last_pulled.store_ms)
+
+    def mark_of(self, queue: MessageQueue) -> LogMark | None:
+        """The message by which the log of the kept offset is known; None where brokers or the user keep it."""
+        return self._store.marks.get(queue) if isinstance(self._store, LocalOffsets) else None
 
     async def require_readable(self) -> None:
         """StoreDamaged when there is a file of offsets that cannot be read: nobody could tell which messages are new."""

@@ -1,7 +1,8 @@
 """Where the pulls of a queue are, and whether its broker still has the log that was pulled: after a crash it may be shorter, and
 its offsets are given to other messages.
 
-    a pull failed, or the master was connected again ──► is the last message that was pulled still where it was?
+    a pull failed, the master was connected again, or a file of offsets was read
+                                          ──► is the last message that was pulled still where it was?
         yes ──► what a filter has passed over lately is pulled again: other messages may be there now
         no  ──► the queue is begun anew where messages are as young as the last one
 
@@ -19,6 +20,7 @@ from pocketmq.errors import RemoteError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.peer import Peer
+from pocketmq.protocol.bodies.offsets import LogMark
 
 log = logging.getLogger("pocketmq.client")
 
@@ -40,7 +42,7 @@ class PullPosition:
         """Ask once more where the group is before the first pull."""
         self.awaits_topic = False
         """The topic was deleted: when there is one again, ask where the group is, and begin at 0 if it is nowhere."""
-        self.last_pulled: StoredMessage | None = None
+        self.last_pulled: StoredMessage | LogMark | None = None
         """The last message that was pulled, without its body, also before the queue was begun anew: by it the log is known."""
         self.is_in_doubt = False
         """A pull failed since, or the master was connected again: the broker may be another process by now, whose log is shorter."""

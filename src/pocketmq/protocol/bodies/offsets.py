@@ -29,10 +29,18 @@ class DelayOffsets(Body, frozen=True):
     offset_table: dict[Int32, Int64] = EMPTY_MAP
 
 
+class LogMark(Body, frozen=True):
+    """A message that was pulled. Where another one has its offset, the queue is of another log."""
+
+    queue_offset: Int64
+    store_ms: Int64
+
+
 class LocalOffsets(Body, frozen=True):
-    """The file offsets.json, in which a broadcasting client keeps its own progress."""
+    """The file offsets.json, in which a broadcasting client keeps its own progress. RocketMQ passes over `log_table`."""
 
     offset_table: dict[MessageQueue, Int64] = EMPTY_MAP
+    log_table: dict[MessageQueue, LogMark] | None = None
 
 
 class ResetOffsets(Body, frozen=True):
