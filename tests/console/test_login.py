@@ -166,3 +166,29 @@ def test_a_proxy_that_is_trusted_says_who_tries(name_server: str, users: Path) -
 def test_a_proxy_must_be_an_address_or_a_network() -> None:
     with pytest.raises(InvalidSetting, match="--trusted-proxy nginx"):
         ConsoleSettings(trusted_proxies=("nginx",))
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+@pytest.mark.parametrize(
+    ("body", "status", "text"),
+    [
+        (b"name=" + b"a" * 20_000, 413, "larger than 16,384 bytes"),
+        (b"name=\xff\xfe", 400, "cannot be read"),
+        (b"&".join([b"a=1"] * 2_000), 400, "cannot be read"),
+    ],
+    ids=["large", "not UTF-8", "many fields"],
+)
+def test_a_form_that_cannot_be_read_is_answered_with_the_reason(
+    guarded: Visitor, path: str, body: bytes, status: int, text: str
+) -> None:
+    answer = guarded.client.post(path, content=body)
+
+    assert answer.status_code == status
+    assert text in answer.text
+
+
+def test_a_login_where_none_is_needed_leads_to_the_overview(console: Visitor) -> None:
+    answer = log_in(console, "ada")
+
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/"

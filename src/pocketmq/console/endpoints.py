@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import compile_path
@@ -210,10 +211,7 @@ class Endpoints:
             session = self._door.enter(request)
             if session is None:
                 return RedirectResponse("/login", 303)
-            try:
-                form = await read_form(request, self._site.settings.form_bytes)
-            except UsageError as error:
-                return PlainTextResponse(str(error), 413)
+            form = await read_form(request, self._site.settings.form_bytes)
             if refusal := self._refusal(request, session, form):
                 return PlainTextResponse(refusal, 403)
             visit = Visit(path=request.url.path, parts=request.path_params, query={}, form=form)
@@ -262,16 +260,16 @@ def _status_of(error: PocketMQError) -> int:
 
 
 async def read_form(request: Request, most_bytes: int) -> dict[str, str]:
-    """The fields of a form; UsageError when it is too large. Of a field that comes twice the last counts."""
+    """The fields of a form. If a field comes twice, the last one counts. HTTPException answers a form that cannot be read."""
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > most_bytes:
-            raise UsageError(f"the form is larger than {most_bytes:,} bytes")
+            raise HTTPException(413, f"The form is larger than {most_bytes:,} bytes.")
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
-        raise UsageError(f"the form cannot be read: {error}") from error
+        raise HTTPException(400, f"The form cannot be read: {error}.") from error
     return {name: value.replace("\r\n", "\n") for name, value in pairs}
 
 
@@ -306,6 +304,8 @@ class Login:
         return self._page(request.query_params.get("next", "/"))
 
     async def enter(self, request: Request) -> Response:
+        if not self._site.users.is_login_needed:
+            return RedirectResponse("/", 303)
         form = await read_form(request, LOGIN_FORM_BYTES)
         host = request.client.host if request.client else ""
         name, goal = form.get("name", ""), form.get("next", "/")
