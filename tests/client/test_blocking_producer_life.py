@@ -152,7 +152,7 @@ FORGOTTEN = """
     import sys
     from pocketmq.client import Producer
 
-    producer = Producer(sys.argv[1], group="PG_forgotten", linger_ms=60_000)
+    producer = Producer(sys.argv[1], group="PG_forgotten", linger_ms=30_000)
     producer.start()
     futures = [producer.submit("Forgotten", b"x") for _ in range(10)]
 """

@@ -73,7 +73,7 @@ def test_what_the_parent_has_on_its_way_takes_no_room_in_the_child(server: Serve
     run_in_child(
         server,
         """
-        producer = Producer(name_server, max_in_flight_messages=3, linger_ms=60_000)
+        producer = Producer(name_server, max_in_flight_messages=3, linger_ms=30_000)
         producer.start()
         futures = [producer.submit("T", b"waits for others") for _ in range(3)]
         """,

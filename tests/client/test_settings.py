@@ -12,6 +12,7 @@ from pocketmq.client.settings import (
     settings_of,
 )
 from pocketmq.errors import InvalidName, InvalidSetting
+from pocketmq.model.flags import Compression
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,11 @@ def test_a_wrong_name_is_refused_with_the_nearest_right_one() -> None:
         ({"namespace": 5}, "namespace = 5 must be a text, or None"),
         ({"client_ip": b"10.0.0.1"}, "client_ip = b'10.0.0.1' must be a text, or None"),
         ({"credentials": ("key", "hidden")}, r"credentials = … must be Credentials\(access_key, secret\), or None"),
+        ({"send_timeout_ms": 10**30}, "send_timeout_ms = 10+ must be 2147483647 at most, for example send_timeout_ms=3000"),
+        ({"linger_ms": 30_001}, "linger_ms = 30001 must be 30000 at most"),
+        ({"compression": "gzip"}, "compression = 'gzip' must be one of 'lz4', 'zstd', 'zlib', for example"),
+        ({"compression": 3}, "compression = 3 must be one of"),
+        ({"compression_level": 10}, "ZLIB has no compression level 10; choose 0 to 9"),
         ({"heartbeat_ms": 61_000}, "heartbeat_ms from 1000 to 60000"),
         ({"route_poll_ms": 999}, "route_poll_ms must be at least 1000"),
         ({"instance_name": "a@b"}, "instance_name 'a@b'"),
@@ -67,3 +73,10 @@ def test_a_name_that_is_none_is_refused(options: dict[str, Any]) -> None:
 
 def test_limits_themselves_are_allowed() -> None:
     settings_of(ProducerSettings, None, {"heartbeat_ms": 60_000, "route_poll_ms": 1_000, "linger_ms": 0, "retries": 0})
+
+
+@pytest.mark.parametrize("compression", ["lz4", "LZ4", Compression.LZ4])
+def test_a_compression_may_be_given_by_its_name(compression: Compression | str) -> None:
+    settings = settings_of(ProducerSettings, None, {"compression": compression})
+
+    assert settings.compression_kind is Compression.LZ4

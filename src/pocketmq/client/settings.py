@@ -14,7 +14,7 @@ from pocketmq.client.hooks import RpcHook
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import Compression
 from pocketmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, parse_group, parse_topic, suggestion, wrap
-from pocketmq.protocol.compression import LEVEL, MIN_BODY_BYTES
+from pocketmq.protocol.compression import LEVEL, MIN_BODY_BYTES, compress
 from pocketmq.protocol.signing import Credentials
 
 S = TypeVar("S", bound="ClientSettings")
@@ -27,6 +27,10 @@ DEFAULT_INSTANCE = "DEFAULT"
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 
 _MAY_BE_ZERO = frozenset({"linger_ms", "retries", "compression_level", "brokers_good_ms"})
+_LARGEST = 2**31 - 1
+"""Java's clients keep these numbers in 32 bits, and timers of the loop cannot wait for much longer ones."""
+_AT_MOST = {"linger_ms": 30_000, "start_at": 253_402_300_799_999}
+"""RocketMQ's bound of `batchMaxDelayMs`, and the end of the year 9999. Other numbers are bounded by `_LARGEST`."""
 _OF_SEVERAL_KINDS = frozenset({"workers"})
 """Checked by the settings that have them."""
 _A_KIND: dict[type, str] = {bool: "True or False", int: "a whole number", str: "a text"}
@@ -73,7 +77,7 @@ class ProducerOptions(ClientOptions, total=False):
     avoid_slow_brokers: bool
     max_message_bytes: int
     compress_over_bytes: int
-    compression: Compression
+    compression: Compression | str
     compression_level: int
     template_topic: str
     new_topic_queues: int
@@ -216,8 +220,20 @@ class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
         super().__post_init__()
         parse_group(wrap(self.namespace, self.group))
         parse_topic(self.template_topic)
+        compress(b"", self.compression_kind, self.compression_level)  # says which level or library is missing
         if self.batch_bytes > self.max_message_bytes:
             raise InvalidSetting(f"batch_bytes={self.batch_bytes} is above max_message_bytes={self.max_message_bytes}")
+
+    @property
+    def compression_kind(self) -> Compression:
+        name = self.compression.upper() if isinstance(self.compression, str) else self.compression
+        for kind in Compression:
+            if name is kind or name == kind.name:
+                return kind
+        names = ", ".join(repr(kind.name.lower()) for kind in Compression)
+        raise InvalidSetting(
+            f"option compression = {self.compression!r} must be one of {names}, for example compression='zlib'"
+        )
 
 
 def settings_of(
@@ -259,3 +275,5 @@ def _check_values(settings: ClientSettings) -> None:
             raise InvalidSetting(
                 f"option {name} = {value} must be {'0 or above' if name in _MAY_BE_ZERO else 'above 0'}{example}"
             )
+        if type(value) is int and value > (most := _AT_MOST.get(name, _LARGEST)):
+            raise InvalidSetting(f"option {name} = {value} must be {most} at most{example}")

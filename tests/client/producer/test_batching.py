@@ -210,7 +210,7 @@ def test_a_batch_is_tried_again_like_a_message() -> None:
 
 def test_flush_sends_what_waits_and_returns_when_it_is_done() -> None:
     async def main() -> None:
-        async with cluster() as c, c.producer(linger_ms=60_000) as producer:
+        async with cluster() as c, c.producer(linger_ms=30_000) as producer:
             futures = [producer.submit("T", b"x") for _ in range(3)]
 
             await producer.flush()
@@ -225,7 +225,7 @@ def test_flush_sends_what_waits_and_returns_when_it_is_done() -> None:
 def test_stopping_sends_what_waits() -> None:
     async def main() -> None:
         async with cluster() as c:
-            async with c.producer(linger_ms=60_000) as producer:
+            async with c.producer(linger_ms=30_000) as producer:
                 futures = [producer.submit("T", b"x") for _ in range(3)]
 
             assert all(future.result().is_ok for future in futures)

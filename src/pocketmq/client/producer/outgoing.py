@@ -125,9 +125,9 @@ class Packer:
         self._clock = clock
         self._max_bytes = settings.max_message_bytes
         self._compress_over = settings.compress_over_bytes
-        self._compression = settings.compression
+        self._compression = settings.compression_kind
         self._level = settings.compression_level
-        self._compressed_flag = with_compression(0, settings.compression)
+        self._compressed_flag = with_compression(0, self._compression)
         self._group = wrap(settings.namespace, settings.group)
         instance = "" if self._namespace is None else f"INSTANCE_ID\x01{self._namespace}\x02"
         self._after_id = f"\x02{instance}"
