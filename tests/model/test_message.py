@@ -223,3 +223,10 @@ def test_a_delay_level_that_no_broker_has_is_refused_with_one_that_it_has(level:
         InvalidMessage, match=rf"delay_level = {level!r} must be .* 0 to 18 .*delay_level={near}; delay_ms"
     ):
         Message("T", b"", delay_level=level)
+
+
+@pytest.mark.parametrize("name", ["delay_ms", "deliver_at_ms"])
+@pytest.mark.parametrize("value", [-1, 1.5, "5000", True, 2**63])
+def test_a_delay_that_is_no_number_of_milliseconds_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InvalidMessage, match=f"{name} = .* must be a whole number of milliseconds, 0 or above"):
+        Message("T", b"", **{name: value})

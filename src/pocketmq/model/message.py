@@ -96,9 +96,9 @@ class Message:
                 )
             all_properties[names.DELAY] = str(delay_level)
         if deliver_at_ms is not None:
-            all_properties[names.TIMER_DELIVER_MS] = str(deliver_at_ms)
+            all_properties[names.TIMER_DELIVER_MS] = _checked_ms("deliver_at_ms", deliver_at_ms)
         if delay_ms is not None:
-            all_properties[names.TIMER_DELAY_MS] = str(delay_ms)
+            all_properties[names.TIMER_DELAY_MS] = _checked_ms("delay_ms", delay_ms)
 
     @property
     def tags(self) -> str | None:
@@ -161,6 +161,13 @@ def _checked_mapping(properties: Mapping[str, str]) -> Mapping[str, str]:
     if not isinstance(properties, Mapping):
         raise InvalidMessage(f"properties are a dict of texts, not {type(properties).__name__}")
     return properties
+
+
+def _checked_ms(name: str, value: int) -> str:
+    if type(value) is not int or not 0 <= value < 2**63:
+        example = "5000 for five seconds" if name == "delay_ms" else "int(when.timestamp() * 1000)"
+        raise InvalidMessage(f"{name} = {value!r} must be a whole number of milliseconds, 0 or above: {example}")
+    return str(value)
 
 
 def _checked_text(name: str, value: str) -> str:

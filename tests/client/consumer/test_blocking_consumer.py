@@ -115,6 +115,8 @@ def test_what_is_wrong_is_said_before_the_start_and_leaves_nothing_behind(server
         consumer.unsubscribe("no such name!")
     with pytest.raises(UsageError, match="not by both"):
         consumer.subscribe("Other", ignore, tags="a", sql="b = 1")
+    with pytest.raises(UsageError, match=r"must be one text, for example tags='a \|\| b'"):
+        consumer.subscribe("Other", ignore, tags=["a", "b"])  # type: ignore[arg-type]
 
     with consumer:
         assert topics_of(consumer) == {"Right"}

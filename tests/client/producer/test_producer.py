@@ -391,6 +391,7 @@ def test_bodies_that_are_no_bytes_are_written_on_every_way(options: dict[str, in
         ({"properties": [("a", "b")]}, "properties are a dict of texts, not list"),
         ({"keys": 42}, "keys = 42 is int, not text: give '42'"),
         ({"keys": [42]}, "a key = 42 is int, not text: give '42'"),
+        ({"queue": 3}, "queue = 3 must be a MessageQueue(topic, broker_name, queue_id)"),
         ({"tags": ["a"]}, "tags = ['a'] is list, not text: a message has one tag"),
         ({"sharding_key": 42}, "sharding_key = 42 is int, not text: give '42'"),
     ],

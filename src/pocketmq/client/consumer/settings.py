@@ -471,6 +471,10 @@ def filter_of(topic: str, tags: str | None, sql: str | None) -> tuple[str | None
     """The expression that a user means who gave tags, or SQL, or neither, and its kind."""
     if tags is not None and sql is not None:
         raise UsageError(f"topic {topic!r} is filtered by tags or by sql, not by both")
+    for name, value in (("tags", tags), ("sql", sql)):
+        if not isinstance(value, str | None):
+            example = " || ".join(map(str, value)) if isinstance(value, list | tuple | set) else "a || b"
+            raise UsageError(f"{name} = {value!r} for topic {topic!r} must be one text, for example {name}={example!r}")
     if sql is None:
         return tags, ExpressionType.TAG
     if not sql.strip():

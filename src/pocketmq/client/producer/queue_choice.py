@@ -188,6 +188,8 @@ def destination_of(
     if queue is not None:
         if selector is not None or selector_key is not None:
             raise UsageError("give a queue, or a selector with its key, but not both")
+        if not isinstance(queue, MessageQueue):
+            raise UsageError(f"queue = {queue!r} must be a MessageQueue(topic, broker_name, queue_id)")
         return Destination(queue)
     return Destination(selector=selector or by_hash, key=selector_key)
 
