@@ -49,7 +49,10 @@ def test_a_wrong_name_is_refused_with_the_nearest_right_one() -> None:
         ({"namespace": 5}, "namespace = 5 must be a text, or None"),
         ({"client_ip": b"10.0.0.1"}, "client_ip = b'10.0.0.1' must be a text, or None"),
         ({"credentials": ("key", "hidden")}, r"credentials = … must be Credentials\(access_key, secret\), or None"),
-        ({"send_timeout_ms": 10**30}, "send_timeout_ms = 10+ must be 2147483647 at most, for example send_timeout_ms=3000"),
+        (
+            {"send_timeout_ms": 10**30},
+            "send_timeout_ms = 10+ must be 2147483647 at most, for example send_timeout_ms=3000",
+        ),
         ({"linger_ms": 30_001}, "linger_ms = 30001 must be 30000 at most"),
         ({"compression": "gzip"}, "compression = 'gzip' must be one of 'lz4', 'zstd', 'zlib', for example"),
         ({"compression": 3}, "compression = 3 must be one of"),

@@ -226,10 +226,11 @@ class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
 
     @property
     def compression_kind(self) -> Compression:
-        name = self.compression.upper() if isinstance(self.compression, str) else self.compression
-        for kind in Compression:
-            if name is kind or name == kind.name:
-                return kind
+        chosen: object = self.compression
+        if isinstance(chosen, Compression):
+            return chosen
+        if isinstance(chosen, str) and chosen.upper() in Compression.__members__:
+            return Compression[chosen.upper()]
         names = ", ".join(repr(kind.name.lower()) for kind in Compression)
         raise InvalidSetting(
             f"option compression = {self.compression!r} must be one of {names}, for example compression='zlib'"
@@ -275,5 +276,6 @@ def _check_values(settings: ClientSettings) -> None:
             raise InvalidSetting(
                 f"option {name} = {value} must be {'0 or above' if name in _MAY_BE_ZERO else 'above 0'}{example}"
             )
-        if type(value) is int and value > (most := _AT_MOST.get(name, _LARGEST)):
+        is_bounded = wanted is int or name in _AT_MOST
+        if is_bounded and type(value) is int and value > (most := _AT_MOST.get(name, _LARGEST)):
             raise InvalidSetting(f"option {name} = {value} must be {most} at most{example}")

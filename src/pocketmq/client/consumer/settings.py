@@ -68,15 +68,17 @@ DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
 
 
 def _check_bounds(settings: ClientSettings) -> None:
-    for name, (low, high) in BOUNDS.items():
-        value = getattr(settings, name, None)
-        if value is not None and (type(value) is not int or not low <= value <= high):
-            raise InvalidSetting(_out_of_bounds(name, value, low, high))
-
-
-def _out_of_bounds(name: str, value: object, low: int, high: int) -> str:
-    nearest = min(max(value, low), high) if type(value) is int else max(low, 1)
-    return f"option {name} = {value!r} must be a whole number from {low} to {high}, for example {name}={nearest}"
+    kind = type(settings)
+    for name, default in zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True):
+        value = getattr(settings, name)
+        if name not in BOUNDS or (value is None and default is None):
+            continue
+        low, high = BOUNDS[name]
+        if type(value) is not int or not low <= value <= high:
+            nearest = min(max(value, low), high) if type(value) is int else default or max(low, 1)
+            raise InvalidSetting(
+                f"option {name} = {value!r} must be a whole number from {low} to {high}, for example {name}={nearest}"
+            )
 
 
 def worker_range(workers: Workers) -> tuple[int, int]:
@@ -180,6 +182,7 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
     """An `OffsetStore` that keeps the offsets, instead of brokers or a local file."""
 
     def __post_init__(self) -> None:
+        _check_bounds(self)
         super().__post_init__()
         if not self.group:
             raise InvalidSetting("a consumer needs group=…: its members share the messages of their topics")
@@ -187,7 +190,6 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
             raise InvalidSetting(
                 f"group = {DEFAULT_GROUP!r} is RocketMQ's word for no group: give one of your own, for example group='billing'"
             )
-        _check_bounds(self)
         local = getattr(self, "local_offsets", None)
         if not isinstance(local, str | os.PathLike | None):
             raise InvalidSetting(f"option local_offsets = {local!r} must be the path of a folder, or None")
@@ -471,7 +473,8 @@ def filter_of(topic: str, tags: str | None, sql: str | None) -> tuple[str | None
     """The expression that a user means who gave tags, or SQL, or neither, and its kind."""
     if tags is not None and sql is not None:
         raise UsageError(f"topic {topic!r} is filtered by tags or by sql, not by both")
-    for name, value in (("tags", tags), ("sql", sql)):
+    given: dict[str, object] = {"tags": tags, "sql": sql}
+    for name, value in given.items():
         if not isinstance(value, str | None):
             example = " || ".join(map(str, value)) if isinstance(value, list | tuple | set) else "a || b"
             raise UsageError(f"{name} = {value!r} for topic {topic!r} must be one text, for example {name}={example!r}")
