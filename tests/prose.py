@@ -43,7 +43,7 @@ PHRASES: Final = tuple(
     )
 )
 """Idioms and metaphors that a reader has to read twice."""
-FIRST_WORDS: Final = re.compile(r"(Who|Whoever|What|Whatever) [^?]*[^?:]$")
+FIRST_WORDS: Final = re.compile(r"(Who|Whoever|What|Whatever) [^?]*\.$")
 """A sentence with a clause as its subject, such as "Who sends has to wait."."""
 
 NETWORK: Final = frozenset({"net", "protocol", "nameserver", "broker", "client", "spark"})

@@ -19,7 +19,7 @@ from bench.broker.ledger import Ledger, count_records
 from bench.broker.load import Load, percentile, read_options
 from bench.broker.loads import disturbance
 from bench.broker.machine import TICKS, Moment, disturbed, moment
-from bench.broker.page import BROKER, CLIENT, PAGE, marks, written
+from bench.broker.page import BROKER, FOLDER, NAMES, write, written
 from bench.broker.rows import AIMS, Aim, aims_cell, all_shapes, latency_sheet, rate_sheet, sync_shapes
 from bench.broker.scale import DEFAULT, QUICK
 from bench.broker.sections import Bench
@@ -199,7 +199,7 @@ def test_a_missed_aim_is_bold_in_the_documents() -> None:
     sheet = Sheet("title", ["load", "aims"], [["a", "x: missed, y: met"]], ["a note"])
 
     assert as_markdown(sheet).splitlines() == [
-        "#### title",
+        "## title",
         "",
         "| load | aims |",
         "| --- | ---: |",
@@ -209,21 +209,20 @@ def test_a_missed_aim_is_bold_in_the_documents() -> None:
     ]
 
 
-def test_results_replace_what_stands_between_the_marks_and_nothing_else() -> None:
-    begin, end = marks(BROKER)
-    page = f"before\n{begin}\nold\n{end}\nafter\n"
+def test_results_are_a_page_of_their_own(tmp_path: Path) -> None:
+    write(["today", "here"], [Sheet("t", ["h"], [["c"]])], BROKER, tmp_path)
 
-    once = written(page, ["today", "here"], [Sheet("t", ["h"], [["c"]])])
-
-    assert once.startswith(f"before\n{begin}\n\ntoday · here\n\n#### t\n")
-    assert once.endswith(f"\n\n{end}\nafter\n")
-    assert written(once, ["today", "here"], [Sheet("t", ["h"], [["c"]])]) == once
+    text = (tmp_path / "broker.md").read_text("utf-8")
+    assert text == written(["today", "here"], [Sheet("t", ["h"], [["c"]])], BROKER)
+    assert text.startswith("# Results: broker\n")
+    assert "\n\ntoday · here\n\n## t\n" in text
 
 
-def test_a_page_without_marks_is_not_written() -> None:
-    assert all(mark in PAGE.read_text("utf-8") for program in (BROKER, CLIENT) for mark in marks(program))
-    with pytest.raises(ValueError, match="no place for results"):
-        written("a page", [], [])
+@pytest.mark.parametrize("program", NAMES)
+def test_the_results_in_the_documentation_have_the_form_that_the_benchmark_writes(program: str) -> None:
+    head, _, _ = written([], [], program).rstrip().rpartition("\n")
+
+    assert (FOLDER / f"{NAMES[program]}.md").read_text("utf-8").startswith(head)
 
 
 # what bounds a run

@@ -17,6 +17,9 @@ ELSEWHERE = {
     "reference/nameserver.md": "tests/nameserver/test_document.py",
     "guides/security.md": "names a server of the reader",
     "reference/configuration.md": "tests/cli/test_document.py",
+    "start/data-engineer.md": "tests/test_start_pages.py",
+    "start/developer.md": "tests/test_start_pages.py",
+    "start/operator.md": "tests/test_start_pages.py",
     "guides/testing.md": "tests/testing/test_guide.py and tests/test_pytest_plugin.py",
 }
 """Pages whose code another test runs, or that cannot be run."""

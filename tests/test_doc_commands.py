@@ -17,11 +17,17 @@ from pocketmq.cli.commands import ExitCode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ELSEWHERE = {"reference/cli.md": "tests/cli/test_cli_document.py"}
+ELSEWHERE = {
+    "reference/cli.md": "tests/cli/test_cli_document.py",
+    "start/data-engineer.md": "tests/test_start_pages.py",
+    "start/developer.md": "tests/test_start_pages.py",
+    "start/operator.md": "tests/test_start_pages.py",
+}
 """Pages whose commands another test runs."""
 ON_SPARK = ("guides/pipelines.md",)
 """Pages whose commands share the session of Spark."""
 NOT_PROGRAMS_OF_OURS = {
+    ".": "a word of the shell",
     "cd": "the test has a folder of its own",
     "curl": "another program; tests/metrics and tests/console ask the same address",
     "docker": "another program, with a daemon",
@@ -31,6 +37,7 @@ NOT_PROGRAMS_OF_OURS = {
     "kubectl": "needs a cluster; tests/deploy reads the same files",
     "make": "takes minutes; tests/test_docs.py checks that there is such a command",
     "pip": "asks a package index",
+    "python": "tests/test_start_pages.py runs the programs of the page",
     "python3": "makes an environment for pip; the Makefile makes one alike",
     ".venv/bin/python": "measures for minutes; tests/test_bench.py and its neighbours run the same programs, shortened",
     "systemctl": "changes this machine",

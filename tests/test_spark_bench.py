@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from bench.broker.page import PAGE, SPARK, written
 from bench.broker.sheets import Sheet
 from bench.spark import decoding, end_to_end, sinking
 from bench.spark.__main__ import main
@@ -117,12 +116,3 @@ def test_the_start_of_a_query_stands_beside_what_spark_needs_for_itself() -> Non
 def test_a_run_on_spark_that_would_measure_nothing_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         end_to_end.main(arguments)
-
-
-def test_the_page_has_a_place_for_the_tables() -> None:
-    page = PAGE.read_text("utf-8")
-
-    written_anew = written(page, ["some machine"], [Sheet("triggers", ["a"], [["b"]])], SPARK)
-
-    assert "#### triggers" in written_anew
-    assert written_anew.count("\n## ") == page.count("\n## ")

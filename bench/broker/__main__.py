@@ -3,7 +3,7 @@
 python -m bench.broker                     all of them, beside the Apache broker where Java is: twelve minutes, 14 GiB of disk
 python -m bench.broker --quick             a glance: less than two minutes, 4 GiB
 python -m bench.broker async growth        some sections: start, async, sync, growth, null
-python -m bench.broker --write-docs        and put the tables into docs/explanation/performance.md
+python -m bench.broker --write-docs        and write the tables to docs/generated/broker.md
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, *, default: Scale = DEFAULT) ->
     parser.add_argument("--quick", action="store_true", help="fewer loads, one shot each: less than two minutes")
     parser.add_argument("--without-apache", action="store_true", help="only ours, though Java is there")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files are made")
-    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/explanation/performance.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the tables to docs/generated/broker.md")
     options = parser.parse_args(arguments)
     scale = QUICK if options.quick else default
     if unknown := [name for name in options.names if name not in SECTIONS]:

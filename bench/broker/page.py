@@ -1,32 +1,28 @@
-"""The results in docs/explanation/performance.md: what stands between two marks is written anew, the rest is left as it is."""
+"""The results of a benchmark as a page of docs/generated, which `--write-docs` writes as a whole."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from bench.broker.servers import ROOT
 from bench.broker.sheets import Sheet, as_markdown
 
-PAGE = ROOT / "docs" / "explanation" / "performance.md"
-BROKER = "bench.broker"
-CLIENT = "bench.client"
-SPARK = "bench.spark.end_to_end"
+FOLDER: Final = ROOT / "docs" / "generated"
+BROKER: Final = "bench.broker"
+CLIENT: Final = "bench.client"
+SPARK: Final = "bench.spark.end_to_end"
+NAMES: Final = {BROKER: "broker", CLIENT: "client", SPARK: "spark"}
 
 
-def marks(program: str) -> tuple[str, str]:
-    """Where the results of a program begin and end."""
-    return f"<!-- python -m {program} --write-docs: begin -->", f"<!-- python -m {program} --write-docs: end -->"
+def written(facts: Sequence[str], sheets: Sequence[Sheet], program: str) -> str:
+    """The page with these results."""
+    head = (
+        f"# Results: {NAMES[program]}\n\n"
+        f"Written by `python -m {program} --write-docs`; do not edit.\n"
+        "[Performance](../explanation/performance.md) explains the measurement."
+    )
+    return "\n\n".join([head, " · ".join(facts), *map(as_markdown, sheets)]) + "\n"
 
 
-def written(page: str, facts: Sequence[str], sheets: Sequence[Sheet], program: str = BROKER) -> str:
-    """The page with these results in it."""
-    begin, end = marks(program)
-    before, begun, rest = page.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not begun or not ended:
-        raise ValueError(f"the page has no place for results: {begin} … {end}")
-    results = "\n\n".join([" · ".join(facts), *map(as_markdown, sheets)])
-    return f"{before}{begin}\n\n{results}\n\n{end}{after}"
-
-
-def write(facts: Sequence[str], sheets: Sequence[Sheet], program: str = BROKER, page: Path = PAGE) -> None:
-    page.write_text(written(page.read_text("utf-8"), facts, sheets, program), "utf-8")
+def write(facts: Sequence[str], sheets: Sequence[Sheet], program: str = BROKER, folder: Path = FOLDER) -> None:
+    (folder / f"{NAMES[program]}.md").write_text(written(facts, sheets, program), "utf-8")

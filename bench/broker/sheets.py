@@ -29,7 +29,7 @@ def as_table(sheet: Sheet) -> Table:
 
 
 def as_markdown(sheet: Sheet) -> str:
-    lines = [f"#### {sheet.title}", "", _line(sheet.headings), _line(["---"] + ["---:"] * (len(sheet.headings) - 1))]
+    lines = [f"## {sheet.title}", "", _line(sheet.headings), _line(["---"] + ["---:"] * (len(sheet.headings) - 1))]
     lines += [_line(_emphasised(cell) for cell in row) for row in sheet.rows]
     if sheet.notes:
         lines += ["", *(f"- {note}" for note in sheet.notes)]

@@ -5,7 +5,7 @@ python -m bench.client --quick          a glance: one shot each, bodies of 100 b
 python -m bench.client window e2e       some rows: threads tasks window many linger consume_loop consume_pool e2e e2e_many
 python -m bench.client --alone          only ours
 python -m bench.client --bytes 100      bodies of this size only; --shots 1 for less of each
-python -m bench.client --write-docs     and put the table into docs/explanation/performance.md
+python -m bench.client --write-docs     and write the table to docs/generated/client.md
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None, *, pace: Pace | None = None) ->
     parser.add_argument("--alone", action="store_true", help="only ours")
     parser.add_argument("--shots", type=int, choices=range(1, 10), help="of each row, of which the middle one counts")
     parser.add_argument("--bytes", type=int, choices=SIZES, help="bodies of this size only")
-    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/explanation/performance.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the table to docs/generated/client.md")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files are made")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.rows if not chosen([name])]:

@@ -6,7 +6,7 @@ python -m bench.spark.end_to_end --alone            without Kafka
 python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
 python -m bench.spark.end_to_end --usual-broker     a pull gets 32 messages, as brokers are set unless told otherwise
 python -m bench.spark.end_to_end --usual-spark      Spark's own settings, without those that docs/reference/spark.md advises
-python -m bench.spark.end_to_end --write-docs       and put the tables into docs/explanation/performance.md
+python -m bench.spark.end_to_end --write-docs       and write the tables to docs/generated/spark.md
 """
 
 import argparse
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--alone", action="store_true", help="without Kafka")
     parser.add_argument("--usual-broker", action="store_true", help="a broker that answers with 32 messages at most")
     parser.add_argument("--usual-spark", action="store_true", help="Spark's own settings")
-    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/explanation/performance.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the tables to docs/generated/spark.md")
     options = parser.parse_args(arguments)
     rows = options.rows if options.rows is not None else QUICK_ROWS if options.quick else ROWS
     rounds = options.rounds if options.rounds is not None else 1 if options.quick else ROUNDS
