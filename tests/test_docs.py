@@ -58,7 +58,9 @@ def faults_of(line: str) -> Iterator[str]:
 def test_every_page_of_the_docs_is_in_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text("utf-8")
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")} - {"index.md"}
-    pages = {page for page in pages if not page.startswith("generated/")}  # docs/explanation/performance.md links to them
+    pages = {
+        page for page in pages if not page.startswith("generated/")
+    }  # docs/explanation/performance.md links to them
 
     assert {page for page in pages if f"({page})" not in index} == set()
 

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from bench.broker.sheets import Sheet
 from bench.spark import decoding, end_to_end, sinking
 from bench.spark.__main__ import main
 from bench.spark.cases import Case

@@ -247,7 +247,5 @@ def test_who_cannot_listen_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, n
 
 
 def test_who_listens_at_a_name_that_nobody_knows_is_told_what_to_do() -> None:
-    with pytest.raises(
-        ListenFailed, match=r"cannot listen on nowhere\.invalid:0: .*Choose an address of this machine"
-    ):
+    with pytest.raises(ListenFailed, match=r"cannot listen on nowhere\.invalid:0: .*Choose an address of this machine"):
         asyncio.run(TcpNetwork().listen(asyncio.Protocol, Address("nowhere.invalid", 0)))
