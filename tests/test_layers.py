@@ -123,10 +123,10 @@ INNER: dict[str, dict[str, str]] = {
         "schema": "",
         "broker_facts": "",
         "arrow": "python_processes schema",
-        "worker_connections": "options broker_facts",
+        "shared_clients": "options broker_facts",
         "decode": "schema arrow",
-        "read": "options python_processes schema broker_facts arrow worker_connections decode",
-        "write": "options python_processes schema broker_facts arrow worker_connections read",
+        "read": "options python_processes schema broker_facts arrow shared_clients decode",
+        "write": "options python_processes schema broker_facts arrow shared_clients read",
         "source": "options python_processes schema read write",
     },
     "pipelines": {

@@ -10,7 +10,8 @@ from pocketmq.clock import SystemClock
 from pocketmq.model.message import Message
 from pocketmq.model.message_id import UniqueIds
 from pocketmq.spark.arrow import pa
-from pocketmq.spark.write.sink_batches import BatchPacker, PlainRows, Replay, RowIds, row_head
+from pocketmq.spark.write.sink_batches import BatchPacker, PlainRows
+from pocketmq.spark.write.sink_replays import Replay, RowIds, row_head
 from pocketmq.spark.write.sink_rows import SinkRows
 
 ROWS: Final = 2000

@@ -25,7 +25,7 @@ FILES: Final = {
     "streaming reads: offsets, limits, queues that come, topics made anew": "test_stream_reader",
     "writes: every moment at which a task may break off": "test_writer",
     "what brokers are asked": "test_metadata",
-    "where a batch that is run again looks for its rows": "test_sink_progress",
+    "where a batch that is run again looks for its rows": "test_sink_offsets",
     "progress as a consumer group": "test_progress_listener",
 }
 

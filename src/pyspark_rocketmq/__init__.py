@@ -1,7 +1,7 @@
-"""Where Spark looks for `format("rocketmq")`: it imports every module called `pyspark_…` and takes its `DefaultSource`.
+"""The module in which Spark finds `format("rocketmq")`: it imports every `pyspark_…` module and uses its `DefaultSource`.
 
-It does so for whoever reads anything, and where one such module cannot be imported it finds none at all. So this one needs nothing but
-Spark, and the connector comes with the first question.
+Spark does so for every read of any source, and finds no source at all if one of these modules cannot be imported. So this
+module needs only Spark, and imports the connector when it is used.
 """
 
 from collections.abc import MutableMapping

@@ -14,7 +14,8 @@ from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import InvalidMessage
 from pocketmq.model.message_id import UniqueIds
 from pocketmq.model.names import parse_topic
-from pocketmq.spark.write.sink_batches import BatchPacker, PlainRows, RowIds
+from pocketmq.spark.write.sink_batches import BatchPacker, PlainRows
+from pocketmq.spark.write.sink_replays import RowIds
 from pocketmq.testing import FakeClock
 
 TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=12)

@@ -10,7 +10,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.options.write_options import parse_write_options
-from pocketmq.spark.worker_connections import producer_options, reading_settings
+from pocketmq.spark.shared_clients import producer_options, reading_settings
 
 ADDRESS = {"rocketmq.namesrv.addr": "ns1:9876;ns2:9876"}
 
@@ -70,7 +70,7 @@ def test_a_secret_that_is_not_there_is_told_by_its_place(tmp_path: Path) -> None
         InvalidSetting, match=r"rocketmq.accessKeyEnv: the environment variable KEY is empty or missing"
     ):
         read_with({"accessKeyEnv": "KEY", "secretKeyEnv": "SECRET"})
-    with pytest.raises(InvalidSetting, match=r"rocketmq.secretKeyFile: the file .*nothing cannot be read"):
+    with pytest.raises(InvalidSetting, match=r"rocketmq.secretKeyFile: cannot read the file .*nothing"):
         read_with({"accessKeyEnv": "KEY", "secretKeyFile": str(tmp_path / "nothing")}, {"KEY": "me"})
 
 

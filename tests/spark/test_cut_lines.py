@@ -110,4 +110,4 @@ def test_a_task_whose_line_is_cut_has_each_row_once(
     assert [row["queueOffset"] for row in rows] == list(range(MESSAGES))
     assert all(row["value"] == body(number) for number, row in enumerate(rows))
     assert "slow peer" in caplog.text
-    assert "is pulled over the loop from" in caplog.text
+    assert "by the event loop from offset" in caplog.text

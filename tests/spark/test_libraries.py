@@ -33,7 +33,8 @@ def test_a_missing_library_is_named_with_the_command_that_brings_it(library: str
     done = run_without(library, "import pocketmq.spark.decode.decoding")
 
     assert (
-        f"MissingLibrary: the Spark connector needs the library {library}: pip install 'pocketmq[spark]'" in done.stderr
+        f"MissingLibrary: the Spark connector needs the library {library}; run pip install 'pocketmq[spark]'"
+        in done.stderr
     )
 
 
@@ -54,7 +55,7 @@ RocketMQSource({{"rocketmq.namesrv.addr": "any:9876", "subscribe": "orders"}}).{
 """,
     )
 
-    assert f"MissingLibrary: the Spark connector needs the library {library}: pip install" in done.stderr
+    assert f"MissingLibrary: the Spark connector needs the library {library}; run pip install" in done.stderr
 
 
 def test_rules_need_no_library() -> None:

@@ -19,7 +19,7 @@ from pocketmq.spark.read.chunks import unpacked
 from pocketmq.spark.read.planning import plan_partitions
 from pocketmq.spark.read.range_reading import read_partition
 from pocketmq.spark.schema import Name
-from pocketmq.spark.worker_connections import ReadingCore
+from pocketmq.spark.shared_clients import ReadingCore
 
 COUNT = 700
 LARGE_ANSWERS = {"maxTransferCountOnMessageInMemory": 16_384, "maxTransferBytesOnMessageInMemory": 8 * 1024 * 1024}
@@ -100,14 +100,14 @@ def test_bodies_are_those_of_the_records(
 
 
 @pytest.mark.parametrize("columns", [(Name.VALUE,), (Name.VALUE, Name.QUEUE_OFFSET)], ids=len)
-@pytest.mark.parametrize("over_the_loop", [False, True])
+@pytest.mark.parametrize("by_loop", [False, True])
 def test_a_reset_of_the_group_takes_no_row_from_a_task(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, columns: tuple[Name, ...], over_the_loop: bool
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, columns: tuple[Name, ...], by_loop: bool
 ) -> None:
     bodies = [small(number) for number in range(COUNT)]
     topic = filled(broker, bodies, {"of": "so many bytes that a body is little beside them"})
     assert read(broker, topic, columns, 0, COUNT, groupId="etl") == bodies
-    if over_the_loop:
+    if by_loop:
         monkeypatch.setattr(ReadingCore, "direct_pulls", only_the_loop)
 
     with Admin(broker.name_server) as admin:

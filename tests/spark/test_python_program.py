@@ -74,7 +74,7 @@ def test_an_import_that_comes_too_late_is_reported(
         use_this_python(environ, "/venv/bin/python")
 
     assert environ == {"PATH": elsewhere}
-    assert "before the session is made, or set PYSPARK_PYTHON=/venv/bin/python" in caplog.text
+    assert "before you create the session, or set PYSPARK_PYTHON=/venv/bin/python" in caplog.text
 
 
 def test_a_job_runs_in_an_environment_that_is_not_activated(broker: Broker, elsewhere: str, tmp_path: Path) -> None:

@@ -69,15 +69,15 @@ def test_a_map_may_be_null_or_its_values(nullable: bool, has_null_values: bool) 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ([], "has no column; choose from topic"),
+        ([], "has no columns; choose from topic"),
         ([field("values", "binary")], "no column 'values'; did you mean value?"),
         ([field("queueoffset", "bigint")], "no column 'queueoffset'; did you mean queueOffset?"),
-        ([field("zzzzz", "binary")], "no column 'zzzzz'; there are: topic, "),
-        ([field("value", "string")], "the column value is binary, not string; cast it after reading"),
-        ([field("queueOffset", "int")], "the column queueOffset is bigint, not int"),
+        ([field("zzzzz", "binary")], "no column 'zzzzz'; the columns are topic, "),
+        ([field("value", "string")], "the column value has type binary, not string; cast it after reading"),
+        ([field("queueOffset", "int")], "the column queueOffset has type bigint, not int"),
         ([field("tags", "string"), field("tags", "string")], "has the column tags twice"),
-        ([field("keys", "string", nullable=False)], "keys cannot be NOT NULL: a message may have none"),
-        ([field("tags", "string", nullable=False)], "tags cannot be NOT NULL: a message may have none"),
+        ([field("keys", "string", nullable=False)], "keys cannot be NOT NULL: not every message has a value"),
+        ([field("tags", "string", nullable=False)], "tags cannot be NOT NULL: not every message has a value"),
     ],
 )
 def test_what_cannot_be_read_so_is_refused(fields: list[FakeField], told: str) -> None:

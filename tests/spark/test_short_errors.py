@@ -50,7 +50,7 @@ def test_what_a_user_does_wrong_is_a_sentence(spark: "SparkSession", broker: Bro
         rows = spark.createDataFrame([("",)], "value string")
         rows.write.format("rocketmq").options(**options(broker, topic=topic)).mode("append").save()
 
-    assert f"there is no topic '{topic}x'; did you mean '{topic}'?" in sentence(lambda: batch(subscribe=f"{topic}x"))
+    assert f"topic '{topic}x' does not exist; did you mean '{topic}'?" in sentence(lambda: batch(subscribe=f"{topic}x"))
     assert "no name server could be asked: 127.0.0.1:1" in sentence(
         lambda: batch(subscribe=topic, rocketmq_namesrv_addr="127.0.0.1:1", fetchOffset_numRetries="0")
     )

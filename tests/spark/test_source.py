@@ -161,7 +161,7 @@ def test_keys_and_tags_cannot_be_never_null(spark: "SparkSession", broker: Broke
     fill(broker, topic, ["a"])
     frame = read(spark, broker, "value binary, tags string NOT NULL", subscribe=topic)
 
-    assert "tags cannot be NOT NULL: a message may have none" in message_of(frame.collect)
+    assert "tags cannot be NOT NULL: not every message has a value" in message_of(frame.collect)
 
 
 def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker: Broker) -> None:

@@ -1,21 +1,21 @@
 """The Spark connector: topics as DataFrames, and DataFrames as topics.
 
-The public names load on first use. Spark imports this package in every Python process, also where nobody reads a topic:
-a process that plans needs no numpy and no pyarrow, and one that reads needs no producer.
+Spark imports this package in every Python process that it starts. The public names load on first use, so that planning
+needs neither numpy nor pyarrow, and reading needs no producer.
 
 Modules in reading order:
 
-    source               `format("rocketmq")`: the DataSource class
-    schema               the columns of a topic
-    options/             options of reads and writes
-    read/                batch and streaming reads
-    decode/              records to Arrow batches
-    write/               batch and streaming writes
-    arrow                Spark types as Arrow types
-    broker_facts         what the connector asks brokers, many queues at once
-    worker_connections   one client for each cluster and process, kept between tasks
-    python_processes     which Python interpreter Spark starts, and its memory
-    java                 finds the Java that Spark needs
+    source             `format("rocketmq")`: the DataSource class
+    schema             the columns of a topic
+    options/           options of reads and writes
+    read/              batch and streaming reads
+    decode/            records to Arrow batches
+    write/             batch and streaming writes
+    arrow              Spark types as Arrow types
+    broker_facts       queries to brokers: interfaces and their answers
+    shared_clients     one client per cluster and process, kept between tasks
+    python_processes   the Python that Spark starts: interpreter, libraries, errors, memory
+    java               finds the Java that Spark needs
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,10 @@
-"""Spark's types as Arrow's: the only spelling that Spark takes from a Python source. And arrays of numbers and of one text.
+"""Arrow types and arrays, as Spark accepts them from a Python source.
 
-`pa.array` and `pa.scalar` look for pandas first, again with each call, and where it is not installed that takes longer than all the rest.
+This is the only module that imports numpy and pyarrow, which come with the extra `spark`. If one is missing, the error says
+what to install on the driver and the executors.
 
-The door to numpy and pyarrow: an extra, so that the rest of PocketMQ does not need them.
-
-Whoever works on columns imports them from here. Where one is missing, the error says what to install, on this machine and on
-every executor.
+`pa.array` and `pa.scalar` search for pandas on every call. Where pandas is not installed, that search takes longer than the
+rest of the work, so the functions here build arrays from buffers.
 """
 
 from collections.abc import Sequence
@@ -45,19 +44,19 @@ def arrow_schema(names: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) 
 
 
 def maps_without_nulls(maps: Any) -> Any:
-    """The same maps, of a type that says that no value is null; nothing is copied."""
+    """The same maps as a type that excludes null values; nothing is copied."""
     return pa.MapArray.from_arrays(maps.offsets, maps.keys, maps.items, type=MAP_WITHOUT_NULLS)
 
 
 def number_array(numbers: Any, kind: Any = None) -> Any:
-    """An Arrow array over a numpy one, nothing copied; of the same type unless told."""
+    """An Arrow array over a numpy one, without a copy; `kind` defaults to the type of the numbers."""
     return pa.Array.from_buffers(
         kind or pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)]
     )
 
 
 def same_texts(text: str, count: int) -> Any:
-    """A string array with the same text in each row."""
+    """A string array with `text` in each row."""
     octets = text.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * len(octets)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(octets * count)])

@@ -1,4 +1,4 @@
-"""What the connector asks brokers: by many queues at once, so that whoever answers can ask them side by side."""
+"""Interfaces to the brokers and their answers. Most take several queues, so that requests run in parallel."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -8,50 +8,50 @@ from pocketmq.model.subscription import Subscription
 
 
 class Bounds(NamedTuple):
-    """What a queue holds: messages `min` (included) to `max` (excluded)."""
+    """The offsets of a queue: from `min` (included) to `max` (excluded)."""
 
     min: int
     max: int
 
 
 class LogState(NamedTuple):
-    """A broker's log: where it ends, and up to where its messages are entered into their queues, so that they can be read."""
+    """The end of a broker's log, and the offset up to which messages are in their queues and can be read."""
 
     end: int
     entered: int
 
 
 class Metadata(Protocol):
-    """Facts about queues, for the driver. Failures are PocketMQErrors."""
+    """Queries about queues, for the driver. They raise PocketMQErrors."""
 
     def topics(self) -> list[str]:
-        """All topics that a pattern may choose from, system topics left out."""
+        """All topics except system topics."""
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of `topic` that can be read."""
+        """The readable queues of `topic`."""
 
     def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]: ...
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """The first message stored at that time or later; the largest offset when there is none."""
+        """The first message stored at that time or later; the max offset if there is none."""
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
-        """Where the group stands; queues that it has no offset for are left out."""
+        """The committed offsets of a group; queues without one are left out."""
 
     def earliest_store_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
-        """When the oldest message was stored; -1 for an empty queue."""
+        """The store time of the oldest message; -1 for an empty queue."""
 
 
 class Answer(NamedTuple):
-    """What a pull brought: records back to back, where the next pull begins, and what the queue holds now."""
+    """The answer to a pull: records back to back, the offset of the next pull, and the bounds of the queue."""
 
     records: bytes
     next_offset: int
     bounds: Bounds
     passes_over: bool = False
-    """Whether messages at its offset were wanted, and it begins behind them."""
+    """Whether the answer skips matching messages at the requested offset."""
     is_hole: bool = False
-    """Whether the queue itself lacks what it should have up to `next_offset`."""
+    """Whether the queue lacks entries up to `next_offset`."""
 
     @property
     def is_gap(self) -> bool:
@@ -59,12 +59,12 @@ class Answer(NamedTuple):
 
 
 class Puller(Protocol):
-    """Messages of queues, for a task. Many pulls may be under way at once."""
+    """Pulls messages, for a task. Several pulls may run at once."""
 
     async def pull(
         self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
     ) -> Answer:
-        """Without waiting for messages to come: no records when the queue ends at `offset`, or nothing matched."""
+        """Does not wait for new messages: no records if the queue ends at `offset` or nothing matches."""
 
     async def bounds(self, queue: MessageQueue) -> Bounds:
-        """What the queue holds by its master: who answers pulls may be a slave that lags behind."""
+        """The bounds at the master. Pulls may be answered by a slave that lags behind."""

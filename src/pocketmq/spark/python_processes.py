@@ -1,25 +1,17 @@
-"""Which Python Spark starts for data sources and tasks.
+"""The Python processes that Spark starts: their interpreter, libraries, errors and memory.
 
-Spark runs `python3` of the PATH unless `PYSPARK_PYTHON` names another one. In a virtual environment that is used without being activated
-(`venv/bin/python job.py`), that is the Python of the system, which does not have PocketMQ: Spark then says DATA_SOURCE_NOT_FOUND. So
-the variable is set as soon as a program imports the connector, where it is not set and `python3` is another Python. Java gets its
-environment when it starts: the import must come before the session is made, and a later one is reported.
+Interpreter: Spark runs `python3` of the PATH unless `PYSPARK_PYTHON` names another Python. In a virtual environment that is used
+without being activated (`venv/bin/python job.py`), `python3` is the system's Python, which lacks PocketMQ, and Spark reports
+DATA_SOURCE_NOT_FOUND. So importing the connector sets the variable if it is unset and `python3` is another Python. Java reads
+its environment when it starts: import the connector before you create the session. A later import logs a warning.
 
-What has to be installed where topics are read: looked for by who plans, without importing it, so that no task has to find out.
+Errors: Spark copies the traceback of a Python data source into its own error unless `SPARK_HIDE_TRACEBACK` is set in the failed
+process. A PocketMQError explains itself, so its traceback is hidden. Such a process ends with its first error: the variable
+hides no other traceback.
 
-Errors in the processes that Spark starts: the sentence first, instead of a page of stack.
-
-Spark copies the traceback of a Python data source into the message of its own error, unless `SPARK_HIDE_TRACEBACK` is set in the
-process that failed. An error that PocketMQ raises on purpose says what is wrong and what to do, so its traceback is hidden. Such a
-process ends with its first error: the variable hides no traceback of anything else.
-
-Memory that stays with a worker of Spark from task to task: freed buffers, and what was imported.
-
-A worker makes the same buffers again and again: see `pocketmq.memory`.
-
-Spark lets Python search all of a worker's memory for garbage after every task, and after each question to one that plans. Most of it are
-modules, which are no garbage: with those of Spark and Arrow that takes twenty or thirty milliseconds, ten times as long as a small task or
-a plan. So what is there with the first one is set aside.
+Memory: a worker allocates the same buffers for every task, so freed ones are kept; see `pocketmq.memory`. Spark also runs a
+full garbage collection after every task and every planning request. Imported modules are most of what it scans, which takes
+20 to 30 ms, ten times as long as a small task. So all objects that exist at the first task are frozen.
 """
 
 import gc
@@ -44,7 +36,7 @@ USUAL: Final = "python3"
 
 
 def use_this_python(environ: MutableMapping[str, str] = os.environ, executable: str = sys.executable) -> None:
-    """Let Spark run this Python, unless the user has chosen one, or Spark would find this one by itself."""
+    """Make Spark run this Python, unless the user chose one or Spark finds this one anyway."""
     if not executable or any(environ.get(name) for name in VARIABLES):
         return
     found = find_program(USUAL, environ.get("PATH"))
@@ -52,8 +44,8 @@ def use_this_python(environ: MutableMapping[str, str] = os.environ, executable: 
         return
     if _is_java_started():
         log.warning(
-            "Spark was started before pocketmq.spark was imported, and runs %s instead of this Python: import pocketmq.spark before the "
-            "session is made, or set PYSPARK_PYTHON=%s",
+            "Spark was started before pocketmq.spark was imported, so it runs %s instead of this Python; import pocketmq.spark "
+            "before you create the session, or set PYSPARK_PYTHON=%s",
             found or USUAL,
             executable,
         )
@@ -62,7 +54,7 @@ def use_this_python(environ: MutableMapping[str, str] = os.environ, executable: 
 
 
 def _is_java_started() -> bool:
-    """Whether this program has a session already: looked up without importing Spark."""
+    """Whether this program has a session already; does not import Spark."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     return getattr(context, "_gateway", None) is not None
 
@@ -72,13 +64,13 @@ NEEDED: Final = ("numpy", "pyarrow")
 
 def missing(library: str | None) -> MissingLibrary:
     return MissingLibrary(
-        f"the Spark connector needs the library {library}: pip install 'pocketmq[spark]' on driver and executors"
+        f"the Spark connector needs the library {library}; run pip install 'pocketmq[spark]' for the driver and the executors"
     )
 
 
 @cache
 def require_libraries() -> None:
-    """MissingLibrary where one is not installed."""
+    """MissingLibrary if a library is missing. The driver checks this, without importing them, before any task fails."""
     for library in NEEDED:
         if find_spec(library) is None:
             raise missing(library)
@@ -86,12 +78,12 @@ def require_libraries() -> None:
 
 HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 STREAM_RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
-"""What Spark runs in the process of a streaming read."""
+"""The module that Spark runs for a streaming read."""
 
 
 @contextmanager
 def short_errors() -> Iterator[None]:
-    """Around all that Spark calls; also as a decorator: `@short_errors()`."""
+    """For everything that Spark calls, as a decorator (`@short_errors()`) or a context."""
     try:
         yield
     except PocketMQError:
@@ -101,30 +93,24 @@ def short_errors() -> Iterator[None]:
 
 
 def spark_program() -> str:
-    """The module that this process runs: `pyspark.daemon`, for example. Empty in the program of a user."""
+    """The module that this process runs, for example `pyspark.daemon`; empty in a user's program."""
     return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) or ""
 
 
 def is_streaming_read() -> bool:
-    """Whether this is the process that Spark started for a streaming read, and not a program that uses the reader by itself."""
+    """Whether Spark started this process for a streaming read, as opposed to a program that uses the reader itself."""
     return spark_program() == STREAM_RUNNER
 
 
 WORKER: Final = KeptMemory(16 * 1024 * 1024, 64 * 1024 * 1024)
-"""Larger buffers are rare."""
+"""Limits for kept buffers; larger buffers are rare."""
 
 
 @cache
 def keep_memory() -> bool:
-    """Once for each process that Spark started for its tasks, and for no other; whether buffers are kept."""
-    if not _is_a_worker():
+    """In a process that Spark started, freeze all objects and keep freed buffers. Returns whether buffers are kept."""
+    if not spark_program().startswith("pyspark."):
         return False
-    gc.collect()  # what is garbage by now would stay for ever
+    gc.collect()  # existing garbage would never be freed
     gc.freeze()
     return keep_freed(WORKER, os.environ)
-
-
-def _is_a_worker() -> bool:
-    """Whether this is a process that Spark runs Python in, and not a program that uses the connector by itself."""
-    name = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None)
-    return name is not None and name.startswith("pyspark.")

@@ -1,9 +1,9 @@
-"""The columns of a topic, and the subset of them that a query asks for.
+"""The columns of a topic, and those that a query requests.
 
-Spark prunes no columns of a Python source: what `.schema(…)` names is what is decoded, so a narrow schema is the way to speed.
-The Arrow types must be Spark's own to the letter: plain strings, microseconds in UTC, and nulls where Spark was told of them and nowhere else.
+Spark does not prune the columns of a Python source: every column of `.schema(…)` is decoded, so a narrow schema is faster. Arrow
+types must equal Spark's own: plain strings, microseconds in UTC, and nulls only where the schema permits them.
 
-Spark looks for nulls wherever there may be some, in each row, as often as it copies one. Most columns have none, and it is told so.
+Spark checks every nullable value of every row for null, each time it copies the row. Most columns are declared without nulls.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class Name(StrEnum):
 
 
 class Column(NamedTuple):
-    """A column: its type as Spark writes it, and what stands in it."""
+    """A column: its type as Spark writes it, and its meaning."""
 
     name: Name
     type: str
@@ -44,13 +44,13 @@ COLUMNS: Final = (
     Column(Name.TOPIC, "string", "the topic"),
     Column(Name.BROKER_NAME, "string", "the broker that has the queue"),
     Column(Name.QUEUE_ID, "int", "the number of the queue at this broker"),
-    Column(Name.QUEUE_OFFSET, "bigint", "the place in the queue, without gaps"),
-    Column(Name.MSG_ID, "string", "the producer's id; the broker's where the producer gave none"),
-    Column(Name.KEYS, "string", "the keys, separated by blanks; null without any", may_be_null=True),
-    Column(Name.TAGS, "string", "the tag; null without one", may_be_null=True),
+    Column(Name.QUEUE_OFFSET, "bigint", "the offset in the queue, without gaps"),
+    Column(Name.MSG_ID, "string", "the producer's id, or else the broker's"),
+    Column(Name.KEYS, "string", "the keys, separated by blanks; null if there are none", may_be_null=True),
+    Column(Name.TAGS, "string", "the tag; null if there is none", may_be_null=True),
     Column(Name.VALUE, "binary", "the body, decompressed"),
-    Column(Name.PROPERTIES, "map<string,string>", "all properties, also those that RocketMQ adds"),
-    Column(Name.BORN_TIMESTAMP, "timestamp", "when the producer made the message, by its clock"),
+    Column(Name.PROPERTIES, "map<string,string>", "all properties, including those that RocketMQ adds"),
+    Column(Name.BORN_TIMESTAMP, "timestamp", "when the producer created the message, by its clock"),
     Column(Name.STORE_TIMESTAMP, "timestamp", "when the broker stored it"),
     Column(Name.RECONSUME_TIMES, "int", "how often its consumption failed, in a retry or dead-letter topic"),
 )
@@ -63,7 +63,7 @@ class _Type(Protocol):
 
 
 class _Field(Protocol):
-    """A field of Spark's StructType; asked for by shape, so that nothing here needs Spark."""
+    """A field of Spark's StructType, as a protocol, so that this module does not import Spark."""
 
     @property
     def name(self) -> str: ...
@@ -74,29 +74,29 @@ class _Field(Protocol):
 
 
 class NeverNull(NamedTuple):
-    """Where a schema says that no nulls are."""
+    """The columns and map values that a schema declares without nulls."""
 
     columns: frozenset[Name] = frozenset()
     values: bool = False
-    """Those of the properties."""
+    """Whether values of the properties are never null."""
 
 
 NULLS_ANYWHERE: Final = NeverNull()
-"""What a schema says that says nothing."""
+"""The default: any column may have nulls."""
 
 
 def names_of(fields: Iterable[_Field]) -> tuple[Name, ...]:
-    """The columns of a schema that a user gave, in its order; InvalidSetting for one that cannot be read so."""
+    """The columns of a user's schema, in its order; InvalidSetting for one that cannot be read."""
     found = tuple(_checked(field) for field in fields)
     if not found:
-        raise InvalidSetting(f"the schema has no column; choose from {', '.join(_BY_NAME)}")
+        raise InvalidSetting(f"the schema has no columns; choose from {', '.join(_BY_NAME)}")
     if repeated := [name for name in found if found.count(name) > 1]:
         raise InvalidSetting(f"the schema has the column {repeated[0]} twice")
     return found
 
 
 def never_null_of(fields: Iterable[_Field]) -> NeverNull:
-    """What a schema says of nulls, where `names_of` found its columns."""
+    """What a schema that passed `names_of` says about nulls."""
     all_fields = tuple(fields)
     return NeverNull(
         frozenset(Name(field.name) for field in all_fields if not field.nullable),
@@ -109,19 +109,19 @@ def _checked(field: _Field) -> Name:
     if column is None:
         raise InvalidSetting(f"a topic has no column {field.name!r}{_hint(field.name)}")
     kind: _Type = field.dataType
-    given = kind.simpleString()
-    if given != column.type:
+    actual = kind.simpleString()
+    if actual != column.type:
         advice = "; cast it after reading" if column.name == Name.VALUE else ""
-        raise InvalidSetting(f"the column {column.name} is {column.type}, not {given}{advice}")
+        raise InvalidSetting(f"the column {column.name} has type {column.type}, not {actual}{advice}")
     if column.may_be_null and not field.nullable:
-        raise InvalidSetting(f"the column {column.name} cannot be NOT NULL: a message may have none")
+        raise InvalidSetting(f"the column {column.name} cannot be NOT NULL: not every message has a value for it")
     return column.name
 
 
 def _hint(name: str) -> str:
     folded = {known.lower(): known for known in _BY_NAME}
     near = get_close_matches(name.lower(), folded, 1, 0.5)
-    return f"; did you mean {folded[near[0]]}?" if near else f"; there are: {', '.join(_BY_NAME)}"
+    return f"; did you mean {folded[near[0]]}?" if near else f"; the columns are {', '.join(_BY_NAME)}"
 
 
 def type_of(name: Name) -> str:

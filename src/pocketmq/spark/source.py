@@ -1,14 +1,12 @@
-"""`format("rocketmq")`: what Spark asks first, and which part answers.
+"""`format("rocketmq")`: the entry points that Spark calls, and the module behind each.
 
     spark.read        ── reader ──────► `batch_reader`
     spark.readStream  ── streamReader ► `stream_reader`
     df.write          ── writer ──────► `writer`
     df.writeStream    ── streamWriter ► `writer`
 
-Options are checked here, so that a mistake is told when a DataFrame is made and not by the first task. The part that answers is imported
-when it is asked: each process that Spark starts needs one of them.
-
-The columns in Spark's own types: the schema of a read for which the user named none.
+Options are checked here, so that a mistake fails when you create the DataFrame, not in the first task. Each module is imported
+on first use: a process that Spark starts needs only one of them.
 """
 
 import os
@@ -51,7 +49,7 @@ SPARK_TYPES: Final[dict[str, DataType]] = {
 
 
 def spark_schema(*, with_properties: bool = True) -> StructType:
-    """All columns. The map of properties takes half of Java's time for a row."""
+    """All columns. Without the map of properties, Java needs half the time for a row."""
     wanted = [column for column in COLUMNS if with_properties or column.name is not Name.PROPERTIES]
     return StructType([StructField(one.name.value, SPARK_TYPES[one.type], one.may_be_null) for one in wanted])
 
@@ -64,7 +62,7 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        """All columns; whether the map of properties is one of them is an option of batch and streaming reads alike."""
+        """All columns; `includeProperties` decides about the map of properties, for batch and streaming reads."""
         shown = {key.lower(): text for key, text in self.options.items()}
         leaves_out = [key for key in ("includeproperties", "includeheaders") if shown.get(key, "").lower() == "false"]
         return spark_schema(with_properties=not leaves_out)
@@ -79,7 +77,7 @@ class RocketMQSource(DataSource):
 
     @short_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from pocketmq.spark.read.stream_reader import RefusedStreamReader, TopicStreamReader
+        from pocketmq.spark.read.stream_reader import FailingStreamReader, TopicStreamReader
 
         try:
             options = parse_read_options(self.options, streaming=True, environ=os.environ)
@@ -87,7 +85,7 @@ class RocketMQSource(DataSource):
         except PocketMQError as error:
             if not is_streaming_read():
                 raise
-            return RefusedStreamReader(error)
+            return FailingStreamReader(error)
 
     @short_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -105,8 +103,8 @@ class RocketMQSource(DataSource):
 
 
 def _columns(schema: StructType, options: ReadOptions) -> tuple[columns.Name, ...]:
-    """Those that are read; InvalidSetting where the schema names what an option leaves out."""
+    """The columns to read; InvalidSetting if the schema names one that an option excludes."""
     names = columns.names_of(schema.fields)
     if columns.Name.PROPERTIES in names and not options.include_properties:
-        raise InvalidSetting("the schema names the column properties, which includeProperties = false leaves out")
+        raise InvalidSetting("the schema names the column properties, which includeProperties = false omits")
     return names

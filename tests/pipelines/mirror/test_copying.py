@@ -21,7 +21,7 @@ from pocketmq.spark.arrow import pa
 from pocketmq.spark.broker_facts import LogState
 from pocketmq.spark.options.write_options import parse_write_options
 from pocketmq.spark.read.metadata import ClientMetadata
-from pocketmq.spark.write.sink_replays import IN_FLIGHT_S
+from pocketmq.spark.write.sink_offsets import IN_FLIGHT_S
 from pocketmq.store.log.transient_pool import TransientPool
 
 BORN = datetime(2026, 3, 1, tzinfo=UTC)

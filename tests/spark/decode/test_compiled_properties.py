@@ -1,4 +1,4 @@
-"""Properties by the compiled twin mean what they mean one by one, and what is odd is told."""
+"""The C twin reads properties as the parser does, and reports irregular rows."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ MOST_ENTRIES = 64
 
 
 def read(rows: list[bytes], *, before: bytes = b"", with_map: bool = True) -> CompiledProperties:
-    """`before` stands before each row, as the rest of its record does."""
+    """`before` precedes each row, like the rest of its record."""
     ends = np.cumsum([len(before) + len(text) for text in rows], dtype=np.int64)
     starts = ends - np.array([len(text) for text in rows], np.int64)
     buffer = b"".join(before + text for text in rows)
@@ -27,12 +27,16 @@ def read(rows: list[bytes], *, before: bytes = b"", with_map: bool = True) -> Co
 
 @given(st.lists(property_texts, max_size=12), st.sampled_from([b"", b"\x01", b"a record of some length"]))
 def test_names_and_values_are_those_of_the_parser(rows: list[bytes], before: bytes) -> None:
-    odd = read(rows, before=before).odd_rows()
-    plain = rows if odd is None else [text for text, is_odd in zip(rows, odd.tolist(), strict=True) if not is_odd]
+    irregular = read(rows, before=before).irregular_rows()
+    plain = (
+        rows
+        if irregular is None
+        else [text for text, is_irregular in zip(rows, irregular.tolist(), strict=True) if not is_irregular]
+    )
 
     found = read(plain, before=before)
 
-    assert found.odd_rows() is None
+    assert found.irregular_rows() is None
     expected = [parse_properties(text.decode()) for text in plain]
     maps = found.maps()
     maps.validate(full=True)
@@ -45,29 +49,29 @@ def test_names_and_values_are_those_of_the_parser(rows: list[bytes], before: byt
 
 
 @given(st.lists(property_texts, max_size=8))
-def test_only_rows_out_of_shape_are_odd(rows: list[bytes]) -> None:
-    odd = read(rows).odd_rows()
+def test_only_malformed_rows_are_irregular(rows: list[bytes]) -> None:
+    irregular = read(rows).irregular_rows()
 
-    named = [False] * len(rows) if odd is None else odd.tolist()
-    for text, is_odd in zip(rows, named, strict=True):
+    marked = [False] * len(rows) if irregular is None else irregular.tolist()
+    for text, is_irregular in zip(rows, marked, strict=True):
         try:
             text.decode()
         except UnicodeDecodeError:
-            assert is_odd
+            assert is_irregular
         else:
-            assert is_odd is not is_plain(text)
+            assert is_irregular is not is_plain(text)
 
 
-def test_more_entries_than_anybody_gives_are_left_to_others() -> None:
+def test_a_row_with_too_many_entries_is_irregular() -> None:
     most = b"".join(b"n%d\x01v\x02" % number for number in range(MOST_ENTRIES))
 
-    assert read([most]).odd_rows() is None
-    odd = read([b"", most + b"one\x01more\x02"]).odd_rows()
-    assert odd is not None
-    assert odd.tolist() == [False, True]
+    assert read([most]).irregular_rows() is None
+    irregular = read([b"", most + b"one\x01more\x02"]).irregular_rows()
+    assert irregular is not None
+    assert irregular.tolist() == [False, True]
 
 
-def test_the_map_is_made_only_for_who_wants_it() -> None:
+def test_the_map_is_built_only_on_request() -> None:
     found = read([b"TAGS\x01t\x02own\x011\x02", b"KEYS\x01k"], with_map=False)
 
     assert found.values("TAGS").to_pylist() == ["t", None]
@@ -77,7 +81,7 @@ def test_the_map_is_made_only_for_who_wants_it() -> None:
 @pytest.mark.parametrize(
     ("starts", "ends"), [([0, 2], [3, 4]), ([2], [1]), ([0], [99]), ([-1], [2]), ([0, 1], [1]), ([2**62], [2**62])]
 )
-def test_places_that_are_not_in_the_buffer_are_refused(starts: list[int], ends: list[int]) -> None:
+def test_positions_outside_the_buffer_are_refused(starts: list[int], ends: list[int]) -> None:
     with pytest.raises(ValueError, match="rows are pairs of places that rise"):
         CompiledProperties(
             compiled_or_skip(), b"a\x01b\x02", np.array(starts, np.int64), np.array(ends, np.int64), with_map=True

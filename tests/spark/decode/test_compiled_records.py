@@ -1,4 +1,4 @@
-"""Buffers in which everything is usual are read by the compiled twin in one pass, as Python reads them; all others are declined."""
+"""The C twin reads regular buffers in one pass, with the same result as Python, and declines all others."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from tests.twins import compiled_or_skip, using
 
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.queue import QueueRange
-from pocketmq.spark.decode.compiled import CompiledRecords, read_usual, wanted_bits
+from pocketmq.spark.decode.compiled import CompiledRecords, read_regular, wanted_bits
 from pocketmq.spark.decode.decoding import Decoder, Pulled
 from pocketmq.spark.schema import Name
 
@@ -27,11 +27,11 @@ def read(
     run: bytes | memoryview,
     columns: Sequence[Name] = ALL,
     wanted: QueueRange = EVERYTHING,
-    odd_flags: int = SysFlag.COMPRESSED,
+    irregular_flags: int = SysFlag.COMPRESSED,
     *,
     check_crc: bool = False,
 ) -> CompiledRecords | None:
-    return read_usual(compiled_or_skip(), wanted, run, odd_flags, wanted_bits(columns, check_crc=check_crc))
+    return read_regular(compiled_or_skip(), wanted, run, irregular_flags, wanted_bits(columns, check_crc=check_crc))
 
 
 def by_python(run: bytes, columns: Sequence[Name] = ALL) -> Any:
@@ -40,13 +40,13 @@ def by_python(run: bytes, columns: Sequence[Name] = ALL) -> Any:
     return batch
 
 
-_usual_texts = property_texts.filter(lambda text: b"\xff" not in text)
+_regular_texts = property_texts.filter(lambda text: b"\xff" not in text)
 _numbers = st.integers(-(2**63), 2**63 - 1)
 
 
 @st.composite
-def usual_runs(draw: st.DrawFn) -> bytes:
-    """Records of one topic with bodies, times and properties of all kinds; some of these may be out of shape."""
+def regular_runs(draw: st.DrawFn) -> bytes:
+    """Records of one topic with bodies, times and properties of all kinds; some properties may be malformed."""
     topic = draw(st.sampled_from(["t", "orders", "x" * 127]))
     flag = draw(st.sampled_from([0, SysFlag.TRANSACTION_COMMIT, SysFlag.MULTI_TAGS]))
     offsets = range(draw(st.integers(1, 20)))
@@ -54,7 +54,7 @@ def usual_runs(draw: st.DrawFn) -> bytes:
         made(
             offset,
             draw(st.binary(max_size=80)),
-            draw(_usual_texts),
+            draw(_regular_texts),
             topic,
             flag,
             born_ms=draw(_numbers),
@@ -64,12 +64,12 @@ def usual_runs(draw: st.DrawFn) -> bytes:
     )
 
 
-@given(usual_runs(), st.lists(st.sampled_from(ALL), min_size=1, unique=True), st.booleans())
+@given(regular_runs(), st.lists(st.sampled_from(ALL), min_size=1, unique=True), st.booleans())
 def test_columns_are_those_of_python(run: bytes, columns: list[Name], check_crc: bool) -> None:
     found = read(run, columns, check_crc=check_crc)
     expected = by_python(run, columns)
 
-    if found is None:  # properties out of shape, which only matter to who wants them
+    if found is None:  # malformed properties, which matter only to columns made of them
         assert not {Name.MSG_ID, Name.KEYS, Name.TAGS, Name.PROPERTIES}.isdisjoint(columns)
         return
     for name in columns:
@@ -79,8 +79,8 @@ def test_columns_are_those_of_python(run: bytes, columns: list[Name], check_crc:
         assert column.equals(expected.column(name.value))
 
 
-@given(usual_runs())
-def test_what_was_read_does_not_look_at_the_buffer_any_more(run: bytes) -> None:
+@given(regular_runs())
+def test_columns_do_not_refer_to_the_buffer(run: bytes) -> None:
     memory = bytearray(run)
     found = read(memoryview(memory))
     memory[:] = bytes(len(memory))
@@ -102,9 +102,9 @@ DECLINED = {
     "version 2": made(0, topic="y" * 200),
     "two topics": made(0) + made(1, topic="another"),
     "a topic beyond ASCII": made(0, topic="größe"),
-    "properties out of shape": made(0, properties=b"no separator"),
+    "malformed properties": made(0, properties=b"no separator"),
     "properties that are not UTF-8": made(0, properties=b"a\x01\xff\x02"),
-    "more properties than anybody gives": made(0, properties=MANY),
+    "too many properties": made(0, properties=MANY),
     "cut": made(0) + made(1)[:-1],
     "too long": made(0) + b"\x00",
     "no record": bytes(200),
@@ -112,12 +112,12 @@ DECLINED = {
 
 
 @pytest.mark.parametrize("run", DECLINED.values(), ids=DECLINED.keys())
-def test_whatever_is_unusual_is_declined(run: bytes) -> None:
+def test_irregular_records_are_declined(run: bytes) -> None:
     assert read(run) is None
 
 
 @pytest.mark.parametrize("wanted", [QueueRange(QUEUE, 0, 2), QueueRange(QUEUE, 1, 3), QueueRange(QUEUE, 3, 9)])
-def test_records_that_are_not_wanted_are_declined(wanted: QueueRange) -> None:
+def test_records_outside_the_range_are_declined(wanted: QueueRange) -> None:
     run = b"".join(made(offset) for offset in range(3))
 
     assert read(run) is not None
@@ -128,7 +128,7 @@ def test_more_records_than_offsets_are_declined() -> None:
     assert read(made(0) * 3, wanted=QueueRange(QUEUE, 0, 2)) is None
 
 
-def test_a_wrong_checksum_is_left_to_python_by_those_who_ask() -> None:
+def test_a_wrong_checksum_is_left_to_python_if_checked() -> None:
     damaged = bytearray(made(0, b"a body"))
     damaged[90] ^= 1
 
@@ -136,14 +136,14 @@ def test_a_wrong_checksum_is_left_to_python_by_those_who_ask() -> None:
     assert read(bytes(damaged), check_crc=True) is None
 
 
-def test_a_compressed_body_that_nobody_wants_is_usual() -> None:
-    found = read(compressed(7, b"body"), (Name.QUEUE_OFFSET,), odd_flags=0)
+def test_a_compressed_body_is_regular_if_not_requested() -> None:
+    found = read(compressed(7, b"body"), (Name.QUEUE_OFFSET,), irregular_flags=0)
 
     assert found is not None
     assert found.column(Name.QUEUE_OFFSET).to_pylist() == [7]
 
 
-@given(usual_runs(), st.data())
+@given(regular_runs(), st.data())
 def test_damaged_bytes_are_never_a_crash(run: bytes, data: st.DataObject) -> None:
     damaged = bytearray(run)
     for _ in range(data.draw(st.integers(1, 4))):

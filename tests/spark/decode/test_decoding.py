@@ -1,4 +1,4 @@
-"""Decoding by columns gives what decoding record by record gives: for random records, and for RocketMQ's own."""
+"""Decoding by columns equals decoding record by record: for random records, and for those of Apache RocketMQ."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,7 +49,7 @@ def test_all_columns_are_those_of_the_record_decoder(run: list[bytes]) -> None:
 
 
 @given(record_runs())
-def test_columns_that_are_never_null_are_the_same_without_room_for_nulls(run: list[bytes]) -> None:
+def test_columns_that_are_never_null_have_the_same_values(run: list[bytes]) -> None:
     assert decoded(run, never_null=NEVER_NULL) == decoded(run)
 
 
@@ -58,7 +58,7 @@ def test_records_in_memory_of_the_task_are_decoded_the_same(run: list[bytes]) ->
     memory = bytearray(b"".join(run))
 
     batches = list(Decoder(ALL).batches([Pulled(EVERYTHING, memoryview(memory))]))
-    memory[:] = bytes(len(memory))  # nothing that was decoded looks at it any more
+    memory[:] = bytes(len(memory))  # decoded columns do not refer to it
 
     assert [row for batch in batches for row in batch.to_pylist()] == decoded(run)
 
@@ -86,23 +86,21 @@ def test_what_apache_brokers_sent_is_decoded_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", list(Compression))
-def test_compressed_bodies_are_inflated_in_their_place(kind: Compression) -> None:
+def test_compressed_bodies_are_inflated_in_order(kind: Compression) -> None:
     found = decoded([made(0, b"a"), compressed(1, b"b" * 5000, kind), made(2, b"c")])
 
     assert [row["value"] for row in found] == [b"a", b"b" * 5000, b"c"]
     assert [row["queueOffset"] for row in found] == [0, 1, 2]
 
 
-def test_a_compressed_body_that_nobody_wants_is_not_looked_at() -> None:
+def test_a_compressed_body_is_not_inflated_if_not_requested() -> None:
     damaged = made(0, b"no zlib stream", sys_flag=SysFlag.COMPRESSED)
 
     assert decoded([damaged], [Name.QUEUE_OFFSET]) == [{"queueOffset": 0}]
 
 
 @pytest.mark.parametrize("sys_flag", [SysFlag.COMPRESSED, SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK])
-def test_a_body_that_cannot_be_inflated_is_given_as_it_is_stored(
-    sys_flag: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_body_that_cannot_be_inflated_stays_as_stored(sys_flag: int, caplog: pytest.LogCaptureFixture) -> None:
     run = [made(0), *(made(at, b"no zlib stream", sys_flag=sys_flag) for at in (1, 2)), made(3, b"next")]
 
     assert [row["value"] for row in decoded(run, [Name.VALUE])] == [
@@ -112,10 +110,10 @@ def test_a_body_that_cannot_be_inflated_is_given_as_it_is_stored(
         b"next",
     ]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "offset 1: the body is given as it is stored" in caplog.text
+    assert "Cannot decompress the body at orders, queue 3, offset 1" in caplog.text
 
 
-def test_bodies_that_inflate_beyond_the_bound_come_in_several_batches() -> None:
+def test_bodies_that_inflate_beyond_the_limit_come_in_several_batches() -> None:
     run = [made(0, b"s"), *(compressed(n, bytes([n]) * 1000) for n in range(1, 6)), made(6, b"e")]
     decoder = Decoder([Name.QUEUE_OFFSET, Name.VALUE], max_inflated_bytes=2500)
 
@@ -125,7 +123,7 @@ def test_bodies_that_inflate_beyond_the_bound_come_in_several_batches() -> None:
     assert [len(value) for batch in batches for value in batch["value"]] == [1, *[1000] * 5, 1]
 
 
-def test_one_body_beyond_the_bound_comes_alone() -> None:
+def test_one_body_beyond_the_limit_comes_alone() -> None:
     decoder = Decoder([Name.VALUE], max_inflated_bytes=10)
 
     batches = list(decoder.batches([Pulled(EVERYTHING, compressed(0, b"a" * 99) + compressed(1, b"b" * 99))]))
@@ -165,7 +163,7 @@ def test_only_the_range_of_each_pull_counts() -> None:
     ]
 
 
-def test_nothing_wanted_is_no_batch() -> None:
+def test_an_empty_range_gives_no_batch() -> None:
     assert rows(Decoder(ALL), Pulled(QueueRange(QUEUE, 9, 10), made(0))) == []
     assert rows(Decoder(ALL), Pulled(EVERYTHING, b"")) == []
     assert rows(Decoder(ALL)) == []
@@ -185,7 +183,7 @@ def test_of_transactions_only_the_committed_count(flag: int, count: int) -> None
 
 
 def test_tags_are_compared_by_their_text() -> None:
-    # "Aa" and "BB" have the same hash in Java, so a broker gives both.
+    # "Aa" and "BB" have the same hash in Java, so a broker returns both.
     run = [
         made(0, properties=b"TAGS\x01Aa\x02"),
         made(1, properties=b"TAGS\x01BB\x02"),
@@ -212,7 +210,7 @@ def test_topics_lose_their_namespace() -> None:
 
 
 @pytest.mark.parametrize("born_ms", [2**63 - 1, -(2**63)])
-def test_a_time_that_no_clock_shows_becomes_the_nearest_that_spark_has(born_ms: int) -> None:
+def test_a_time_beyond_sparks_range_becomes_the_nearest_one(born_ms: int) -> None:
     run = [made(0, born_ms=born_ms), made(1, born_ms=born_ms, born_host=V6)]
 
     (batch,) = Decoder([Name.BORN_TIMESTAMP]).batches([Pulled(EVERYTHING, b"".join(run))])
@@ -238,20 +236,20 @@ THREE = encode_batch([(0, b"a", b"")] * 3)
 
 
 @pytest.mark.parametrize("run", [[made(0, THREE, sys_flag=WHOLE)], [made(0, THREE, sys_flag=WHOLE), made(3)]])
-def test_a_topic_that_keeps_batches_whole_is_refused(run: list[bytes]) -> None:
-    with pytest.raises(ProtocolError, match="keeps batches whole"):
+def test_a_topic_with_whole_batches_is_refused(run: list[bytes]) -> None:
+    with pytest.raises(ProtocolError, match="batches are stored whole"):
         decoded(run)
 
 
 @pytest.mark.parametrize("body", [THREE, b"no batch at all"])
 @pytest.mark.parametrize("more_flags", [0, SysFlag.COMPRESSED])
-def test_a_message_that_only_claims_to_be_a_batch_is_one_row_as_it_is_stored(body: bytes, more_flags: int) -> None:
+def test_a_message_with_batch_flags_but_one_offset_is_one_row(body: bytes, more_flags: int) -> None:
     run = [made(0), made(1, body, sys_flag=WHOLE | more_flags), made(2, b"next")]
 
     assert [row["value"] for row in decoded(run, [Name.VALUE])] == [b"hello", body, b"next"]
 
 
-def test_so_is_one_that_is_the_last_of_its_pull() -> None:
+def test_the_last_message_of_a_pull_with_batch_flags_is_one_row() -> None:
     last = Pulled(QueueRange(QUEUE, 0, 1), made(0, THREE, sys_flag=WHOLE))
     next_one = Pulled(QueueRange(QUEUE, 1, 2), made(1, b"next"))
 
@@ -259,7 +257,7 @@ def test_so_is_one_that_is_the_last_of_its_pull() -> None:
 
 
 @pytest.mark.parametrize("record", [made(0, b"hello"), made(0, b"hello", store_host=V6)])
-def test_a_wrong_checksum_is_found_by_those_who_ask(record: bytes) -> None:
+def test_a_wrong_checksum_is_found_if_checked(record: bytes) -> None:
     damaged = record.replace(b"hello", b"hallo")
 
     assert decoded([damaged], [Name.VALUE]) == [{"value": b"hallo"}]

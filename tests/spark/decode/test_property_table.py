@@ -1,4 +1,4 @@
-"""Properties taken apart by columns mean what they mean one by one."""
+"""Properties parsed by columns equal properties parsed one by one."""
 
 import pytest
 from hypothesis import given
@@ -24,23 +24,27 @@ def is_plain(text: bytes) -> bool:
 
 
 @given(st.lists(property_texts, max_size=8))
-def test_rows_out_of_shape_are_named_and_no_others_than_must_be(rows: list[bytes]) -> None:
-    odd = texts_of(rows).odd_rows()
+def test_malformed_rows_are_irregular_and_plain_rows_are_not(rows: list[bytes]) -> None:
+    irregular = texts_of(rows).irregular_rows()
 
-    named = [False] * len(rows) if odd is None else odd.tolist()
-    for text, is_odd in zip(rows, named, strict=True):
+    marked = [False] * len(rows) if irregular is None else irregular.tolist()
+    for text, is_irregular in zip(rows, marked, strict=True):
         if not is_plain(text):
-            assert is_odd
+            assert is_irregular
         elif text.isascii():
-            assert not is_odd
-        if not is_odd:
+            assert not is_irregular
+        if not is_irregular:
             text.decode()
 
 
 @given(st.lists(property_texts, max_size=8))
 def test_names_and_values_are_those_of_the_parser(rows: list[bytes]) -> None:
-    odd = texts_of(rows).odd_rows()
-    plain = rows if odd is None else [text for text, is_odd in zip(rows, odd.tolist(), strict=True) if not is_odd]
+    irregular = texts_of(rows).irregular_rows()
+    plain = (
+        rows
+        if irregular is None
+        else [text for text, is_irregular in zip(rows, irregular.tolist(), strict=True) if not is_irregular]
+    )
 
     table = PropertyTable(texts_of(plain))
 
@@ -66,9 +70,9 @@ def test_names_and_values_are_those_of_the_parser(rows: list[bytes]) -> None:
         ("ü\x01ö\x02".encode(), {"ü": "ö"}),
     ],
 )
-def test_shapes_that_brokers_write_are_read_at_once(text: bytes, found: dict[str, str]) -> None:
+def test_texts_that_brokers_write_are_regular(text: bytes, found: dict[str, str]) -> None:
     rows = [b"X\x010\x02", text, b"Y\x019"]
-    assert texts_of(rows).odd_rows() is None
+    assert texts_of(rows).irregular_rows() is None
 
     table = PropertyTable(texts_of(rows))
 
@@ -77,20 +81,20 @@ def test_shapes_that_brokers_write_are_read_at_once(text: bytes, found: dict[str
 
 
 @pytest.mark.parametrize("text", [b"A\x02", b"\x02", b"A", b"A\x011\x012\x02", b"A\x011\x02\x02", b"A\x01\xff\x02"])
-def test_a_row_out_of_shape_does_not_touch_its_neighbours(text: bytes) -> None:
-    odd = texts_of([b"X\x010\x02", text, b"Y\x019", b"Z\x018\x02"]).odd_rows()
+def test_a_malformed_row_does_not_affect_its_neighbours(text: bytes) -> None:
+    irregular = texts_of([b"X\x010\x02", text, b"Y\x019", b"Z\x018\x02"]).irregular_rows()
 
-    assert odd is not None
-    assert odd.tolist() == [False, True, False, False]
+    assert irregular is not None
+    assert irregular.tolist() == [False, True, False, False]
 
 
 def test_a_letter_cut_in_two_by_the_end_of_a_row_is_found() -> None:
     letter = "ü".encode()
 
-    odd = texts_of([b"A\x01" + letter[:1], letter[1:] + b"\x011\x02", b"B\x012\x02"]).odd_rows()
+    irregular = texts_of([b"A\x01" + letter[:1], letter[1:] + b"\x011\x02", b"B\x012\x02"]).irregular_rows()
 
-    assert odd is not None
-    assert odd.tolist() == [True, True, False]
+    assert irregular is not None
+    assert irregular.tolist() == [True, True, False]
 
 
 def test_no_properties_at_all() -> None:

@@ -1,4 +1,4 @@
-"""Records found in a buffer: where they start, their fields, and which are usual."""
+"""Records in a buffer: their starts, their fields, and which are regular."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from tests.spark.made_records import V6, compressed, made, record_runs
 from pocketmq.errors import ProtocolError
 from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import decode_records
-from pocketmq.spark.decode.records import Records, usual_layout
+from pocketmq.spark.decode.records import Records, regular_layout
 
 
 def test_nothing_holds_no_records() -> None:
@@ -57,12 +57,12 @@ def test_bytes_after_the_last_record_are_refused(tail: bytes) -> None:
         Records.find(made(0) + tail)
 
 
-def test_parts_of_usual_records_are_where_they_are() -> None:
+def test_the_layout_gives_the_parts_of_regular_records() -> None:
     buffer = made(0, b"one", b"TAGS\x01a\x02") + made(1, b"", topic="other")
 
-    usual, layout = usual_layout(Records.find(buffer), odd_flags=0)
+    regular, layout = regular_layout(Records.find(buffer), irregular_flags=0)
 
-    assert usual.all()
+    assert regular.all()
     bodies = zip(layout.body_at.tolist(), layout.body_end.tolist(), strict=True)
     assert [buffer[start:end] for start, end in bodies] == [b"one", b""]
     topics = zip(layout.body_end.tolist(), layout.topic_end.tolist(), strict=True)
@@ -71,7 +71,7 @@ def test_parts_of_usual_records_are_where_they_are() -> None:
     assert [buffer[start + 2 : end] for start, end in texts] == [b"TAGS\x01a\x02", b""]
 
 
-def test_odd_records_are_told_apart() -> None:
+def test_irregular_records_are_recognised() -> None:
     run = [
         made(0),
         compressed(1, b"x" * 9),
@@ -82,20 +82,20 @@ def test_odd_records_are_told_apart() -> None:
     ]
     records = Records.find(b"".join(run))
 
-    assert usual_layout(records, SysFlag.COMPRESSED)[0].tolist() == [True, False, False, False, False, True]
-    assert usual_layout(records, 0)[0].tolist() == [True, True, False, False, False, True]
+    assert regular_layout(records, SysFlag.COMPRESSED)[0].tolist() == [True, False, False, False, False, True]
+    assert regular_layout(records, 0)[0].tolist() == [True, True, False, False, False, True]
 
 
 @pytest.mark.parametrize("at", [84, 88, 88 + 5 + 1 + 6])
 @given(data=st.data())
-def test_a_length_that_does_not_add_up_makes_a_record_odd(at: int, data: st.DataObject) -> None:
+def test_a_length_that_does_not_add_up_makes_a_record_irregular(at: int, data: st.DataObject) -> None:
     record = bytearray(made(0, b"", b"TAGS\x01a\x02"))
     at = min(at, len(record) - 1)
     record[at] = data.draw(st.integers(0, 255).filter(lambda octet: octet != record[at]))
     buffer = bytes(record) + made(1)
 
-    usual, layout = usual_layout(Records.find(buffer), odd_flags=0)
+    regular, layout = regular_layout(Records.find(buffer), irregular_flags=0)
 
-    assert usual[1]
-    if not usual[0]:
+    assert regular[1]
+    if not regular[0]:
         assert len(layout.end) == 1

@@ -73,9 +73,9 @@ def test_a_secret_is_read_from_its_file_where_it_is_needed(tmp_path: Path) -> No
             Secret("rocketmq.secretKeyEnv", "NOT_SET"),
             "the environment variable NOT_SET is empty or missing on this machine",
         ),
-        (Secret("rocketmq.secretKeyFile", None, "missing"), "cannot be read"),
+        (Secret("rocketmq.secretKeyFile", None, "missing"), "cannot read"),
         (Secret("rocketmq.secretKeyFile", None, "empty"), "is empty or missing"),
-        (Secret("rocketmq.secretKeyFile", None, "binary"), "cannot be read"),
+        (Secret("rocketmq.secretKeyFile", None, "binary"), "cannot read"),
     ],
 )
 def test_a_secret_that_is_not_there_is_told_by_its_place(secret: Secret, told: str, tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_a_file_that_is_no_secret_is_not_read_to_its_end(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "no name server is given"),
+        ({}, "no name server is set"),
         ({**HERE, "rocketmq.accessKey": "hunter2"}, "name an environment variable by rocketmq.accessKeyEnv"),
         ({**HERE, "rocketmq.secretkey": "hunter2"}, "or a file by rocketmq.secretKeyFile"),
-        ({**HERE, "rocketmq.accessKeyEnv": "A"}, "belong together"),
-        ({**HERE, "rocketmq.secretKeyEnv": "A"}, "belong together"),
+        ({**HERE, "rocketmq.accessKeyEnv": "A"}, "required together"),
+        ({**HERE, "rocketmq.secretKeyEnv": "A"}, "required together"),
         ({**HERE, "rocketmq.securityTokenEnv": "A"}, "needs rocketmq.accessKey…"),
         (
             {**HERE, **KEYS, "rocketmq.accessKeyFile": "/x"},

@@ -55,7 +55,7 @@ def test_an_alias_means_the_same() -> None:
         ({"SECRET": "hunter2"}, Use.BATCH, "the option secret cannot be set: it would be seen"),
         ({"maxRows": "x"}, Use.STREAM, "the option maxRows = 'x' is not a whole number of at least 1"),
         ({"maxRows": "x" * 999}, Use.STREAM, "x…' is not"),
-        ({"include": "true", "includeAlso": "false"}, Use.BATCH, "include and includeAlso mean the same"),
+        ({"include": "true", "includeAlso": "false"}, Use.BATCH, "include and includeAlso are the same option"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, str], use: Use, told: str) -> None:
@@ -73,7 +73,7 @@ def test_exactly_one_means_one() -> None:
     exactly_one({"a": 1, "b": None}, pairs)
     with pytest.raises(InvalidSetting, match="optionA and optionB exclude one another"):
         exactly_one({"a": 1, "b": 2}, pairs)
-    with pytest.raises(InvalidSetting, match="exactly one of the options optionA, optionB is needed: none is given"):
+    with pytest.raises(InvalidSetting, match="exactly one of the options optionA, optionB is required: none is set"):
         exactly_one({"a": None, "b": None}, pairs)
 
 

@@ -7,7 +7,7 @@ import pytest
 from pocketmq.errors import InvalidExpression, InvalidSetting
 from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.options.options import Use
-from pocketmq.spark.options.read_options import READ_OPTIONS, ReadOptions, parse_read_options, wanted_of
+from pocketmq.spark.options.read_options import READ_OPTIONS, ReadOptions, parse_read_options, subscription_of
 
 BASE = {"subscribe": "orders", "rocketmq.namesrv.addr": "a:9876"}
 ORDERS_0 = MessageQueue("orders", "broker-a", 0)
@@ -96,9 +96,9 @@ def test_pulls_are_made_as_the_users_group_or_one_that_stays_the_same() -> None:
 
 
 def test_filters_become_subscriptions() -> None:
-    assert wanted_of("t", None, None).takes_all
-    assert wanted_of("t", "a || b", None).tags_set == ("a", "b")
-    assert wanted_of("t", None, "x > 1").expression_type == "SQL92"
+    assert subscription_of("t", None, None).takes_all
+    assert subscription_of("t", "a || b", None).tags_set == ("a", "b")
+    assert subscription_of("t", None, "x > 1").expression_type == "SQL92"
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_a_filter_that_cannot_be_read_is_refused_before_anything_is_read(
         ({"endingOffsets": "latest"}, "is for a batch read, not for a streaming read"),
         ({"endingTimestamp": "5"}, "is for a batch read, not for a streaming read"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is above maxOffsetsPerTrigger = 4"),
-        ({"maxTriggerDelay": "5s"}, "means nothing without minOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "5s"}, "has no effect without minOffsetsPerTrigger"),
         ({"minPartitions": "5", "maxPartitions": "4"}, "is above maxPartitions = 4"),
         ({"failOnDataLoss": "true", "onDataLoss": "skip"}, "contradicts onDataLoss = skip"),
         ({"failOnDataLoss": "false", "onDataLoss": "fail"}, "contradicts onDataLoss = fail"),
         ({"pushFilters": "true"}, "is for a batch read"),
-        ({"topic": "orders"}, "name topics by the option subscribe"),
+        ({"topic": "orders"}, "name the topics by the option subscribe"),
         ({"consumerGroup": "g"}, "set groupId"),
         ({"maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger?"),
         ({"kafka.bootstrap.servers": "a"}, "there is no option 'kafka.bootstrap.servers'"),
@@ -155,14 +155,14 @@ def test_combinations_that_cannot_be_are_refused_in_a_stream(given: dict[str, st
         ({"startingTimestamp": "5", "endingTimestamp": "4"}, "is before startingTimestamp = 5"),
         (
             {"startingOffsets": '{"orders":{"b":{"0":7}}}', "endingOffsets": '{"orders":{"b":{"0":6}}}'},
-            "endingOffsets lets orders@b:0 end at 6, before startingOffsets lets it begin, at 7",
+            "endingOffsets ends orders@b:0 at 6, before startingOffsets starts it at 7",
         ),
         (
             {
                 "startingOffsetsByTimestamp": '{"orders":{"b":{"0":7}}}',
                 "endingOffsetsByTimestamp": '{"orders":{"b":{"0":6}}}',
             },
-            "endingOffsetsByTimestamp lets orders@b:0 end at 6",
+            "endingOffsetsByTimestamp ends orders@b:0 at 6",
         ),
         ({"maxOffsetsPerTrigger": "5"}, "is for a streaming read, not for a batch read"),
     ],

@@ -33,7 +33,7 @@ def test_what_is_guaranteed(streaming: bool, given: dict[str, str], effectively_
     ("streaming", "given", "told"),
     [
         (False, {"deliveryGuarantee": "effectively-once"}, "needs the option writeId"),
-        (False, {"deliveryGuarantee": "at-least-once", "writeId": "x"}, "writeId means nothing"),
+        (False, {"deliveryGuarantee": "at-least-once", "writeId": "x"}, "writeId has no effect"),
         (False, {"writeBatch": "3"}, "writeBatch needs the option writeId"),
         (True, {"writeId": "x"}, "is for a batch write, not for a streaming write"),
         (True, {"deliveryGuarantee": "exactly-once"}, "one of at-least-once, effectively-once"),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.model.queue import MessageQueue
-from pocketmq.spark.read.stream_driver import Limits, admitted, capped, is_due, shared_out
+from pocketmq.spark.read.stream_driver import Limits, admitted, allocated, capped, is_due
 
 Q = [MessageQueue("orders", "broker-a", number) for number in range(6)]
 
@@ -23,7 +23,7 @@ waiting_queues = st.dictionaries(st.sampled_from(Q), st.integers(1, 10**6), min_
         (1, 900_000, Limits(min_offsets=10), True),
         (0, 900_000, Limits(min_offsets=10), False),
         (1, 50, Limits(min_offsets=10, max_delay_ms=50), True),
-        (1, 0, Limits(min_offsets=10).without_waiting(), True),
+        (1, 0, Limits(min_offsets=10).without_minimum(), True),
     ],
 )
 def test_a_batch_is_due_when_enough_waits_or_long_enough(
@@ -43,8 +43,8 @@ def test_a_limit_is_shared_in_proportion_to_what_waits() -> None:
 
 
 @given(waiting_queues, st.integers(1, 2 * 10**6), st.integers(0, 100))
-def test_shares_add_up_to_the_limit_exactly(waiting: dict[MessageQueue, int], limit: int, turn: int) -> None:
-    shares = shared_out(waiting, limit, turn)
+def test_shares_add_up_to_the_limit_exactly(waiting: dict[MessageQueue, int], limit: int, rotation: int) -> None:
+    shares = allocated(waiting, limit, rotation)
 
     assert sum(shares.values()) == min(limit, sum(waiting.values()))
     assert all(0 < count <= waiting[queue] for queue, count in shares.items())
@@ -54,7 +54,7 @@ def test_shares_add_up_to_the_limit_exactly(waiting: dict[MessageQueue, int], li
 
 @given(waiting_queues, st.integers(1, 6))
 def test_queues_take_turns_where_the_limit_is_below_their_number(waiting: dict[MessageQueue, int], limit: int) -> None:
-    served = {queue for turn in range(len(waiting)) for queue in shared_out(waiting, limit, turn)}
+    served = {queue for rotation in range(len(waiting)) for queue in allocated(waiting, limit, rotation)}
 
     assert served == waiting.keys()
 
@@ -70,7 +70,7 @@ def test_bytes_are_kept_to_and_the_query_gets_on(
         waiting,
         Limits(max_bytes=max_bytes),
         bytes_per_message=sizes,
-        turn=data.draw(st.integers(0, 9)),
+        rotation=data.draw(st.integers(0, 9)),
     )
 
     total = sum(count * sizes[queue] for queue, count in ends.items())
@@ -112,8 +112,8 @@ def test_several_limited_batches_read_everything_once(target: dict[MessageQueue,
     places = dict.fromkeys(target, 0)
     later = {queue: end + 50 for queue, end in target.items()}
 
-    for turn in range(30):
-        ends = admitted(places, capped(later, target), Limits(max_offsets=limit), turn=turn)
+    for rotation in range(30):
+        ends = admitted(places, capped(later, target), Limits(max_offsets=limit), rotation=rotation)
         if not ends:
             break
         places |= ends

@@ -46,7 +46,7 @@ def test_large_packs_are_batches_of_their_own() -> None:
 
 
 def test_more_bodies_than_messages_were_asked_for_are_refused() -> None:
-    with pytest.raises(ProtocolError, match="gave 3 bodies for 2 messages"):
+    with pytest.raises(ProtocolError, match="returned 3 bodies for 2 messages"):
         batches_of(pack_of(b"a", b"b", b"c"), wanted=2)
 
 
@@ -55,7 +55,7 @@ def test_starts_that_point_elsewhere_are_refused(starts: tuple[int, int, int]) -
     pack = bytearray(pack_of(b"a", b"bc"))
     struct.pack_into("<3i", pack, 16, *starts)
 
-    with pytest.raises(ProtocolError, match="do not lie one behind the other"):
+    with pytest.raises(ProtocolError, match="do not ascend within its bodies"):
         batches_of(bytes(pack))
 
 

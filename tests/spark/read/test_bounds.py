@@ -7,7 +7,7 @@ from pocketmq.errors import InvalidSetting, NoPermission, TopicNotFound, WrongSt
 from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
-from pocketmq.spark.read.bounds import check_checkpoint, ending_places, present_queues, queues_of, starting_places
+from pocketmq.spark.read.bounds import check_checkpoint, ending_offsets, present_queues, queues_of, starting_offsets
 
 A0, A1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 P0 = MessageQueue("payments", "broker-a", 0)
@@ -102,12 +102,12 @@ def test_a_topic_that_a_query_has_never_read_must_be_there() -> None:
     ],
 )
 def test_where_a_batch_begins(given: dict[str, str], found: dict[MessageQueue, int]) -> None:
-    assert starting_places(options(**given), [A0, A1], METADATA) == found
+    assert starting_offsets(options(**given), [A0, A1], METADATA) == found
 
 
 def test_a_stream_begins_at_the_latest() -> None:
-    assert starting_places(stream_options(), [A0, A1], METADATA) == {A0: 20, A1: 50}
-    assert starting_places(stream_options(startingOffsets=json_of(-1, -2)), [A0, A1], METADATA) == {
+    assert starting_offsets(stream_options(), [A0, A1], METADATA) == {A0: 20, A1: 50}
+    assert starting_offsets(stream_options(startingOffsets=json_of(-1, -2)), [A0, A1], METADATA) == {
         A0: 20,
         A1: 10,
     }
@@ -123,29 +123,29 @@ def test_a_stream_begins_at_the_latest() -> None:
     ],
 )
 def test_where_a_batch_ends(given: dict[str, str], found: dict[MessageQueue, int]) -> None:
-    assert ending_places(options(**given), [A0, A1], METADATA) == found
+    assert ending_offsets(options(**given), [A0, A1], METADATA) == found
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"startingTimestamp": "30000"}, "startingTimestamp: no message is that new in orders@broker-a:0;"),
-        ({"startingOffsetsByTimestamp": json_of(0, 99000)}, "no message is that new in orders@broker-a:1;"),
+        ({"startingTimestamp": "30000"}, "startingTimestamp: orders@broker-a:0 has no message that is that new;"),
+        ({"startingOffsetsByTimestamp": json_of(0, 99000)}, "orders@broker-a:1 has no message that is that new;"),
         ({"startingOffsets": json_of(21, 12)}, "orders@broker-a:0 ends at 20, before 21"),
-        ({"startingOffsets": '{"orders":{"broker-a":{"0":5}}}'}, "says nothing about orders@broker-a:1"),
+        ({"startingOffsets": '{"orders":{"broker-a":{"0":5}}}'}, "has no value for orders@broker-a:1"),
         ({"startingOffsets": '{"orders":{"broker-a":{"0":5,"1":5,"9":5}}}'}, "not read: orders@broker-a:9"),
     ],
 )
 def test_a_beginning_that_cannot_be_is_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
-        starting_places(options(**given), [A0, A1], METADATA)
+        starting_offsets(options(**given), [A0, A1], METADATA)
 
     assert told in str(caught.value)
 
 
 def test_an_end_beyond_the_queue_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="endingOffsets: orders@broker-a:1 ends at 50, before 51"):
-        ending_places(options(endingOffsets=json_of(20, 51)), [A0, A1], METADATA)
+        ending_offsets(options(endingOffsets=json_of(20, 51)), [A0, A1], METADATA)
 
 
 class Misnamed(FakeMetadata):
@@ -163,7 +163,9 @@ class Secretive(Misnamed):
 
 
 def test_a_topic_that_does_not_exist_is_named_with_the_nearest_that_does() -> None:
-    with pytest.raises(TopicNotFound, match=r"there is no topic 'ordes'; did you mean 'orders'\? `pocketmq topic ls`"):
+    with pytest.raises(
+        TopicNotFound, match=r"topic 'ordes' does not exist; did you mean 'orders'\? `pocketmq topic ls`"
+    ):
         queues_of(options(subscribe="ordes"), Misnamed({A0: (0, 1)}))
     with pytest.raises(TopicNotFound, match=r"there is no topic 'ordes'\. `pocketmq topic ls`"):
         queues_of(options(subscribe="ordes"), Misnamed({P0: (0, 1)}))
@@ -188,5 +190,5 @@ def test_a_checkpoint_is_ones_own_while_one_of_its_topics_is_read(given: dict[st
     ],
 )
 def test_a_checkpoint_of_other_topics_is_refused_and_both_are_named(given: dict[str, str], what: str) -> None:
-    with pytest.raises(WrongState, match=f"a query that reads orders, payments, and this query {what}: give it"):
+    with pytest.raises(WrongState, match=f"a query that reads orders, payments, and this query {what}: set another"):
         check_checkpoint(stream_options(**given), [A0, A1, P0])

@@ -21,7 +21,7 @@ from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.decode.decoding import Pulled
 from pocketmq.spark.read.chunks import AwaitedChunk, Chunk, DirectChunks, unpacked
 from pocketmq.spark.read.planning import ReadPartition
-from pocketmq.spark.read.range_reading import pulled_ahead
+from pocketmq.spark.read.range_reading import pull_ahead
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 1)
@@ -94,7 +94,7 @@ def bodies_of(some: Iterable[Pulled]) -> bytes:
 
 
 class Loop:
-    """The way over the loop: it gives each range whole, and knows which it was asked for."""
+    """The event loop: pulls each range whole, and records the ranges."""
 
     def __init__(self) -> None:
         self.ranges: list[QueueRange] = []
@@ -117,7 +117,7 @@ class _Done:
 
 def pulled(pulls: FakePulls, loop: Loop, wanted: ReadPartition) -> Iterator[Pulled]:
     chunks = DirectChunks(pulls, wanted, lambda queue: queue, loop.start)  # type: ignore[arg-type]
-    return pulled_ahead(wanted, chunks.start)
+    return pull_ahead(wanted, chunks.start)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -226,7 +226,7 @@ def test_chunks_become_as_many_messages_as_whole_answers_bring() -> None:
         sizes.append(len(wanted))
         return _Done(Chunk(Pulled(wanted, bytes(10 * len(wanted))), None, [], 836 if len(wanted) > 836 else 0))
 
-    for _ in pulled_ahead(partition(QueueRange(Q0, 0, 20_000), buffer_bytes=16_720), start):
+    for _ in pull_ahead(partition(QueueRange(Q0, 0, 20_000), buffer_bytes=16_720), start):
         """Each leads to the next."""
 
     assert sum(sizes) == 20_000

@@ -18,8 +18,8 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.read import metadata
-from pocketmq.spark.read.metadata import KEPT_TTL_S, ClientMetadata
-from pocketmq.spark.worker_connections import READING, ReadingCore
+from pocketmq.spark.read.metadata import RETENTION_TTL_S, ClientMetadata
+from pocketmq.spark.shared_clients import READING, ReadingCore
 from pocketmq.testing import FakeClock
 
 
@@ -147,11 +147,11 @@ def test_a_broker_tells_how_long_it_keeps_messages_and_is_not_asked_each_time(
     names = frozenset({broker.name})
 
     with asking(broker, clock) as asked:
-        kept = asked.kept_ms(names)
-        monkeypatch.setattr(asked, "_ask_kept_ms", lambda name: None)
-        assert asked.kept_ms(names) == kept
-        clock.advance_ms(int(KEPT_TTL_S * 1000))
-        assert asked.kept_ms(names) == {}
+        kept = asked.retention_ms(names)
+        monkeypatch.setattr(asked, "_query_retention_ms", lambda name: None)
+        assert asked.retention_ms(names) == kept
+        clock.advance_ms(int(RETENTION_TTL_S * 1000))
+        assert asked.retention_ms(names) == {}
 
     assert kept[broker.name] % 3_600_000 == 0
 
@@ -163,7 +163,7 @@ def test_a_broker_that_does_not_tell_is_left_out(broker: Broker, monkeypatch: py
     monkeypatch.setattr("pocketmq.client.cluster.calls.StateCalls.settings", refused)
 
     with asking(broker) as asked:
-        assert asked.kept_ms(frozenset({broker.name})) == {}
+        assert asked.retention_ms(frozenset({broker.name})) == {}
 
 
 def test_a_failure_that_may_pass_is_tried_again_and_told(
@@ -184,7 +184,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_told(
         assert len(asked.queues(topic)) == 2
 
     assert waits == [0.5, 0.5]
-    assert caplog.text.count("is tried again") == 2
+    assert caplog.text.count("; retrying in ") == 2
 
 
 def test_a_failure_that_stays_is_not_tried_again(broker: Broker) -> None:

@@ -9,26 +9,26 @@ Q0, Q1 = (MessageQueue("orders", "broker-a", number) for number in range(2))
 def test_a_queue_that_is_gone_is_told_once_with_what_was_not_read() -> None:
     missing = MissingQueues()
 
-    (sentence,) = missing.note([Q1], {Q0: 5, Q1: 7}, {Q0: 9, Q1: 9})
+    (sentence,) = missing.record([Q1], {Q0: 5, Q1: 7}, {Q0: 9, Q1: 9})
 
     assert sentence == (
-        "orders@broker-a:1 is not there any more; messages from 7 to 9 were not read. "
-        "Should it come back, the query goes on at 7"
+        "orders@broker-a:1 does not exist any more; messages from 7 to 9 are unread. "
+        "If it returns, the query continues at 7"
     )
-    assert missing.note([Q1], {Q0: 9, Q1: 7}, {Q0: 9}) == []
+    assert missing.record([Q1], {Q0: 9, Q1: 7}, {Q0: 9}) == []
     assert missing.to_json() == [{"topic": "orders", "brokerName": "broker-a", "queueId": 1, "start": 7, "end": 9}]
 
 
 def test_one_that_was_read_to_its_end_loses_nothing() -> None:
-    (sentence,) = MissingQueues().note([Q0], {Q0: 5}, {})
+    (sentence,) = MissingQueues().record([Q0], {Q0: 5}, {})
 
-    assert "all that was seen was read" in sentence
+    assert "all known messages were read" in sentence
 
 
 def test_one_that_comes_back_and_goes_again_is_told_again() -> None:
     missing = MissingQueues()
-    missing.note([Q0], {Q0: 5}, {Q0: 6})
+    missing.record([Q0], {Q0: 5}, {Q0: 6})
 
-    assert missing.note([], {Q0: 6}, {Q0: 6}) == []
+    assert missing.record([], {Q0: 6}, {Q0: 6}) == []
     assert missing.to_json() == []
-    assert len(missing.note([Q0], {Q0: 6}, {Q0: 6})) == 1
+    assert len(missing.record([Q0], {Q0: 6}, {Q0: 6})) == 1

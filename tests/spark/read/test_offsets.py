@@ -70,16 +70,16 @@ def test_before_the_first_offset_there_is_a_constant() -> None:
         (17, "another source: its offset is 17"),
         (
             {"orders": {"0": 5}},
-            'another source: its offset is {"orders":{"0":5}}. This query reads topics of RocketMQ',
+            'another source: its offset is {"orders":{"0":5}}. This query reads RocketMQ topics',
         ),
         ({"version": 2, "queues": {}}, "version 2"),
-        ({"version": 1}, "damaged: KeyError 'queues'"),
-        ({"version": 1, "queues": {"t": {"b": {"x": 1}}}, "seenMs": 0}, "damaged: ValueError"),
-        ({"version": 1, "queues": {"t": {"b": {"0": -1}}}, "seenMs": 0}, "-1 is no offset"),
-        ({"version": 1, "queues": {"t": {"b": {"0": 1.5}}}, "seenMs": 0}, "1.5 is no offset"),
-        ({"version": 1, "queues": {"t": 5}, "seenMs": 0}, "damaged: AttributeError"),
-        ({"version": 1, "queues": {}, "seenMs": None}, "damaged: TypeError"),
-        ({"version": 1, "queues": {}, "seenMs": 0, "lost": [{"topic": "t"}]}, "damaged: KeyError"),
+        ({"version": 1}, "damaged offset: KeyError 'queues'"),
+        ({"version": 1, "queues": {"t": {"b": {"x": 1}}}, "seenMs": 0}, "damaged offset: ValueError"),
+        ({"version": 1, "queues": {"t": {"b": {"0": -1}}}, "seenMs": 0}, "-1 is not an offset"),
+        ({"version": 1, "queues": {"t": {"b": {"0": 1.5}}}, "seenMs": 0}, "1.5 is not an offset"),
+        ({"version": 1, "queues": {"t": 5}, "seenMs": 0}, "damaged offset: AttributeError"),
+        ({"version": 1, "queues": {}, "seenMs": None}, "damaged offset: TypeError"),
+        ({"version": 1, "queues": {}, "seenMs": 0, "lost": [{"topic": "t"}]}, "damaged offset: KeyError"),
     ],
 )
 def test_what_is_no_offset_of_ours_is_refused(told: dict[str, Any], what: str) -> None:
@@ -115,7 +115,7 @@ def test_a_range_that_goes_backwards_is_refused_and_not_taken_for_empty() -> Non
 
 
 def test_a_queue_without_a_beginning_is_refused() -> None:
-    with pytest.raises(WrongState, match="does not say where orders@broker-a:0 begins"):
+    with pytest.raises(WrongState, match="has no start for orders@broker-a:0"):
         ranges_between(None, QueryOffset({A0: 5}))
 
 

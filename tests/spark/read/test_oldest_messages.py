@@ -31,7 +31,7 @@ class Broker:
         return dict.fromkeys(queues, self.oldest_ms)
 
     def is_another(self, oldest: OldestMessages, place: int) -> bool | None:
-        return oldest.look(self.bounds([Q]), {Q: place}, self)[Q].is_another
+        return oldest.check(self.bounds([Q]), {Q: place}, self)[Q].is_another
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_retention_between_two_questions_makes_no_other_queue() -> None:
     broker.holds(5, 30, 1500)
     broker.begins_later = 9
 
-    found = oldest.look({Q: Bounds(5, 30)}, {Q: 20}, broker)
+    found = oldest.check({Q: Bounds(5, 30)}, {Q: 20}, broker)
 
     assert found[Q].is_another is None
     assert found[Q].bounds == Bounds(9, 30)

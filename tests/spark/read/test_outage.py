@@ -13,10 +13,10 @@ from tests.spark.read.test_stream_driver import driver
 from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost, InvalidSetting
 from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.read import metadata
-from pocketmq.spark.read import stream_watch as outage
+from pocketmq.spark.read import stream_health as outage
 from pocketmq.spark.read.metadata import ClientMetadata
 from pocketmq.spark.read.stream_driver import StreamDriver
-from pocketmq.spark.read.stream_watch import Outage
+from pocketmq.spark.read.stream_health import Outage
 from pocketmq.testing import FakeClock
 
 AWAY = ConnectFailed("127.0.0.1:10911 refused")
@@ -36,7 +36,7 @@ def waited_s(one: Outage, clock: FakeClock, *, is_new: bool = False) -> float:
     began = clock.monotonic()
     try:
         for _ in range(1_000):
-            one.note(AWAY, is_new=is_new)
+            one.record_failure(AWAY, is_new=is_new)
             one.pause()
     except (ConnectFailed, CallTimedOut):
         return clock.monotonic() - began
@@ -55,16 +55,16 @@ def test_a_query_waits_for_minutes_and_a_new_one_for_seconds() -> None:
 def test_the_last_error_says_how_long_it_lasted_and_what_to_do() -> None:
     clock = FakeClock()
     one = outage_of(clock, fetchOffset_retryTimeout="10s")
-    one.note(AWAY, is_new=False)
+    one.record_failure(AWAY, is_new=False)
     clock.advance_ms(10_000)
 
-    with pytest.raises(CallTimedOut, match=r"not answered for 10 s, and fetchOffset.retryTimeout is 10 s.* refused"):
-        one.note(AWAY, is_new=False)
+    with pytest.raises(CallTimedOut, match=r"not responded for 10 s \(fetchOffset.retryTimeout is 10 s\).* refused"):
+        one.record_failure(AWAY, is_new=False)
 
 
 def test_a_failure_that_asking_again_does_not_mend_is_raised_at_once() -> None:
     with pytest.raises(InvalidSetting, match="no such thing"):
-        outage_of(FakeClock()).note(InvalidSetting("no such thing"), is_new=False)
+        outage_of(FakeClock()).record_failure(InvalidSetting("no such thing"), is_new=False)
 
 
 def test_the_log_tells_of_the_begin_and_the_end_and_is_not_flooded(caplog: pytest.LogCaptureFixture) -> None:
@@ -73,13 +73,13 @@ def test_the_log_tells_of_the_begin_and_the_end_and_is_not_flooded(caplog: pytes
 
     with caplog.at_level(logging.WARNING):
         for _ in range(12):
-            one.note(AWAY, is_new=False)
+            one.record_failure(AWAY, is_new=False)
             one.pause()
         one.end()
         one.end()
 
-    assert caplog.text.count("brokers have not answered the query for") == 3
-    assert caplog.text.count("brokers answer the query again") == 1
+    assert caplog.text.count("No response from brokers for") == 3
+    assert caplog.text.count("Brokers respond again") == 1
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Any:
     def bounds(*_: object) -> None:
         raise ConnectionLost("away")
 
-    monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(outage, "MAX_PAUSE_S", 0.0)
     with monkeypatch.context() as broken:
         broken.setattr(ClientMetadata, "bounds", bounds)
         yield broken.undo
@@ -173,5 +173,5 @@ def test_without_name_servers_the_queues_that_are_known_are_read(
     assert second.queues == {queue(broker, topic, 0): 2}
     assert told is not None
     assert "refused" in told["nameServersProblem"]
-    assert caplog.text.count("no name server answers") == 1
+    assert caplog.text.count("No name server responds") == 1
     assert "nameServersProblem" not in (reading.latest_seen() or {})

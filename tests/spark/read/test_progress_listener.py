@@ -63,7 +63,7 @@ def test_brokers_that_are_away_stop_no_query(caplog: pytest.LogCaptureFixture) -
 
     listener.onQueryProgress(progress((json.dumps(end), shown("listened", queue(Broker("", "broker-a"), "orders", 0)))))
 
-    assert "could not be published to the group listened" in caplog.text
+    assert "Publishing the offsets of the query to group listened failed" in caplog.text
 
 
 def test_a_listener_needs_a_group_and_knows_its_options() -> None:
@@ -80,5 +80,5 @@ def test_an_outage_of_brokers_is_logged_and_nothing_is_published(caplog: pytest.
 
     listener.onQueryProgress(progress((json.dumps(QueryOffset({place: 1}).to_json()), json.dumps(seen))))
 
-    assert "the query of the group listened waits for brokers: ConnectFailed: refused" in caplog.text
-    assert "published" not in caplog.text
+    assert "The query of group listened waits for brokers: ConnectFailed: refused" in caplog.text
+    assert "ublishing" not in caplog.text

@@ -21,7 +21,7 @@ from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.read.chunks import Chunk
 from pocketmq.spark.read.offsets import Cause
 from pocketmq.spark.read.planning import ReadPartition, plan_partitions
-from pocketmq.spark.read.range_reading import ChunkPulls, pulled_ahead, read_partition
+from pocketmq.spark.read.range_reading import ChunkPulls, pull_ahead, read_partition
 from pocketmq.spark.schema import Name
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES
 from pocketmq.testing.virtual_loop import run
@@ -77,7 +77,7 @@ def all_of(puller: FakePuller, wanted: ReadPartition) -> bytes:
             future.set_exception(error)
         return future
 
-    return b"".join(pulled.records for pulled in pulled_ahead(wanted, start))
+    return b"".join(pulled.records for pulled in pull_ahead(wanted, start))
 
 
 def numbers(start: int, end: int) -> bytes:
@@ -239,7 +239,7 @@ def test_a_reader_that_stops_early_cancels_what_is_under_way() -> None:
             futures[0].set_result(asyncio.run(pulls.pull(QueueRange(Q0, 0, 1))))
         return futures[-1]
 
-    ahead = pulled_ahead(wanted, start)
+    ahead = pull_ahead(wanted, start)
     next(ahead)
     ahead.close()
 

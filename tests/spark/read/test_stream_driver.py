@@ -113,8 +113,8 @@ def test_the_first_word_to_end_is_an_exit_and_later_ones_disturb_nothing(broker:
     reader = TopicStreamReader(given, ())
 
     with pytest.raises(SystemExit):
-        reader._told_to_end()
-    reader._told_to_end()
+        reader._terminate()
+    reader._terminate()
 
 
 def test_a_word_to_end_after_the_stop_ends_the_process_without_an_exception(
@@ -126,6 +126,6 @@ def test_a_word_to_end_after_the_stop_ends_the_process_without_an_exception(
 
     with monkeypatch.context() as patched, suppress(SystemExit):
         patched.setattr(os, "_exit", codes.append)
-        reader._told_to_end()
+        reader._terminate()
 
     assert codes == [0]

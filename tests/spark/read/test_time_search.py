@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.read.metadata import first_at
-from pocketmq.spark.read.offsets import Places
+from pocketmq.spark.read.offsets import QueueOffsets
 
 Q, R = (MessageQueue("orders", "broker-a", number) for number in range(2))
 times = st.lists(st.integers(0, 9), max_size=40).map(sorted)
@@ -25,7 +25,7 @@ class Held:
         self.bounds = {queue: Bounds(low, low + len(ms)) for queue, ms in self._stored.items()}
         self.looks = 0
 
-    def stored(self, places: Places) -> Mapping[MessageQueue, int]:
+    def stored(self, places: QueueOffsets) -> Mapping[MessageQueue, int]:
         self.looks += 1
         return {queue: self._stored[queue][place - self._low] for queue, place in places.items()}
 
@@ -63,7 +63,7 @@ def test_guesses_of_rocketmq_4_9_are_put_right(ms: int, guess: int, first: int) 
 def test_messages_that_retention_takes_meanwhile_are_not_the_first() -> None:
     held = Held(0, q=[1, 1, 5, 5, 5, 5])
 
-    def without_the_oldest(places: Places) -> Mapping[MessageQueue, int]:
+    def without_the_oldest(places: QueueOffsets) -> Mapping[MessageQueue, int]:
         return {queue: ms for queue, ms in held.stored(places).items() if places[queue] >= 4}
 
     assert first_at({Q: 5}, {Q: 5}, held.bounds, without_the_oldest) == {Q: 4}

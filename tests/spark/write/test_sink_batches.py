@@ -67,5 +67,5 @@ def test_ids_do_not_come_round_though_there_are_more_rows_than_fit_into_a_millis
 
 
 def test_properties_that_are_too_long_are_told() -> None:
-    with pytest.raises(InvalidMessage, match="at most 32767 may be sent"):
+    with pytest.raises(InvalidMessage, match="the limit is 32767"):
         list(packer().packed(PlainRows(ORDERS, [b"a", b"b"], [{}, {"own": "x" * 33_000}])))

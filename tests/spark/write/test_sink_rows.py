@@ -76,7 +76,7 @@ def test_a_null_among_keys_is_refused_and_not_the_end_of_the_others() -> None:
     schema = pa.schema([("value", pa.string()), ("keys", pa.list_(pa.string()))])
     made = pa.RecordBatch.from_pydict({"value": ["x", "y"], "keys": [None, ["a", None]]}, schema=schema)
 
-    with pytest.raises(InvalidMessage, match="row 1, column keys: it holds a null"):
+    with pytest.raises(InvalidMessage, match="row 1, column keys: it contains a null"):
         SinkRows(schema, topic="t").messages(made)
 
 
@@ -105,10 +105,10 @@ def test_no_rows_are_no_messages() -> None:
         ({"value": [b"x", b"y", b""]}, "row 2, column value: it is empty"),
         ({"value": [b"x"], "topic": [None]}, "row 0, column topic: it is null"),
         ({"value": [b"x", b"x"], "topic": ["t", "a b"]}, "row 1, column topic: topic name 'a b' holds ' '"),
-        ({"value": [b"x"], "topic": ["SCHEDULE_TOPIC_XXXX"]}, "row 0, column topic: only brokers write"),
+        ({"value": [b"x"], "topic": ["SCHEDULE_TOPIC_XXXX"]}, "row 0, column topic: only brokers may write"),
         ({"value": [b"x", b"x"], "topic": ["t", "t"], "tags": ["a", "a||b"]}, "row 1, column tags: tag 'a||b'"),
         ({"value": [b"x"], "topic": ["t"], "tags": [""]}, "row 0, column tags: tag ''"),
-        ({"value": [b"x"], "topic": ["t"], "keys": ["a\x02b"]}, "row 0, column keys: it holds 0x01 or 0x02"),
+        ({"value": [b"x"], "topic": ["t"], "keys": ["a\x02b"]}, "row 0, column keys: it contains 0x01 or 0x02"),
         ({"value": [b"x"], "topic": ["t"], "shardingKey": [""]}, "row 0, column shardingKey: it is empty"),
         ({"value": [b"x"], "topic": ["t"], "delayLevel": [-1]}, "row 0, column delayLevel: it is below 0"),
         (
@@ -117,20 +117,23 @@ def test_no_rows_are_no_messages() -> None:
         ),
         (
             {"value": [b"x"], "topic": ["t"], "delayLevel": [1], "deliverAt": [datetime(2026, 1, 1, tzinfo=UTC)]},
-            "row 0, column deliverAt: it and delayLevel are both given",
+            "row 0, column deliverAt: it and delayLevel are both set",
         ),
         (
             {"value": [b"x"], "topic": ["t"], "properties": [[("TAGS", "x")]]},
-            "row 0, column properties: the property 'TAGS' is used",
+            "row 0, column properties: the property 'TAGS' is reserved",
         ),
-        ({"value": [b"x"], "topic": ["t"], "properties": [[("sparkRowId", "x")]]}, "the property 'sparkRowId' is used"),
+        (
+            {"value": [b"x"], "topic": ["t"], "properties": [[("sparkRowId", "x")]]},
+            "the property 'sparkRowId' is reserved",
+        ),
         (
             {"value": [b"x", b"y"], "topic": ["t", "t"], "properties": [[("a", "1")], [("b", None)]]},
             "row 1, column properties: the property 'b' has no value",
         ),
         ({"value": [b"x"], "topic": ["t"], "properties": [[("b", "")]]}, "the property 'b' has an empty name or value"),
         ({"value": [b"x"], "topic": ["t"], "properties": [[("", "1")]]}, "the property '' has an empty name or value"),
-        ({"value": [b"x"], "topic": ["t"], "properties": [[("a", "\x01")]]}, "the property 'a' holds 0x01 or 0x02"),
+        ({"value": [b"x"], "topic": ["t"], "properties": [[("a", "\x01")]]}, "the property 'a' contains 0x01 or 0x02"),
     ],
 )
 def test_a_row_that_cannot_be_is_told_with_its_column(columns: dict[str, list[Any]], told: str) -> None:
@@ -160,10 +163,10 @@ def test_reserved_properties_can_be_dropped_as_when_rows_come_from_a_topic() -> 
 @pytest.mark.parametrize(
     ("fields", "topic", "told"),
     [
-        ([("topic", pa.string())], None, "there is no column value"),
-        ([("value", pa.binary())], None, "no topic is given"),
+        ([("topic", pa.string())], None, "the column value is missing"),
+        ([("value", pa.binary())], None, "no topic is set"),
         ([("value", pa.binary()), ("tag", pa.string())], "t", "the column 'tag' cannot be written; did you mean tags?"),
-        ([("value", pa.binary()), ("zzzz", pa.string())], "t", "cannot be written; there are: value, topic"),
+        ([("value", pa.binary()), ("zzzz", pa.string())], "t", "cannot be written; the columns are value, topic"),
         ([("value", pa.int64())], "t", "the column value is int64, but must be binary or string"),
         ([("value", pa.binary()), ("keys", pa.list_(pa.int32()))], "t", "must be string or array<string>"),
         ([("value", pa.binary()), ("properties", pa.map_(pa.string(), pa.int32()))], "t", "must be map<string,string>"),
@@ -210,5 +213,5 @@ def test_what_is_not_plain_is_left_to_messages(option: str | None, columns: dict
 def test_plain_rows_are_refused_as_messages_are() -> None:
     with pytest.raises(InvalidMessage, match="row 1, column value: it is empty"):
         plain(value=[b"a", b""])
-    with pytest.raises(InvalidMessage, match="row 1, column keys: it holds 0x01"):
+    with pytest.raises(InvalidMessage, match="row 1, column keys: it contains 0x01"):
         plain(value=[b"a", b"b"], keys=["k", "\x01"])

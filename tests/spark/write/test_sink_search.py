@@ -11,7 +11,7 @@ from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 from pocketmq.model.queue import QueueRange
 from pocketmq.spark.options.write_options import parse_write_options
 from pocketmq.spark.schema import Name
-from pocketmq.spark.write.sink_replays import borrow_metadata, search
+from pocketmq.spark.write.sink_offsets import borrow_metadata, search
 
 
 def test_the_ranges_that_metadata_tells_are_read_with_the_wanted_columns_alone(broker: Broker) -> None:

@@ -84,7 +84,7 @@ def test_the_same_sharding_key_means_the_same_queue() -> None:
 def test_a_topic_without_a_queue_to_write_to_is_told() -> None:
     producer = FakeProducer()
 
-    with pytest.raises(NoPermission, match="'orders' has no queue that can be written to"):
+    with pytest.raises(NoPermission, match="'orders' has no writable queue"):
         send_all(producer, sink(), [Message("orders", b"x", sharding_key="a")], queues=[])
 
     assert producer.calls == []

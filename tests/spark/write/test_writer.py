@@ -21,7 +21,7 @@ from pocketmq.spark.options.write_options import WriteOptions, parse_write_optio
 from pocketmq.spark.read.batch_reader import TopicReader
 from pocketmq.spark.schema import Name
 from pocketmq.spark.write import sink_task, writer
-from pocketmq.spark.write.sink_replays import IN_FLIGHT_S
+from pocketmq.spark.write.sink_offsets import IN_FLIGHT_S
 from pocketmq.spark.write.writer import RowsWritten, TopicStreamWriter, TopicWriter
 
 QUERY = "7c1f7f5e-query"

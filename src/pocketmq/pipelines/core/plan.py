@@ -27,9 +27,9 @@ from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.core.checkpoint import is_local, last_offset
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
 from pocketmq.spark.read.batch_reader import batch_ranges
-from pocketmq.spark.read.bounds import no_such_topic, queues_of, starting_places
+from pocketmq.spark.read.bounds import no_such_topic, queues_of, starting_offsets
 from pocketmq.spark.read.metadata import ClientMetadata
-from pocketmq.spark.worker_connections import READING, reading_settings
+from pocketmq.spark.shared_clients import READING, reading_settings
 
 TYPICAL_MESSAGES_PER_S: Final = 100_000
 
@@ -97,7 +97,7 @@ def stream_queues(options: Mapping[str, str], checkpoint: str, files: Files) -> 
         new = [queue for queue in queues if queue not in known]
         starts = {queue: known[queue] for queue in queues if queue in known}
         if before is None:
-            starts |= starting_places(parsed, new, metadata)
+            starts |= starting_offsets(parsed, new, metadata)
         bounds = metadata.bounds(queues)
         starts |= {queue: bounds[queue].min for queue in new if queue not in starts}
         ranges = [QueueRange(queue, min(starts[queue], bounds[queue].max), bounds[queue].max) for queue in queues]

@@ -46,8 +46,8 @@ from pocketmq.spark.arrow import pa, pc
 from pocketmq.spark.options.write_options import WriteOptions
 from pocketmq.spark.read.metadata import ClientMetadata
 from pocketmq.spark.schema import Name
-from pocketmq.spark.worker_connections import Held
-from pocketmq.spark.write.sink_replays import IDLE_TIMEOUT_MS, IN_FLIGHT_S, borrow_metadata, search
+from pocketmq.spark.shared_clients import SharedClient
+from pocketmq.spark.write.sink_offsets import IDLE_TIMEOUT_MS, IN_FLIGHT_S, borrow_metadata, search
 from pocketmq.spark.write.sink_sending import FIRST_WAIT_S, may_repeat
 from pocketmq.spark.write.sink_task import borrow_producer
 
@@ -133,7 +133,7 @@ def mirror_rows(order: Order, batches: Iterator[Any], attempt: int = 0, launch: 
 class _Copying:
     """One task at work. Rows of one queue follow each other."""
 
-    def __init__(self, order: Order, sending: Held[AsyncProducer], metadata: ClientMetadata) -> None:
+    def __init__(self, order: Order, sending: SharedClient[AsyncProducer], metadata: ClientMetadata) -> None:
         self._writing = order.writing
         self._targets = dict(order.targets)
         self._next_offsets = {place.queue: place.offset for place in order.next_offsets}

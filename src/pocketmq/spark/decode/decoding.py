@@ -1,18 +1,18 @@
 """Pulled records become Arrow batches, by columns and not row by row.
 
-    pulls ─ joined to 1-4 MB ─ record starts ─ heads ─ wanted rows ┬─ usual: one gather per column ──────┬─ batch
-                                                                   └─ odd: decode_record, one by one ────┘
-    odd    compressed, IPv6 hosts, a long topic's record of version 2, texts out of shape: few, and kept in their place
+    pulls ─ joined to 1-4 MB ─ record starts ─ heads ─ rows in range ┬─ regular: one gather per column ──────┬─ batch
+                                                                     └─ irregular: decode_record, one by one ┘
 
-Where the compiled twin is there, a buffer with nothing odd in it, as most are, becomes a batch in one pass of it instead: see `compiled`.
+Irregular records are few: compressed ones, IPv6 hosts, record version 2 for a long topic, malformed texts. They keep their
+position among the others. With the C twin, a buffer without irregular records becomes a batch in one pass: see `compiled`.
 
-Only what the columns need is looked at. Bodies that inflate to more than a bound are given in several batches, so that a small
-buffer of compressed ones cannot fill the memory.
+Only the parts that the columns need are decoded. If bodies inflate to more than a limit, they are split into several batches,
+so that a small buffer of compressed bodies cannot fill the memory.
 
-Usual records as columns: a strided view for each fixed field, one gather for each text.
+A regular column is a strided view for a fixed field, or one gather for a text:
 
-offsets  [body at, body end, next body at, …]      a binary array over the raw buffer, nothing copied
-take     0, 2, 4, …                                the bodies alone, copied at the speed of memory; the compiled twin has one call for it
+    offsets  [body start, body end, next body start, …]   a binary array over the raw buffer, without a copy
+    take     0, 2, 4, …                                   copies the bodies alone; one call of the C twin does the same
 """
 
 import logging
@@ -32,13 +32,13 @@ from pocketmq.model.names import unwrap
 from pocketmq.model.queue import QueueRange
 from pocketmq.protocol.record import LOG_OFFSET_AT, crc_of, decode_record
 from pocketmq.spark.arrow import ARROW_TYPES, arrow_schema, maps_without_nulls, np, number_array, pa, pc
-from pocketmq.spark.decode.compiled import CompiledProperties, CompiledRecords, read_usual, wanted_bits
+from pocketmq.spark.decode.compiled import CompiledProperties, CompiledRecords, read_regular, wanted_bits
 from pocketmq.spark.decode.property_table import PropertyTable, PropertyTexts
-from pocketmq.spark.decode.records import HEAD, Layout, Numbers, Records, Switches, usual_layout
+from pocketmq.spark.decode.records import HEAD, Layout, Numbers, Records, Switches, regular_layout
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull, type_of
 
 MAX_MS: Final = (2**63 - 1) // 1000
-"""The last moment that Spark's timestamps hold. What lies beyond, by a producer's broken clock, becomes this one."""
+"""The last millisecond that Spark's timestamps hold. Later times, from a wrong clock of a producer, become this one."""
 
 _ALL_COLUMNS: Final = frozenset(Name)
 _TEXT_COLUMNS: Final = frozenset({Name.MSG_ID, Name.KEYS, Name.TAGS, Name.PROPERTIES})
@@ -46,8 +46,8 @@ _HEX: Final = np.frombuffer(b"".join(b"%02X" % octet for octet in range(256)), n
 _HOST_AT: Final = 64
 
 
-class UsualRows:
-    """Records that `usual_layout` found usual, with the places of their parts. `columns` are those that will be asked for."""
+class RegularRows:
+    """Records that `regular_layout` found regular, and the positions of their parts. `columns` are the requested ones."""
 
     def __init__(
         self,
@@ -64,24 +64,24 @@ class UsualRows:
     def __len__(self) -> int:
         return len(self._records)
 
-    def chosen(self, which: Any) -> "UsualRows":
-        """Those of a mask or a slice."""
+    def chosen(self, which: Any) -> "RegularRows":
+        """The rows of a mask or a slice."""
         layout = Layout(*(part[which] for part in self._layout))
-        return UsualRows(self._records.chosen(which), layout, self._wanted, self._twin)
+        return RegularRows(self._records.chosen(which), layout, self._wanted, self._twin)
 
-    def odd_rows(self) -> Switches | None:
-        """Which rows cannot be decoded to the columns after all, because of what stands in their texts; None when all can."""
-        odd: Switches | None = None
+    def irregular_rows(self) -> Switches | None:
+        """The rows whose texts cannot be decoded by columns after all; None if all can."""
+        irregular: Switches | None = None
         if Name.TOPIC in self._wanted:
-            odd = _beyond_ascii(self._topics)
+            irregular = _beyond_ascii(self._topics)
         if self._wanted & _TEXT_COLUMNS:
-            out_of_shape = self._texts.odd_rows() if self._compiled is None else self._compiled.odd_rows()
-            if out_of_shape is not None:
-                odd = out_of_shape if odd is None else odd | out_of_shape
-        return odd
+            malformed = self._texts.irregular_rows() if self._compiled is None else self._compiled.irregular_rows()
+            if malformed is not None:
+                irregular = malformed if irregular is None else irregular | malformed
+        return irregular
 
     def check_bodies(self) -> None:
-        """ProtocolError if the checksum of a body is wrong. One step per record, so only for those who ask for it."""
+        """ProtocolError if the checksum of a body is wrong. Takes one step per record, so it runs on request only."""
         crcs = self._records.heads["body_crc"].tolist()
         view = memoryview(self._records.buffer)
         bodies = zip(self._layout.body_at.tolist(), self._layout.body_end.tolist(), crcs, strict=True)
@@ -117,7 +117,7 @@ class UsualRows:
         return PropertyTable(self._texts) if self._compiled is None else self._compiled
 
     def _gathered(self, starts: Numbers, ends: Numbers) -> Any:
-        """A binary array of the stretches of the buffer from `starts` to `ends`."""
+        """A binary array of the ranges of the buffer from `starts` to `ends`."""
         if self._twin is not None:
             parts = self._twin.gather(self._records.buffer, np.ascontiguousarray(starts), np.ascontiguousarray(ends))
             return pa.Array.from_buffers(pa.binary(), len(starts), [None, *map(pa.py_buffer, parts)])
@@ -148,7 +148,7 @@ class UsualRows:
         return pc.coalesce(given, self._offset_ids()) if given.null_count else given
 
     def _offset_ids(self) -> Any:
-        """Where each record lies, as the broker names it: host, port and log offset in hex."""
+        """The id that the broker gives each record: host, port and log offset in hex."""
         heads = self._records.heads.view(np.uint8).reshape(len(self), HEAD.itemsize)
         octets = np.hstack((heads[:, _HOST_AT : _HOST_AT + 8], heads[:, LOG_OFFSET_AT : LOG_OFFSET_AT + 8]))
         digits = pa.py_buffer(_HEX[octets])
@@ -156,62 +156,62 @@ class UsualRows:
         return pa.Array.from_buffers(pa.string(), len(self), [None, pa.py_buffer(offsets), digits])
 
 
-_COLUMNS: Final[dict[Name, Callable[[UsualRows], Any]]] = {
-    Name.TOPIC: UsualRows._topic,
+_COLUMNS: Final[dict[Name, Callable[[RegularRows], Any]]] = {
+    Name.TOPIC: RegularRows._topic,
     Name.QUEUE_ID: lambda rows: rows._number("queue_id", np.int32),
     Name.QUEUE_OFFSET: lambda rows: rows._number("queue_offset", np.int64),
-    Name.MSG_ID: UsualRows._msg_id,
+    Name.MSG_ID: RegularRows._msg_id,
     Name.KEYS: lambda rows: rows._properties.values(names.KEYS),
     Name.TAGS: lambda rows: rows._properties.values(names.TAGS),
-    Name.VALUE: UsualRows._value,
+    Name.VALUE: RegularRows._value,
     Name.PROPERTIES: lambda rows: rows._properties.maps(),
     Name.BORN_TIMESTAMP: lambda rows: rows._moment("born_ms"),
     Name.STORE_TIMESTAMP: lambda rows: rows._moment("store_ms"),
     Name.RECONSUME_TIMES: lambda rows: rows._number("reconsume_times", np.int32),
 }
-"""How each column is made; the broker's name is not in the records."""
+"""The source of each column; the broker's name is not in the records."""
 
 
 def _beyond_ascii(texts: Any) -> Switches | None:
-    """Which texts hold anything but ASCII; None when none does."""
+    """The texts with a byte beyond ASCII; None if there is none."""
     _, offsets, octets = texts.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(texts) + 1)
     high = np.frombuffer(octets or b"", np.uint8, bounds[-1]) >= 0x80
     if not high.any():
         return None
     before = np.concatenate(([0], np.cumsum(high)))
-    odd: Switches = before[bounds[1:]] > before[bounds[:-1]]
-    return odd
+    irregular: Switches = before[bounds[1:]] > before[bounds[:-1]]
+    return irregular
 
 
 log = logging.getLogger("pocketmq.spark")
 
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
-"""Bodies of odd records in one batch. One body alone may be as long as the client lets it be."""
+"""Limit for the bodies of irregular records in one batch. A single body may be larger, up to the client's limit."""
 
 _WHOLE_BATCH: Final = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 _UNDECIDED: Final = SysFlag.TRANSACTION_PREPARED
-"""A bit that prepared and rolled-back messages have, and plain and committed ones have not."""
+"""A bit that prepared and rolled-back messages have, and plain and committed ones do not."""
 
 
 class Pulled(NamedTuple):
-    """What a pull brought: whole records, back to back, of which those of `wanted` count."""
+    """The answer to a pull: whole records, back to back. Only those in the range `wanted` count."""
 
     wanted: QueueRange
     records: bytes | memoryview
 
 
 class _Portion(NamedTuple):
-    """Rows `start` to `end` of the records, those of one batch, with the odd ones among them decoded."""
+    """Rows `start` to `end` of the records, which form one batch, with the irregular ones decoded."""
 
     start: int
     end: int
-    odd_rows: list[int]
-    odd: list[StoredMessage]
+    irregular_rows: list[int]
+    irregular: list[StoredMessage]
 
 
 class Decoder:
-    """Decodes for one query: its columns, its tags, its namespace. Keeps no message from call to call."""
+    """Decodes for one query: its columns, tags and namespace. Keeps no message between calls."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class Decoder:
         check_crc: bool = False,
         max_inflated_bytes: int = MAX_INFLATED_BYTES,
     ) -> None:
-        """`tags`, if any, are the only ones wanted: brokers compare hashes, and two tags may have the same."""
+        """`tags`, if any, select messages: brokers compare hashes, and two tags may have the same hash."""
         self.schema = arrow_schema(columns, never_null)
         self._columns = tuple(columns)
         self._never_null = never_null
@@ -232,25 +232,25 @@ class Decoder:
         self._check_crc = check_crc
         self._max_inflated_bytes = max_inflated_bytes
         self._needed = frozenset({*columns, Name.TAGS} if tags else columns)
-        self._odd_flags = SysFlag.COMPRESSED if Name.VALUE in self._needed else 0
-        self._has_told_unreadable = False
+        self._irregular_flags = SysFlag.COMPRESSED if Name.VALUE in self._needed else 0
+        self._has_logged_unreadable = False
         self._twin = compiled.twin()
         self._bits = wanted_bits(self._needed, check_crc=check_crc)
 
     def batches(self, pulls: Sequence[Pulled]) -> Iterator[Any]:
-        """Record batches of `schema` with the wanted records in their order; ProtocolError for bytes that are no records."""
-        if len(pulls) == 1 and (usual := self._all_usual(pulls[0])) is not None:
-            yield self._batch({name: usual.column(name) for name in self._needed})
+        """Record batches of `schema` with the records in range, in order; ProtocolError for bytes that are no records."""
+        if len(pulls) == 1 and (regular := self._all_regular(pulls[0])) is not None:
+            yield self._batch({name: regular.column(name) for name in self._needed})
         else:
-            yield from self._looked_through(pulls)
+            yield from self._with_irregular(pulls)
 
-    def _all_usual(self, pull: Pulled) -> CompiledRecords | None:
+    def _all_regular(self, pull: Pulled) -> CompiledRecords | None:
         if self._twin is None:
             return None
-        return read_usual(self._twin, pull.wanted, pull.records, self._odd_flags, self._bits)
+        return read_regular(self._twin, pull.wanted, pull.records, self._irregular_flags, self._bits)
 
-    def _looked_through(self, pulls: Sequence[Pulled]) -> Iterator[Any]:
-        """The same where there may be odd records, unwanted ones, or bytes that are none."""
+    def _with_irregular(self, pulls: Sequence[Pulled]) -> Iterator[Any]:
+        """The same for pulls that may have irregular records, records out of range, or other bytes."""
         whole = pulls[0].records if len(pulls) == 1 else b"".join([pull.records for pull in pulls])
         records = Records.find(whole, self._twin)
         pull_of = _pull_of_each(records, pulls)
@@ -259,59 +259,64 @@ class Decoder:
             records, pull_of = records.chosen(kept), pull_of[kept]
         if not len(records):
             return
-        usual_rows, usual = self._usual(records)
+        regular_rows, regular = self._regular(records)
         brokers = pa.array([pull.wanted.queue.broker_name for pull in pulls], pa.string())
-        for portion in self._portions(records, usual_rows):
-            first, last = np.searchsorted(usual_rows, (portion.start, portion.end))
-            own = usual if last - first == len(usual) else usual.chosen(slice(first, last))
-            order = np.argsort(np.concatenate((usual_rows[first:last], portion.odd_rows))) if portion.odd else None
+        for portion in self._portions(records, regular_rows):
+            first, last = np.searchsorted(regular_rows, (portion.start, portion.end))
+            own = regular if last - first == len(regular) else regular.chosen(slice(first, last))
+            order = (
+                np.argsort(np.concatenate((regular_rows[first:last], portion.irregular_rows)))
+                if portion.irregular
+                else None
+            )
             arrays = {
                 name: brokers.take(number_array(pull_of[portion.start : portion.end]))
                 if name is Name.BROKER_NAME
-                else _merged(name, own, portion.odd, order)
+                else _merged(name, own, portion.irregular, order)
                 for name in self._needed
             }
             yield self._batch(arrays)
 
-    def _usual(self, records: Records) -> tuple[Numbers, UsualRows]:
-        """The numbers of the records that can be decoded by columns, and these."""
-        is_usual, layout = usual_layout(records, self._odd_flags)
-        rows = np.flatnonzero(is_usual)
+    def _regular(self, records: Records) -> tuple[Numbers, RegularRows]:
+        """The row numbers of the regular records, and these records."""
+        is_regular, layout = regular_layout(records, self._irregular_flags)
+        rows = np.flatnonzero(is_regular)
         own = records if len(rows) == len(records) else records.chosen(rows)
-        usual = UsualRows(own, layout, self._needed, self._twin)
-        if (odd := usual.odd_rows()) is not None:
-            rows, usual = rows[~odd], usual.chosen(~odd)
+        regular = RegularRows(own, layout, self._needed, self._twin)
+        if (irregular := regular.irregular_rows()) is not None:
+            rows, regular = rows[~irregular], regular.chosen(~irregular)
         if self._check_crc:
-            usual.check_bodies()
-        return rows, usual
+            regular.check_bodies()
+        return rows, regular
 
-    def _portions(self, records: Records, usual_rows: Numbers) -> Iterator[_Portion]:
-        """All rows, in as many portions as the bound on inflated bodies asks for."""
+    def _portions(self, records: Records, regular_rows: Numbers) -> Iterator[_Portion]:
+        """All rows, in as many portions as the limit on inflated bodies requires."""
         start, total_bytes = 0, 0
         numbers: list[int] = []
-        odd: list[StoredMessage] = []
-        if len(usual_rows) < len(records):
-            for row in np.setdiff1d(np.arange(len(records)), usual_rows, assume_unique=True).tolist():
+        irregular: list[StoredMessage] = []
+        if len(regular_rows) < len(records):
+            for row in np.setdiff1d(np.arange(len(records)), regular_rows, assume_unique=True).tolist():
                 message = self._decoded(records, row)
                 total_bytes += len(message.body)
-                if odd and total_bytes > self._max_inflated_bytes:
-                    yield _Portion(start, row, numbers, odd)
-                    start, total_bytes, numbers, odd = row, len(message.body), [], []
+                if irregular and total_bytes > self._max_inflated_bytes:
+                    yield _Portion(start, row, numbers, irregular)
+                    start, total_bytes, numbers, irregular = row, len(message.body), [], []
                 numbers.append(row)
-                odd.append(message)
-        yield _Portion(start, len(records), numbers, odd)
+                irregular.append(message)
+        yield _Portion(start, len(records), numbers, irregular)
 
     def _decoded(self, records: Records, row: int) -> StoredMessage:
         message = decode_record(records.one(row), 0, self._check_crc)
-        if not self._odd_flags or is_unreadable_as_stored(message):
+        if not self._irregular_flags or is_unreadable_as_stored(message):
             return message
         try:
             return readable(message, None)
-        except UnreadableMessage as error:  # who may send could stop the query with it for good
-            if not self._has_told_unreadable:
-                self._has_told_unreadable = True
+        except UnreadableMessage as error:  # failing would let anyone who may send stop the query for good
+            if not self._has_logged_unreadable:
+                self._has_logged_unreadable = True
                 log.warning(
-                    "topic %s, queue %d, offset %d: the body is given as it is stored, and so are others like it: %s",
+                    "Cannot decompress the body at %s, queue %d, offset %d: %s. The row contains the stored bytes; further such "
+                    "bodies are not logged",
                     message.topic,
                     message.queue_id,
                     message.queue_offset,
@@ -325,7 +330,7 @@ class Decoder:
         if self._never_null.values and Name.PROPERTIES in arrays:
             arrays[Name.PROPERTIES] = maps_without_nulls(arrays[Name.PROPERTIES])
         assert not any(arrays[name].null_count for name in self._never_null.columns), (
-            "Java does not look for nulls there"
+            "Java does not check these columns for nulls"
         )
         batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
         if self._tags is None:
@@ -334,7 +339,7 @@ class Decoder:
 
 
 def _pull_of_each(records: Records, pulls: Sequence[Pulled]) -> Numbers:
-    """By which pull each record came."""
+    """The index of the pull that each record came with."""
     if len(pulls) == 1:
         return np.zeros(len(records), np.int64)
     ends = np.cumsum([len(pull.records) for pull in pulls])
@@ -342,7 +347,7 @@ def _pull_of_each(records: Records, pulls: Sequence[Pulled]) -> Numbers:
 
 
 def _wanted(records: Records, pulls: Sequence[Pulled], pull_of: Numbers) -> Switches | None:
-    """Which records count: those of their range, unless their transaction was not committed; None when all do."""
+    """The records in their range, without those of undecided transactions; None if that is all of them."""
     offsets, flags = records.field("queue_offset"), records.field("sys_flag")
     for row in np.flatnonzero((flags & _WHOLE_BATCH) == _WHOLE_BATCH).tolist():
         _refuse_batch(records, pulls, pull_of, row)
@@ -353,40 +358,40 @@ def _wanted(records: Records, pulls: Sequence[Pulled], pull_of: Numbers) -> Swit
 
 
 def _refuse_batch(records: Records, pulls: Sequence[Pulled], pull_of: Numbers, row: int) -> None:
-    """ProtocolError for an inner batch. A message that only claims to be one, and has a single offset, is a row like any other."""
+    """ProtocolError for an inner batch. A message with these flags but a single offset is an ordinary row."""
     has_next = row + 1 < len(records) and pull_of[row + 1] == pull_of[row]
     end = int(records.field("queue_offset")[row + 1]) if has_next else pulls[pull_of[row]].wanted.end
     if inner_batch(decode_record(records.one(row), 0, check_crc=False), end):
         raise ProtocolError(
-            "a topic that keeps batches whole (queue.type=BatchCQ) has no offsets of its messages and cannot be read so"
+            "cannot read a topic with queue.type=BatchCQ: its batches are stored whole, and their messages have no offsets"
         )
 
 
-def _merged(name: Name, usual: UsualRows, odd: Sequence[StoredMessage], order: Numbers | None) -> Any:
-    """A column of the usual rows, with the odd ones at their places."""
-    array = usual.column(name)
+def _merged(name: Name, regular: RegularRows, irregular: Sequence[StoredMessage], order: Numbers | None) -> Any:
+    """A column of the regular rows, with the irregular ones at their positions."""
+    array = regular.column(name)
     if order is None:
         return array
-    others = pa.array([_ODD_COLUMNS[name](message) for message in odd], ARROW_TYPES[type_of(name)])
+    others = pa.array([_IRREGULAR_COLUMNS[name](message) for message in irregular], ARROW_TYPES[type_of(name)])
     return pa.concat_arrays([array, others]).take(number_array(order))
 
 
 def _unwrapped(topics: Any, namespace: str) -> Any:
-    """Topics as the users of the namespace call them; few different ones, so each is looked at once."""
+    """Topics without the prefix of the namespace. Each different topic is converted once."""
     encoded = topics.dictionary_encode()
     bare = pa.array([unwrap(namespace, topic) for topic in encoded.dictionary.to_pylist()], pa.string())
     return bare.take(encoded.indices)
 
 
 def _offset_id(message: StoredMessage) -> str:
-    return offset_id(message.packed_store_host, message.log_offset & 2**64 - 1)  # a damaged one may be below 0
+    return offset_id(message.packed_store_host, message.log_offset & 2**64 - 1)  # negative in a damaged record
 
 
 def _micros(ms: int) -> int:
     return min(max(ms, -MAX_MS), MAX_MS) * 1000
 
 
-_ODD_COLUMNS: Final[dict[Name, Callable[[StoredMessage], Any]]] = {
+_IRREGULAR_COLUMNS: Final[dict[Name, Callable[[StoredMessage], Any]]] = {
     Name.TOPIC: lambda message: message.topic,
     Name.QUEUE_ID: lambda message: message.queue_id,
     Name.QUEUE_OFFSET: lambda message: message.queue_offset,
@@ -399,4 +404,4 @@ _ODD_COLUMNS: Final[dict[Name, Callable[[StoredMessage], Any]]] = {
     Name.STORE_TIMESTAMP: lambda message: _micros(message.store_ms),
     Name.RECONSUME_TIMES: lambda message: message.reconsume_times,
 }
-"""The columns of one message: what each means is defined here, and `UsualRows` must agree."""
+"""The columns of one message. This table defines their meaning; `RegularRows` must agree."""

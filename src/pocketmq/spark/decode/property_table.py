@@ -1,11 +1,11 @@
-"""Properties of many messages, taken apart at once.
+"""Properties of many messages, parsed at once.
 
     KEYS 01 k1 02 TAGS 01 a 02 | TAGS 01 b 02 | …        the texts of all rows, one after the other
-         ^     ^       ^    ^         ^     ^            separators take turns: one ends a name, the next one a value
+         ^     ^       ^    ^         ^     ^            separators alternate: one ends a name, the next one a value
 
-A text is plain when its separators take turns; the last one may be missing, as brokers of 4.x leave it out. One comparison over
-all rows settles that. Rows that are not plain, or not UTF-8, are named by `odd_rows` and have to be parsed one by one. Of
-the plain ones, names and values become slices of the one text, so that picking a column is one `take` of pyarrow.
+A row is regular if its separators alternate and its text is UTF-8. The last separator may be missing: brokers of 4.x omit it.
+One comparison checks all rows. `irregular_rows` names the others, which have to be parsed one by one. Names and values of regular
+rows become slices of one text, so that a column is one `take` of pyarrow.
 """
 
 from typing import Any, Final
@@ -13,67 +13,67 @@ from typing import Any, Final
 from pocketmq.spark.arrow import np, number_array, pa
 from pocketmq.spark.decode.records import Bytes, Numbers, Switches
 
-_TURNS: Final = np.frombuffer(b"\x01\x02", np.uint16)[0]
+_ALTERNATING: Final = np.frombuffer(b"\x01\x02", np.uint16)[0]
 _HIGH_BIT: Final = 0b1000_0000
 _FIRST_TWO_BITS: Final = 0b1100_0000
-_MAX_SPARE: Final = 16
-"""How many places for names a row may have for each name that it has."""
+_MAX_CELLS_PER_NAME: Final = 16
+"""Maximum number of table cells per property; above it, names are numbered anew."""
 
 
 class PropertyTexts:
     """The property texts of rows: row `n` is text[offsets[n]:offsets[n + 1]].
 
-    `places` are the separators, `kinds` tell which they are, `widths` how long: a missing last one is thought to stand at the
-    end of its row, 0 long.
+    `positions`, `kinds` and `widths` describe the separators. A missing last separator counts as one of width 0 at the end of
+    its row.
     """
 
     def __init__(self, text: Bytes, offsets: Numbers) -> None:
         self.text = text
         self.offsets = offsets
-        places = np.flatnonzero(text - np.uint8(1) < 2)
-        kinds = text[places]
-        widths = np.ones(len(places), np.int64)
-        unclosed = self._unclosed_ends()
-        if len(unclosed):
-            before = np.searchsorted(places, unclosed)
-            places, kinds = np.insert(places, before, unclosed), np.insert(kinds, before, np.uint8(2))
+        positions = np.flatnonzero(text - np.uint8(1) < 2)
+        kinds = text[positions]
+        widths = np.ones(len(positions), np.int64)
+        missing_ends = self._missing_ends()
+        if len(missing_ends):
+            before = np.searchsorted(positions, missing_ends)
+            positions, kinds = np.insert(positions, before, missing_ends), np.insert(kinds, before, np.uint8(2))
             widths = np.insert(widths, before, 0)
-        self.places: Numbers = places
+        self.positions: Numbers = positions
         self.kinds: Bytes = kinds
         self.widths: Numbers = widths
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def odd_rows(self) -> Switches | None:
-        """Which rows a `PropertyTable` cannot read; None when it can read all."""
-        odd = self._not_utf8()
-        if not self._take_turns():
-            out_of_turn = self._out_of_turn()
-            odd = out_of_turn if odd is None else odd | out_of_turn
-        return odd
+    def irregular_rows(self) -> Switches | None:
+        """The rows that a `PropertyTable` cannot read; None if it can read all."""
+        irregular = self._not_utf8()
+        if not self._alternate():
+            not_alternating = self._not_alternating()
+            irregular = not_alternating if irregular is None else irregular | not_alternating
+        return irregular
 
-    def _unclosed_ends(self) -> Numbers:
+    def _missing_ends(self) -> Numbers:
         ends = self.offsets[1:]
         filled = ends[ends > self.offsets[:-1]]
-        unclosed: Numbers = filled[self.text[filled - 1] != 2]
-        return unclosed
+        missing_ends: Numbers = filled[self.text[filled - 1] != 2]
+        return missing_ends
 
-    def _take_turns(self) -> bool:
+    def _alternate(self) -> bool:
         kinds = self.kinds
-        return len(kinds) % 2 == 0 and bool((np.ascontiguousarray(kinds).view(np.uint16) == _TURNS).all())
+        return len(kinds) % 2 == 0 and bool((np.ascontiguousarray(kinds).view(np.uint16) == _ALTERNATING).all())
 
-    def _out_of_turn(self) -> Switches:
-        # A separator that is only thought to be there stands where the next row begins, but belongs to the one before.
-        owners = np.searchsorted(self.offsets, self.places - (self.widths == 0), side="right") - 1
+    def _not_alternating(self) -> Switches:
+        # A separator of width 0 has the position where the next row begins, but belongs to the row before.
+        owners = np.searchsorted(self.offsets, self.positions - (self.widths == 0), side="right") - 1
         counts = np.bincount(owners, minlength=len(self))
-        turns = np.arange(len(self.places)) - np.repeat(np.cumsum(counts) - counts, counts)
-        odd: Switches = counts % 2 == 1
-        odd[owners[self.kinds != turns % 2 + 1]] = True
-        return odd
+        ranks = np.arange(len(self.positions)) - np.repeat(np.cumsum(counts) - counts, counts)
+        irregular: Switches = counts % 2 == 1
+        irregular[owners[self.kinds != ranks % 2 + 1]] = True
+        return irregular
 
     def _not_utf8(self) -> Switches | None:
-        """The rows with any byte beyond ASCII, if the text as a whole, or the first byte of a row, is not UTF-8."""
+        """The rows with a byte beyond ASCII, if the text as a whole or the first byte of a row is not UTF-8."""
         high = self.text >= _HIGH_BIT
         if not high.any():
             return None
@@ -82,16 +82,16 @@ class PropertyTexts:
         if not begins_within.any() and _is_utf8(self.text.tobytes()):
             return None
         before = np.concatenate(([0], np.cumsum(high)))
-        odd: Switches = before[self.offsets[1:]] > before[self.offsets[:-1]]
-        return odd
+        irregular: Switches = before[self.offsets[1:]] > before[self.offsets[:-1]]
+        return irregular
 
 
 class PropertyTable:
-    """Names and values of texts that have no odd rows."""
+    """Names and values of regular rows."""
 
     def __init__(self, texts: PropertyTexts) -> None:
         self._rows = len(texts)
-        name_ends, ends = texts.places[0::2], texts.places[1::2]
+        name_ends, ends = texts.positions[0::2], texts.positions[1::2]
         name_starts = np.zeros(len(ends), np.int64)
         name_starts[1:] = ends[:-1] + texts.widths[1:-1:2]
         self._fields = _slices(texts.text, name_starts, name_ends, name_ends + 1, ends)
@@ -109,17 +109,17 @@ class PropertyTable:
         self._names: Any = names.indices.to_numpy()
 
     def values(self, name: str) -> Any:
-        """The values of one property as a string array; null where a row has none. Of equal names the last one counts."""
+        """The values of one property as a string array; null if a row has none. Of equal names the last one counts."""
         if name not in self._known:
             return pa.nulls(self._rows, pa.string())
         entries = np.flatnonzero(self._names == self._known.index(name))
-        places = np.full(self._rows, -1, np.int64)
-        places[self._owners[entries]] = self._entries[entries] * 4 + 2
-        missing = places < 0
-        return self._fields.take(pa.array(places, mask=missing) if missing.any() else number_array(places))
+        positions = np.full(self._rows, -1, np.int64)
+        positions[self._owners[entries]] = self._entries[entries] * 4 + 2
+        missing = positions < 0
+        return self._fields.take(pa.array(positions, mask=missing) if missing.any() else number_array(positions))
 
     def maps(self) -> Any:
-        """All properties as a map array. Of equal names the first one's place and the last one's value count, as in a dict."""
+        """All properties as a map array. A repeated name keeps its first position and its last value, as in a dict."""
         firsts = self._firsts
         names = values = self._entries
         if (kept := self._without_repeats()) is not None:
@@ -133,12 +133,12 @@ class PropertyTable:
         )
 
     def _without_repeats(self) -> tuple[Numbers, Numbers] | None:
-        """For each name of a row its first and its last entry, in the order of the first ones; None when no name repeats.
+        """For each name of a row its first and its last entry, in the order of the first ones; None if no name repeats.
 
-        They do repeat in messages sent in batches: RocketMQ 5 appends the properties of the batch to those of each.
+        Names repeat in messages sent in batches: RocketMQ 5 appends the properties of the batch to those of each message.
         """
         marks = self._owners * len(self._known) + self._names
-        if self._rows * len(self._known) > _MAX_SPARE * len(marks):  # almost every name is a new one
+        if self._rows * len(self._known) > _MAX_CELLS_PER_NAME * len(marks):  # almost every name is a new one
             marks = np.unique(marks, return_inverse=True)[1]
         counts = np.bincount(marks)
         if counts.max(initial=0) < 2:
@@ -160,7 +160,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _slices(text: Bytes, *bounds: Numbers) -> Any:
-    """A string array over `text` whose item 4n is name n, and 4n + 2 its value; nobody looks at the others."""
+    """A string array over `text`: item 4n is name n, item 4n + 2 its value; the other items are unused."""
     offsets = np.empty(len(bounds) * len(bounds[0]) + 1, np.int32)
     for number, bound in enumerate(bounds):
         offsets[number : -1 : len(bounds)] = bound

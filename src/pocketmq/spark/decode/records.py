@@ -1,11 +1,11 @@
-"""Records of a buffer as columns: where each begins, its fixed fields, and where its parts lie.
+"""Records of a buffer as columns: their starts, their fixed fields, and the positions of their parts.
 
     | size 4 … queue offset @20 … log offset @28 | sysFlag @36 | … | body length @84 | body | 1 | topic | 2 | properties |
     ╰────────────────── the head: 88 bytes ──────────────────────╯
 
-One step per record is unavoidable, to hop from size to size; the compiled twin hops faster. From there on numpy copies all heads at once and reads
-each field of all records as one strided view. That holds for the usual record: version 1 and IPv4 hosts. Others are told
-apart by `usual_layout`, as is everything whose parts do not add up, and are left to `decode_record`, one by one.
+Finding the starts takes one step per record; the C twin does it faster. Then numpy copies all heads at once and reads each
+field of all records as one strided view. That works for regular records: version 1 and IPv4 hosts. `regular_layout` finds them;
+records whose lengths do not add up count as irregular, too. `decode_record` decodes irregular records one by one.
 """
 
 import struct
@@ -46,7 +46,7 @@ _unpack_size = struct.Struct(">I").unpack_from
 
 
 class Layout(NamedTuple):
-    """Where the parts of records lie in their buffer. A topic follows its length byte, properties follow two."""
+    """The positions of the parts of records in their buffer. A length byte precedes a topic, two precede properties."""
 
     body_at: Numbers
     body_end: Numbers
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
 
 class Records:
-    """Whole records in a buffer, in its order: where they start, and their heads."""
+    """The records of a buffer, in its order: their starts and their heads."""
 
     __slots__ = ("buffer", "heads", "starts")
 
@@ -66,13 +66,13 @@ class Records:
 
     @classmethod
     def find(cls, buffer: bytes | memoryview, twin: Twin | None = None) -> "Records":
-        """All records of a buffer that holds nothing else; ProtocolError when it does, or ends within one."""
+        """All records of a buffer; ProtocolError if it contains other bytes or ends within a record."""
         assert len(buffer) < 2**31, "buffers are a few megabytes, and Arrow's offsets are 32-bit numbers"
         found = None if twin is None else twin.record_starts(buffer, SMALLEST_RECORD)
         starts = np.array(_starts(buffer), np.int64) if found is None else np.frombuffer(found, np.int64)
         if not len(starts):
             return cls(buffer, starts, np.empty(0, HEAD))
-        # One item at each byte, so that starts are indexes: a raw copy of 88 bytes each, then seen as fields.
+        # One item at each byte, so that starts are indexes: copy 88 raw bytes each, then view them as fields.
         raw: Any = np.ndarray((len(buffer) - HEAD.itemsize + 1,), _RAW_HEAD, buffer, strides=(1,))
         return cls(buffer, starts, raw[starts].view(HEAD))
 
@@ -80,15 +80,15 @@ class Records:
         return len(self.starts)
 
     def chosen(self, which: Any) -> "Records":
-        """Those of a mask, a slice or indexes."""
+        """The records of a mask, a slice or indexes."""
         return Records(self.buffer, self.starts[which], self.heads[which])
 
     def field(self, name: str) -> Numbers:
-        """One field of all heads, as the machine's own numbers."""
+        """One field of all heads, in the machine's byte order."""
         return self.heads[name].astype(np.int64)
 
     def one(self, row: int) -> bytes:
-        """One record as it came."""
+        """The bytes of one record."""
         start = int(self.starts[row])
         return bytes(self.buffer[start : start + int(self.heads["size"][row])])
 
@@ -110,33 +110,33 @@ def _starts(buffer: bytes | memoryview) -> list[int]:
     return starts
 
 
-def usual_layout(records: Records, odd_flags: int) -> tuple[Switches, Layout]:
-    """Which records are usual, and where the parts of those lie: of version 1, whole, with none of the flags `odd_flags`."""
+def regular_layout(records: Records, irregular_flags: int) -> tuple[Switches, Layout]:
+    """Which records are regular (version 1, whole, without `irregular_flags`), and the positions of their parts."""
     starts, heads = records.starts, records.heads
     sizes, body_sizes = records.field("size"), records.field("body_size")
-    usual: Switches = (
+    regular: Switches = (
         (heads["magic"] == MAGIC_V1)
-        & ((heads["sys_flag"] & (odd_flags | HOSTS_V6)) == 0)
+        & ((heads["sys_flag"] & (irregular_flags | HOSTS_V6)) == 0)
         & (body_sizes >= 0)
         & (body_sizes <= sizes - SMALLEST_RECORD)
     )
     body_at = starts + HEAD.itemsize
-    layout = _measured(records, Layout(body_at, body_at + np.where(usual, body_sizes, 0), starts, starts + sizes))
+    layout = _measured(records, Layout(body_at, body_at + np.where(regular, body_sizes, 0), starts, starts + sizes))
     properties_sizes = _two_octets(records, layout.topic_end)
-    usual &= layout.topic_end + 2 + properties_sizes == layout.end
-    if usual.all():
-        return usual, layout
-    return usual, Layout(*(part[usual] for part in layout))
+    regular &= layout.topic_end + 2 + properties_sizes == layout.end
+    if regular.all():
+        return regular, layout
+    return regular, Layout(*(part[regular] for part in layout))
 
 
 def _measured(records: Records, layout: Layout) -> Layout:
-    """With the ends of the topics, read from the byte before them."""
+    """The layout with the ends of the topics, read from the length byte before each."""
     topic_sizes = records.octets()[layout.body_end].astype(np.int64)
     return layout._replace(topic_end=layout.body_end + 1 + topic_sizes)
 
 
 def _two_octets(records: Records, at: Numbers) -> Numbers:
-    """The 16-bit numbers at these places; nonsense for a place beyond the buffer, where no sum will agree with it."""
+    """The 16-bit numbers at these positions. Positions beyond the buffer give a number that fits no length."""
     octets = records.octets()
     safe = np.minimum(at, len(octets) - 2)
     high: Numbers = octets[safe].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Options of the connector: declared as tables, from which they are read, checked and documented.
+"""Options of the connector: tables that define how each option is read, checked and documented.
 
 Modules in reading order:
 

@@ -1,7 +1,7 @@
-"""Options that say whom to talk to, and as whom: the same for reading and writing.
+"""Options for the connection and its credentials, the same for reading and writing.
 
-Options end up in plans, checkpoints and the pages of Spark, so none of them holds a secret: it is the name of an environment
-variable, or of a file, and each process looks there itself. The name travels, the secret never does.
+Options appear in plans, checkpoints and Spark's pages, so no option contains a secret. It names an environment variable or a
+file instead, and each process reads the secret there.
 """
 
 from collections.abc import Mapping
@@ -20,25 +20,25 @@ _MAX_WAIT_MS: Final = 3_600_000
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """Where a secret is to be found. It shows its place, and never what is there."""
+    """The location of a secret. Its text shows the location, never the secret."""
 
     option: str
     variable: str | None = None
     path: str | None = None
 
     def read(self, environ: Mapping[str, str], files: Files) -> str:
-        """The secret itself; InvalidSetting when it is not there."""
+        """The secret itself; InvalidSetting if it is missing."""
         if self.variable is not None:
             text = environ.get(self.variable, "")
-            place = f"the environment variable {self.variable}"
+            source = f"the environment variable {self.variable}"
         else:
-            place = f"the file {self.path}"
+            source = f"the file {self.path}"
             try:
                 text = _read_file(files, Path(self.path or ""))
             except (OSError, UnicodeDecodeError) as error:
-                raise InvalidSetting(f"the option {self.option}: {place} cannot be read: {error}") from None
+                raise InvalidSetting(f"the option {self.option}: cannot read {source}: {error}") from None
         if not text.strip():
-            raise InvalidSetting(f"the option {self.option}: {place} is empty or missing on this machine")
+            raise InvalidSetting(f"the option {self.option}: {source} is empty or missing on this machine")
         return text.strip()
 
 
@@ -48,7 +48,7 @@ def _read_file(files: Files, path: Path) -> str:
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """How a process of Spark reaches the brokers. Travels to executors inside each partition."""
+    """Addresses, credentials and timeouts of the connection to the brokers. Each partition takes it to its executor."""
 
     name_servers: str
     namespace: str | None = None
@@ -74,20 +74,20 @@ def _secret_rows(name: str, field: str, meaning: str) -> list[Option]:
 
 
 CONNECTION_OPTIONS: Final = (
-    Option("rocketmq.namesrv.addr", "name_servers", TEXT, None, Use.ALL, "name servers, several separated by `;`; else the environment variable NAMESRV_ADDR of the driver", "ns1:9876;ns2:9876", ("nameServer",)),
-    Option("rocketmq.namespace", "namespace", TEXT, None, Use.ALL, "topics and groups are those of this namespace", "team-a"),
+    Option("rocketmq.namesrv.addr", "name_servers", TEXT, None, Use.ALL, "name servers, separated by `;`; without it, the environment variable NAMESRV_ADDR of the driver", "ns1:9876;ns2:9876", ("nameServer",)),
+    Option("rocketmq.namespace", "namespace", TEXT, None, Use.ALL, "the namespace of topics and groups", "team-a"),
     *_secret_rows("accessKey", "access_key", "the access key that requests are signed with"),
     *_secret_rows("secretKey", "secret_key", "the secret key"),
     *_secret_rows("securityToken", "security_token", "a security token"),
-    Option("rocketmq.tls.enable", "tls", SWITCH, False, Use.ALL, "connect by TLS", "true"),
-    Option("rocketmq.tls.caFile", "tls_ca_file", TEXT, None, Use.ALL, "who must have signed the servers' certificates; else those that the system trusts", "/etc/mq/ca.pem"),
-    Option("rocketmq.tls.certFile", "tls_cert_file", TEXT, None, Use.ALL, "a certificate to show to servers that ask", "/etc/mq/client.pem"),
+    Option("rocketmq.tls.enable", "tls", SWITCH, False, Use.ALL, "connect with TLS", "true"),
+    Option("rocketmq.tls.caFile", "tls_ca_file", TEXT, None, Use.ALL, "certificate authorities for the servers' certificates; without it, those of the system", "/etc/mq/ca.pem"),
+    Option("rocketmq.tls.certFile", "tls_cert_file", TEXT, None, Use.ALL, "the client certificate for servers that require one", "/etc/mq/client.pem"),
     Option("rocketmq.tls.keyFile", "tls_key_file", TEXT, None, Use.ALL, "the key of that certificate", "/etc/mq/client.key"),
-    Option("rocketmq.tls.verify", "tls_verify", SWITCH, True, Use.ALL, "false lets anybody be the server", "true"),
-    Option("rocketmq.clientIp", "client_ip", TEXT, None, Use.ALL, "the address that this client's ids carry", "10.0.0.7"),
-    Option("rocketmq.instanceName", "instance_name", TEXT, None, Use.ALL, "the name of this client among those of its machine", "spark"),
-    Option("rocketmq.callTimeoutMs", "call_timeout_ms", whole(1, _MAX_WAIT_MS), 3_000, Use.ALL, "how long an answer may take", "5000"),
-    Option("rocketmq.connectTimeoutMs", "connect_timeout_ms", whole(1, _MAX_WAIT_MS), 3_000, Use.ALL, "how long connecting may take", "5000"),
+    Option("rocketmq.tls.verify", "tls_verify", SWITCH, True, Use.ALL, "false does not verify the server's certificate", "true"),
+    Option("rocketmq.clientIp", "client_ip", TEXT, None, Use.ALL, "the address in the ids of this client", "10.0.0.7"),
+    Option("rocketmq.instanceName", "instance_name", TEXT, None, Use.ALL, "the name of this client, to distinguish clients on one machine", "spark"),
+    Option("rocketmq.callTimeoutMs", "call_timeout_ms", whole(1, _MAX_WAIT_MS), 3_000, Use.ALL, "timeout for a request", "5000"),
+    Option("rocketmq.connectTimeoutMs", "connect_timeout_ms", whole(1, _MAX_WAIT_MS), 3_000, Use.ALL, "timeout for connecting", "5000"),
 )  # fmt: skip
 
 _SECRETS: Final = (("accessKey", "access_key"), ("secretKey", "secret_key"), ("securityToken", "security_token"))
@@ -96,29 +96,29 @@ FORBIDDEN: Final = (
     *(
         Forbidden(
             f"rocketmq.{name}",
-            f"it would be seen in plans, checkpoints and pages; name an environment variable by rocketmq.{name}Env, "
+            f"it would appear in plans, checkpoints and pages; name an environment variable by rocketmq.{name}Env, "
             f"or a file by rocketmq.{name}File",
         )
         for name, _ in _SECRETS
     ),
-    Forbidden("path", "a topic has no path; name it by the option subscribe to read, or topic to write"),
+    Forbidden("path", "a topic has no path; name the topic by the option subscribe to read, or topic to write"),
 )
 
 
 def connection_of(values: dict[str, Any], environ: Mapping[str, str]) -> Connection:
-    """The connection that these values describe. Takes what is its own out of `values`."""
+    """The connection that these values describe. Removes its fields from `values`."""
     own = {option.field: values.pop(option.field) for option in CONNECTION_OPTIONS}
     for name, field in _SECRETS:
         own[field] = _secret(name, own.pop(f"{field}_env"), own.pop(f"{field}_file"))
     if (own["access_key"] is None) != (own["secret_key"] is None):
         raise InvalidSetting(
-            "an access key and a secret key belong together: give both rocketmq.accessKey… and rocketmq.secretKey…"
+            "an access key and a secret key are required together: set both rocketmq.accessKey… and rocketmq.secretKey…"
         )
     if own["security_token"] is not None and own["access_key"] is None:
         raise InvalidSetting("rocketmq.securityToken… needs rocketmq.accessKey… and rocketmq.secretKey…")
     files = own["tls_ca_file"], own["tls_cert_file"], own["tls_key_file"]
     if not own["tls"] and (any(files) or not own["tls_verify"]):
-        raise InvalidSetting("other options rocketmq.tls.… are given, but rocketmq.tls.enable is not true")
+        raise InvalidSetting("options rocketmq.tls.… are set, but rocketmq.tls.enable is not true")
     if own["tls_key_file"] is not None and own["tls_cert_file"] is None:
         raise InvalidSetting("rocketmq.tls.keyFile needs rocketmq.tls.certFile")
     own["name_servers"] = own["name_servers"] or next(
@@ -126,7 +126,7 @@ def connection_of(values: dict[str, Any], environ: Mapping[str, str]) -> Connect
     )
     if not own["name_servers"]:
         raise InvalidSetting(
-            "no name server is given: set the option rocketmq.namesrv.addr, "
+            "no name server is set: set the option rocketmq.namesrv.addr, "
             f"or the environment variable {NAME_SERVER_VARIABLES[0]} of the driver"
         )
     return Connection(**own)

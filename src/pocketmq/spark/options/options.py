@@ -1,10 +1,9 @@
-"""Options of a DataFrame: declared once as rows of a table, from which they are read, checked and documented.
+"""Options of a DataFrame: rows of a table, from which they are read, checked and documented.
 
-    {"maxoffsetspertrigger": "10000", …} ── names as Spark gives them: lower case ──► a frozen struct with a field for each
+    {"maxoffsetspertrigger": "10000", …} ── lower-case names, as Spark passes them ──► a frozen struct with a field for each
 
-A name that is none is refused with the nearest one that is. Whatever cannot be is refused before anything is asked of a broker.
-
-How the value of an option is written: each kind reads a text, or says what it should have been.
+An unknown name is refused with the nearest known one. Invalid values are refused before any request to a broker. Each kind of
+value reads a text, or says what it expects.
 """
 
 import json
@@ -22,14 +21,14 @@ from pocketmq.model.queue import MessageQueue
 LARGEST: Final = 2**63 - 1
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""What stands for an offset in JSON, as in Spark's Kafka connector."""
+"""Values that replace an offset in JSON, as in Spark's Kafka connector."""
 
 MAX_JSON_CHARS: Final = 16 * 1024 * 1024
 _DURATION: Final = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?")
 
 
 class Kind(NamedTuple):
-    """How a value is written. `read` raises a ValueError whose text goes on after "is not"."""
+    """A kind of value. `read` raises a ValueError whose text continues the words "is not"."""
 
     word: str
     read: Callable[[str], Any]
@@ -48,7 +47,7 @@ def whole(smallest: int, largest: int = LARGEST) -> Kind:
 
 
 def choice(*words: str) -> Kind:
-    """One of some words, however it is capitalised."""
+    """One of some words, in upper or lower case."""
 
     def read(text: str) -> str:
         if text.lower() not in words:
@@ -66,7 +65,7 @@ def _switch(text: str) -> bool:
 
 def _text(text: str) -> str:
     if not text:
-        raise ValueError("a text, but empty")
+        raise ValueError("valid: it is empty")
     return text
 
 
@@ -90,7 +89,7 @@ def _topic(text: str) -> str:
     except InvalidName as error:
         raise ValueError(f"a topic: {error}") from None
     if name.startswith(LMQ_PREFIX):
-        raise ValueError("a topic that can be read by offsets: light queues keep no records of their own")
+        raise ValueError("a topic that can be read by offsets: light message queues have no records of their own")
     return name
 
 
@@ -185,11 +184,11 @@ Offsets = Mapping[MessageQueue, int]
 
 
 SHOWN_CHARS: Final = 80
-"""How much of a name or value that cannot be is repeated in the sentence about it."""
+"""Longest name or value that an error repeats; the rest is cut off."""
 
 
 class Use(Flag):
-    """What an option is for."""
+    """The operations that accept an option."""
 
     BATCH = auto()
     STREAM = auto()
@@ -209,7 +208,7 @@ _WORDS: Final = {
 
 
 class Option(NamedTuple):
-    """A row of the table. `field` is where its value goes; a default of None means none, or is told in `meaning`."""
+    """A row of the table. `field` is the field of its value; a default of None means none, or `meaning` describes it."""
 
     name: str
     field: str
@@ -226,14 +225,14 @@ class Option(NamedTuple):
 
 
 class Forbidden(NamedTuple):
-    """A name that somebody may well try, and why it is refused."""
+    """A name that a user may try, and why it is refused."""
 
     name: str
     why: str
 
 
 class OptionTable:
-    """The options of reading, or of writing."""
+    """The options for reading, or for writing."""
 
     def __init__(self, options: Sequence[Option], forbidden: Sequence[Forbidden] = ()) -> None:
         self.options = tuple(options)
@@ -241,22 +240,22 @@ class OptionTable:
         self._forbidden = {each.name.lower(): each for each in forbidden}
 
     def read(self, given: Mapping[str, str], use: Use) -> dict[str, Any]:
-        """The values of all options of this use, by field; InvalidSetting says what is wrong with one."""
+        """The values of all options for this use, by field; InvalidSetting describes a wrong one."""
         values = {option.field: option.default for option in self.options if use in option.use}
         seen: dict[str, str] = {}
         for key, text in given.items():
             option = self._option(key, use)
             if seen.setdefault(option.name, text) != text:
-                raise InvalidSetting(f"the options {' and '.join(option.names)} mean the same; give one of them")
+                raise InvalidSetting(f"the options {' and '.join(option.names)} are the same option; set one of them")
             values[option.field] = _value(option, text)
         return values
 
     def given(self, given: Mapping[str, str]) -> frozenset[str]:
-        """The fields that were given a value."""
+        """The fields that the user set."""
         return frozenset(self._by_key[key.lower()].field for key in given)
 
     def named(self, key: str, use: Use | None = None) -> str | None:
-        """What the option is called that has this name or alias; None when there is none that is good for all of `use`."""
+        """The main name of the option with this name or alias; None if no option applies to all of `use`."""
         option = self._by_key.get(key.lower())
         return None if option is None or (use is not None and use not in option.use) else option.name
 
@@ -271,7 +270,7 @@ class OptionTable:
             raise InvalidSetting(f"there is no option {key[:SHOWN_CHARS]!r} for {_WORDS[use]}{self._hint(folded, use)}")
         if use not in option.use:
             uses = " or ".join(word for one, word in _WORDS.items() if one in option.use)
-            ends = "; trigger(availableNow=True) ends a stream at the last message that is there"
+            ends = "; trigger(availableNow=True) ends a stream at the last available message"
             hint = ends if use is Use.STREAM and option.field.startswith("ending") else ""
             raise InvalidSetting(f"the option {option.name} is for {uses}, not for {_WORDS[use]}{hint}")
         return option
@@ -285,7 +284,7 @@ class OptionTable:
         return f"; did you mean {next(name for name in option.names if name.lower() == near[0])}?"
 
     def markdown_rows(self) -> list[str]:
-        """The rows of the documentation: name, values, default, what for, meaning, example."""
+        """The rows of the documentation: name, values, default, uses, meaning, example."""
         return [_markdown_row(option) for option in self.options]
 
 
@@ -309,17 +308,17 @@ def _use_words(use: Use) -> str:
 
 
 def exactly_one(values: Mapping[str, Any], fields: Iterable[tuple[str, str]]) -> None:
-    """InvalidSetting unless one of these (field, option name) was given, and only one."""
+    """InvalidSetting unless exactly one of these (field, option name) is set."""
     pairs = list(fields)
     found = [name for field, name in pairs if values[field] is not None]
     if len(found) != 1:
         names = ", ".join(name for _, name in pairs)
-        told = f"{' and '.join(found)} exclude one another" if found else "none is given"
-        raise InvalidSetting(f"exactly one of the options {names} is needed: {told}")
+        problem = f"{' and '.join(found)} exclude one another" if found else "none is set"
+        raise InvalidSetting(f"exactly one of the options {names} is required: {problem}")
 
 
 def at_most_one(values: Mapping[str, Any], fields: Iterable[tuple[str, str]]) -> None:
-    """InvalidSetting if more than one of these (field, option name) was given."""
+    """InvalidSetting if more than one of these (field, option name) is set."""
     found = [name for field, name in fields if values[field] is not None]
     if len(found) > 1:
         raise InvalidSetting(f"the options {' and '.join(found)} exclude one another")

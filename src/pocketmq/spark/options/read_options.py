@@ -42,55 +42,55 @@ _MAX_PARTITIONS: Final = 100_000
 READ_OPTIONS: Final = OptionTable(
     [
         *CONNECTION_OPTIONS,
-        # what is read
+        # topics, queues and filters
         Option("subscribe", "topics", TOPICS, None, Use.READ, "the topics to read", "orders,payments"),
-        Option("subscribePattern", "pattern", PATTERN, None, Use.READ, "a regular expression that whole names of topics must match; topics made later are found", "orders-.*"),
+        Option("subscribePattern", "pattern", PATTERN, None, Use.READ, "a regular expression that must match the whole topic name; the query also finds topics that are created later", "orders-.*"),
         Option("assign", "queues", QUEUES, None, Use.READ, "the queues to read", '{"orders":{"broker-a":[0,1]}}'),
-        Option("filterTags", "filter_tags", TEXT, None, Use.READ, "only messages with one of these tags; the broker filters", "paid \\|\\| sent"),
-        Option("filterSql", "filter_sql", TEXT, None, Use.READ, "only messages whose properties match; the broker filters, if it may", "amount > 5"),
-        Option("includeProperties", "include_properties", SWITCH, True, Use.READ, "false leaves out the column properties, which costs a third of the time", "false", ("includeHeaders",)),
-        # where it begins and ends
-        Option("startingOffsets", "starting_offsets", words_or(OFFSETS, "earliest", "latest", "committed"), None, Use.READ, "where a new query begins, latest in a stream and earliest in a batch; committed is where `groupId` stands; in JSON -2 is earliest and -1 latest. Queues that appear later begin at their earliest", "earliest"),
-        Option("startingTimestamp", "starting_timestamp", whole(0), None, Use.READ, "begin with messages stored at this time or later, in milliseconds; wins over the two others", "1767225600000"),
-        Option("startingOffsetsByTimestamp", "starting_times", TIMES, None, Use.READ, "the same for each queue; wins over `startingOffsets`", '{"orders":{"broker-a":{"0":1767225600000}}}'),
-        Option("startingOffsetsByTimestampStrategy", "starting_strategy", choice("error", "latest"), "error", Use.READ, "what to do when no message is that new", "latest"),
-        Option("endingOffsets", "ending_offsets", words_or(OFFSETS, "latest"), None, Use.BATCH, "where a batch ends, latest unless told otherwise; in JSON -1 is latest", "latest"),
+        Option("filterTags", "filter_tags", TEXT, None, Use.READ, "read only messages with one of these tags; the broker filters", "paid \\|\\| sent"),
+        Option("filterSql", "filter_sql", TEXT, None, Use.READ, "read only messages whose properties match; the broker filters, if it has enabled SQL filters", "amount > 5"),
+        Option("includeProperties", "include_properties", SWITCH, True, Use.READ, "false omits the column properties, which saves a third of the time", "false", ("includeHeaders",)),
+        # start and end
+        Option("startingOffsets", "starting_offsets", words_or(OFFSETS, "earliest", "latest", "committed"), None, Use.READ, "where a new query starts: latest by default for a stream, earliest for a batch; committed is the committed offset of `groupId`; in JSON -2 is earliest and -1 latest. Queues that are added later start at their earliest offset", "earliest"),
+        Option("startingTimestamp", "starting_timestamp", whole(0), None, Use.READ, "start with messages stored at this time or later, in milliseconds; overrides the two other options", "1767225600000"),
+        Option("startingOffsetsByTimestamp", "starting_times", TIMES, None, Use.READ, "the same for each queue; overrides `startingOffsets`", '{"orders":{"broker-a":{"0":1767225600000}}}'),
+        Option("startingOffsetsByTimestampStrategy", "starting_strategy", choice("error", "latest"), "error", Use.READ, "what to do if no message is that new", "latest"),
+        Option("endingOffsets", "ending_offsets", words_or(OFFSETS, "latest"), None, Use.BATCH, "where a batch ends, by default at latest; in JSON -1 is latest", "latest"),
         Option("endingTimestamp", "ending_timestamp", whole(0), None, Use.BATCH, "end before messages stored at this time or later", "1767312000000"),
         Option("endingOffsetsByTimestamp", "ending_times", TIMES, None, Use.BATCH, "the same for each queue", '{"orders":{"broker-a":{"0":1767312000000}}}'),
-        # how much at once
-        Option("maxOffsetsPerTrigger", "max_offsets", whole(1), None, Use.STREAM, "at most so many messages in a micro-batch, shared among queues by what waits in them", "1000000"),
-        Option("maxBytesPerTrigger", "max_bytes", whole(1), None, Use.STREAM, "at most about so many bytes in a micro-batch, by the average size of messages", "268435456"),
-        Option("minOffsetsPerTrigger", "min_offsets", whole(1), None, Use.STREAM, "wait until there are so many messages", "10000"),
-        Option("maxTriggerDelay", "max_delay_ms", DURATION, 900_000, Use.STREAM, "but not longer than this, in milliseconds or with a unit", "15m"),
-        Option("minPartitions", "min_partitions", whole(1, _MAX_PARTITIONS), None, Use.READ, "at least so many partitions, if there are as many messages", "32"),
-        Option("maxPartitions", "max_partitions", whole(1, _MAX_PARTITIONS), None, Use.READ, "at most so many partitions, unless the two others ask for more; the cores of the driver's machine unless told: set it to the cores of all executors on a cluster", "16"),
-        Option("maxRecordsPerPartition", "max_records_per_partition", whole(1), None, Use.READ, "at most so many messages in a partition", "500000"),
-        # what is gone
-        Option("failOnDataLoss", "fail_on_data_loss", SWITCH, None, Use.READ, "true is `onDataLoss` fail, false is skip", "true"),
-        Option("onDataLoss", "on_data_loss", choice("fail", "skip", "earliest"), "fail", Use.READ, "when messages are gone before they were read: fail with the exact ranges, skip them and record it, or begin again at the earliest", "skip"),
-        Option("retentionWarning", "retention_warning_ms", DURATION, 3_600_000, Use.STREAM, "warn when what is read next will be deleted within this time; 0 never", "1h"),
-        # progress
-        Option("groupId", "group", GROUP, None, Use.READ, "the consumer group that progress is published to and that pulls are made as; the query never joins it", "spark-orders"),
-        Option("groupIdPrefix", "group_prefix", GROUP, SPARK_SOURCE_GROUP, Use.READ, "without `groupId`, pulls are made as a group of this name and a hash of what is read; nothing is published", "etl"),
+        # batch and partition sizes
+        Option("maxOffsetsPerTrigger", "max_offsets", whole(1), None, Use.STREAM, "maximum number of messages in a micro-batch, allocated to queues in proportion to their backlog", "1000000"),
+        Option("maxBytesPerTrigger", "max_bytes", whole(1), None, Use.STREAM, "approximate maximum of bytes in a micro-batch, by the average message size", "268435456"),
+        Option("minOffsetsPerTrigger", "min_offsets", whole(1), None, Use.STREAM, "wait until this many messages are available", "10000"),
+        Option("maxTriggerDelay", "max_delay_ms", DURATION, 900_000, Use.STREAM, "the longest wait for `minOffsetsPerTrigger`, in milliseconds or with a unit", "15m"),
+        Option("minPartitions", "min_partitions", whole(1, _MAX_PARTITIONS), None, Use.READ, "minimum number of partitions, if there are as many messages", "32"),
+        Option("maxPartitions", "max_partitions", whole(1, _MAX_PARTITIONS), None, Use.READ, "maximum number of partitions, unless the two other options require more; by default the cores of the driver's machine: on a cluster, set it to the cores of all executors", "16"),
+        Option("maxRecordsPerPartition", "max_records_per_partition", whole(1), None, Use.READ, "maximum number of messages in a partition", "500000"),
+        # lost messages
+        Option("failOnDataLoss", "fail_on_data_loss", SWITCH, None, Use.READ, "true means `onDataLoss` = fail, false means skip", "true"),
+        Option("onDataLoss", "on_data_loss", choice("fail", "skip", "earliest"), "fail", Use.READ, "what to do if messages were deleted before they were read: fail with the exact ranges, skip them and record it, or start again at the earliest offset", "skip"),
+        Option("retentionWarning", "retention_warning_ms", DURATION, 3_600_000, Use.STREAM, "log a warning if the next messages to read will be deleted within this time; 0 disables it", "1h"),
+        # published offsets
+        Option("groupId", "group", GROUP, None, Use.READ, "the consumer group for pulls and for published offsets; the query never joins the group", "spark-orders"),
+        Option("groupIdPrefix", "group_prefix", GROUP, SPARK_SOURCE_GROUP, Use.READ, "without `groupId`, the query pulls as a group of this name and a hash of what it reads, and publishes no offsets", "etl"),
         # pulling
-        Option("pullBatchSize", "pull_messages", whole(1, 65_536), 16_384, Use.READ, "messages that a pull asks for; brokers give less by their own settings", "1024"),
-        Option("pullBatchBytes", "pull_bytes", whole(KIB, 64 * MIB), 4 * MIB, Use.READ, "bytes that a pull asks for", "1048576"),
+        Option("pullBatchSize", "pull_messages", whole(1, 65_536), 16_384, Use.READ, "messages that a pull requests; brokers may return fewer, by their own settings", "1024"),
+        Option("pullBatchBytes", "pull_bytes", whole(KIB, 64 * MIB), 4 * MIB, Use.READ, "bytes that a pull requests", "1048576"),
         Option("decodeBufferBytes", "buffer_bytes", whole(KIB, 64 * MIB), 3 * MIB, Use.READ, "bytes that are decoded at once; 1 to 4 MB is best", "4194304"),
-        Option("verifyChecksums", "check_crc", SWITCH, False, Use.READ, "compare the checksum of every body, as a check of the way from disk to Spark", "true"),
-        Option("rocketmqConsumer.pollTimeoutMs", "poll_timeout_ms", whole(1, _MAX_WAIT_MS), 120_000, Use.READ, "how long a task tries to get the next messages of its range", "60000"),
-        Option("rocketmqConsumer.idleTimeoutMs", "idle_timeout_ms", whole(0, 24 * _MAX_WAIT_MS), 300_000, Use.READ, "how long a worker keeps a connection that nobody uses", "60000"),
-        Option("fetchOffset.numRetries", "fetch_retries", whole(0, 1000), 3, Use.READ, "how often a batch, or a stream that is started without a checkpoint, asks brokers for offsets again before it fails", "10"),
-        Option("fetchOffset.retryIntervalMs", "fetch_interval_ms", whole(0, _MAX_WAIT_MS), 1000, Use.READ, "how long it waits before it asks again; a stream doubles this up to 5 s", "500"),
-        Option("fetchOffset.retryTimeout", "fetch_timeout_ms", DURATION, 300_000, Use.STREAM, "how long brokers may be away before a stream that has a checkpoint fails, in milliseconds or with a unit", "30m"),
-        Option("latestOffset.minIntervalMs", "latest_interval_ms", whole(0, _MAX_WAIT_MS), 100, Use.STREAM, "ask brokers for new messages at most this often; Spark asks ninety times a second", "1000"),
-        Option("partition.metadata.cache.ttl.ms", "metadata_ttl_ms", whole(0, _MAX_WAIT_MS), 10_000, Use.READ, "how long the queues of a topic are believed to be the same", "60000"),
-        Option("pushFilters", "push_filters", SWITCH, False, Use.BATCH, "push filters on topic, queueId, queueOffset, storeTimestamp and tags down; needs `spark.sql.python.filterPushdown.enabled` true, or every read fails", "true"),
+        Option("verifyChecksums", "check_crc", SWITCH, False, Use.READ, "compare the checksum of every body, which detects damage between disk and Spark", "true"),
+        Option("rocketmqConsumer.pollTimeoutMs", "poll_timeout_ms", whole(1, _MAX_WAIT_MS), 120_000, Use.READ, "how long a task tries to pull the next messages of its range", "60000"),
+        Option("rocketmqConsumer.idleTimeoutMs", "idle_timeout_ms", whole(0, 24 * _MAX_WAIT_MS), 300_000, Use.READ, "how long a worker keeps an unused connection", "60000"),
+        Option("fetchOffset.numRetries", "fetch_retries", whole(0, 1000), 3, Use.READ, "how often a batch, or a stream without a checkpoint, repeats a failed query for offsets", "10"),
+        Option("fetchOffset.retryIntervalMs", "fetch_interval_ms", whole(0, _MAX_WAIT_MS), 1000, Use.READ, "the wait before such a query is repeated; a stream doubles it, up to 5 s", "500"),
+        Option("fetchOffset.retryTimeout", "fetch_timeout_ms", DURATION, 300_000, Use.STREAM, "how long brokers may be unavailable before a stream with a checkpoint fails, in milliseconds or with a unit", "30m"),
+        Option("latestOffset.minIntervalMs", "latest_interval_ms", whole(0, _MAX_WAIT_MS), 100, Use.STREAM, "minimum interval between two queries for new messages; Spark would repeat them ninety times a second", "1000"),
+        Option("partition.metadata.cache.ttl.ms", "metadata_ttl_ms", whole(0, _MAX_WAIT_MS), 10_000, Use.READ, "how long the list of a topic's queues is cached", "60000"),
+        Option("pushFilters", "push_filters", SWITCH, False, Use.BATCH, "push down filters on topic, queueId, queueOffset, storeTimestamp and tags; requires `spark.sql.python.filterPushdown.enabled` = true, otherwise every read fails", "true"),
     ],
     [
         *FORBIDDEN,
-        Forbidden("rocketmq.group", "the query has its offsets from its checkpoint; to publish progress, set groupId"),
-        Forbidden("consumerGroup", "the query has its offsets from its checkpoint; to publish progress, set groupId"),
-        Forbidden("topic", "to read, name topics by the option subscribe"),
+        Forbidden("rocketmq.group", "the query keeps its offsets in its checkpoint; to publish them, set groupId"),
+        Forbidden("consumerGroup", "the query keeps its offsets in its checkpoint; to publish them, set groupId"),
+        Forbidden("topic", "to read, name the topics by the option subscribe"),
     ],
 )  # fmt: skip
 
@@ -138,15 +138,15 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pull_group(self) -> str:
-        """The group that pulls are made as. Without one of the user's it is the same whenever the same is read."""
+        """The group for pulls: `groupId`, or a name that depends only on what is read."""
         if self.group is not None:
             return self.group
         what = repr((self.topics, self.pattern, self.queues)).encode()
         return f"{self.group_prefix}-{sha256(what).hexdigest()[:12]}"
 
 
-def wanted_of(topic: str, filter_tags: str | None, filter_sql: str | None) -> Subscription:
-    """What the two filter options want of a topic; InvalidExpression for one that cannot be."""
+def subscription_of(topic: str, filter_tags: str | None, filter_sql: str | None) -> Subscription:
+    """The subscription to a topic by the two filter options; InvalidExpression for an invalid one."""
     if filter_sql is not None:
         try:
             check_expression(filter_sql)
@@ -157,7 +157,7 @@ def wanted_of(topic: str, filter_tags: str | None, filter_sql: str | None) -> Su
 
 
 def parse_read_options(given: Mapping[str, str], *, streaming: bool, environ: Mapping[str, str]) -> ReadOptions:
-    """The options of a read as Spark hands them over; InvalidSetting says what is wrong."""
+    """The options of a read, as Spark passes them; InvalidSetting describes a wrong one."""
     use = Use.STREAM if streaming else Use.BATCH
     values = READ_OPTIONS.read(given, use)
     set_by_user = READ_OPTIONS.given(given)
@@ -169,23 +169,25 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool, environ: Ma
     _check_amounts(values, set_by_user)
     values["on_data_loss"] = _on_data_loss(values, set_by_user)
     connection = connection_of(values, environ)
-    wanted_of("any", values["filter_tags"], values["filter_sql"])  # refused now, and not by the first task
+    subscription_of("any", values["filter_tags"], values["filter_sql"])  # refused here, not by the first task
     return ReadOptions(connection=connection, **values)
 
 
 def _check_positions(values: dict[str, Any], *, streaming: bool) -> None:
     if values["starting_offsets"] == "committed" and values["group"] is None:
-        raise InvalidSetting("startingOffsets = committed needs the option groupId: whose offsets?")
+        raise InvalidSetting(
+            "startingOffsets = committed needs the option groupId: the group with the committed offsets"
+        )
     if streaming:
         return
     if values["ending_offsets"] is None:
         values["ending_offsets"] = "latest"
     ending = values["ending_offsets"]
     if isinstance(ending, dict) and EARLIEST in ending.values():
-        raise InvalidSetting("endingOffsets cannot be -2 (earliest): nothing would be read")
+        raise InvalidSetting("endingOffsets cannot be -2 (earliest): the batch would be empty")
     starting = values["starting_offsets"]
     if starting == "latest" or (isinstance(starting, dict) and -1 in starting.values()):
-        raise InvalidSetting("startingOffsets cannot be latest in a batch: nothing would be read")
+        raise InvalidSetting("startingOffsets cannot be latest in a batch: the batch would be empty")
     start_ms, end_ms = values["starting_timestamp"], values["ending_timestamp"]
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
         raise InvalidSetting(f"endingTimestamp = {end_ms} is before startingTimestamp = {start_ms}")
@@ -195,13 +197,13 @@ def _check_positions(values: dict[str, Any], *, streaming: bool) -> None:
 
 
 def _check_queues(start_name: str, starts: Any, end_name: str, ends: Any) -> None:
-    """That no queue ends before it begins, where both are told of each queue."""
+    """InvalidSetting if a queue ends before it starts, where both are set per queue."""
     if not isinstance(starts, dict) or not isinstance(ends, dict):
         return
     for queue in sorted(starts.keys() & ends.keys()):
         if 0 <= ends[queue] < starts[queue]:
             raise InvalidSetting(
-                f"{end_name} lets {queue} end at {ends[queue]}, before {start_name} lets it begin, at {starts[queue]}"
+                f"{end_name} ends {queue} at {ends[queue]}, before {start_name} starts it at {starts[queue]}"
             )
 
 
@@ -210,7 +212,7 @@ def _check_amounts(values: dict[str, Any], given: frozenset[str]) -> None:
     if smallest is not None and largest is not None and smallest > largest:
         raise InvalidSetting(f"minOffsetsPerTrigger = {smallest} is above maxOffsetsPerTrigger = {largest}")
     if "max_delay_ms" in given and smallest is None:
-        raise InvalidSetting("maxTriggerDelay means nothing without minOffsetsPerTrigger")
+        raise InvalidSetting("maxTriggerDelay has no effect without minOffsetsPerTrigger")
     fewest, most = values["min_partitions"], values["max_partitions"]
     if fewest is not None and most is not None and fewest > most:
         raise InvalidSetting(f"minPartitions = {fewest} is above maxPartitions = {most}")
@@ -223,6 +225,6 @@ def _on_data_loss(values: dict[str, Any], given: frozenset[str]) -> str:
         return chosen
     if "on_data_loss" in given and fails != (chosen == "fail"):
         raise InvalidSetting(
-            f"failOnDataLoss = {str(fails).lower()} contradicts onDataLoss = {chosen}; give one of them"
+            f"failOnDataLoss = {str(fails).lower()} contradicts onDataLoss = {chosen}; set one of them"
         )
     return chosen if "on_data_loss" in given else ("fail" if fails else "skip")

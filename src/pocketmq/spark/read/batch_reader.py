@@ -1,4 +1,4 @@
-"""A batch read: ranges are fixed once, when Spark plans, and shared out to tasks."""
+"""A batch read: Spark plans its ranges once and assigns them to tasks."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,17 +10,17 @@ from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.python_processes import keep_memory, require_libraries, short_errors
-from pocketmq.spark.read.bounds import ending_places, queues_of, starting_places
+from pocketmq.spark.read.bounds import ending_offsets, queues_of, starting_offsets
 from pocketmq.spark.read.data_loss import QueueFacts, find_losses, settle
 from pocketmq.spark.read.metadata import ClientMetadata
 from pocketmq.spark.read.planning import plan_partitions
 from pocketmq.spark.read.pushdown import Pushed, split_filters
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
-from pocketmq.spark.worker_connections import READING
+from pocketmq.spark.shared_clients import READING
 
 
 class TopicReader(DataSourceReader):
-    """Travels to executors, so it holds nothing but what was asked for."""
+    """Spark sends it to executors, so it holds only what the read requested."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) -> None:
         self._options = options
@@ -48,14 +48,14 @@ class TopicReader(DataSourceReader):
         return [InputPartition(one) for one in planned]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Where none was planned Spark reads one without a value."""
+        """Without partitions, Spark reads one without a value."""
         from pocketmq.spark.read.range_reading import read_partition
 
         return iter(()) if partition.value is None else read_partition(partition.value, self._never_null)
 
 
 class FilteringTopicReader(TopicReader):
-    """Takes filters as well. Spark refuses a reader that does unless it is told to push filters, hence a class of its own."""
+    """Also accepts filters. A class of its own, because Spark refuses such a reader unless pushing filters is enabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         options = self._options
@@ -65,10 +65,10 @@ class FilteringTopicReader(TopicReader):
 
 
 def batch_ranges(options: ReadOptions, metadata: Metadata) -> list[QueueRange]:
-    """What a batch reads by its options; DataLost when some of it is gone and that is to fail."""
+    """The ranges of a batch; DataLost if messages of them were deleted and the policy is to fail."""
     queues = queues_of(options, metadata)
-    starts = starting_places(options, queues, metadata)
-    ends = ending_places(options, queues, metadata)
+    starts = starting_offsets(options, queues, metadata)
+    ends = ending_offsets(options, queues, metadata)
     facts = {queue: QueueFacts(bounds) for queue, bounds in metadata.bounds(queues).items()}
     starts |= settle(find_losses(starts, facts, 0), facts, options.on_data_loss)
     return [QueueRange(queue, starts[queue], ends[queue]) for queue in queues if starts[queue] < ends[queue]]
@@ -77,8 +77,8 @@ def batch_ranges(options: ReadOptions, metadata: Metadata) -> list[QueueRange]:
 def sizes_of_topics(
     ranges: Sequence[QueueRange], options: ReadOptions, metadata: ClientMetadata
 ) -> dict[MessageQueue, int]:
-    """About how large messages are, where several topics are read: one may have messages a hundred times as long as another. Those of
-    one topic are much alike in all its queues, and not asked for.
+    """The average message size by queue, if several topics are read: their sizes may differ a hundredfold. The queues of one
+    topic are much alike, and are not sampled.
     """
     if len({part.queue.topic for part in ranges}) < 2:
         return {}
@@ -86,7 +86,7 @@ def sizes_of_topics(
 
 
 def narrowed(ranges: Iterable[QueueRange], pushed: Pushed, metadata: Metadata) -> list[QueueRange]:
-    """What is left of ranges by the filters that were pushed down."""
+    """The parts of ranges that the pushed filters select."""
     left = [part for part in map(pushed.narrowed, ranges) if part is not None]
     if pushed.from_ms is not None:
         starts = metadata.offsets_at({part.queue: max(0, pushed.from_ms) for part in left})

@@ -1,7 +1,7 @@
-"""Where a read begins and ends: what its options say, put to the brokers.
+"""Where a read starts and ends, by its options and the queues' bounds. The first option that is set decides.
 
-starting   startingTimestamp ── else startingOffsetsByTimestamp ── else startingOffsets: a word, or JSON
-ending     endingTimestamp   ── else endingOffsetsByTimestamp   ── else endingOffsets
+start   startingTimestamp, startingOffsetsByTimestamp, startingOffsets (a word, or JSON)
+end     endingTimestamp,   endingOffsetsByTimestamp,   endingOffsets
 """
 
 import re
@@ -14,15 +14,15 @@ from pocketmq.spark.broker_facts import Bounds, Metadata
 from pocketmq.spark.options.options import EARLIEST, LATEST
 from pocketmq.spark.options.read_options import ReadOptions
 
-_NAMED: int = 5
-"""How many queues an error names before it only counts them."""
+_MAX_NAMED: int = 5
+"""Number of queues that an error names; it only counts the rest."""
 
 
 def queues_of(options: ReadOptions, metadata: Metadata, read: Collection[MessageQueue] = ()) -> list[MessageQueue]:
-    """The queues that are read, as they are now. Those of `read`, that the query has read before, need not be there any more;
-    TopicNotFound or InvalidSetting for others that are not.
+    """The queues to read that exist now. Queues of `read`, which the query has read before, may be missing; other missing
+    queues raise TopicNotFound or InvalidSetting.
     """
-    present, missing = _looked_up(options, metadata)
+    present, missing = _existing_queues(options, metadata)
     known = {queue.topic for queue in read}
     for topic, failure in missing.items():
         if topic not in known:
@@ -33,7 +33,7 @@ def queues_of(options: ReadOptions, metadata: Metadata, read: Collection[Message
 
 
 def check_checkpoint(options: ReadOptions, queues: Iterable[MessageQueue]) -> None:
-    """WrongState when a checkpoint has offsets of `queues`, and the query reads none of their topics."""
+    """WrongState if a checkpoint has offsets of `queues`, and the query reads none of their topics."""
     topics = {queue.topic for queue in queues}
     wanted = set(options.topics or ()) | {queue.topic for queue in options.queues or ()}
     if options.pattern is not None:
@@ -42,25 +42,25 @@ def check_checkpoint(options: ReadOptions, queues: Iterable[MessageQueue]) -> No
         what = f"the pattern {options.pattern}" if options.pattern is not None else ", ".join(sorted(wanted))
         raise WrongState(
             f"the checkpoint belongs to a query that reads {', '.join(sorted(topics))}, and this query reads {what}: "
-            "give it a checkpointLocation of its own"
+            "set another checkpointLocation"
         )
 
 
 def present_queues(options: ReadOptions, metadata: Metadata) -> list[MessageQueue]:
-    """The same for whom it does not matter what is not there."""
-    return _looked_up(options, metadata)[0]
+    """The queues to read that exist now, ignoring missing ones."""
+    return _existing_queues(options, metadata)[0]
 
 
-def starting_places(
+def starting_offsets(
     options: ReadOptions, queues: Sequence[MessageQueue], metadata: Metadata
 ) -> dict[MessageQueue, int]:
-    """Where a new query begins in each of `queues`."""
+    """Where a new query starts in each of `queues`."""
     if options.starting_timestamp is not None:
         times = dict.fromkeys(queues, options.starting_timestamp)
-        return _places_at(times, metadata, strategy=options.starting_strategy, option="startingTimestamp")
+        return _offsets_at(times, metadata, strategy=options.starting_strategy, option="startingTimestamp")
     if options.starting_times is not None:
         times = _complete(options.starting_times, queues, "startingOffsetsByTimestamp")
-        return _places_at(times, metadata, strategy=options.starting_strategy, option="startingOffsetsByTimestamp")
+        return _offsets_at(times, metadata, strategy=options.starting_strategy, option="startingOffsetsByTimestamp")
     bounds = metadata.bounds(queues)
     starting = options.starting_offsets
     if isinstance(starting, dict):
@@ -71,8 +71,8 @@ def starting_places(
     return {queue: bounds[queue].max if starting == "latest" else bounds[queue].min for queue in queues}
 
 
-def ending_places(options: ReadOptions, queues: Sequence[MessageQueue], metadata: Metadata) -> dict[MessageQueue, int]:
-    """Where a batch ends in each of `queues`. A time that no message has reached is the end of the queue."""
+def ending_offsets(options: ReadOptions, queues: Sequence[MessageQueue], metadata: Metadata) -> dict[MessageQueue, int]:
+    """Where a batch ends in each of `queues`. If no message has reached a time yet, that is the end of the queue."""
     times = options.ending_times
     if options.ending_timestamp is not None:
         times = dict.fromkeys(queues, options.ending_timestamp)
@@ -84,21 +84,21 @@ def ending_places(options: ReadOptions, queues: Sequence[MessageQueue], metadata
     return {queue: bounds[queue].max for queue in queues}
 
 
-def _looked_up(options: ReadOptions, metadata: Metadata) -> tuple[list[MessageQueue], dict[str, TopicNotFound]]:
-    """The wanted queues that are there, and why topics that an option names are not."""
+def _existing_queues(options: ReadOptions, metadata: Metadata) -> tuple[list[MessageQueue], dict[str, TopicNotFound]]:
+    """The requested queues that exist, and the errors for topics that an option names and that do not exist."""
     found: set[MessageQueue] = set()
     missing: dict[str, TopicNotFound] = {}
     for topic in _topics(options, metadata):
         try:
             found.update(metadata.queues(topic))
         except TopicNotFound as error:
-            if options.pattern is None:  # else it was there a moment ago, and nobody named it
+            if options.pattern is None:  # with a pattern, the topic was deleted a moment ago
                 missing[topic] = error
     return sorted(found if options.queues is None else found.intersection(options.queues)), missing
 
 
 def _no_such_topic(topic: str, failure: TopicNotFound, metadata: Metadata) -> TopicNotFound:
-    """The failure, with the topic that was meant if one is named nearly the same. Accounts that may not list topics get no hint."""
+    """The failure, with the nearest topic name as a hint. Accounts that may not list topics get no hint."""
     try:
         known = metadata.topics()
     except PocketMQError:
@@ -107,10 +107,10 @@ def _no_such_topic(topic: str, failure: TopicNotFound, metadata: Metadata) -> To
 
 
 def no_such_topic(topic: str, known: Sequence[str]) -> str:
-    """The sentence about a topic that does not exist."""
+    """The error text for a topic that does not exist."""
     near = get_close_matches(topic, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"there is no topic {topic!r}{hint} `pocketmq topic ls` lists the topics that exist"
+    return f"topic {topic!r} does not exist{hint} `pocketmq topic ls` lists the topics"
 
 
 def _topics(options: ReadOptions, metadata: Metadata) -> Iterable[str]:
@@ -120,40 +120,40 @@ def _topics(options: ReadOptions, metadata: Metadata) -> Iterable[str]:
     return options.topics or {queue.topic for queue in options.queues or ()}
 
 
-def _places_at(
+def _offsets_at(
     times: Mapping[MessageQueue, int], metadata: Metadata, *, strategy: str, option: str
 ) -> dict[MessageQueue, int]:
-    places = metadata.offsets_at(times)
-    # Asked second, so that a message that comes in between makes a place seem found, never a found one seem missing.
-    bounds = metadata.bounds(list(places))
+    offsets = metadata.offsets_at(times)
+    # Bounds second: a message that arrives in between then makes an offset valid, never invalid.
+    bounds = metadata.bounds(list(offsets))
     if strategy == "error" and (
-        missing := sorted(queue for queue, place in places.items() if place >= bounds[queue].max)
+        missing := sorted(queue for queue, offset in offsets.items() if offset >= bounds[queue].max)
     ):
         raise InvalidSetting(
-            f"the option {option}: no message is that new in {_named(missing)}; "
-            "set startingOffsetsByTimestampStrategy = latest to begin at the end there"
+            f"the option {option}: {_named(missing)} has no message that is that new; "
+            "set startingOffsetsByTimestampStrategy = latest to start at the end there"
         )
-    return places
+    return offsets
 
 
 def _explicit(
-    places: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds], option: str
+    offsets: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds], option: str
 ) -> dict[MessageQueue, int]:
     found = {}
-    for queue, place in places.items():
-        held = bounds[queue]
-        found[queue] = {EARLIEST: held.min, LATEST: held.max}.get(place, place)
-        if found[queue] > held.max:
-            raise InvalidSetting(f"the option {option}: {queue} ends at {held.max}, before {place}")
+    for queue, offset in offsets.items():
+        low, high = bounds[queue]
+        found[queue] = {EARLIEST: low, LATEST: high}.get(offset, offset)
+        if found[queue] > high:
+            raise InvalidSetting(f"the option {option}: {queue} ends at {high}, before {offset}")
     return found
 
 
 def _complete(
     given: Mapping[MessageQueue, int], queues: Sequence[MessageQueue], option: str
 ) -> dict[MessageQueue, int]:
-    """`given`, if it speaks of all of `queues` and of no others."""
+    """`given`, if it has all of `queues` and no others."""
     if missing := [queue for queue in queues if queue not in given]:
-        raise InvalidSetting(f"the option {option} says nothing about {_named(missing)}; name every queue")
+        raise InvalidSetting(f"the option {option} has no value for {_named(missing)}; name every queue")
     if unknown := sorted(given.keys() - set(queues)):
         raise InvalidSetting(f"the option {option} names queues that are not read: {_named(unknown)}")
     return dict(given)
@@ -161,5 +161,5 @@ def _complete(
 
 def _named(queues: Iterable[MessageQueue]) -> str:
     texts = [str(queue) for queue in queues]
-    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return ", ".join(texts[:_NAMED]) + more
+    more = f" and {len(texts) - _MAX_NAMED} more" if len(texts) > _MAX_NAMED else ""
+    return ", ".join(texts[:_MAX_NAMED]) + more

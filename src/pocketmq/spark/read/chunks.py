@@ -1,18 +1,17 @@
-"""Chunks of a task, pulled by the task itself: several requests ahead, each body from the socket to its place.
+"""Chunks that a task pulls on its own thread: several requests ahead, each body read from the socket into its final memory.
 
-    start ──► request ─┐                          ┌─► the chunk that is wanted next ──► whole ──► decoder
-    start ──► request ─┼──► lines to brokers ─────┤       its answers lie back to back in memory of its own
-    start ──► request ─┘                          └─► others' answers go to theirs meanwhile
+    start ──► request ─┐                            ┌─► the next chunk ──► complete ──► decoder
+    start ──► request ─┼──► connections to brokers ─┤     its responses lie back to back in one buffer
+    start ──► request ─┘                            └─► responses of other chunks go to their own buffers meanwhile
 
-So long as everything is usual, no loop and no second thread takes part, and nothing is copied before it is decoded. A chunk with an answer
-that does not lead on, or whose line is lost, is left to the loop, all of it: it knows what to do, and says what is wrong.
+In the regular case this uses no event loop, no second thread and no copy before decoding. If a response makes no progress, or its
+connection is lost, the whole chunk is pulled by the event loop instead, which handles and reports every failure.
 
-What a task pulls at once: about a buffer of messages of one queue.
+A chunk is about a buffer of messages of one queue. If brokers send packs of bodies, a pack becomes a batch without a copy: its
+parts are the buffers of an Arrow column.
 
-Packs of bodies become batches as they are: their parts are the buffers of an Arrow column.
-
-| head | starts │ bodies | head | starts │ bodies | …
-           └────────┴──► a batch, and nothing is copied. Small packs, of brokers that answer with few messages, are copied together.
+    | head | starts │ bodies | head | starts │ bodies | …
+               └────────┴──► a batch. Small packs, from brokers that return few messages, are copied together.
 """
 
 import logging
@@ -30,33 +29,33 @@ from pocketmq.spark.read.offsets import Lost
 from pocketmq.spark.read.planning import ReadPartition
 
 SPARE_SHARE: Final = 32
-"""Of the messages of an answer: so much less are counted on, as messages differ in size."""
+"""One part in so many of a response is not counted on, as messages differ in size."""
 
 
 class Chunk(NamedTuple):
-    """What pulling a range brought: records, where the rest of it begins, and what of it is gone."""
+    """The result of pulling a range: records, the rest of the range, and the messages that are lost."""
 
     pulled: Pulled
     rest: QueueRange | None
     lost: list[Lost]
     largest: int = 0
-    """Messages of its largest answer, where it took several; 0 where nobody has counted them."""
+    """Messages in its largest response, if it took several; 0 if unknown."""
 
 
 class AwaitedChunk(Protocol):
-    """A chunk that is being pulled; a future of one is."""
+    """A chunk that is being pulled; a future of a chunk is one."""
 
     def result(self) -> Chunk:
-        """Wait for it; the PocketMQError that it came to."""
+        """Wait for the chunk, or raise its PocketMQError."""
 
     def cancel(self) -> object:
-        """Nobody wants it any more."""
+        """The chunk is not needed any more."""
 
 
 def messages_of_next(chunk: Chunk, buffer_bytes: int, largest: int) -> int:
-    """How many messages fill a buffer, by the average of this chunk, which has some. `largest` is what brokers answered with so far, if known.
-
-    Where that is less than a buffer, as many as whole answers bring: a few more would take a pull of their own.
+    """The number of messages that fill a buffer, by the average of this chunk, which has some. `largest` is the number of messages
+    in the largest response so far, if known. If that is less than a buffer, the result is what whole responses bring: a few more
+    messages would take another pull.
     """
     pulled, rest, _, _ = chunk
     done = (rest.start if rest is not None else pulled.wanted.end) - pulled.wanted.start
@@ -69,32 +68,32 @@ def messages_of_next(chunk: Chunk, buffer_bytes: int, largest: int) -> int:
 log = logging.getLogger("pocketmq.spark")
 
 SPARE_BUFFER_SHARE: Final = 4
-"""Of a buffer: so much more room a chunk has from the start, as its messages are counted by an average."""
+"""A chunk's buffer is larger by one part in so many, as its number of messages is an estimate."""
 
 
 class DirectChunks:
-    """Of one task. `otherwise` is the way over the loop; `wire_queue` gives queues the names of the wire."""
+    """The chunks of one task. `pull_by_loop` pulls by the event loop; `wire_queue` adds the namespace to a queue."""
 
     def __init__(
         self,
         pulls: DirectPulls,
         partition: ReadPartition,
         wire_queue: Callable[[MessageQueue], MessageQueue],
-        otherwise: Callable[[QueueRange], AwaitedChunk],
+        pull_by_loop: Callable[[QueueRange], AwaitedChunk],
     ) -> None:
         self._pulls = pulls
         self._partition = partition
         self._wire_queue = wire_queue
-        self._otherwise = otherwise
+        self._pull_by_loop = pull_by_loop
         self._wanted = {one.queue.topic: partition.subscription(one.queue.topic) for one in partition.slices}
         self._only_bodies = partition.needs_only_bodies
-        self._is_given_up = False
+        self._uses_loop = False
         self._given = 0
 
     def start(self, wanted: QueueRange) -> AwaitedChunk:
-        """Begin to pull a range, or as much of it as fills a buffer."""
-        if self._is_given_up:
-            return self._otherwise(wanted)
+        """Start to pull a range, or as much of it as fills a buffer."""
+        if self._uses_loop:
+            return self._pull_by_loop(wanted)
         chunk = DirectChunk(self, wanted, self._only_bodies)
         self.ask(chunk)
         return chunk
@@ -116,7 +115,7 @@ class DirectChunks:
         self._pulls.ask(chunk, queue, chunk.offset, subscription, limit, flags)
 
     def _limit(self, left: int) -> int:
-        """Never more than there is left. Who gives much less is asked for the same each time, so that the request is composed once."""
+        """At most `left`. A broker that returns much less gets the same limit each time, so that the request is encoded once."""
         most = self._partition.pull_messages
         if left >= most:
             return most
@@ -125,24 +124,24 @@ class DirectChunks:
     def pump(self, chunk: "DirectChunk") -> None:
         self._pulls.pump(chunk)
 
-    def note_given(self, count: int) -> None:
-        """How many messages the last answer went on by."""
+    def record_count(self, count: int) -> None:
+        """Record the number of messages in the last response."""
         self._given = count
 
-    def want_records(self) -> None:
-        """From now on: brokers give bodies at one time and records at another, and each change takes a pull more."""
+    def require_records(self) -> None:
+        """Request records from now on: a change between bodies and records costs another pull each time."""
         self._only_bodies = False
 
-    def go_over_the_loop(self, wanted: QueueRange, reason: str) -> AwaitedChunk:
-        """This chunk, and what the task has not begun yet."""
-        if not self._is_given_up:
-            self._is_given_up = True
-            log.info("%s is pulled over the loop from %d on: %s", wanted.queue, wanted.start, reason)
-        return self._otherwise(wanted)
+    def fall_back(self, wanted: QueueRange, reason: str) -> AwaitedChunk:
+        """Pull this chunk, and all later ones of the task, by the event loop."""
+        if not self._uses_loop:
+            self._uses_loop = True
+            log.info("Pulling %s by the event loop from offset %d: %s", wanted.queue, wanted.start, reason)
+        return self._pull_by_loop(wanted)
 
 
 class DirectChunk:
-    """One of them, while it is pulled; see `chunks.AwaitedChunk` and `direct_pulls.Taker`."""
+    """One chunk that is being pulled; see `chunks.AwaitedChunk` and `direct_pulls.Taker`."""
 
     def __init__(self, chunks: DirectChunks, wanted: QueueRange, only_bodies: bool) -> None:
         self._chunks = chunks
@@ -154,21 +153,21 @@ class DirectChunk:
         self._answer_at = 0
         self._is_packed: bool | None = None
         self._largest = 0
-        self._is_whole = False
+        self._is_complete = False
         self._failure: str | None = None
 
     def result(self) -> Chunk:
-        while not self._is_whole and self._failure is None:
+        while not self._is_complete and self._failure is None:
             self._chunks.pump(self)
         if self._failure is not None:
-            return self._chunks.go_over_the_loop(self.wanted, self._failure).result()
+            return self._chunks.fall_back(self.wanted, self._failure).result()
         done, rest = self.wanted.split(self.offset)
         records = b"" if self._memory is None else memoryview(self._memory)[: self._size]
         is_of_several = self._largest < self.offset - self.wanted.start
         return Chunk(Pulled(done, records), rest, [], self._largest if is_of_several else 0)
 
     def cancel(self) -> None:
-        """Its answer may still come: the line is closed with the others."""
+        """Its response may still arrive; closing the task's connections discards it."""
 
     def room(self, size: int) -> memoryview:
         needed = self._size + size
@@ -184,22 +183,22 @@ class DirectChunk:
 
     def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
         if not min_offset <= self.offset < max_offset or next_offset <= self.offset:
-            self._failure = f"the queue holds {min_offset} to {max_offset}, and goes on at {next_offset}"
+            self._failure = f"the queue has offsets {min_offset} to {max_offset}, and the next offset is {next_offset}"
             return
-        if self.only_bodies and not self._goes_with_the_others(next_offset):
-            self._begin_again()
+        if self.only_bodies and not self._has_same_form(next_offset):
+            self._restart()
             return
         given = next_offset - self.offset
-        self._chunks.note_given(given)
+        self._chunks.record_count(given)
         self._largest = max(self._largest, given)
         self.offset = next_offset
         if next_offset < self.wanted.end and self._size < self._chunks.buffer_bytes:
             self._chunks.ask(self)
         else:
-            self._is_whole = True
+            self._is_complete = True
 
-    def _goes_with_the_others(self, next_offset: int) -> bool:
-        """Whether this answer has what those before it had, bodies or records, and no body that is not wanted."""
+    def _has_same_form(self, next_offset: int) -> bool:
+        """Whether this response has bodies or records like those before it, and no body outside the range."""
         if self._answer_at == self._size:
             return True
         is_packed = is_pack(memoryview(self._memory)[self._answer_at : self._size])
@@ -207,9 +206,9 @@ class DirectChunk:
             self._is_packed = is_packed
         return is_packed == self._is_packed and not (is_packed and next_offset > self.wanted.end)
 
-    def _begin_again(self) -> None:
-        """With records: not all of it comes as bodies, or more bodies than are wanted, which have no offsets to tell them by."""
-        self._chunks.want_records()
+    def _restart(self) -> None:
+        """Start again with records: some responses have no bodies, or bodies outside the range, which carry no offsets."""
+        self._chunks.require_records()
         self.only_bodies = False
         self.offset, self._size, self._largest = self.wanted.start, 0, 0
         self._chunks.ask(self)
@@ -219,7 +218,7 @@ class DirectChunk:
 
 
 LARGE_ROWS: Final = 2048
-"""From so many rows on, on average, packs are batches of their own."""
+"""Packs with at least this average number of rows are batches of their own."""
 
 
 def unpacked(pulled: Pulled, schema: Any) -> Iterator[Any]:
@@ -228,7 +227,7 @@ def unpacked(pulled: Pulled, schema: Any) -> Iterator[Any]:
     columns = [_column(buffer, pack) for pack in packs_in(pulled.records)]
     rows = sum(map(len, columns))
     if rows > len(pulled.wanted):
-        raise ProtocolError(f"{pulled.wanted.queue} gave {rows} bodies for {len(pulled.wanted)} messages")
+        raise ProtocolError(f"{pulled.wanted.queue} returned {rows} bodies for {len(pulled.wanted)} messages")
     if rows < len(columns) * LARGE_ROWS:
         columns = [pa.concat_arrays(columns)]
     for column in columns:
@@ -238,7 +237,7 @@ def unpacked(pulled: Pulled, schema: Any) -> Iterator[Any]:
 def _column(buffer: Any, pack: Pack) -> Any:
     starts, bodies = buffer[pack.starts : pack.bodies], buffer[pack.bodies : pack.end]
     numbers = np.frombuffer(starts, "<i4")
-    # Arrow believes these, and would read elsewhere in memory.
+    # Arrow does not check offsets, and would read other memory.
     if numbers[0] or numbers[-1] > bodies.size or (numbers[1:] < numbers[:-1]).any():
-        raise ProtocolError("the bodies of a pack do not lie one behind the other")
+        raise ProtocolError("the offsets of a pack of bodies do not ascend within its bodies")
     return pa.Array.from_buffers(pa.binary(), pack.rows, [None, starts, bodies])

@@ -1,29 +1,28 @@
-"""Messages that are gone before they were read: found out, told exactly, and settled as the query wishes.
+"""Messages that were deleted before they were read: found, reported with exact ranges, and handled by the policy of the query.
 
-retention    place ··· min ───────── max          the queue begins behind the place: [place, min) is gone
-truncation             min ── max ··· place       the queue ends before it: a broker lost its tail, [max, place) is gone
-re-created   min ─── place? ─── max               what stands before the place is newer than the last look at it: another queue, see
-                                                  `OldestMessages` for one that was re-created soon after it
-hole         min ── place ···── max               a broker lost a file in the middle of the queue; only a task finds that out, see `range_reading`
+retention    offset ··· min ───────── max          the queue begins after the offset: [offset, min) is lost
+truncation              min ── max ··· offset      the queue ends before it: a broker lost its tail, [max, offset) is lost
+re-created   min ─── offset? ─── max               messages before the offset are newer than the last batch: another queue. See
+                                                   `OldestMessages` for one that was re-created soon after it
+hole         min ── offset ···── max               a broker lost a file in the middle of the queue; only a task notices, see `range_reading`
 
-fail      DataLost, with every range                    the query stops where it was
-skip      go on behind what is gone, and record it      a new topic is read from its beginning
-earliest  go on at the beginning of the queue           may read again what was read before the tail was lost
+fail      DataLost, with every range                  the query stops at its offset
+skip      continue after the lost range               a re-created topic is read from its beginning
+earliest  continue at the beginning of the queue      may repeat messages that were read before the tail was lost
 
-Queues that a query reads and that are not there any more: told once each, with what was not read of them.
+Missing queues are reported once each, with the range that was not read. A queue is missing if its topic was deleted or has fewer
+queues than before, but also if its broker is temporarily unavailable. The two cannot be told apart, so this is not a loss: the
+query keeps the offset, and continues there if the queue returns.
 
-A queue is missing when its topic was deleted or has fewer queues than before, and also when its broker is away for a while. Which of
-them it is nobody can say, so this is no loss yet: the query keeps the place, and goes on there should the queue come back.
+The oldest message of each queue shows that a topic was re-created:
 
-The oldest message of each queue that a query reads: where another one stands in its place, the queue is another one.
+    last check   min 0, stored at t0
+    now          min 0, stored at t0           the same queue
+    now          min 0, stored at t1 > t0      re-created: within one queue, the message at an offset never becomes newer
+    now          min 7, stored at t1 > t0      retention deleted the beginning, or it was re-created long ago
 
-    last look   min 0, stored at t0
-    now         min 0, stored at t0           the same queue
-    now         min 0, stored at t1 > t0      re-created: in the same queue what stands there, or before it, is never newer
-    now         min 7, stored at t1 > t0      retention took the beginning; or it was re-created long ago
-
-That needs no clock but the broker's own, so a topic is recognised that was re-created a moment ago. It is a memory of this process: the
-third case, and what happened before the first look, are left to the times in the checkpoint, see `data_loss`.
+This uses only the broker's clock, so it recognises a topic that was re-created a moment ago. It is known in this process only:
+for the third case, and for the time before the first check, the times in the checkpoint decide.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,18 +31,18 @@ from typing import Any, Final, NamedTuple, Protocol
 from pocketmq.errors import DataLost
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds
-from pocketmq.spark.read.offsets import Cause, Lost, Places
+from pocketmq.spark.read.offsets import Cause, Lost, QueueOffsets
 
 CLOCK_SKEW_MS: Final = 60_000
-"""How far the clocks of brokers and of the driver may differ before a topic seems re-created."""
+"""Maximum clock difference between brokers and driver; beyond it, a topic counts as re-created."""
 
-_TOLD: Final = 20
-"""How many ranges an error names before it only counts them."""
+_MAX_NAMED: Final = 20
+"""Number of ranges that an error names; it only counts the rest."""
 
 
 class QueueFacts(NamedTuple):
-    """A queue as it is now; `earliest_store_ms` is -1 when it is empty or nobody asked. `is_another` than at the last look, or None
-    where only times can tell.
+    """A queue as it is now. `earliest_store_ms` is -1 if the queue is empty or it was not queried; `is_another` compares the queue
+    with the last check, None if only times can decide.
     """
 
     bounds: Bounds
@@ -51,74 +50,74 @@ class QueueFacts(NamedTuple):
     is_another: bool | None = None
 
 
-def find_losses(places: Places, facts: Mapping[MessageQueue, QueueFacts], seen_ms: int) -> list[Lost]:
-    """What a query that is at `places`, seen at `seen_ms`, cannot read any more. Queues without facts are not judged."""
-    judged = [queue for queue in sorted(places) if queue in facts]
-    losses = (_loss(queue, places[queue], facts[queue], seen_ms) for queue in judged)
+def find_losses(offsets: QueueOffsets, facts: Mapping[MessageQueue, QueueFacts], seen_ms: int) -> list[Lost]:
+    """The messages that a query at `offsets`, recorded at `seen_ms`, has lost. Queues without facts are skipped."""
+    known = [queue for queue in sorted(offsets) if queue in facts]
+    losses = (_loss(queue, offsets[queue], facts[queue], seen_ms) for queue in known)
     return [lost for lost in losses if lost is not None]
 
 
-def _loss(queue: MessageQueue, place: int, facts: QueueFacts, seen_ms: int) -> Lost | None:
+def _loss(queue: MessageQueue, offset: int, facts: QueueFacts, seen_ms: int) -> Lost | None:
     low, high = facts.bounds
-    if _is_another_queue(place, facts, seen_ms):
-        return Lost(QueueRange(queue, place, max(place, high)), Cause.RECREATION)
-    if place < low:
-        return Lost(QueueRange(queue, place, low), Cause.RETENTION)
-    if place > high:
-        return Lost(QueueRange(queue, high, place), Cause.TRUNCATION)
+    if _is_another_queue(offset, facts, seen_ms):
+        return Lost(QueueRange(queue, offset, max(offset, high)), Cause.RECREATION)
+    if offset < low:
+        return Lost(QueueRange(queue, offset, low), Cause.RETENTION)
+    if offset > high:
+        return Lost(QueueRange(queue, high, offset), Cause.TRUNCATION)
     return None
 
 
-def _is_another_queue(place: int, facts: QueueFacts, seen_ms: int) -> bool:
-    """Whether messages before `place`, which were there at `seen_ms`, were stored after it. A queue that was emptied is one, too."""
+def _is_another_queue(offset: int, facts: QueueFacts, seen_ms: int) -> bool:
+    """Whether messages before `offset`, which existed at `seen_ms`, were stored after it. An emptied queue counts, too."""
     low, high = facts.bounds
-    if place > 0 and low == high == 0:
+    if offset > 0 and low == high == 0:
         return True
     if facts.is_another is not None:
-        return low < place and facts.is_another
-    return bool(seen_ms) and low < place and facts.earliest_store_ms > seen_ms + CLOCK_SKEW_MS
+        return low < offset and facts.is_another
+    return bool(seen_ms) and low < offset and facts.earliest_store_ms > seen_ms + CLOCK_SKEW_MS
 
 
 def settle(losses: Sequence[Lost], facts: Mapping[MessageQueue, QueueFacts], policy: str) -> dict[MessageQueue, int]:
-    """Where the queues with losses go on, by the policy of `onDataLoss`; DataLost if that is to fail."""
+    """The offsets at which queues with losses continue, by `onDataLoss`; DataLost if the policy is to fail."""
     if losses and policy == "fail":
         raise DataLost(loss_text(losses))
-    return {lost.range.queue: _next_place(lost, facts[lost.range.queue].bounds, policy) for lost in losses}
+    return {lost.range.queue: _continue_at(lost, facts[lost.range.queue].bounds, policy) for lost in losses}
 
 
-def _next_place(lost: Lost, bounds: Bounds, policy: str) -> int:
+def _continue_at(lost: Lost, bounds: Bounds, policy: str) -> int:
     if policy == "skip" and lost.cause is Cause.TRUNCATION:
         return bounds.max
     return bounds.min
 
 
 def loss_text(losses: Sequence[Lost]) -> str:
-    """What is gone, why, and what to do."""
-    told = "; ".join(str(lost) for lost in losses[:_TOLD])
-    more = f"; and {len(losses) - _TOLD} more queues" if len(losses) > _TOLD else ""
+    """The lost ranges with their causes, and how to continue."""
+    named = "; ".join(str(lost) for lost in losses[:_MAX_NAMED])
+    more = f"; and {len(losses) - _MAX_NAMED} more queues" if len(losses) > _MAX_NAMED else ""
     return (
-        f"messages are gone before they were read: {told}{more}. "
-        "Set onDataLoss = skip to go on without them, or onDataLoss = earliest to begin again with what is there"
+        f"messages were deleted before they were read: {named}{more}. "
+        "Set onDataLoss = skip to continue without them, or onDataLoss = earliest to continue with the earliest messages"
     )
 
 
 class MissingQueues:
-    """Of one query."""
+    """The missing queues of one query."""
 
     def __init__(self) -> None:
         self._unread: dict[MessageQueue, QueueRange] = {}
 
-    def note(self, missing: Iterable[MessageQueue], places: Places, last_seen: Places) -> list[str]:
-        """A sentence for each queue that is missing and was there before; `last_seen` is where queues ended at the last look."""
+    def record(self, missing: Iterable[MessageQueue], offsets: QueueOffsets, last_seen: QueueOffsets) -> list[str]:
+        """A text for each queue that is newly missing; `last_seen` are the last known ends of queues."""
         now = sorted(missing)
         new = [queue for queue in now if queue not in self._unread]
         self._unread = {
-            queue: self._unread.get(queue) or _unread(queue, places[queue], last_seen.get(queue)) for queue in now
+            queue: self._unread.get(queue) or _unread(queue, offsets[queue], last_seen.get(queue)) for queue in now
         }
-        return [_sentence(self._unread[queue]) for queue in new]
+        return [_text(self._unread[queue]) for queue in new]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """For the progress of the query: what was there and was not read."""
+        """For the progress of the query: the known ranges that were not read."""
         return [
             {
                 "topic": queue.topic,
@@ -131,22 +130,20 @@ class MissingQueues:
         ]
 
 
-def _unread(queue: MessageQueue, place: int, last_seen: int | None) -> QueueRange:
-    return QueueRange(queue, place, max(place, last_seen or 0))
+def _unread(queue: MessageQueue, offset: int, last_seen: int | None) -> QueueRange:
+    return QueueRange(queue, offset, max(offset, last_seen or 0))
 
 
-def _sentence(unread: QueueRange) -> str:
-    what = (
-        f"messages from {unread.start} to {unread.end} were not read" if len(unread) else "all that was seen was read"
-    )
-    return f"{unread.queue} is not there any more; {what}. Should it come back, the query goes on at {unread.start}"
+def _text(unread: QueueRange) -> str:
+    what = f"messages from {unread.start} to {unread.end} are unread" if len(unread) else "all known messages were read"
+    return f"{unread.queue} does not exist any more; {what}. If it returns, the query continues at {unread.start}"
 
 
 _UNKNOWN_MS: Final = -1
 
 
-class OldestFacts(Protocol):
-    """What is asked of brokers."""
+class OldestQueries(Protocol):
+    """Queries to brokers."""
 
     def bounds(self, queues: list[MessageQueue]) -> dict[MessageQueue, Bounds]: ...
 
@@ -154,43 +151,43 @@ class OldestFacts(Protocol):
 
 
 class OldestMessages:
-    """Of one query."""
+    """The oldest messages of one query's queues."""
 
     def __init__(self) -> None:
         self._seen: dict[MessageQueue, QueueFacts] = {}
 
-    def look(
-        self, bounds: Mapping[MessageQueue, Bounds], places: Places, brokers: OldestFacts
+    def check(
+        self, bounds: Mapping[MessageQueue, Bounds], offsets: QueueOffsets, brokers: OldestQueries
     ) -> dict[MessageQueue, QueueFacts]:
-        """The facts about queues that have these bounds, with those that are others than at the last look.
+        """The facts about queues with these bounds, compared to the last check.
 
-        The age of the oldest message is asked for only where it can matter: at the first look, and where a query is not at the end.
+        Brokers are only queried where it matters: on the first check, and where a query is not at the end of the queue.
         """
-        asked = [
+        queried = [
             queue
-            for queue, held in bounds.items()
-            if held.max != places.get(queue) or (queue not in self._seen and held.min < held.max)
+            for queue, one in bounds.items()
+            if one.max != offsets.get(queue) or (queue not in self._seen and one.min < one.max)
         ]
-        oldest = brokers.earliest_store_ms(asked)
-        facts = {queue: self._judged(queue, held, oldest.get(queue, _UNKNOWN_MS)) for queue, held in bounds.items()}
-        if seem_others := [queue for queue in asked if facts[queue].is_another]:
-            facts |= self._moved(seem_others, facts, brokers)
-        self._seen |= {queue: facts[queue] for queue in asked if facts[queue].earliest_store_ms != _UNKNOWN_MS}
+        oldest = brokers.earliest_store_ms(queried)
+        facts = {queue: self._compared(queue, one, oldest.get(queue, _UNKNOWN_MS)) for queue, one in bounds.items()}
+        if suspects := [queue for queue in queried if facts[queue].is_another]:
+            facts |= self._moved(suspects, facts, brokers)
+        self._seen |= {queue: facts[queue] for queue in queried if facts[queue].earliest_store_ms != _UNKNOWN_MS}
         return facts
 
-    def _judged(self, queue: MessageQueue, held: Bounds, oldest_ms: int) -> QueueFacts:
+    def _compared(self, queue: MessageQueue, bounds: Bounds, oldest_ms: int) -> QueueFacts:
         seen = self._seen.get(queue)
         is_another: bool | None = None
         if seen is not None and oldest_ms == seen.earliest_store_ms:
             is_another = False
-        elif seen is not None and oldest_ms > seen.earliest_store_ms and held.min <= seen.bounds.min:
+        elif seen is not None and oldest_ms > seen.earliest_store_ms and bounds.min <= seen.bounds.min:
             is_another = True
-        return QueueFacts(held, oldest_ms, is_another)
+        return QueueFacts(bounds, oldest_ms, is_another)
 
     def _moved(
-        self, queues: Collection[MessageQueue], facts: Mapping[MessageQueue, QueueFacts], brokers: OldestFacts
+        self, queues: Collection[MessageQueue], facts: Mapping[MessageQueue, QueueFacts], brokers: OldestQueries
     ) -> dict[MessageQueue, QueueFacts]:
-        """Those whose beginning has moved. It was asked for before what stands there: retention may have come in between."""
+        """Queues whose beginning moved after their bounds were queried: retention may have deleted messages in between."""
         again = brokers.bounds(list(queues))
-        moved = {queue: held for queue, held in again.items() if held.min != facts[queue].bounds.min}
-        return {queue: QueueFacts(held) for queue, held in moved.items()}
+        moved = {queue: one for queue, one in again.items() if one.min != facts[queue].bounds.min}
+        return {queue: QueueFacts(one) for queue, one in moved.items()}

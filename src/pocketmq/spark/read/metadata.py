@@ -1,12 +1,12 @@
-"""What brokers say about queues, asked by the driver: side by side, again when that helps, and remembered for a while.
+"""Queries to brokers about queues, for the driver: in parallel, with retries, and cached for a while.
 
-The first message of a queue that was stored at a time or later. Brokers search for it, and not all of them find it.
+To find the first message that was stored at a time or later, brokers search, and not all of them find it:
 
-    stored at   1  1  1  1  5  5  5  5        asked for 5, RocketMQ 4.9 names any of the last four; asked for 3, the one that is
-    offset      0  1  2  3  4  5  6  7        nearest in time, 3 or 4. To begin at 6, or to end at 3, would leave messages out.
+    stored at   1  1  1  1  5  5  5  5        for time 5, RocketMQ 4.9 returns any of the last four offsets; for time 3, the one
+    offset      0  1  2  3  4  5  6  7        nearest in time, 3 or 4. To start at 6, or to end at 3, would omit messages.
 
-So what a broker names is a guess. It is looked at, and then its neighbour: that is all where the guess is right. Else the queue is
-halved until the first one is found, all queues side by side. Times are taken for rising within a queue.
+So the answer is a guess. The message there and its neighbour are checked, which suffices if the guess is right. Otherwise a binary
+search finds the first message, for all queues in parallel. Within a queue, times are assumed to rise.
 """
 
 import logging
@@ -28,15 +28,15 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.record import decode_record
 from pocketmq.spark.broker_facts import Bounds, LogState
 from pocketmq.spark.options.read_options import ReadOptions
-from pocketmq.spark.read.offsets import Places
-from pocketmq.spark.worker_connections import Held, ReadingCore
+from pocketmq.spark.read.offsets import QueueOffsets
+from pocketmq.spark.shared_clients import ReadingCore, SharedClient
 
-Stored = Callable[[Places], Mapping[MessageQueue, int]]
-"""When the messages at these places were stored; those that are gone are left out."""
+Stored = Callable[[QueueOffsets], Mapping[MessageQueue, int]]
+"""The store times of the messages at these offsets; deleted messages are omitted."""
 
 
 class _Span(NamedTuple):
-    """The first message lies at `low` or behind, and at `high` or before; `probe` is looked at next."""
+    """The first message is at an offset from `low` to `high`; `probe` is checked next."""
 
     low: int
     high: int
@@ -44,27 +44,27 @@ class _Span(NamedTuple):
     is_guess: bool = True
 
     def narrowed(self, is_late: bool) -> "_Span":
-        """By whether the message at `probe` was stored at the time or later."""
+        """The span after checking `probe`; `is_late` if its message was stored at the time or later."""
         low, high = (self.low, self.probe) if is_late else (self.probe + 1, self.high)
         neighbour = self.probe - 1 if is_late else self.probe + 1
         return _Span(low, high, neighbour if self.is_guess else (low + high) // 2, is_guess=False)
 
 
 def first_at(
-    times_ms: Mapping[MessageQueue, int], guesses: Places, bounds: Mapping[MessageQueue, Bounds], stored: Stored
+    times_ms: Mapping[MessageQueue, int], guesses: QueueOffsets, bounds: Mapping[MessageQueue, Bounds], stored: Stored
 ) -> dict[MessageQueue, int]:
-    """Where it is in each queue; where the queue ends if no message is that new."""
+    """The first offset in each queue; the end of the queue if no message is that new."""
     spans = {queue: _span(guesses[queue], bounds[queue]) for queue in times_ms}
-    while asked := {queue: span.probe for queue, span in spans.items() if span.low < span.high}:
-        found = stored(asked)
-        for queue in asked:
-            # One that is gone was taken by retention, which begins with the oldest.
+    while probes := {queue: span.probe for queue, span in spans.items() if span.low < span.high}:
+        found = stored(probes)
+        for queue in probes:
+            # A deleted message counts as early: retention deletes the oldest first.
             spans[queue] = spans[queue].narrowed(queue in found and found[queue] >= times_ms[queue])
     return {queue: span.low for queue, span in spans.items()}
 
 
-def _span(guess: int, held: Bounds) -> _Span:
-    return _Span(held.min, held.max, min(max(guess, held.min), held.max - 1))
+def _span(guess: int, bounds: Bounds) -> _Span:
+    return _Span(bounds.min, bounds.max, min(max(guess, bounds.min), bounds.max - 1))
 
 
 log = logging.getLogger("pocketmq.spark")
@@ -72,24 +72,24 @@ log = logging.getLogger("pocketmq.spark")
 SAMPLED_MESSAGES: Final = 32
 SAMPLED_BYTES: Final = 256 * 1024
 ONE_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-KEPT_TTL_S: Final = 600.0
-"""How long a broker's time of retention is believed to be the same."""
+RETENTION_TTL_S: Final = 600.0
+"""How long the retention time of a broker is cached."""
 _HOUR_MS: Final = 3_600_000
 
 T = TypeVar("T")
 
 
-class _Remembered(NamedTuple, Generic[T]):
+class _Cached(NamedTuple, Generic[T]):
     found: T
     until: float
 
 
 class ClientMetadata:
-    """See `broker_facts.Metadata`. Queues and topics have the names that users know."""
+    """Implements `broker_facts.Metadata`. Queues and topics have their names without the namespace."""
 
     def __init__(
         self,
-        client: Held[ReadingCore],
+        client: SharedClient[ReadingCore],
         *,
         retries: int,
         retry_interval_ms: int,
@@ -106,14 +106,14 @@ class ClientMetadata:
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self.name_servers_problem = ""
-        """Why no name server answered the last question about topics and queues; empty when one did."""
-        self._topics: _Remembered[list[str]] | None = None
-        self._queues: dict[str, _Remembered[list[MessageQueue]]] = {}
-        self._kept_ms: dict[str, _Remembered[int | None]] = {}
+        """Why the last query to the name servers failed; empty if it succeeded."""
+        self._topics: _Cached[list[str]] | None = None
+        self._queues: dict[str, _Cached[list[MessageQueue]]] = {}
+        self._retention_ms: dict[str, _Cached[int | None]] = {}
 
     @classmethod
-    def of(cls, client: Held[ReadingCore], options: ReadOptions, *, retries: int | None = None) -> Self:
-        """As the options of a read say, unless `retries` says how often to ask again."""
+    def of(cls, client: SharedClient[ReadingCore], options: ReadOptions, *, retries: int | None = None) -> Self:
+        """With the options of a read; `retries` overrides their number of retries."""
         return cls(
             client,
             retries=options.fetch_retries if retries is None else retries,
@@ -131,148 +131,148 @@ class ClientMetadata:
         return known.found
 
     def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        return self._of_each(queues, lambda core, queue: core.bounds(queue))
+        return self._for_each(queues, lambda core, queue: core.bounds(queue))
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         async def found(core: ReadingCore, queue: MessageQueue) -> int:
             calls, wire_queue = core.reach.brokers.offsets, core.reach.wire_queue(queue)
             return await calls.at_time(wire_queue, times_ms[queue])
 
-        guesses = self._of_each(list(times_ms), found)
+        guesses = self._for_each(list(times_ms), found)
         bounds = self.bounds(list(times_ms))
         return first_at(times_ms, guesses, bounds, partial(self.stored_ms, self._pull_group))
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
-        found = self._of_each(
+        found = self._for_each(
             queues, lambda core, queue: stored_offset(core.reach, core.reach.group(group), core.reach.wire_queue(queue))
         )
         return {queue: offset for queue, offset in found.items() if offset is not None}
 
-    def commit(self, group: str, places: Mapping[MessageQueue, int]) -> None:
-        """Let a group stand there; brokers that do not have the group get it."""
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit offsets of a group, and create the group at brokers that do not have it."""
 
         async def commit(core: ReadingCore, queue: MessageQueue) -> None:
             name, wire_queue = core.reach.group(group), core.reach.wire_queue(queue)
             try:
-                await core.reach.brokers.offsets.commit(name, wire_queue, places[queue])
+                await core.reach.brokers.offsets.commit(name, wire_queue, offsets[queue])
             except GroupNotFound:
-                await _make_known(core, group, queue)
-                await core.reach.brokers.offsets.commit(name, wire_queue, places[queue])
+                await _create_group(core, group, queue)
+                await core.reach.brokers.offsets.commit(name, wire_queue, offsets[queue])
 
-        first = first_of_topics(places)
-        self._of_each(first, commit)
-        self._of_each([queue for queue in places if queue not in first], commit)
+        first = first_of_topics(offsets)
+        self._for_each(first, commit)
+        self._for_each([queue for queue in offsets if queue not in first], commit)
 
     def earliest_store_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
-        return self._of_each(
+        return self._for_each(
             queues, lambda core, queue: core.reach.brokers.offsets.earliest_store_ms(core.reach.wire_queue(queue))
         )
 
-    def kept_ms(self, brokers: frozenset[str]) -> dict[str, int]:
-        """How long brokers keep messages. One that does not tell, as to somebody without the right to ask, is left out."""
+    def retention_ms(self, brokers: frozenset[str]) -> dict[str, int]:
+        """The retention time of brokers. Brokers that do not report it, for example for lack of permission, are omitted."""
         now = self._clock.monotonic()
         for broker in sorted(brokers):
-            known = self._kept_ms.get(broker)
+            known = self._retention_ms.get(broker)
             if known is None or now >= known.until:
-                self._kept_ms[broker] = _Remembered(self._ask_kept_ms(broker), now + KEPT_TTL_S)
-        found = {broker: self._kept_ms[broker].found for broker in brokers}
+                self._retention_ms[broker] = _Cached(self._query_retention_ms(broker), now + RETENTION_TTL_S)
+        found = {broker: self._retention_ms[broker].found for broker in brokers}
         return {broker: kept for broker, kept in found.items() if kept is not None}
 
-    def _ask_kept_ms(self, broker: str) -> int | None:
-        async def ask(core: ReadingCore) -> str | None:
-            place = await core.reach.master(broker)
-            return (await core.reach.brokers.state.settings(place.address)).get("fileReservedTime")
+    def _query_retention_ms(self, broker: str) -> int | None:
+        async def query(core: ReadingCore) -> str | None:
+            master = await core.reach.master(broker)
+            return (await core.reach.brokers.state.settings(master.address)).get("fileReservedTime")
 
         try:
-            hours = self._asked(ask)
+            hours = self._call(query)
         except RemoteError as error:
-            log.info("the broker %s does not tell how long it keeps messages: %s", broker, error)
+            log.info("Broker %s did not report its retention time: %s", broker, error)
             return None
         return int(hours) * _HOUR_MS if hours is not None and hours.isdecimal() else None
 
     def log_states(self, brokers: Collection[str]) -> dict[str, LogState]:
-        """How far brokers are, of topics whose queues were asked for. One that does not tell is left out."""
+        """The log states of brokers of topics whose queues were queried. Brokers that do not report one are omitted."""
 
-        async def ask(core: ReadingCore) -> dict[str, Mapping[str, str]]:
-            told, failed = await core.reach.gather_what_goes(sorted(brokers), core.reach.brokers.state.runtime_info)
+        async def query(core: ReadingCore) -> dict[str, Mapping[str, str]]:
+            infos, failed = await core.reach.gather_what_goes(sorted(brokers), core.reach.brokers.state.runtime_info)
             for broker, error in failed.items():
                 if error.retriable or not isinstance(error, RemoteError):
                     raise error
-                log.info("the broker %s does not tell how far its queues are: %s", broker, error)
-            return told
+                log.info("Broker %s did not report its log state: %s", broker, error)
+            return infos
 
-        states = {broker: _log_state(told) for broker, told in self._asked(ask).items()}
+        states = {broker: _log_state(infos) for broker, infos in self._call(query).items()}
         return {broker: state for broker, state in states.items() if state is not None}
 
-    def stored_ms(self, group: str, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """When the messages at these places were stored; those that are gone are left out."""
+    def stored_ms(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """The store times of the messages at these offsets; deleted messages are omitted."""
 
         async def stored(core: ReadingCore, queue: MessageQueue) -> int | None:
             wanted = Subscription.parse(queue.topic)
-            pulled = await core.puller(group).pull(queue, places[queue], wanted, 1, ONE_MESSAGE_BYTES)
+            pulled = await core.puller(group).pull(queue, offsets[queue], wanted, 1, ONE_MESSAGE_BYTES)
             return decode_record(pulled.records, check_crc=False).store_ms if pulled.records else None
 
-        found = self._of_each(list(places), stored)
+        found = self._for_each(list(offsets), stored)
         return {queue: stored_ms for queue, stored_ms in found.items() if stored_ms is not None}
 
-    def bytes_per_message(self, group: str, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """About how large messages are behind these places, by a look at some of each; queues that end there are left out."""
+    def bytes_per_message(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """The average size of messages after these offsets, by a sample of each queue; queues that end there are omitted."""
 
         async def size(core: ReadingCore, queue: MessageQueue) -> int:
             wanted = Subscription.parse(queue.topic)
-            pulled = await core.puller(group).pull(queue, places[queue], wanted, SAMPLED_MESSAGES, SAMPLED_BYTES)
-            return len(pulled.records) // max(1, pulled.next_offset - places[queue])
+            pulled = await core.puller(group).pull(queue, offsets[queue], wanted, SAMPLED_MESSAGES, SAMPLED_BYTES)
+            return len(pulled.records) // max(1, pulled.next_offset - offsets[queue])
 
-        return {queue: found for queue, found in self._of_each(list(places), size).items() if found}
+        return {queue: found for queue, found in self._for_each(list(offsets), size).items() if found}
 
-    def _routed(
-        self, known: _Remembered[T] | None, ask: Callable[[ReadingCore], Coroutine[Any, Any, T]]
-    ) -> _Remembered[T]:
-        """What name servers say, remembered for a while. While none of them answers, what they said last stays true."""
+    def _routed(self, known: _Cached[T] | None, query: Callable[[ReadingCore], Coroutine[Any, Any, T]]) -> _Cached[T]:
+        """An answer of the name servers, cached. If none of them responds, the last answer stays valid."""
         if known is not None and self._clock.monotonic() < known.until:
             return known
         try:
-            found = self._asked(ask)
+            found = self._call(query)
             self.name_servers_problem = ""
         except NetworkError as error:
             if known is None:
                 raise
             found = known.found
             if not self.name_servers_problem:
-                log.warning("no name server answers, so topics and queues are those that it named last: %s", error)
+                log.warning("No name server responds; using the last known topics and queues: %s", error)
             self.name_servers_problem = str(error)
-        return _Remembered(found, self._clock.monotonic() + self._ttl_s)
+        return _Cached(found, self._clock.monotonic() + self._ttl_s)
 
-    def _of_each(
-        self, queues: Sequence[MessageQueue], ask: Callable[[ReadingCore, MessageQueue], Awaitable[T]]
+    def _for_each(
+        self, queues: Sequence[MessageQueue], query: Callable[[ReadingCore, MessageQueue], Awaitable[T]]
     ) -> dict[MessageQueue, T]:
         async def all_of(core: ReadingCore) -> list[T]:
             for topic in {queue.topic for queue in queues}:
                 await core.reach.instance.routes.find(core.reach.topic(topic))
-            return await core.reach.gather(queues, lambda queue: ask(core, queue))
+            return await core.reach.gather(queues, lambda queue: query(core, queue))
 
-        return dict(zip(queues, self._asked(all_of), strict=True)) if queues else {}
+        return dict(zip(queues, self._call(all_of), strict=True)) if queues else {}
 
-    def _asked(self, ask: Callable[[ReadingCore], Coroutine[Any, Any, T]]) -> T:
-        """The answer; asked again after a failure that may pass."""
+    def _call(self, query: Callable[[ReadingCore], Coroutine[Any, Any, T]]) -> T:
+        """The answer, with retries after temporary failures."""
         for left in range(self._retries, -1, -1):
             try:
-                return self._client.call(ask(self._client.core()))
+                return self._client.call(query(self._client.core()))
             except PocketMQError as error:
                 if not (error.retriable and left):
                     raise
-                log.warning("asking brokers failed and is tried again: %s: %s", type(error).__name__, error)
+                log.warning(
+                    "Query to brokers failed: %s: %s; retrying in %.1f s", type(error).__name__, error, self._interval_s
+                )
                 self._sleep(self._interval_s)
         raise AssertionError("the last attempt returns or raises")
 
 
-def _log_state(told: Mapping[str, str]) -> LogState | None:
-    """By what a broker tells of itself; None where a number is missing. Apache takes the end of the log first, so that what comes
-    meanwhile counts as not entered. Its queues are as far as its keys are; PocketMQ tells of queues alone.
+def _log_state(infos: Mapping[str, str]) -> LogState | None:
+    """The log state from a broker's runtime info; None if a number is missing. Apache reports the end of the log first, so messages
+    that arrive meanwhile count as not entered. `dispatchBehindBytes` also covers keys; PocketMQ reports queues alone.
     """
     try:
-        end = int(told["commitLogMaxOffset"])
-        behind = int(told["queuesBehindBytes"] if "queuesBehindBytes" in told else told["dispatchBehindBytes"])
+        end = int(infos["commitLogMaxOffset"])
+        behind = int(infos["queuesBehindBytes"] if "queuesBehindBytes" in infos else infos["dispatchBehindBytes"])
     except (KeyError, ValueError):
         return None
     return LogState(end, end - behind)
@@ -283,10 +283,10 @@ async def _readable(core: ReadingCore, topic: str) -> list[MessageQueue]:
     return [core.reach.shown_queue(queue) for queue in (await core.reach.route(name)).readable]
 
 
-async def _make_known(core: ReadingCore, group: str, queue: MessageQueue) -> None:
-    """Brokers make a group for whoever pulls as it, unless they are told not to. Then it is created, which not everybody may."""
+async def _create_group(core: ReadingCore, group: str, queue: MessageQueue) -> None:
+    """Brokers create a group on its first pull, unless that is disabled. Then it is created explicitly, which needs permission."""
     try:
         await core.puller(group).pull(queue, 0, Subscription.parse(queue.topic), 1, SAMPLED_BYTES)
     except GroupNotFound:
-        with suppress(ImpossibleRequest):  # somebody else was faster
+        with suppress(ImpossibleRequest):  # another client created it in the meantime
             await GroupAdmin(core.reach).create(group, brokers=[queue.broker_name])

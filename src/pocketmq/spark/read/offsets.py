@@ -1,19 +1,19 @@
-"""The offset of a query: how far it is in each queue, as the JSON that Spark writes to the checkpoint.
+"""The offset of a query: its offset in each queue, as the JSON that Spark writes to the checkpoint.
 
     {"version": 1, "start": "unresolved"}                       before the first batch, always the same
     {"version": 1,
-     "queues": {"orders": {"broker-a": {"0": 120, "1": 98}}},   the next message to read of each queue
-     "first":  {"orders": {"broker-a": {"0": 100, "1": 98}}},   where queues begin that this batch reads for the first time
-     "seenMs": 1767225600000,                                   when the brokers were asked
-     "partitions": 2,                                           in how many partitions this batch is read
-     "lost":   [{"topic": …, "start": 7, "end": 9, …}]}         what this batch would have read, had it not been gone
+     "queues": {"orders": {"broker-a": {"0": 120, "1": 98}}},   the next message to read in each queue
+     "first":  {"orders": {"broker-a": {"0": 100, "1": 98}}},   the start of queues that this batch is the first to read
+     "seenMs": 1767225600000,                                   when the brokers were queried
+     "partitions": 2,                                           the number of partitions of this batch
+     "lost":   [{"topic": …, "start": 7, "end": 9, …}]}         messages that were deleted before this batch could read them
 
-Spark asks for the beginning again when batch 0 failed, and does not log it. So a beginning that moves (`latest`) would lose
-messages: the beginning is a constant, and what it came to stands in the first end, under `first`. A queue that appears later,
-or that is begun again after a loss, gets its place there too, so that every logged range is read again exactly. And in the same
-partitions: a sink that knows rows by their partition must find them there again, also when the driver has other cores by then.
+If batch 0 fails, Spark requests the initial offset again, and does not log it. An initial offset that moves (`latest`) would lose
+messages. So it is a constant, and the actual start is in `first` of the first batch's end. A queue that is added later, or that
+starts again after a loss, gets its start there, too. So every logged range can be read again exactly, in the same number of
+partitions: a sink that identifies rows by their partition must find them there again, even if the driver now has other cores.
 
-Spark takes offsets for equal when their text is equal: keys are sorted, and nothing new gives the very same offset.
+Spark compares offsets by their text: keys are sorted, and an offset without new messages has the very same text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,16 +27,16 @@ from pocketmq.model.queue import MessageQueue, QueueRange
 
 VERSION: Final = 1
 UNRESOLVED: Final[Mapping[str, Any]] = {"version": VERSION, "start": "unresolved"}
-"""The offset before the first one."""
+"""The initial offset."""
 
 SHOWN_CHARS: Final = 120
-"""Of an offset that is none of ours, in the sentence about it."""
+"""Longest foreign offset that an error shows; the rest is cut off."""
 
-Places = Mapping[MessageQueue, int]
+QueueOffsets = Mapping[MessageQueue, int]
 
 
 class Cause(StrEnum):
-    """Why messages are gone."""
+    """Why messages are lost."""
 
     RETENTION = "retention"
     TRUNCATION = "truncation"
@@ -45,7 +45,7 @@ class Cause(StrEnum):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Messages that were to be read and are gone."""
+    """Messages that were deleted before they were read."""
 
     range: QueueRange
     cause: Cause
@@ -55,7 +55,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class QueryOffset(msgspec.Struct, frozen=True):
-    """How far a query is. See above for the fields."""
+    """The offset of a query. The module docstring describes the fields."""
 
     queues: dict[MessageQueue, int]
     first: dict[MessageQueue, int] = {}
@@ -65,62 +65,62 @@ class QueryOffset(msgspec.Struct, frozen=True):
     """None in a checkpoint of a version that did not log it."""
 
     def to_json(self) -> dict[str, Any]:
-        """For Spark: keys in a fixed order."""
-        told: dict[str, Any] = {"version": VERSION, "queues": _nested(self.queues)}
+        """For Spark; keys have a fixed order."""
+        fields: dict[str, Any] = {"version": VERSION, "queues": _nested(self.queues)}
         if self.first:
-            told["first"] = _nested(self.first)
-        told["seenMs"] = self.seen_ms
+            fields["first"] = _nested(self.first)
+        fields["seenMs"] = self.seen_ms
         if self.partitions is not None:
-            told["partitions"] = self.partitions
+            fields["partitions"] = self.partitions
         if self.lost:
-            told["lost"] = [_told(lost) for lost in self.lost]
-        return told
+            fields["lost"] = [_lost_to_json(lost) for lost in self.lost]
+        return fields
 
 
-def parse_offset(told: Mapping[str, Any]) -> QueryOffset | None:
-    """The offset that Spark read from the checkpoint; None for the one before the first. WrongState when it is none of ours."""
-    if not isinstance(told, Mapping) or "version" not in told:
-        shown = msgspec.json.encode(told).decode()[:SHOWN_CHARS]
+def parse_offset(fields: Mapping[str, Any]) -> QueryOffset | None:
+    """The offset that Spark read from the checkpoint; None for the initial one. WrongState if it is not one of ours."""
+    if not isinstance(fields, Mapping) or "version" not in fields:
+        shown = msgspec.json.encode(fields).decode()[:SHOWN_CHARS]
         raise WrongState(
-            f"the checkpoint belongs to a query that reads another source: its offset is {shown}. This query reads topics of RocketMQ: "
-            "give it a checkpointLocation of its own"
+            f"the checkpoint belongs to a query that reads another source: its offset is {shown}. This query reads RocketMQ topics; "
+            "set another checkpointLocation"
         )
-    version = told["version"]
+    version = fields["version"]
     if version != VERSION:
         raise WrongState(
             f"the checkpoint holds offsets of version {version!r}, and this connector reads version {VERSION}: "
-            "use the connector that wrote it, or start the query with a new checkpoint"
+            "use the connector version that wrote it, or start the query with a new checkpoint"
         )
-    if "start" in told:
+    if "start" in fields:
         return None
     try:
         return QueryOffset(
-            _flat(told["queues"]),
-            _flat(told.get("first", {})),
-            int(told["seenMs"]),
-            tuple(map(_lost, told.get("lost", ()))),
-            None if (count := told.get("partitions")) is None else _whole(count),
+            _flat(fields["queues"]),
+            _flat(fields.get("first", {})),
+            int(fields["seenMs"]),
+            tuple(map(_lost, fields.get("lost", ()))),
+            None if (count := fields.get("partitions")) is None else _whole(count),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise WrongState(f"the checkpoint holds an offset that is damaged: {type(error).__name__} {error}") from None
+        raise WrongState(f"the checkpoint contains a damaged offset: {type(error).__name__} {error}") from None
 
 
-def places_of(told: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """The queues of an offset, or of what the progress of a query shows beside it, and where they are."""
-    return _flat(told["queues"])
+def offsets_in(fields: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    """The queues and offsets in the JSON of an offset, or of the latest offset in a query's progress."""
+    return _flat(fields["queues"])
 
 
 def ranges_between(start: QueryOffset | None, end: QueryOffset) -> list[QueueRange]:
-    """What lies between two offsets, by queue; queues without anything new are left out."""
+    """The ranges between two offsets; queues without new messages are omitted."""
     before = start.queues if start else {}
     ranges = []
     for queue in sorted(end.queues):
         first = end.first.get(queue, before.get(queue))
         if first is None:
-            raise WrongState(f"the checkpoint does not say where {queue} begins; it is damaged")
+            raise WrongState(f"the checkpoint has no start for {queue}; it is damaged")
         if first > end.queues[queue]:
             raise WrongState(
-                f"the checkpoint wants {queue} read from {first} to {end.queues[queue]}, which is backwards; it is damaged"
+                f"the checkpoint reads {queue} backwards, from {first} to {end.queues[queue]}; it is damaged"
             )
         if first < end.queues[queue]:
             ranges.append(QueueRange(queue, first, end.queues[queue]))
@@ -128,12 +128,12 @@ def ranges_between(start: QueryOffset | None, end: QueryOffset) -> list[QueueRan
 
 
 def next_offset(
-    before: QueryOffset | None, ends: Places, *, first: Places, seen_ms: int, lost: Iterable[Lost] = ()
+    before: QueryOffset | None, ends: QueueOffsets, *, first: QueueOffsets, seen_ms: int, lost: Iterable[Lost] = ()
 ) -> QueryOffset:
-    """The offset after a batch that reads up to `ends`; `before` itself when that is nothing new.
+    """The offset after a batch that reads up to `ends`; `before` itself if nothing changes.
 
-    `first` are the queues read for the first time, or begun anew. Queues that are not mentioned stay where they are, also
-    those that are gone: should their broker come back, they go on.
+    `first` are queues that are read for the first time, or again after a loss. Other queues keep their offset, even if they are
+    missing: they continue there if their broker returns.
     """
     lost = tuple(lost)
     queues = {**(before.queues if before else {}), **first, **ends}
@@ -143,46 +143,46 @@ def next_offset(
 
 
 class QueueChanges(NamedTuple):
-    """Queues that came and went since an offset."""
+    """Queues that were added or removed since an offset."""
 
     added: list[MessageQueue]
     removed: list[MessageQueue]
 
 
 def queue_changes(before: QueryOffset, present: Iterable[MessageQueue]) -> QueueChanges:
-    """What changed. An added queue is read from its beginning: it may have messages from before it was noticed."""
+    """The changes. An added queue is read from its beginning: it may have messages from before it was discovered."""
     now = set(present)
     return QueueChanges(sorted(now - before.queues.keys()), sorted(before.queues.keys() - now))
 
 
-def backlog(before: Places, latest: Places) -> int:
-    """How many messages wait."""
-    return sum(max(0, latest[queue] - place) for queue, place in before.items() if queue in latest)
+def backlog(before: QueueOffsets, latest: QueueOffsets) -> int:
+    """The number of unread messages."""
+    return sum(max(0, latest[queue] - offset) for queue, offset in before.items() if queue in latest)
 
 
-def _nested(places: Places) -> dict[str, dict[str, dict[str, int]]]:
-    told: dict[str, dict[str, dict[str, int]]] = {}
-    for queue in sorted(places):
-        told.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = places[queue]
-    return told
+def _nested(offsets: QueueOffsets) -> dict[str, dict[str, dict[str, int]]]:
+    fields: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(offsets):
+        fields.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return fields
 
 
-def _flat(told: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
+def _flat(fields: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
     return {
-        MessageQueue(topic, broker, int(queue_id)): _whole(place)
-        for topic, brokers in told.items()
+        MessageQueue(topic, broker, int(queue_id)): _whole(offset)
+        for topic, brokers in fields.items()
         for broker, queues in brokers.items()
-        for queue_id, place in queues.items()
+        for queue_id, offset in queues.items()
     }
 
 
-def _whole(place: Any) -> int:
-    if type(place) is not int or place < 0:
-        raise ValueError(f"{place!r} is no offset")
-    return place
+def _whole(offset: Any) -> int:
+    if type(offset) is not int or offset < 0:
+        raise ValueError(f"{offset!r} is not an offset")
+    return offset
 
 
-def _told(lost: Lost) -> dict[str, Any]:
+def _lost_to_json(lost: Lost) -> dict[str, Any]:
     queue = lost.range.queue
     return {
         "topic": queue.topic,
@@ -194,6 +194,6 @@ def _told(lost: Lost) -> dict[str, Any]:
     }
 
 
-def _lost(told: Mapping[str, Any]) -> Lost:
-    queue = MessageQueue(told["topic"], told["brokerName"], int(told["queueId"]))
-    return Lost(QueueRange(queue, _whole(told["start"]), _whole(told["end"])), Cause(told["cause"]))
+def _lost(fields: Mapping[str, Any]) -> Lost:
+    queue = MessageQueue(fields["topic"], fields["brokerName"], int(fields["queueId"]))
+    return Lost(QueueRange(queue, _whole(fields["start"]), _whole(fields["end"])), Cause(fields["cause"]))

@@ -3,8 +3,8 @@
     queue 0 ├──────────────────────────┤ queue 1 ├──┤ queue 2 ├───┤        laid end to end, by weight
             ├────────── p0 ──────────┤├──────── p1 ────────────────┤       cut into equal lengths
 
-A hot queue is cut where it must be, small ones share a partition, and no partition is much larger than another. The same
-ranges and numbers always give the same partitions, in the same order: a batch that is run again is the same batch.
+A large range is cut, small ones share a partition, and no partition is much larger than another. The same ranges and numbers
+always give the same partitions, in the same order, so a batch that is run again has the same partitions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.model.subscription import Subscription
 from pocketmq.spark.options.connection_options import Connection
-from pocketmq.spark.options.read_options import ReadOptions, wanted_of
+from pocketmq.spark.options.read_options import ReadOptions, subscription_of
 from pocketmq.spark.schema import Name
 
 MAX_PARTITIONS: Final = 100_000
 
 
 class ReadPartition(msgspec.Struct, frozen=True):
-    """What one task reads, with everything that it needs for it: the process that runs it knows nothing else."""
+    """The input of one task. It is complete: the process that runs the task knows nothing else."""
 
     slices: tuple[QueueRange, ...]
     columns: tuple[Name, ...]
@@ -44,12 +44,12 @@ class ReadPartition(msgspec.Struct, frozen=True):
 
     @property
     def needs_only_bodies(self) -> bool:
-        """Whether brokers may leave out all else. Messages that are filtered are told by their offsets."""
+        """Whether brokers may omit all but the bodies. Filtered messages need their offsets."""
         return self.columns == (Name.VALUE,) and not self.check_crc and self.subscription("any").takes_all
 
     def subscription(self, topic: str) -> Subscription:
-        """What is wanted of a topic."""
-        return wanted_of(topic, self.filter_tags, self.filter_sql)
+        """The subscription to a topic by the filters."""
+        return subscription_of(topic, self.filter_tags, self.filter_sql)
 
 
 def plan_partitions(
@@ -62,28 +62,26 @@ def plan_partitions(
     bytes_per_message: Mapping[MessageQueue, int] | None = None,
     pushed_tags: str | None = None,
 ) -> list[ReadPartition]:
-    """The partitions of a read. `cores` bounds their number unless options say otherwise; `count` is what it was when the same was
-    planned before.
-
-    `pushed_tags` is the expression of a filter of the query that brokers apply; it can only be if no option has one.
+    """The partitions of a read. `cores` is the default number of partitions; `count` is their number when the same batch was planned
+    before. `pushed_tags` is a tag filter of the query that brokers apply, possible only if no option sets a filter.
     """
     if count is None:
         count = partition_count(sum(map(len, ranges)), options, cores)
-    # A bound on messages is kept only if messages are what is shared out evenly.
+    # A limit of messages per partition holds only if partitions have equal numbers of messages.
     weights = {} if options.max_records_per_partition is not None else bytes_per_message or {}
     tags = pushed_tags if pushed_tags is not None else options.filter_tags
     return [_partition(slices, tuple(columns), tags, options) for slices in cut_evenly(ranges, count, weights)]
 
 
 def partition_count(total: int, options: ReadOptions, cores: int) -> int:
-    """How many partitions so many messages are read in."""
+    """The number of partitions for `total` messages."""
     count = options.max_partitions or max(1, cores, options.min_partitions or 0)
     if options.max_records_per_partition is not None:
         count = max(count, -(-total // options.max_records_per_partition))
     if min(count, total) > MAX_PARTITIONS:
         raise InvalidSetting(
             f"maxRecordsPerPartition = {options.max_records_per_partition} would make {count} partitions of {total} messages; "
-            f"at most {MAX_PARTITIONS} can be"
+            f"the limit is {MAX_PARTITIONS} partitions"
         )
     return min(count, total)
 
@@ -91,7 +89,7 @@ def partition_count(total: int, options: ReadOptions, cores: int) -> int:
 def cut_evenly(
     ranges: Sequence[QueueRange], count: int, weights: Mapping[MessageQueue, int]
 ) -> list[tuple[QueueRange, ...]]:
-    """`ranges` in at most `count` groups of about the same weight; a queue that no weight is known of weighs 1 a message."""
+    """`ranges` in at most `count` groups of about the same weight; the default weight is 1 per message."""
     in_order = sorted(wanted for wanted in ranges if len(wanted))
     total = sum(len(wanted) * max(1, weights.get(wanted.queue, 1)) for wanted in in_order)
     groups: list[list[QueueRange]] = [[] for _ in range(count)]
@@ -101,9 +99,9 @@ def cut_evenly(
         start = wanted.start
         while start < wanted.end:
             number = min(done * count // total, count - 1)
-            # The first message whose weight lies beyond the next cut; what the cut falls into stays on this side.
-            room = -(-((number + 1) * total - done * count) // (count * weight))
-            end = wanted.end if number == count - 1 else min(wanted.end, start + max(1, room))
+            # The first message beyond the next cut; the message at the cut stays on this side.
+            size = -(-((number + 1) * total - done * count) // (count * weight))
+            end = wanted.end if number == count - 1 else min(wanted.end, start + max(1, size))
             groups[number].append(QueueRange(wanted.queue, start, end))
             done += (end - start) * weight
             start = end

@@ -1,12 +1,12 @@
-"""Filters of a query that the connector can apply itself, and those that are left to Spark.
+"""Filters of a query that the connector applies, and those that remain for Spark.
 
-    topic, queueId      = and IN            fewer queues are read            exact: Spark need not look again
-    queueOffset         = IN < <= > >=      shorter ranges                   exact for all but IN
+    topic, queueId      = and IN            fewer queues are read            exact: Spark need not check again
+    queueOffset         = IN < <= > >=      shorter ranges                   exact, except IN
     tags                = and IN            the broker filters               exact: the decoder compares the texts
-    storeTimestamp      = < <= > >=         shorter ranges, by the broker's own search by time; Spark looks again
+    storeTimestamp      = < <= > >=         shorter ranges, by the broker's search by time; Spark checks again
 
-Spark's filters are told apart by the names of their classes, so that nothing here needs Spark. One that is not understood, or
-whose value is of another type, is left to Spark: at worst more is read than needed.
+Filters are recognised by the names of their classes, so this module does not import Spark. An unknown filter, or one with a
+value of another type, is left to Spark: then more is read than needed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ _UNUSABLE_TAGS: Final = ("", "*")
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """What is read at most: None where a column does not matter. Times are of storing, from `from_ms` to before `to_ms`."""
+    """Upper bounds for what is read; None if a column is not filtered. Store times go from `from_ms` to before `to_ms`."""
 
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
@@ -35,7 +35,7 @@ class Pushed(msgspec.Struct, frozen=True):
     to_ms: int | None = None
 
     def narrowed(self, wanted: QueueRange) -> QueueRange | None:
-        """What is left of a range by topic, queue and offset; None when nothing is."""
+        """The part of a range that topic, queue and offset select; None if that is empty."""
         if self.topics is not None and wanted.queue.topic not in self.topics:
             return None
         if self.queue_ids is not None and wanted.queue.queue_id not in self.queue_ids:
@@ -46,19 +46,19 @@ class Pushed(msgspec.Struct, frozen=True):
 
     @property
     def tag_expression(self) -> str | None:
-        """The subscription that means these tags; None when tags do not matter."""
+        """The subscription expression for these tags; None if tags are not filtered."""
         return None if self.tags is None else " || ".join(sorted(self.tags))
 
 
 class Split(NamedTuple):
-    """What is pushed down, and the filters that Spark has to apply still."""
+    """The pushed filters, and those that Spark still has to apply."""
 
     pushed: Pushed
     remaining: list[Any]
 
 
 def split_filters(filters: Iterable[Any], *, can_filter_tags: bool) -> Split:
-    """Decide about each filter. `can_filter_tags` False: the query has a filter of its own, and brokers take one only."""
+    """Split filters. `can_filter_tags` is False if an option sets a filter: brokers accept only one."""
     pushed = Pushed()
     remaining = []
     for each in filters:
@@ -70,7 +70,7 @@ def split_filters(filters: Iterable[Any], *, can_filter_tags: bool) -> Split:
 
 
 def _narrowed(pushed: Pushed, each: Any, can_filter_tags: bool) -> tuple[Pushed, bool]:
-    """`pushed` with one more filter, and whether that is all there is to it."""
+    """`pushed` with one more filter, and whether that covers the filter exactly."""
     kind = type(each).__name__
     path: tuple[str, ...] = getattr(each, "attribute", ())
     if len(path) != 1 or path[0] not in _BY_NAME:
@@ -98,7 +98,7 @@ _BY_NAME: Final[Mapping[str, Name]] = {name.value: name for name in Name}
 
 
 def _values(kind: str, value: Any) -> frozenset[Any] | None:
-    """What a column may be by a filter that lists it; None for other filters."""
+    """The values that a column may have, by a filter that lists them; None for other filters."""
     match kind:
         case "EqualTo" | "EqualNullSafe" if value is not None:
             return frozenset({value})
@@ -108,13 +108,13 @@ def _values(kind: str, value: Any) -> frozenset[Any] | None:
 
 
 def _is_usable_tag(tag: Any) -> bool:
-    """Whether a subscription can name this tag as it is: blanks around it, by which Java means control characters, too, are cut off."""
+    """Whether a subscription can express this tag: brokers strip blanks and control characters around a tag."""
     return type(tag) is str and tag not in _UNUSABLE_TAGS and "||" not in tag and min(tag[0], tag[-1]) > " "
 
 
 def _with_tags(pushed: Pushed, values: frozenset[str]) -> tuple[Pushed, bool]:
     tags = _both(pushed.tags, values)
-    # No tag at all cannot be said to a broker; the filter before stays, and Spark finds that nothing matches both.
+    # A subscription cannot express "no tag"; the earlier filter stays, and Spark finds that nothing matches both.
     return (_with(pushed, tags=tags), True) if tags else (pushed, False)
 
 
@@ -138,7 +138,7 @@ def _with_offsets(pushed: Pushed, kind: str, value: Any) -> tuple[Pushed, bool]:
 
 
 def _with_times(pushed: Pushed, kind: str, ms: int) -> Pushed:
-    """Bounds that leave out nothing that matches: times are stored in whole milliseconds, filters have microseconds."""
+    """Bounds that exclude nothing that matches: store times have milliseconds, filters have microseconds."""
     from_ms = ms if pushed.from_ms is None else max(pushed.from_ms, ms)
     to_ms = ms + 1 if pushed.to_ms is None else min(pushed.to_ms, ms + 1)
     match kind:

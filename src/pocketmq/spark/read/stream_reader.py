@@ -1,14 +1,14 @@
-"""A streaming read. What stands in the checkpoint decides; what is remembered here only saves questions.
+"""A streaming read. The checkpoint decides; state in this process only saves requests.
 
 Spark                    one process of the driver                                            brokers
 initialOffset ─────────► always the same: see `offsets`
-latestOffset(start) ───► `stream_driver`: where the next batch ends                          ◄─── asked
+latestOffset(start) ───► `stream_driver`: the end of the next batch                          ◄─── queried
 partitions(start, end) ► the logged range in the logged number of partitions, whatever the options are now
 read(partition) ───────► in an executor, with another copy of this object                    ◄─── pulled
-SIGTERM ───────────────► stop: what is known to be done is published once more               ◄─── told
+SIGTERM ───────────────► stop: publish the offsets of the last batch                         ◄─── committed
 
-Spark ends the process by SIGTERM, often two of them, without waiting for it; as Python is set up, that would end it at once. Here
-the first one is an exit in good order, and the others come too late to disturb it.
+Spark ends the process by SIGTERM, often sent twice, without waiting for it. By default that kills Python at once. Here the first
+SIGTERM starts an orderly exit, and later ones are ignored.
 """
 
 import os
@@ -38,7 +38,7 @@ from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Travels to executors as it was made; connections are made by the first question."""
+    """Spark sends it to executors; it connects on the first request."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) -> None:
         self._options = options
@@ -46,10 +46,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._never_null = never_null
         self._driver: StreamDriver | None = None
         self._given: QueryOffset | None = None
-        self._is_told_to_end = False
+        self._is_terminated = False
         self._is_stopped = False
         if not is_streaming_read():
-            keep_memory()  # one that plans query after query, and not only this one
+            keep_memory()  # this process plans many queries
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return dict(UNRESOLVED)
@@ -60,17 +60,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.max_bytes)
         if options.max_offsets is not None or options.min_offsets is not None:
             return ReadMaxRows(options.max_offsets or LARGEST)
-        # With a limit of any kind this one comes only by a trigger that takes all at once, and waits for nothing.
+        # If any limit is set, Spark passes this one only for a trigger that reads all available messages.
         return ReadAllAvailable()
 
     @short_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._asking().fix_target()
+        self._connected().fix_target()
 
     @short_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         before = parse_offset(start)
-        after = self._given = self._asking().next(before, everything=isinstance(limit, ReadAllAvailable))
+        after = self._given = self._connected().next(before, everything=isinstance(limit, ReadAllAvailable))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -79,17 +79,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @short_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = parse_offset(start), parse_offset(end)
-        # The same offset twice is nothing, as when only another source of the query has something new: where its own batch
-        # began must not be looked at then.
+        # Equal offsets mean an empty batch, as when only another source of the query has new messages. The start of their own
+        # batch must not be used then.
         ranges = [] if after is None or after == before else ranges_between(before, after)
-        if after is not None and ranges and after != self._given:  # a batch that another process has begun is run again
-            ranges = self._asking().of_the_same_queues(ranges, after.seen_ms)
+        if after is not None and ranges and after != self._given:  # the batch was planned by an earlier process
+            ranges = self._connected().without_recreated(ranges, after.seen_ms)
         count = None if after is None else after.partitions
         planned = plan_partitions(ranges, self._columns, self._options, cores=os.cpu_count() or 1, count=count)
         return [InputPartition(one) for one in planned]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Where none was planned Spark reads one without a value."""
+        """Without partitions, Spark reads one without a value."""
         from pocketmq.spark.read.range_reading import read_partition
 
         return iter(()) if partition.value is None else read_partition(partition.value, self._never_null)
@@ -97,42 +97,40 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @short_errors()
     def commit(self, end: dict[str, Any]) -> None:
         if (done := parse_offset(end)) is not None:
-            self._asking().publish(done.queues)
+            self._connected().publish(done.queues)
 
     def stop(self) -> None:
         if self._driver is not None:
             self._driver.close()
             self._driver = None
         self._is_stopped = True
-        if self._is_told_to_end:
-            os._exit(0)  # Spark has closed its end, and would only be told, with a traceback in its log, that it has
+        if self._is_terminated:
+            os._exit(0)  # Spark has closed its end; a normal exit would log a traceback about that
 
-    def _asking(self) -> StreamDriver:
+    def _connected(self) -> StreamDriver:
         if self._driver is None:
             require_libraries()
             self._driver = StreamDriver(self._options)
-            self._end_in_good_order()
+            self._handle_sigterm()
         return self._driver
 
-    def _end_in_good_order(self) -> None:
-        """Let SIGTERM lead to `stop`. Only where nobody else handles it, and signals can be handled at all."""
+    def _handle_sigterm(self) -> None:
+        """Make SIGTERM call `stop`, if signals can be handled here and have no other handler."""
         if threading.current_thread() is not threading.main_thread() or not is_streaming_read():
             return
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._told_to_end)
+            signal.signal(signal.SIGTERM, self._terminate)
 
-    def _told_to_end(self, *_: object) -> None:
+    def _terminate(self, *_: object) -> None:
         if self._is_stopped:
-            os._exit(
-                0
-            )  # it was stopped already, so this interrupts the end of the process, which would print a traceback
-        if not self._is_told_to_end:
-            self._is_told_to_end = True
+            os._exit(0)  # already exiting; an exception here would print a traceback
+        if not self._is_terminated:
+            self._is_terminated = True
             sys.exit()
 
 
-class RefusedStreamReader(DataSourceStreamReader):
-    """Raises by its first answer. Spark hides an error of `streamReader` behind one of its own: that it has no reader to stop."""
+class FailingStreamReader(DataSourceStreamReader):
+    """Raises on the first call. If `streamReader` raised, Spark would report that it has no reader to stop instead."""
 
     def __init__(self, error: PocketMQError) -> None:
         self._error = error

@@ -7,5 +7,6 @@ Modules in reading order:
     sink_rows      columns of a row to a message
     sink_batches   many rows to encoded batches, without an object for each row
     sink_sending   sends batches in parallel and waits for every result
-    sink_replays   finds what an earlier attempt of the same batch already wrote
+    sink_offsets   where a batch that is run again searches for its rows
+    sink_replays   ids of rows, and the rows that an earlier attempt wrote
 """

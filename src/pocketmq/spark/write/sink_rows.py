@@ -1,9 +1,9 @@
-"""Rows to messages: what the columns of a DataFrame mean when it is written to a topic.
+"""Rows to messages: the columns of a DataFrame that is written to a topic.
 
     schema ── once: names, types ──►  batch ── column by column: every value ──►  messages
 
-A misspelt column fails before the first row, and a row that cannot be sent fails before any row of its batch is. The error
-tells the number of the row in its partition and the name of the column.
+A misspelt column fails before the first row. An invalid row fails before any row of its batch is sent; the error has the number
+of the row in its partition and the name of the column.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class Written(StrEnum):
 
 
 class Rule(NamedTuple):
-    """Which types a column may have, in words and as a question to Arrow, and what it means."""
+    """The types that a column may have, as text and as a check of the Arrow type, and its meaning."""
 
     types: str
     takes: Callable[[Any], bool]
@@ -58,39 +58,40 @@ def _is_text_map(kind: Any) -> bool:
 
 
 RULES: Final[dict[Written, Rule]] = {
-    Written.VALUE: Rule("binary or string", lambda kind: _is_octets(kind) or _is_text(kind), "the body; required, and not empty"),
-    Written.TOPIC: Rule("string", _is_text, "the topic; required without the option `topic`"),
-    Written.KEYS: Rule("string or array<string>", lambda kind: _is_text(kind) or _is_texts(kind), "keys to search by; in a string, several are separated by blanks"),
+    Written.VALUE: Rule("binary or string", lambda kind: _is_octets(kind) or _is_text(kind), "the body; required and not empty"),
+    Written.TOPIC: Rule("string", _is_text, "the topic; required unless the option `topic` is set"),
+    Written.KEYS: Rule("string or array<string>", lambda kind: _is_text(kind) or _is_texts(kind), "keys to search by; a string may have several, separated by blanks"),
     Written.TAGS: Rule("string", _is_text, "the tag that consumers filter by"),
     Written.PROPERTIES: Rule("map<string,string>", _is_text_map, "properties of your own"),
-    Written.SHARDING_KEY: Rule("string", _is_text, "messages with the same one go to the same queue, in the order of their partition"),
-    Written.DELAY_LEVEL: Rule("int or bigint", lambda kind: bool(pa.types.is_integer(kind)), "deliver later: a level of the broker, 0 for at once"),
+    Written.SHARDING_KEY: Rule("string", _is_text, "messages with the same key go to the same queue, in the order of their partition"),
+    Written.DELAY_LEVEL: Rule("int or bigint", lambda kind: bool(pa.types.is_integer(kind)), "a delay level of the broker; 0 for no delay"),
     Written.DELIVER_AT: Rule("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)) and kind.tz is not None, "deliver at this time"),
 }  # fmt: skip
 
 _OWN_NAMES: Final = pa.array(sorted(RESERVED | {ROW_ID}))
 _SEPARATORS: Final = (NAME_END, VALUE_END)
+_SEPARATOR_FOUND: Final = "contains 0x01 or 0x02, which separate properties on the wire"
 _PLAIN: Final = frozenset({Written.VALUE, Written.TOPIC, Written.TAGS, Written.KEYS, Written.PROPERTIES})
 _FEWEST_PLAIN: Final = 2
-"""A row by itself is a message, not a batch of one."""
+"""A single row becomes a message, not a batch."""
 
 
 class SinkRows:
-    """Makes messages of the batches of one partition, and counts its rows."""
+    """Converts the batches of one partition to messages, and counts its rows."""
 
     def __init__(self, schema: Any, *, topic: str | None = None, drop_reserved: bool = False) -> None:
-        """`schema` is that of the batches; `topic` is the option, which wins over the column."""
+        """`schema` is that of the batches; `topic` is the option, which overrides the column."""
         self._columns = tuple(_checked_column(field) for field in schema)
         if Written.VALUE not in self._columns:
-            raise InvalidMessage("there is no column value: it becomes the body, and must be binary or string")
+            raise InvalidMessage("the column value is missing: it is the body, of type binary or string")
         if topic is None and Written.TOPIC not in self._columns:
-            raise InvalidMessage("no topic is given: set the option topic, or add a column topic")
+            raise InvalidMessage("no topic is set: set the option topic, or add a column topic")
         self._topic = topic
         self._drop_reserved = drop_reserved
         self._rows_before = 0
 
     def messages(self, batch: Any) -> list[Message]:
-        """The messages of the next batch, in its order; InvalidMessage names row and column of one that cannot be."""
+        """The messages of the next batch, in order; InvalidMessage has row and column of an invalid one."""
         arrays = dict(zip(self._columns, batch.columns, strict=True))
         rows = len(batch)
         topics = repeat(self._topic, rows) if self._topic is not None else self._topics(arrays[Written.TOPIC])
@@ -122,8 +123,8 @@ class SinkRows:
         return made
 
     def plain(self, batch: Any, alone_from: int) -> PlainRows | None:
-        """The next batch, if all its rows can share batches; None when they cannot, and nothing was done. Bodies of `alone_from`
-        bytes and more go alone. InvalidMessage as of `messages`.
+        """The next batch, if all its rows can share batches, otherwise None. Bodies of at least `alone_from` bytes cannot share.
+        InvalidMessage as in `messages`.
         """
         arrays = dict(zip(self._columns, batch.columns, strict=True))
         rows = len(batch)
@@ -137,7 +138,7 @@ class SinkRows:
         return PlainRows(parse_topic(self._topic), bodies, own)
 
     def _own(self, arrays: dict[Written, Any], rows: int) -> list[dict[str, str]]:
-        """Properties, tag and keys of each row, in the order that a message has them in."""
+        """Properties, tag and keys of each row, in the order in a message."""
         given = self._properties(arrays.get(Written.PROPERTIES), rows)
         tags = self._few_texts(Written.TAGS, arrays.get(Written.TAGS), rows)
         keys = self._keys(arrays.get(Written.KEYS), rows)
@@ -153,7 +154,9 @@ class SinkRows:
 
     def _bodies(self, array: Any) -> list[bytes]:
         self._refuse(Written.VALUE, pc.is_null(array), "is null; every message needs a body")
-        self._refuse(Written.VALUE, pc.equal(pc.binary_length(array), 0), "is empty, and brokers refuse such a message")
+        self._refuse(
+            Written.VALUE, pc.equal(pc.binary_length(array), 0), "is empty; brokers refuse a message without a body"
+        )
         bodies: list[bytes] = array.cast(pa.large_binary()).to_pylist()
         return bodies
 
@@ -164,7 +167,7 @@ class SinkRows:
         return topics
 
     def _few_texts(self, name: Written, array: Any, rows: int) -> list[str | None]:
-        """Tags or sharding keys; many rows have the same, so each different one is tried once."""
+        """Tags or sharding keys; each different text is checked once."""
         if array is None:
             return [None] * rows
         self._refuse_separators(name, array)
@@ -178,7 +181,7 @@ class SinkRows:
         if _is_texts(array.type):
             joined = pc.binary_join(array, " ")
             nulls = pc.and_(pc.is_null(joined), pc.is_valid(array))
-            self._refuse(Written.KEYS, nulls, "holds a null; leave it out, as array_compact does")
+            self._refuse(Written.KEYS, nulls, "contains a null; remove it, for example with array_compact")
             array = joined
         self._refuse_separators(Written.KEYS, array)
         keys: list[str | None] = array.to_pylist()
@@ -196,11 +199,11 @@ class SinkRows:
             kept = pc.invert(is_own)
             keys, items, owners = keys.filter(kept), items.filter(kept), owners.filter(kept)
         else:
-            self._refuse_entry(is_own, owners, keys, "is used by RocketMQ or the connector itself; leave it out, or set reservedProperties = drop")  # fmt: skip
+            self._refuse_entry(is_own, owners, keys, "is reserved for RocketMQ or the connector; remove it, or set reservedProperties = drop")  # fmt: skip
         self._refuse_entry(pc.is_null(items), owners, keys, "has no value")
         for side in (keys, items):
-            self._refuse_entry(pc.equal(pc.binary_length(side), 0), owners, keys, "has an empty name or value, which would be lost on the wire")  # fmt: skip
-            self._refuse_entry(_has_separator(side), owners, keys, "holds 0x01 or 0x02, which separate properties on the wire")  # fmt: skip
+            self._refuse_entry(pc.equal(pc.binary_length(side), 0), owners, keys, "has an empty name or value, which the wire format cannot contain")  # fmt: skip
+            self._refuse_entry(_has_separator(side), owners, keys, _SEPARATOR_FOUND)  # fmt: skip
         found: list[dict[str, str]] = [{} for _ in range(rows)]
         for row, key, item in zip(owners.to_pylist(), keys.to_pylist(), items.to_pylist(), strict=True):
             found[row][key] = item
@@ -215,19 +218,17 @@ class SinkRows:
         self._refuse(Written.DELAY_LEVEL, pc.less(levels, 0), "is below 0")
         self._refuse(Written.DELIVER_AT, pc.less_equal(moments_ms, 0), "is not after 1970")
         both = pc.and_(pc.fill_null(pc.greater(levels, 0), False), pc.is_valid(moments_ms))
-        self._refuse(
-            Written.DELIVER_AT, both, "and delayLevel are both given; a message can be postponed by one of them"
-        )
+        self._refuse(Written.DELIVER_AT, both, "and delayLevel are both set; set one of them")
         return levels.to_pylist(), moments_ms.to_pylist()
 
     def _refuse(self, name: Written, mask: Any, why: str) -> None:
-        """InvalidMessage for the first row that the mask is true of."""
+        """InvalidMessage for the first row at which the mask is true."""
         if pc.any(mask, min_count=0).as_py():
             row = pc.index(mask, True).as_py()
             raise InvalidMessage(f"row {self._rows_before + row}, column {name}: it {why}")
 
     def _refuse_separators(self, name: Written, array: Any) -> None:
-        self._refuse(name, _has_separator(array), "holds 0x01 or 0x02, which separate properties on the wire")
+        self._refuse(name, _has_separator(array), _SEPARATOR_FOUND)
 
     def _refuse_entry(self, mask: Any, owners: Any, keys: Any, why: str) -> None:
         if pc.any(mask, min_count=0).as_py():
@@ -251,10 +252,8 @@ def _checked_column(field: Any) -> Written:
         name = Written(field.name)
     except ValueError:
         near = get_close_matches(field.name, list(Written), 1, 0.6)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(Written)}"
-        raise InvalidMessage(
-            f"the column {field.name!r} cannot be written; {hint} Leave out what is no message"
-        ) from None
+        hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(Written)}."
+        raise InvalidMessage(f"the column {field.name!r} cannot be written; {hint} Drop other columns") from None
     rule = RULES[name]
     if not rule.takes(field.type):
         raise InvalidMessage(f"the column {name} is {field.type}, but must be {rule.types}")
@@ -263,7 +262,7 @@ def _checked_column(field: Any) -> Written:
 
 def _check_topic(topic: str) -> None:
     if parse_topic(topic) in UNSENDABLE_TOPICS:
-        raise InvalidMessage(f"only brokers write to the topic {topic!r}")
+        raise InvalidMessage(f"only brokers may write to topic {topic!r}")
 
 
 def _check_tag(tag: str | None) -> None:
@@ -272,7 +271,7 @@ def _check_tag(tag: str | None) -> None:
 
 def _check_not_empty(text: str) -> None:
     if not text:
-        raise InvalidMessage("it is empty and would be lost on the wire; make it null where there is none")
+        raise InvalidMessage("it is empty, which the wire format cannot contain; use null instead")
 
 
 def _has_separator(array: Any) -> Any:

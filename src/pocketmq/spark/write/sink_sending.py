@@ -1,12 +1,12 @@
-"""Rows on their way: packed into batches, sent side by side, every one answered before the task is done.
+"""Sends the rows of a task in batches, in parallel, and waits for all results.
 
-    rows ──────── alike, encoded by columns ───────────────────────────┐
+    rows ──────── plain, encoded by columns ───────────────────────────┐
     messages ──┬─ one topic, any queue ──► batches of sendBatchBytes ──┤
-               ├─ a sharding key: its queue, one batch at a time ──────┼──► at most maxInFlightBatches ──► answers
+               ├─ a sharding key: its queue, one batch at a time ──────┼──► at most maxInFlightBatches ──► results
                └─ delayed, or long enough to be compressed: alone ─────┘
 
-What failed is sent again in place only if that is right. With at-least-once it is whenever it may help. With effectively-once
-an attempt whose answer was lost may have been stored: the task fails, and the next one looks what is in the topic.
+With at-least-once, a failed batch is sent again whenever that may help. With effectively-once, an attempt without a response may have
+been stored: then the task fails, and its next attempt searches the topic.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ from pocketmq.spark.write.sink_batches import BatchPacker, PlainRows
 log = logging.getLogger("pocketmq.spark")
 
 FIRST_WAIT_S: Final = 0.1
-"""Before the first repetition; it doubles with each."""
+"""The wait before the first retry; it doubles with each."""
 _RECORD_BYTES: Final = 64
-"""What a message takes in a batch beside its body and properties, about."""
+"""The approximate size of a message in a batch without its body and properties."""
 _BUSY: Final = (SystemBusy, FlowControl)
 _NOT_SENT: Final = (ConnectFailed, TooManyCalls)
 
@@ -50,7 +50,7 @@ Destination = tuple[str, MessageQueue | None]
 
 
 class SendBatch:
-    """Messages of a destination that wait for others, and their bytes."""
+    """Messages of a destination that wait to be sent together, and their size."""
 
     __slots__ = ("messages", "size")
 
@@ -60,7 +60,7 @@ class SendBatch:
 
 
 class Sends:
-    """Sends the messages of one task. `start` runs a coroutine beside and gives its future."""
+    """Sends the messages of one task. `start` starts a coroutine in the background."""
 
     def __init__(
         self,
@@ -74,18 +74,18 @@ class Sends:
         self._start = start
         self._queues_of = queues_of
         self._waiting: dict[Destination, SendBatch] = {}
-        self._under_way: deque[Future[None]] = deque()
+        self._in_flight: deque[Future[None]] = deque()
         self._orders: dict[MessageQueue, asyncio.Lock] = {}
         self._packer: BatchPacker | None = None
         self._warned = False
 
     @property
     def alone_from_bytes(self) -> int:
-        """Bodies that long are compressed, and travel alone."""
+        """Bodies of at least this size are compressed, and sent alone."""
         return self._producer.settings.compress_over_bytes
 
     def add_rows(self, rows: PlainRows) -> None:
-        """Send rows that share batches; the failure of an earlier one is raised here."""
+        """Send rows that share batches; raises the failure of an earlier batch."""
         if self._packer is None:
             self._packer = BatchPacker(
                 self._producer.settings,
@@ -93,17 +93,17 @@ class Sends:
                 SystemClock(),
                 self._options.batch_bytes,
             )
-        for out in list(self._packer.packed(rows)):  # a row that cannot be sent is found before any is
+        for out in list(self._packer.packed(rows)):  # an invalid row raises before any is sent
             self._begin(self._attempts(_OneBatch(self._producer, out)))
 
     def add(self, messages: Iterable[Message]) -> None:
-        """Send them, or let them wait for others; the failure of an earlier one is raised here."""
+        """Send messages, or let them wait for a full batch; raises the failure of an earlier batch."""
         limit = self._options.batch_bytes
         alone_from = self.alone_from_bytes
         for message in messages:
             destination = self._destination(message)
             if len(message.body) >= alone_from or not can_share_a_batch(message):
-                self._flush(destination)  # what came before it in its destination stays before it
+                self._flush(destination)  # keep the order within the destination
                 self._send(destination, [message])
                 continue
             batch = self._waiting.get(destination)
@@ -115,15 +115,15 @@ class Sends:
                 self._flush(destination)
 
     def finish(self) -> None:
-        """Return when all is stored; the first failure is raised."""
+        """Return when all is stored, or raise the first failure."""
         for destination in list(self._waiting):
             self._flush(destination)
-        while self._under_way:
-            self._under_way.popleft().result()
+        while self._in_flight:
+            self._in_flight.popleft().result()
 
     def abandon(self) -> None:
-        """The task has failed. What is on its way may still be stored, and the next attempt must find it: so it is waited for."""
-        _, late = wait(self._under_way, self._options.send_timeout_ms / 1000)
+        """After a failure of the task: wait for batches in flight, which may still be stored; the next attempt must find them."""
+        _, late = wait(self._in_flight, self._options.send_timeout_ms / 1000)
         for future in late:
             future.cancel()
 
@@ -132,7 +132,7 @@ class Sends:
             return message.topic, None
         if not (queues := self._queues_of(message.topic)):
             raise NoPermission(
-                f"topic {message.topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
+                f"topic {message.topic!r} has no writable queue: its brokers have no master, or it is read-only"
             )
         return message.topic, by_hash(queues, message)
 
@@ -146,17 +146,19 @@ class Sends:
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         with ExitStack() as undo:
             undo.callback(work.close)
-            while len(self._under_way) >= self._options.max_in_flight:
-                self._under_way.popleft().result()
+            while len(self._in_flight) >= self._options.max_in_flight:
+                self._in_flight.popleft().result()
             undo.pop_all()
-        self._under_way.append(self._start(work))
+        self._in_flight.append(self._start(work))
 
     async def _deliver(self, queue: MessageQueue | None, messages: list[Message]) -> None:
         attempt = _Messages(self._producer, queue, messages)
         if queue is None:
             await self._attempts(attempt)
             return
-        async with self._orders.setdefault(queue, asyncio.Lock()):  # fair: in the order in which they were started
+        async with self._orders.setdefault(
+            queue, asyncio.Lock()
+        ):  # fair: batches keep the order in which they were started
             await self._attempts(attempt)
 
     async def _attempts(self, work: "_OneBatch | _Messages") -> None:
@@ -166,7 +168,7 @@ class Sends:
         wait_s = FIRST_WAIT_S
         for left in range(options.send_retries, -1, -1):
             try:
-                self._look_at(await work.send(max(0.001, deadline - loop.time())))
+                self._check(await work.send(max(0.001, deadline - loop.time())))
                 return
             except PocketMQError as error:
                 failure = work.failure(error)
@@ -175,15 +177,15 @@ class Sends:
             await asyncio.sleep(wait_s)
             wait_s *= 2
 
-    def _look_at(self, statuses: Iterable[SendStatus]) -> None:
+    def _check(self, statuses: Iterable[SendStatus]) -> None:
         unsafe = next((status for status in statuses if status is not SendStatus.SEND_OK), None)
         if unsafe is not None and not self._warned:
             self._warned = True
-            log.warning("messages were stored, but not as safely as the broker should: %s", unsafe)
+            log.warning("Broker stored messages with status %s: their replication or disk write is incomplete", unsafe)
 
 
 class _OneBatch:
-    """A batch that is encoded already."""
+    """An encoded batch."""
 
     def __init__(self, producer: AsyncProducer, out: Outgoing) -> None:
         self._producer = producer
@@ -197,7 +199,7 @@ class _OneBatch:
 
 
 class _Messages:
-    """Messages of a destination; what was stored of them is not sent again."""
+    """Messages of a destination; stored ones are not sent again."""
 
     def __init__(self, producer: AsyncProducer, queue: MessageQueue | None, messages: list[Message]) -> None:
         self._producer = producer
@@ -209,7 +211,7 @@ class _Messages:
         return [result.status for result in results]
 
     def failure(self, error: PocketMQError) -> PocketMQError:
-        """What decides whether the rest is sent again."""
+        """The failure that decides whether the rest is sent again."""
         if not isinstance(error, PartlySent) or not isinstance(error.__cause__, PocketMQError):
             return error
         self._messages = [one for one, sent in zip(self._messages, error.results, strict=True) if sent is None]
@@ -217,7 +219,7 @@ class _Messages:
 
 
 def may_repeat(failure: PocketMQError, options: WriteOptions) -> bool:
-    """Whether sending again in place is right after this failure."""
+    """Whether the task may send again after this failure."""
     if isinstance(failure, _BUSY):
         return options.retry_when_busy
     if isinstance(failure, _NOT_SENT):

@@ -1,9 +1,9 @@
-"""DataFrames to topics: tasks send, and the driver notes that a batch is written.
+"""Writes as Spark calls them: tasks send rows, and the driver commits the batch.
 
-    task    batches of rows ── messages ── not there yet? ── sent, all answered ──► its topics          `sink_task`
-    driver  commit ── where the next batch has to look
+    task    batches of rows ── messages ── new ones are sent, all results received ──► its topics          `sink_task`
+    driver  commit ── the offsets from which the next batch searches
 
-A failed send fails its task. What it wrote stays in the topic: with effectively-once the next attempt finds it there.
+A failed send fails its task. Its messages stay in the topic; with effectively-once the next attempt finds them there.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from pocketmq.spark.python_processes import short_errors
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
-"""What Spark tells a task of its query; the id stays the same when the query is started again from its checkpoint."""
+"""Spark's properties of a task; the query id stays the same when the query restarts from its checkpoint."""
 RUN_ID_PROPERTY = "spark.jobGroup.id"
-"""Another one each time a query is started. A batch that fails ends its query, so all but the first of a run are new."""
+"""Changes with each start of a query. A failed batch ends its query, so only the first batch of a run may be a replay."""
 
 
 @dataclasses.dataclass
 class RowsWritten(WriterCommitMessage):
-    """What a task did, for the driver."""
+    """The result of a task, for the driver."""
 
     query_id: str
     topics: tuple[str, ...]
@@ -41,7 +41,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, *, overwrite: bool) -> None:
         if overwrite:
-            raise UsageError("a topic cannot be overwritten: write with mode append")
+            raise UsageError("a topic cannot be overwritten; write with mode append")
         self._options = options
 
     @short_errors()
@@ -50,9 +50,9 @@ class TopicWriter(DataSourceArrowWriter):
 
     @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Writes that are numbered look only behind the one before; a single one is not followed by another."""
+        """A numbered write searches from the end of the one before; a single write needs no commit."""
         if self._options.write_batch is not None:
-            _note_end(self._options, messages, self._options.write_batch)
+            _commit_end(self._options, messages, self._options.write_batch)
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -66,18 +66,20 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         task = _task()
         query_id, batch_id = task.getLocalProperty(QUERY_ID_PROPERTY), task.getLocalProperty(BATCH_ID_PROPERTY)
         if query_id is None or batch_id is None:
-            raise WrongState("Spark does not tell which query and batch a task belongs to; is this a streaming write?")
+            raise WrongState(
+                "Spark did not pass the query and batch of the task; use writeStream for a streaming write"
+            )
         return _write(iterator, self._options, query_id, int(batch_id), task.getLocalProperty(RUN_ID_PROPERTY))
 
     @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _note_end(self._options, messages, batchId)
+        _commit_end(self._options, messages, batchId)
 
 
 def _write(
     batches: Iterator[Any], options: WriteOptions, query_id: str, batch_id: int, launch: str | None = None
 ) -> RowsWritten:
-    """A write is a launch by itself, also in `foreachBatch`, where somebody may try a failed one again."""
+    """A batch write is a launch of its own, also in `foreachBatch`, which may repeat a failed one."""
     from pocketmq.spark.write.sink_task import write_rows
 
     task = _task()
@@ -93,16 +95,16 @@ def _write(
     return RowsWritten(query_id, written)
 
 
-def _note_end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-    from pocketmq.spark.write.sink_task import note_end
+def _commit_end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+    from pocketmq.spark.write.sink_task import commit_end
 
-    told = [message for message in messages if isinstance(message, RowsWritten)]
-    if not options.is_effectively_once or not told:
+    written = [message for message in messages if isinstance(message, RowsWritten)]
+    if not options.is_effectively_once or not written:
         return
-    topics = {topic for message in told for topic in message.topics}
+    topics = {topic for message in written for topic in message.topics}
     if options.topic is not None:
         topics.add(options.topic)
-    note_end(options, told[0].query_id, topics, batch_id)
+    commit_end(options, written[0].query_id, topics, batch_id)
 
 
 def _task() -> TaskContext:

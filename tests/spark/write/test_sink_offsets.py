@@ -15,19 +15,19 @@ from pocketmq.errors import TopicNotFound
 from pocketmq.model.names import is_internal_group
 from pocketmq.model.queue import QueueRange
 from pocketmq.spark.options.write_options import parse_write_options
-from pocketmq.spark.worker_connections import READING
+from pocketmq.spark.shared_clients import READING
 from pocketmq.spark.write.sink_batches import ROW_ID
-from pocketmq.spark.write.sink_replays import SinkMetadata, SinkProgress
+from pocketmq.spark.write.sink_offsets import SinkMetadata, SinkOffsets
 
 _queries = count()
 
 
 @contextmanager
-def progress_of_a_query(broker: Broker) -> Iterator[SinkProgress]:
+def progress_of_a_query(broker: Broker) -> Iterator[SinkOffsets]:
     given = parse_write_options(options(broker, topic="any"), streaming=True, environ={})
     with READING.borrow(given.connection, 60_000) as client:
         metadata = SinkMetadata(client, retries=0, retry_interval_ms=0, ttl_ms=0)
-        yield SinkProgress(given, f"query {next(_queries)} of {broker}", metadata)
+        yield SinkOffsets(given, f"query {next(_queries)} of {broker}", metadata)
 
 
 def test_two_groups_of_a_query_take_turns(broker: Broker) -> None:
@@ -102,5 +102,8 @@ def test_ids_of_the_partition_are_found_among_all_that_is_there(broker: Broker) 
 
 
 def test_a_topic_must_be_there(broker: Broker) -> None:
-    with progress_of_a_query(broker) as progress, pytest.raises(TopicNotFound, match=r"must be there before rows"):
+    with (
+        progress_of_a_query(broker) as progress,
+        pytest.raises(TopicNotFound, match=r"must exist to write effectively once"),
+    ):
         progress.ranges("nobody-made-it", 0)

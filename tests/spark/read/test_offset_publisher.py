@@ -9,7 +9,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pocketmq.errors import ConnectionLost
 from pocketmq.model.queue import MessageQueue
-from pocketmq.spark.read.stream_driver import ProgressGroup
+from pocketmq.spark.read.stream_driver import OffsetPublisher
 
 Q0, Q1 = (MessageQueue("orders", "broker-a", number) for number in range(2))
 
@@ -29,10 +29,10 @@ class Brokers:
 
 def test_only_what_is_new_is_published() -> None:
     brokers: Any = Brokers()
-    progress = ProgressGroup("watched")
+    progress = OffsetPublisher("watched")
 
     for places in ({Q0: 1, Q1: 1}, {Q0: 2, Q1: 1}, {Q0: 2, Q1: 1}):
-        progress.note(places)
+        progress.record(places)
         progress.publish(brokers)
 
     assert brokers.commits == [("watched", {Q0: 1, Q1: 1}), ("watched", {Q0: 2})]
@@ -40,8 +40,8 @@ def test_only_what_is_new_is_published() -> None:
 
 def test_without_a_group_nothing_is_published() -> None:
     brokers: Any = Brokers()
-    progress = ProgressGroup(None)
-    progress.note({Q0: 1})
+    progress = OffsetPublisher(None)
+    progress.record({Q0: 1})
 
     progress.publish(brokers)
 
@@ -50,8 +50,8 @@ def test_without_a_group_nothing_is_published() -> None:
 
 def test_a_queue_that_is_gone_waits_until_it_is_back() -> None:
     brokers: Any = Brokers()
-    progress = ProgressGroup("watched")
-    progress.note({Q0: 1, Q1: 1})
+    progress = OffsetPublisher("watched")
+    progress.record({Q0: 1, Q1: 1})
 
     progress.publish(brokers, {Q0})
     progress.publish(brokers, {Q0, Q1})
@@ -61,9 +61,9 @@ def test_a_queue_that_is_gone_waits_until_it_is_back() -> None:
 
 def test_what_failed_is_told_and_published_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     brokers: Any = Brokers()
-    progress = ProgressGroup("watched")
+    progress = OffsetPublisher("watched")
     brokers.is_away = True
-    progress.note({Q0: 1})
+    progress.record({Q0: 1})
 
     with caplog.at_level(logging.WARNING):
         progress.publish(brokers)
@@ -71,5 +71,5 @@ def test_what_failed_is_told_and_published_at_the_end(caplog: pytest.LogCaptureF
     progress.publish(brokers)
     progress.publish(brokers)
 
-    assert "could not be published to the group watched" in caplog.text
+    assert "Publishing the offsets of the query to group watched failed" in caplog.text
     assert brokers.commits == [("watched", {Q0: 1})]

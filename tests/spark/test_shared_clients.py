@@ -20,7 +20,7 @@ from pocketmq.spark.options.connection_options import Connection, Secret
 from pocketmq.spark.read.planning import ReadPartition
 from pocketmq.spark.read.range_reading import read_partition
 from pocketmq.spark.schema import Name
-from pocketmq.spark.worker_connections import Connections
+from pocketmq.spark.shared_clients import SharedClients
 
 LONG_MS = 60_000
 COUNT = 300
@@ -57,7 +57,7 @@ class FakeCore:
 
 
 def test_who_borrows_one_after_the_other_gets_the_same_client() -> None:
-    connections = Connections(FakeCore)
+    connections = SharedClients(FakeCore)
 
     with connections.borrow(Cluster("a"), LONG_MS) as first:
         core = first.core()
@@ -72,7 +72,7 @@ def test_who_borrows_one_after_the_other_gets_the_same_client() -> None:
 
 
 def test_an_idle_client_is_closed_and_a_borrowed_one_is_not() -> None:
-    connections = Connections(FakeCore)
+    connections = SharedClients(FakeCore)
     with connections.borrow(Cluster("a"), 0) as held:
         core = held.core()
         with connections.borrow(Cluster("a"), 0):
@@ -85,7 +85,7 @@ def test_an_idle_client_is_closed_and_a_borrowed_one_is_not() -> None:
 
 
 def test_idle_clients_can_be_closed_before_their_time() -> None:
-    connections = Connections(FakeCore)
+    connections = SharedClients(FakeCore)
     with connections.borrow(Cluster("a"), LONG_MS) as first:
         idle = first.core()
 
@@ -100,7 +100,7 @@ def test_idle_clients_can_be_closed_before_their_time() -> None:
 
 
 def test_the_child_of_a_fork_begins_anew() -> None:
-    connections = Connections(FakeCore)
+    connections = SharedClients(FakeCore)
     with connections.borrow(Cluster("a"), LONG_MS) as held:
         assert held.core().pid == os.getpid()
         child = os.fork()
@@ -147,7 +147,7 @@ def test_a_task_with_a_key_pulls_by_itself_too(name_server: str, caplog: pytest.
     values = read(name_server)
 
     assert values == [b"%d" % number for number in range(COUNT)]
-    assert not [line for line in caplog.messages if "over the loop" in line]
+    assert not [line for line in caplog.messages if "by the event loop" in line]
 
 
 def test_a_key_without_the_right_to_read_is_refused_in_the_words_of_the_broker(
@@ -160,4 +160,4 @@ def test_a_key_without_the_right_to_read_is_refused_in_the_words_of_the_broker(
     with pytest.raises(NoPermission, match="check signature failed"):
         read(name_server, secret_variable="WRONG_SECRET")
 
-    assert any("over the loop" in line and "Group:strangers" in line for line in caplog.messages)
+    assert any("by the event loop" in line and "Group:strangers" in line for line in caplog.messages)

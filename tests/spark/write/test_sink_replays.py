@@ -12,7 +12,9 @@ from pocketmq.errors import WrongState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds
-from pocketmq.spark.write.sink_batches import ROW_ID, Replay, RowIds, ranges_to_search, row_head
+from pocketmq.spark.write.sink_batches import ROW_ID
+from pocketmq.spark.write.sink_offsets import ranges_to_search
+from pocketmq.spark.write.sink_replays import Replay, RowIds, row_head
 
 pytestmark = pytest.mark.usefixtures("twin")
 QUERY = "0b2c3f3e-7a64-4f0a-9f0e-3f9b1f4b8a11"
@@ -154,7 +156,7 @@ def test_rows_that_are_not_those_of_before_are_refused() -> None:
     topic: list[Message] = []
     attempt([b"a", b"b"], topic, stop_after=2)
 
-    with pytest.raises(WrongState, match="1 rows of this batch and partition are in the topic"):
+    with pytest.raises(WrongState, match="wrote 1 rows that this batch and partition now lack"):
         attempt([b"a", b"c"], topic)
 
 

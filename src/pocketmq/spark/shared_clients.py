@@ -1,11 +1,11 @@
-"""One client for each cluster in each process of Spark, kept from task to task.
+"""One client per cluster in each process of Spark, kept between tasks.
 
-    task ── borrow ──► the client of this process ── give back ──► kept ── nobody borrows it for a while ──► closed
+    task ── borrow ──► the client of this process ── return ──► kept ── unused for a while ──► closed
 
-Workers are reused over micro-batches, so that a task finds its connections open. A process that was forked off begins anew:
-the clients of its parent are its parent's.
+Workers are reused for many micro-batches, so tasks find open connections. A forked process starts with no clients: those of its
+parent belong to the parent.
 
-From the options of a connection to the settings of a client, with the secrets that only this process looks up.
+Client settings come from the options of a connection and from the secrets that only this process reads.
 """
 
 import logging
@@ -44,12 +44,12 @@ _NO_BOUND: Final = 2**62
 
 
 def reading_settings(connection: Connection, environ: Mapping[str, str], files: Files) -> AdminSettings:
-    """For the client that asks brokers and pulls."""
+    """For the client that queries brokers and pulls."""
     return AdminSettings(name_servers=connection.name_servers, **_client_options(connection, environ, files))
 
 
 def producer_options(options: WriteOptions, environ: Mapping[str, str], files: Files) -> ProducerOptions:
-    """For the producer of a sink, which decides itself what is sent again, and bounds what is on its way by batches."""
+    """For the producer of a sink. The sink itself retries, and limits the batches in flight."""
     return ProducerOptions(
         **_client_options(options.connection, environ, files),  # type: ignore[typeddict-item]
         group=options.group,
@@ -97,51 +97,51 @@ def _tls(connection: Connection) -> bool | SSLContext:
 log = logging.getLogger("pocketmq.spark")
 
 PULL_SPARE_S: Final = 5.0
-"""What a pull may take beyond the time that an answer may take: the largest ones are megabytes."""
+"""Extra time for a pull, beyond the timeout of other requests: the largest responses have megabytes."""
 
 C = TypeVar("C", bound=Core)
 T = TypeVar("T")
 
 
 class ReadingCore:
-    """Asks brokers, and pulls, as one client of the cluster."""
+    """Queries brokers and pulls as one client of the cluster."""
 
     def __init__(self, settings: AdminSettings) -> None:
         self._settings = settings
-        self._lines = connections_for_pulls(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
+        self._connections = connections_for_pulls(SystemClock(), connect_s=settings.connect_timeout_ms / 1000)
         self._pulls: dict[tuple[str, int], Pulling] = {}
 
     @cached_property
     def reach(self) -> Reach:
-        """How the cluster is asked; joins it on the loop of the first use, which is that of `start`."""
+        """The requests to the cluster. The first use joins the cluster on the current event loop, that of `start`."""
         return Reach(Instance.join(self._settings), self._settings)
 
     async def start(self) -> None:
         _ = self.reach
 
     async def stop(self) -> None:
-        self._lines.close()
+        self._connections.close()
         await self.reach.instance.leave()
 
     def puller(self, group: str) -> "GroupPuller":
         return GroupPuller(self, self.reach.group(group))
 
     async def bounds(self, queue: MessageQueue) -> Bounds:
-        """What a queue holds, by its master."""
+        """The bounds of a queue at its master."""
         wire_queue = self.reach.wire_queue(queue)
         await self.reach.instance.routes.find(wire_queue.topic)
         low = await self.reach.brokers.offsets.smallest(wire_queue)
-        # Asked second: a queue that was emptied in between ends where it begins, never before.
+        # Requested second, so that a queue that was emptied in between ends where it begins, never before.
         return Bounds(low, max(low, await self.reach.brokers.offsets.largest(wire_queue)))
 
     async def direct_pulls(self, group: str, topics: Collection[str], max_bytes: int) -> DirectPulls | None:
-        """For a thread that pulls these topics by itself; None where lines are encrypted, which only the loop does."""
+        """For a thread that pulls these topics itself; None for encrypted connections, which need the event loop."""
         if self._settings.tls is not False:
             return None
         for topic in topics:
             await self.reach.instance.routes.find(self.reach.topic(topic))
         pulls = self.pulling(self.reach.group(group), max_bytes)
-        return DirectPulls(pulls, self._lines, timeout_s=self.pull_timeout_s)
+        return DirectPulls(pulls, self._connections, timeout_s=self.pull_timeout_s)
 
     @property
     def pull_timeout_s(self) -> float:
@@ -157,7 +157,7 @@ class ReadingCore:
 
 
 class GroupPuller:
-    """Pulls as a group; see `broker_facts.Puller`."""
+    """Pulls as a consumer group; see `broker_facts.Puller`."""
 
     def __init__(self, core: ReadingCore, wire_group: str) -> None:
         self._core = core
@@ -166,25 +166,25 @@ class GroupPuller:
     async def pull(
         self, queue: MessageQueue, offset: int, subscription: Subscription, max_messages: int, max_bytes: int
     ) -> Answer:
-        """A group that an administrator reset is sent elsewhere, once. A task reads its range all the same: such an answer does not
-        lead on.
+        """A response that redirects the group, because an administrator reset its offset, leaves the offset unchanged: a task
+        reads its range all the same.
         """
         core, wire_queue = self._core, self._core.reach.wire_queue(queue)
         pulls = core.pulling(self._group, max_bytes)
         await core.reach.instance.routes.find(wire_queue.topic)
         pulled = await pulls.pull_records(wire_queue, offset, subscription, max_messages, timeout_s=core.pull_timeout_s)
-        told = pulled.header
-        next_offset = offset if pulled.code == ResponseCode.PULL_OFFSET_MOVED else told.next_begin_offset
-        is_past = subscription.takes_all and passes_over(pulled.code, pulled.records, offset)
-        bounds = Bounds(told.min_offset, told.max_offset)
-        return Answer(pulled.records, next_offset, bounds, is_past, is_hole(pulled.code, next_offset, offset))
+        header = pulled.header
+        next_offset = offset if pulled.code == ResponseCode.PULL_OFFSET_MOVED else header.next_begin_offset
+        skips = subscription.takes_all and passes_over(pulled.code, pulled.records, offset)
+        bounds = Bounds(header.min_offset, header.max_offset)
+        return Answer(pulled.records, next_offset, bounds, skips, is_hole(pulled.code, next_offset, offset))
 
     async def bounds(self, queue: MessageQueue) -> Bounds:
         return await self._core.bounds(queue)
 
 
-class Held(BlockingClient[C]):
-    """A client of this process, and who uses it."""
+class SharedClient(BlockingClient[C]):
+    """A client of this process, with the number of its users."""
 
     def __init__(self, make: Callable[[], C]) -> None:
         super().__init__(make, "connection of the Spark connector")
@@ -192,85 +192,85 @@ class Held(BlockingClient[C]):
         self.closing: threading.Timer | None = None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """The future of what `work` comes to."""
+        """Start `work` on the client's event loop."""
         return self._portal.submit(work)
 
 
-class Connections(Generic[C]):
-    """The clients of a process by what they were made from."""
+class SharedClients(Generic[C]):
+    """The clients of a process, by the options that they were created from."""
 
     def __init__(self, make: Callable[[Any], C]) -> None:
         self._make = make
-        self._lock = threading.Lock()  # guards the two below and counts of users; taken first, before BlockingClient's
-        self._held: dict[msgspec.Struct, Held[C]] = {}
-        self._left_to_the_parent: list[object] = []
-        os.register_at_fork(after_in_child=self._begin_anew)
+        self._lock = (
+            threading.Lock()
+        )  # guards the two below and user counts; acquired before the lock of BlockingClient
+        self._clients: dict[msgspec.Struct, SharedClient[C]] = {}
+        self._clients_of_parent: list[object] = []
+        os.register_at_fork(after_in_child=self._reset_after_fork)
 
     @contextmanager
-    def borrow(self, key: msgspec.Struct, idle_timeout_ms: int) -> Iterator[Held[C]]:
-        """The client for `key`, started if there is none; kept for `idle_timeout_ms` after the last one gave it back."""
-        held = self._take(key)
+    def borrow(self, key: msgspec.Struct, idle_timeout_ms: int) -> Iterator[SharedClient[C]]:
+        """The client for `key`, started on first use, and kept for `idle_timeout_ms` after its last user."""
+        client = self._acquire(key)
         try:
-            yield held
+            yield client
         finally:
-            self._give_back(key, held, idle_timeout_ms)
+            self._release(key, client, idle_timeout_ms)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._clients)
 
     def close_idle(self) -> None:
-        """Those that nobody uses, instead of later."""
+        """Close unused clients at once."""
         with self._lock:
-            idle = [(key, held) for key, held in self._held.items() if not held.users]
-        for key, held in idle:
-            self._close(key, held)
+            idle = [(key, client) for key, client in self._clients.items() if not client.users]
+        for key, client in idle:
+            self._close(key, client)
 
-    def _take(self, key: msgspec.Struct) -> Held[C]:
+    def _acquire(self, key: msgspec.Struct) -> SharedClient[C]:
         with self._lock:
-            held = self._held.get(key)
-            if held is None:
-                held = Held(lambda: self._make(key))
-                held.start()
-                self._held[key] = held
-            if held.closing is not None:
-                held.closing.cancel()
-                held.closing = None
-            held.users += 1
-            return held
+            client = self._clients.get(key)
+            if client is None:
+                client = SharedClient(lambda: self._make(key))
+                client.start()
+                self._clients[key] = client
+            if client.closing is not None:
+                client.closing.cancel()
+                client.closing = None
+            client.users += 1
+            return client
 
-    def _give_back(self, key: msgspec.Struct, held: Held[C], idle_timeout_ms: int) -> None:
+    def _release(self, key: msgspec.Struct, client: SharedClient[C], idle_timeout_ms: int) -> None:
         with self._lock:
-            held.users -= 1
-            if held.users or self._held.get(key) is not held:
+            client.users -= 1
+            if client.users or self._clients.get(key) is not client:
                 return
-            held.closing = threading.Timer(idle_timeout_ms / 1000, self._close, (key, held))
-            held.closing.daemon = True
-            held.closing.start()
+            client.closing = threading.Timer(idle_timeout_ms / 1000, self._close, (key, client))
+            client.closing.daemon = True
+            client.closing.start()
 
-    def _close(self, key: msgspec.Struct, held: Held[C]) -> None:
+    def _close(self, key: msgspec.Struct, client: SharedClient[C]) -> None:
         with self._lock:
-            if held.users or self._held.get(key) is not held:
+            if client.users or self._clients.get(key) is not client:
                 return  # borrowed again in the meantime
-            del self._held[key]
-            if held.closing is not None:
-                held.closing.cancel()
+            del self._clients[key]
+            if client.closing is not None:
+                client.closing.cancel()
         try:
-            held.stop()
+            client.stop()
         except PocketMQError as error:
-            log.warning("an idle connection could not be closed: %s", error)
+            log.warning("Closing an idle connection failed: %s", error)
 
-    def _begin_anew(self) -> None:
-        """In the child of a fork: a thread that the child does not have may have held the lock."""
-        self._left_to_the_parent.append(
-            self._held
-        )  # kept for ever: when collected, it would close what the parent uses
+    def _reset_after_fork(self) -> None:
+        """In a forked child. The lock may have been locked by a thread that the child does not have."""
+        self._clients_of_parent.append(self._clients)  # never collected, which would close the parent's connections
         self._lock = threading.Lock()
-        self._held = {}
+        self._clients = {}
 
 
 def _reading_core(connection: Connection) -> ReadingCore:
     return ReadingCore(reading_settings(connection, os.environ, DiskFiles()))
 
 
-READING: Final = Connections(_reading_core)
+READING: Final = SharedClients(_reading_core)
 """By `Connection`."""

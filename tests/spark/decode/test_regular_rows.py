@@ -1,4 +1,4 @@
-"""Usual rows by columns: each alone, and chosen ones."""
+"""Regular rows by columns: each alone, and chosen ones."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from tests.twins import twin  # noqa: F401
 from pocketmq import compiled
 from pocketmq.protocol.record import decode_records
 from pocketmq.spark.arrow import np
-from pocketmq.spark.decode.decoding import UsualRows
-from pocketmq.spark.decode.records import Records, usual_layout
+from pocketmq.spark.decode.decoding import RegularRows
+from pocketmq.spark.decode.records import Records, regular_layout
 from pocketmq.spark.schema import Name
 
 RUN = b"".join(made(n, b"%d" % n, b"TAGS\x01t%d\x02own\x01%d\x02" % (n % 2, n)) for n in range(6))
@@ -21,12 +21,12 @@ COLUMNS = [name for name in Name if name is not Name.BROKER_NAME]
 pytestmark = pytest.mark.usefixtures("twin")
 
 
-def of(run: bytes, *columns: Name) -> UsualRows:
+def of(run: bytes, *columns: Name) -> RegularRows:
     records = Records.find(run, compiled.twin())
-    return UsualRows(records, usual_layout(records, 0)[1], frozenset(columns or Name), compiled.twin())
+    return RegularRows(records, regular_layout(records, 0)[1], frozenset(columns or Name), compiled.twin())
 
 
-def rows() -> UsualRows:
+def rows() -> RegularRows:
     return of(RUN)
 
 
@@ -44,14 +44,14 @@ def test_chosen_rows_have_the_same_columns(name: Name) -> None:
     assert rows().chosen(slice(0, 0)).column(name).to_pylist() == []
 
 
-def test_texts_make_rows_odd_only_where_they_are_asked_for() -> None:
+def test_texts_make_rows_irregular_only_in_requested_columns() -> None:
     run = made(0, topic="größe") + made(1, properties=b"out of shape")
 
-    def odd(*columns: Name) -> list[bool] | None:
-        mask = of(run, *columns).odd_rows()
+    def irregular(*columns: Name) -> list[bool] | None:
+        mask = of(run, *columns).irregular_rows()
         return None if mask is None else mask.tolist()
 
-    assert odd(Name.VALUE) is None
-    assert odd(Name.TOPIC) == [True, False]
-    assert odd(Name.TAGS) == [False, True]
-    assert odd(Name.TOPIC, Name.TAGS) == [True, True]
+    assert irregular(Name.VALUE) is None
+    assert irregular(Name.TOPIC) == [True, False]
+    assert irregular(Name.TAGS) == [False, True]
+    assert irregular(Name.TOPIC, Name.TAGS) == [True, True]

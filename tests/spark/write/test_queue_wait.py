@@ -23,9 +23,9 @@ from pocketmq.errors import CallTimedOut, SystemBusy
 from pocketmq.spark.broker_facts import LogState
 from pocketmq.spark.options.write_options import parse_write_options
 from pocketmq.spark.read.metadata import ClientMetadata
-from pocketmq.spark.worker_connections import READING
+from pocketmq.spark.shared_clients import READING
 from pocketmq.spark.write import sink_task
-from pocketmq.spark.write.sink_replays import ENTERING_TIMEOUT_S, LOOK_S, MAX_LAUNCHES, Settling, settling_of
+from pocketmq.spark.write.sink_offsets import ENTERING_TIMEOUT_S, MAX_LAUNCHES, POLL_S, QueueWait, queue_wait_of
 from pocketmq.store.log.transient_pool import TransientPool
 from pocketmq.testing import FakeClock
 
@@ -49,7 +49,7 @@ class Looks:
     def __init__(self, *looks: Mapping[str, tuple[int, int]]) -> None:
         self._looks = [{broker: LogState(*state) for broker, state in look.items()} for look in looks]
         self.clock = FakeClock()
-        self._settling = Settling(self.clock, self._sleep)
+        self._wait = QueueWait(self.clock, self._sleep)
         self.asked: list[set[str]] = []
         self.slept: list[float] = []
 
@@ -59,7 +59,7 @@ class Looks:
         return {broker: state for broker, state in look.items() if broker in brokers}
 
     def wait(self, *brokers: str, launch: str | None = None) -> None:
-        self._settling.wait(self, brokers, launch)
+        self._wait.wait(self, brokers, launch)
 
     def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -81,7 +81,7 @@ def test_what_was_in_the_log_is_waited_for_and_only_its_broker_is_asked_again() 
     looks.wait("a", "b")
 
     assert looks.asked == [{"a", "b"}, {"a"}, {"a"}]
-    assert looks.slept == [LOOK_S, LOOK_S]
+    assert looks.slept == [POLL_S, POLL_S]
 
 
 def test_what_comes_meanwhile_is_not_waited_for() -> None:
@@ -111,10 +111,10 @@ def test_a_broker_that_does_not_tell_is_not_waited_for() -> None:
 def test_a_broker_that_stays_behind_fails_the_task_and_is_named() -> None:
     looks = Looks({"a": (700, 690), "slow": (900, 300), "c": (1, 1)})
 
-    with pytest.raises(SystemBusy, match=r"the broker slow has 600 bytes in its log .* after 120 s .*at-least-once"):
+    with pytest.raises(SystemBusy, match=r"broker slow has 600 bytes in its log .* after 120 s .*at-least-once"):
         looks.wait("a", "slow", "c")
 
-    assert looks.clock.monotonic() == pytest.approx(ENTERING_TIMEOUT_S, abs=LOOK_S)
+    assert looks.clock.monotonic() == pytest.approx(ENTERING_TIMEOUT_S, abs=POLL_S)
 
 
 def test_first_attempts_ask_once_in_a_launch_and_later_ones_always() -> None:
@@ -166,10 +166,10 @@ def test_each_client_has_its_own_knowledge_for_as_long_as_it_is_kept() -> None:
         pass
 
     one, other = Client(), Client()
-    kept = weakref.ref(settling_of(one))
+    kept = weakref.ref(queue_wait_of(one))
 
-    assert settling_of(one) is kept()
-    assert settling_of(other) is not kept()
+    assert queue_wait_of(one) is kept()
+    assert queue_wait_of(other) is not kept()
     del one
     gc.collect()
     assert kept() is None
@@ -306,4 +306,4 @@ def test_an_account_without_the_right_to_ask_writes_as_before(
             written = admin.topics.describe("invoices").messages
 
     assert written == 6
-    assert caplog.text.count("does not tell how far its queues are") == 2  # the first of all, and the later attempt
+    assert caplog.text.count("did not report its log state") == 2  # the first of all, and the later attempt
