@@ -106,7 +106,7 @@ def test_a_column_that_is_left_out_cannot_be_asked_for(broker: Broker) -> None:
     schema = StructType([StructField("properties", MapType(StringType(), StringType()))])
 
     for reader in (source.reader, source.streamReader):
-        with pytest.raises(InvalidSetting, match=r"which includeProperties = false leaves out"):
+        with pytest.raises(InvalidSetting, match=r"which includeProperties = false omits"):
             reader(schema)
 
 

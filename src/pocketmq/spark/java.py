@@ -39,7 +39,7 @@ exec {java} "$@"
 class Java(NamedTuple):
     """The folder and version that a Java reports."""
 
-    home: Path
+    folder: Path
     version: int
 
 
@@ -50,7 +50,7 @@ def find_java(environ: Mapping[str, str] = os.environ, files: Files | None = Non
     for program in _programs(environ, files):
         java = ask_java(program)
         if java is not None and java.version >= OLDEST:
-            return java.home
+            return java.folder
         refused.append(f"{program} does not start" if java is None else f"{program} is Java {java.version}")
     runtime = _pip_runtime(files)
     if runtime is not None:

@@ -32,21 +32,21 @@ from pocketmq.memory import KeptMemory, keep_freed
 log = logging.getLogger("pocketmq.spark")
 
 VARIABLES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-USUAL: Final = "python3"
+DEFAULT_PYTHON: Final = "python3"
 
 
 def use_this_python(environ: MutableMapping[str, str] = os.environ, executable: str = sys.executable) -> None:
     """Make Spark run this Python, unless the user chose one or Spark finds this one anyway."""
     if not executable or any(environ.get(name) for name in VARIABLES):
         return
-    found = find_program(USUAL, environ.get("PATH"))
+    found = find_program(DEFAULT_PYTHON, environ.get("PATH"))
     if found is not None and found.parent == Path(executable).parent:
         return
     if _is_java_started():
         log.warning(
             "Spark was started before pocketmq.spark was imported, so it runs %s instead of this Python; import pocketmq.spark "
             "before you create the session, or set PYSPARK_PYTHON=%s",
-            found or USUAL,
+            found or DEFAULT_PYTHON,
             executable,
         )
         return

@@ -41,7 +41,7 @@ def test_what_is_not_given_has_its_default_and_other_uses_are_left_out() -> None
 
 def test_an_alias_means_the_same() -> None:
     assert TABLE.read({"includealso": "false"}, Use.BATCH)["include"] is False
-    assert TABLE.given({"includealso": "false"}) == {"include"}
+    assert TABLE.set_fields({"includealso": "false"}) == {"include"}
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_a_query_is_warned_and_then_overtaken_with_the_exact_range(
     assert told is not None
     assert [(one["queueId"], one["offset"], one["minOffset"]) for one in told["endangered"]] == [(0, 5, 0)]
     assert told["groupId"] == "slow"
-    assert "message 5, the next to be read, will be deleted at any moment; the queue begins at 0 now" in caplog.text
+    assert "message 5, the next to read, will be deleted at any moment; the queue now begins at 0" in caplog.text
 
     low = delete_old_messages(forgetful, topic)
     with pytest.raises(DataLost, match=rf"{topic}@.*:0 from 10 to {low} \(retention\)"):
@@ -85,7 +85,7 @@ def test_queues_that_are_removed_are_told_and_go_on_when_they_are_back(
 
     assert told is not None
     assert [(one["queueId"], one["start"], one["end"]) for one in told["missing"]] == [(1, 1, 2)]
-    assert "messages from 1 to 2 were not read" in caplog.text
+    assert "messages from 1 to 2 are unread" in caplog.text
     assert second.queues[queue(broker, topic, 1)] == 2
     assert "missing" not in (reading.latest_seen() or {})
 

@@ -173,7 +173,7 @@ def test_rows_that_changed_since_the_last_attempt_fail_the_task(broker: Broker) 
     once = sink(broker, topic=topic)
     write_rows(batches(["a", "b"]), once, QUERY, 0)
 
-    with pytest.raises(WrongState, match=r"1 rows of this batch"):
+    with pytest.raises(WrongState, match=r"wrote 1 rows that this batch"):
         write_rows(batches(["a", "c"]), once, QUERY, 0)
 
 

@@ -17,7 +17,7 @@ _ALTERNATING: Final = np.frombuffer(b"\x01\x02", np.uint16)[0]
 _HIGH_BIT: Final = 0b1000_0000
 _FIRST_TWO_BITS: Final = 0b1100_0000
 _MAX_CELLS_PER_NAME: Final = 16
-"""Maximum number of table cells per property; above it, names are numbered anew."""
+"""Maximum number of table cells per property; above it, they are numbered from 0 again."""
 
 
 class PropertyTexts:

@@ -250,7 +250,7 @@ class OptionTable:
             values[option.field] = _value(option, text)
         return values
 
-    def given(self, given: Mapping[str, str]) -> frozenset[str]:
+    def set_fields(self, given: Mapping[str, str]) -> frozenset[str]:
         """The fields that the user set."""
         return frozenset(self._by_key[key.lower()].field for key in given)
 

@@ -160,7 +160,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool, environ: Ma
     """The options of a read, as Spark passes them; InvalidSetting describes a wrong one."""
     use = Use.STREAM if streaming else Use.BATCH
     values = READ_OPTIONS.read(given, use)
-    set_by_user = READ_OPTIONS.given(given)
+    set_by_user = READ_OPTIONS.set_fields(given)
     exactly_one(values, [("topics", "subscribe"), ("pattern", "subscribePattern"), ("queues", "assign")])
     at_most_one(values, [("filter_tags", "filterTags"), ("filter_sql", "filterSql")])
     if values["starting_offsets"] is None:

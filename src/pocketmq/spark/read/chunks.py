@@ -88,7 +88,7 @@ class DirectChunks:
         self._wanted = {one.queue.topic: partition.subscription(one.queue.topic) for one in partition.slices}
         self._only_bodies = partition.needs_only_bodies
         self._uses_loop = False
-        self._given = 0
+        self._last_count = 0
 
     def start(self, wanted: QueueRange) -> AwaitedChunk:
         """Start to pull a range, or as much of it as fills a buffer."""
@@ -119,14 +119,14 @@ class DirectChunks:
         most = self._partition.pull_messages
         if left >= most:
             return most
-        return 2 * self._given if 0 < self._given <= left // 2 else left
+        return 2 * self._last_count if 0 < self._last_count <= left // 2 else left
 
     def pump(self, chunk: "DirectChunk") -> None:
         self._pulls.pump(chunk)
 
     def record_count(self, count: int) -> None:
         """Record the number of messages in the last response."""
-        self._given = count
+        self._last_count = count
 
     def require_records(self) -> None:
         """Request records from now on: a change between bodies and records costs another pull each time."""

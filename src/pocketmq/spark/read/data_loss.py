@@ -11,7 +11,7 @@ skip      continue after the lost range               a re-created topic is read
 earliest  continue at the beginning of the queue      may repeat messages that were read before the tail was lost
 
 Missing queues are reported once each, with the range that was not read. A queue is missing if its topic was deleted or has fewer
-queues than before, but also if its broker is temporarily unavailable. The two cannot be told apart, so this is not a loss: the
+queues than before, but also if its broker is temporarily unavailable. The two cannot be distinguished, so this is not a loss: the
 query keeps the offset, and continues there if the queue returns.
 
 The oldest message of each queue shows that a topic was re-created:

@@ -45,7 +45,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = tuple(columns)
         self._never_null = never_null
         self._driver: StreamDriver | None = None
-        self._given: QueryOffset | None = None
+        self._planned: QueryOffset | None = None
         self._is_terminated = False
         self._is_stopped = False
         if not is_streaming_read():
@@ -70,7 +70,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @short_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         before = parse_offset(start)
-        after = self._given = self._connected().next(before, everything=isinstance(limit, ReadAllAvailable))
+        after = self._planned = self._connected().next(before, everything=isinstance(limit, ReadAllAvailable))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -82,7 +82,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Equal offsets mean an empty batch, as when only another source of the query has new messages. The start of their own
         # batch must not be used then.
         ranges = [] if after is None or after == before else ranges_between(before, after)
-        if after is not None and ranges and after != self._given:  # the batch was planned by an earlier process
+        if after is not None and ranges and after != self._planned:  # the batch was planned by an earlier process
             ranges = self._connected().without_recreated(ranges, after.seen_ms)
         count = None if after is None else after.partitions
         planned = plan_partitions(ranges, self._columns, self._options, cores=os.cpu_count() or 1, count=count)
