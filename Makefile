@@ -10,7 +10,7 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test docs coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
+.PHONY: help demo check test docs reference coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
 .SILENT:
 
 help: ## list these commands
@@ -31,6 +31,9 @@ test: check ## check, every test with warnings as errors, and a short check of t
 docs: $(SITE) ## the documentation as a website in site/, with offline search; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 	echo "site/ is ready; to read it: python3 -m http.server --directory site 8000"
+
+reference: $(INSTALLED) ## write the generated tables of docs/reference
+	$(BIN)/python -m tests.reference_pages
 
 coverage: $(INSTALLED) $(TWIN) ## every test with branch coverage, programs that they start included, and the lines that none reached
 	$(BIN)/coverage erase

@@ -24,7 +24,7 @@ ELSEWHERE = {
     "start/operator.md": "tests/test_start_pages.py",
 }
 """Pages whose commands another test runs."""
-ON_SPARK = ("guides/pipelines.md",)
+ON_SPARK = ("guides/pipelines.md", "guides/archive.md")
 """Pages whose commands share the session of Spark."""
 NOT_PROGRAMS_OF_OURS = {
     ".": "a word of the shell",
@@ -98,7 +98,11 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
         return
     store = stopped_store(tmp_path / "store")
     with pocketmq.Server() as server:
-        run_all(commands(page), server.name_server, tmp_path, monkeypatch, {"DIR": str(store)})
+        before = {
+            "group reset billing": lambda: set_up_group(server.name_server),
+            "dlq show bank": lambda: leave_dead_letter(server.name_server, "bank", "payments"),
+        }
+        run_all(commands(page), server.name_server, tmp_path, monkeypatch, {"DIR": str(store)}, before)
 
 
 def test_the_commands_of_pipelines_run(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,13 +155,20 @@ def stopped_store(folder: Path) -> Path:
     return log.parent
 
 
-def leave_dead_letter(name_server: str) -> None:
-    """As a broker leaves one: of the group `billing`, for the topic `orders`."""
-    with pocketmq.Admin(name_server) as admin, pocketmq.Producer(name_server) as producer:
-        admin.topics.create("%DLQ%billing", queues=1)
+def set_up_group(name_server: str) -> None:
+    with pocketmq.Admin(name_server) as admin:
+        admin.topics.create("orders", queues=1)
         admin.groups.create("billing")
-        letter = pocketmq.Message("%DLQ%billing", b"{}")
-        letter.properties["RETRY_TOPIC"] = "orders"
+
+
+def leave_dead_letter(name_server: str, group: str = "billing", topic: str = "orders") -> None:
+    """As a broker leaves one: of a group, for a topic."""
+    with pocketmq.Admin(name_server) as admin, pocketmq.Producer(name_server) as producer:
+        admin.topics.create(topic)
+        admin.topics.create(f"%DLQ%{group}", queues=1)
+        admin.groups.create(group)
+        letter = pocketmq.Message(f"%DLQ%{group}", b"{}")
+        letter.properties["RETRY_TOPIC"] = topic
         producer.send(letter)
 
 

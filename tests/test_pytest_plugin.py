@@ -88,7 +88,7 @@ def test_the_guide_tells_of_the_fixture(name: str) -> None:
 
 def test_the_test_of_the_guide_passes(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guides" / "testing.md").read_text("utf-8")
-    block = guide.partition("## A real broker for a test")[2].partition("```python\n")[2].partition("```")[0]
+    block = guide.partition("## A broker for a test")[2].partition("```python\n")[2].partition("```")[0]
 
     done = run_pytest(tmp_path, block)
 

@@ -5,7 +5,7 @@ python -m bench.spark.end_to_end --quick            few rows, one round: does it
 python -m bench.spark.end_to_end --alone            without Kafka
 python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
 python -m bench.spark.end_to_end --usual-broker     a pull gets 32 messages, as brokers are set unless told otherwise
-python -m bench.spark.end_to_end --usual-spark      Spark's own settings, without those that docs/reference/spark.md advises
+python -m bench.spark.end_to_end --usual-spark      Spark's own settings, without those that docs/guides/spark-read.md advises
 python -m bench.spark.end_to_end --write-docs       and write the tables to docs/generated/spark.md
 """
 
@@ -235,7 +235,7 @@ def _kafka(folder: Path, leave: ExitStack, notes: list[str]) -> Kafka | None:
 def _facts(options: argparse.Namespace, rounds: int, load_before: float, took_s: float) -> list[str]:
     return [
         f"{cores()}, {machine.description()}",
-        f"Spark local[{CORES}] with {'its own settings' if options.usual_spark else 'the settings of docs/reference/spark.md'}",
+        f"Spark local[{CORES}] with {'its own settings' if options.usual_spark else 'the settings of docs/guides/spark-read.md'}",
         f"broker with {'its own settings' if options.usual_broker else 'large answers'}, on the same machine",
         f"{rounds} rounds at least, load {load_before:.1f} before, {machine.load():.1f} after {took_s:.0f} s",
     ]

@@ -37,11 +37,11 @@ LARGE_ANSWERS: Final[dict[str, object]] = {
     "maxTransferCountOnMessageInDisk": 16_384,
     "maxTransferBytesOnMessageInDisk": 8 * 1024 * 1024,
 }
-"""Settings of a broker that is read by Spark, as docs/reference/spark.md advises."""
+"""Settings of a broker that is read by Spark, as docs/guides/spark-read.md advises."""
 ARROW_FLAGS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Java trusts the batches of Python and does not look at every value twice; see docs/reference/spark.md."""
+"""Java trusts the batches of Python and does not look at every value twice; see docs/guides/spark-read.md."""
 COLLECTOR: Final = "-XX:+UseParallelGC"
-"""The garbage collector of Java that takes the least CPU; see docs/reference/spark.md."""
+"""The garbage collector of Java that takes the least CPU; see docs/guides/spark-read.md."""
 SINK_SHARE: Final = 4
 """Of so many rows one is written by the sinks, which are slower than reads."""
 END_S: Final = 30.0
@@ -120,7 +120,7 @@ def connector_jars() -> str:
 
 @contextmanager
 def session(jars: str | None, *, usual: bool) -> Iterator[SparkSession]:
-    """A session with the settings that docs/reference/spark.md advises, or with Spark's own. Its Java is gone when it ends.
+    """A session with the settings that docs/guides/spark-read.md advises, or with Spark's own. Its Java is gone when it ends.
 
     Installing a package compiles it. Where this one is run from its sources that is done here, or each process that Spark starts would.
     """

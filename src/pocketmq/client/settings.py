@@ -192,7 +192,7 @@ class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
     compress_over_bytes: int = MIN_BODY_BYTES
     """The client compresses bodies of at least this size."""
     compression: Compression = Compression.ZLIB
-    """`ZLIB`, `LZ4` or `ZSTD`. The last two need `pocketmq[compression]` here and at the consumers."""
+    """`"zlib"`, `"lz4"` or `"zstd"`. The last two need `pocketmq[compression]` here and at the consumers."""
     compression_level: int = LEVEL
     """The level of zlib, from 0 to 9."""
     template_topic: str = AUTO_CREATE_TOPIC

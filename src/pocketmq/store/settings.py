@@ -95,7 +95,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # reads
     max_read_entries: int = 800
-    """Limit on the queue entries that one pull examines, in bytes of entries."""
+    """Limit on the bytes of queue entries that one pull examines."""
     hot_read_bytes: int = 256 * KIB
     """Limit on the bytes of one pull of recent messages. A larger single message is still returned."""
     hot_read_count: int = 32

@@ -11,7 +11,7 @@ from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_WORDS, pa
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "reference" / "sql92.md").read_text("utf-8")
 ANSWERS = {True: "true", False: "false", None: "unknown"}
-SHARED, DIFFERENT = GUIDE.split("## Where PocketMQ is stricter, or kinder")
+SHARED, DIFFERENT = GUIDE.split("## Differences from Apache RocketMQ")
 ROWS = re.findall(r"^\| `([^`]+)` \| ([^|`]*)\| (true|false|unknown|no answer|refused) \|", SHARED, re.MULTILINE)
 DIFFERENCES = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| (refused|any positive number)", DIFFERENT, re.MULTILINE)
 
