@@ -40,7 +40,8 @@ from pocketmq.spark.broker_facts import Answer, Bounds
 from pocketmq.spark.options.connection_options import Connection
 from pocketmq.spark.options.write_options import WriteOptions
 
-_NO_BOUND: Final = 2**62
+_NO_BOUND: Final = 2**31 - 1
+"""The largest that the options of a producer may be."""
 
 
 def reading_settings(connection: Connection, environ: Mapping[str, str], files: Files) -> AdminSettings:
