@@ -169,7 +169,7 @@ class Replay:
             else:
                 await self._compare_question(frame, frame.command)
             if frame is last[frame.conn]:
-                self._hang_up(frame)
+                self._abort(frame)
 
     # to our servers
 
@@ -232,7 +232,7 @@ class Replay:
         found = self._agreement.differences(meaning(theirs, request), meaning(ours, request))
         self.findings += [Finding(frame.name, *difference, request, theirs, ours) for difference in found]
 
-    def _hang_up(self, frame: Captured) -> None:
+    def _abort(self, frame: Captured) -> None:
         """Nothing more was recorded of a connection: nothing else may have been heard."""
         caller = self._callers[frame.conn]
         caller.connection.close()

@@ -69,11 +69,11 @@ class TickingClock(FakeClock):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self.look_s = 0.0
+        self.skip_delay_s = 0.0
         self._passed_s = 0.0
 
     def monotonic(self) -> float:
-        self._passed_s += self.look_s
+        self._passed_s += self.skip_delay_s
         return super().monotonic() + self._passed_s
 
 
@@ -199,7 +199,7 @@ class RunningBroker:
         """Let the broker take these requests as one turn now; what it leaves for later has not begun when this returns."""
         frames, answers = self.frames_of(client, *commands)
         self.peer_of(client).connection._turn(frames)
-        self.turns.take_shared()
+        self.turns.handle_deferred()
         return answers
 
     def frames_of(self, client: Client, *commands: Command) -> "tuple[list[Frame], list[asyncio.Future[Command]]]":

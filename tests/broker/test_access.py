@@ -18,7 +18,7 @@ from tests.access.kit import (
 )
 from tests.broker.running import in_virtual_time, running
 
-from pocketmq.broker.access import ACCESS, by_place
+from pocketmq.broker.access import ACCESS, by_log_offset
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ImpossibleRequest, NoPermission, ProtocolError
 from pocketmq.model.access import Action, Resource
@@ -63,7 +63,7 @@ def stored(topic: str = TOPIC, **properties: str) -> StoredMessage:
     return decode_record(record)
 
 
-TABLE = by_place(lambda offset: stored() if offset == 0 else None)
+TABLE = by_log_offset(lambda offset: stored() if offset == 0 else None)
 
 
 @every_code
@@ -156,7 +156,7 @@ def place_request(code: RequestCode, offset: int = 0, **ext: str) -> Command:
 
 @pytest.mark.parametrize("code", sorted(BY_PLACE), ids=lambda code: code.name)
 def test_the_topic_of_a_message_counts_and_not_what_the_request_says_of_it(code: RequestCode) -> None:
-    table = by_place(lambda _: stored("Secret"))
+    table = by_log_offset(lambda _: stored("Secret"))
     user = account(topics={TOPIC: ALL_ACTIONS}, groups={GROUP: ALL_ACTIONS})
     request = place_request(code, topic=TOPIC, originTopic=TOPIC)
 
@@ -173,7 +173,7 @@ def test_a_message_that_is_not_there_is_refused_as_such(code: RequestCode) -> No
 
 
 def test_a_transaction_is_decided_by_who_may_send_to_its_real_topic() -> None:
-    table = by_place(lambda _: stored(HALF_TOPIC, REAL_TOPIC=TOPIC))
+    table = by_log_offset(lambda _: stored(HALF_TOPIC, REAL_TOPIC=TOPIC))
     decision = signed(place_request(RequestCode.END_TRANSACTION, topic=HALF_TOPIC))
 
     authentication(table, account(topics={TOPIC: [Action.PUB]})).check(Peer(), decision)
@@ -182,7 +182,7 @@ def test_a_transaction_is_decided_by_who_may_send_to_its_real_topic() -> None:
 
 
 def test_a_message_of_a_retry_topic_is_sent_back_by_its_group() -> None:
-    table = by_place(lambda _: stored("%RETRY%G"))
+    table = by_log_offset(lambda _: stored("%RETRY%G"))
 
     authentication(table, account(groups={GROUP: [Action.SUB]})).check(
         Peer(), signed(place_request(RequestCode.CONSUMER_SEND_MSG_BACK))

@@ -32,7 +32,7 @@ def test_a_reset_waits_for_its_pull_in_the_next_life_too() -> None:
 
     assert not offsets.is_changed
     assert not offsets.commit("g", "T", 0, 10)
-    assert offsets.take_reset("g", "T", 0) == 3
+    assert offsets.pop_reset("g", "T", 0) == 3
     assert offsets.commit("g", "T", 0, 5)
     assert (offsets.stored("g", "T", 0), offsets.stored("g", "T", 1)) == (5, 4)
 
@@ -41,11 +41,11 @@ def test_a_reset_that_was_taken_does_not_come_again() -> None:
     offsets = reset_table()
     offsets.snapshot_json(NOW)
 
-    offsets.take_reset("g", "T", 0)
+    offsets.pop_reset("g", "T", 0)
 
     assert offsets.is_changed
     assert again(offsets).resets == {"T@g": {1: 4}}
-    offsets.take_reset("g", "T", 1)
+    offsets.pop_reset("g", "T", 1)
     assert b"resetTable" not in offsets.snapshot_json(NOW)
     assert again(offsets).resets == {}
 

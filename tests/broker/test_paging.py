@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.snapshots import MAX_KEPT_BYTES, KeptTable, Page
+from pocketmq.broker.snapshots import MAX_KEPT_BYTES, CachedTable, Page
 from pocketmq.errors import BodyError, InvalidParameter
 from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.java_json import write_body
@@ -49,7 +49,7 @@ def test_the_whole_table_is_asked_for_by_who_says_nothing() -> None:
     assert not any(page.is_whole for page in (Page(1, None, None), Page(None, 5, None), Page(None, None, SEEN)))
 
 
-def written(kept: KeptTable, version: DataVersion, body: bytes) -> tuple[bytes, bool]:
+def written(kept: CachedTable, version: DataVersion, body: bytes) -> tuple[bytes, bool]:
     """What is answered, and whether it was written for that."""
     is_written = False
 
@@ -62,7 +62,7 @@ def written(kept: KeptTable, version: DataVersion, body: bytes) -> tuple[bytes, 
 
 
 def test_a_whole_table_is_written_once_for_each_version() -> None:
-    kept, newer = KeptTable(), DataVersion(8, 0, 1001)
+    kept, newer = CachedTable(), DataVersion(8, 0, 1001)
 
     assert written(kept, VERSION, b"first") == (b"first", True)
     assert written(kept, VERSION, b"again") == (b"first", False)
@@ -71,7 +71,7 @@ def test_a_whole_table_is_written_once_for_each_version() -> None:
 
 
 def test_a_table_that_is_too_large_is_not_kept() -> None:
-    kept, large = KeptTable(), b"x" * (MAX_KEPT_BYTES + 1)
+    kept, large = CachedTable(), b"x" * (MAX_KEPT_BYTES + 1)
 
     assert written(kept, VERSION, large) == (large, True)
     assert written(kept, VERSION, large) == (large, True)

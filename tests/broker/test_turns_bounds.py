@@ -70,7 +70,7 @@ async def test_put_off_requests_are_bounded_as_well() -> None:
     async with running(flow=FlowSettings(max_waiting_pulls=10, pull_wait_ms=60_000)) as broker:
         client = await broker.connect()
         await client.sent()
-        broker.clock.look_s = 0.011
+        broker.clock.skip_delay_s = 0.011
 
         outcomes = await asyncio.gather(*(timed(client.pull(0)) for _ in range(80)))
 
@@ -99,10 +99,10 @@ def pull_much(broker: RunningBroker, client: Client) -> "list[asyncio.Future[Com
     """Sixty pulls by a client that does not read, put off behind other requests."""
     pulls = [request(RequestCode.PULL_MESSAGE, pulling(0)) for _ in range(60)]
     client.peer.connection._transport.pause_reading()
-    broker.clock.look_s = 0.011
+    broker.clock.skip_delay_s = 0.011
     others = [request(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffset("G", "T", 0)) for _ in range(40)]
     answers = broker.serve_now(client, *others, *pulls)[40:]
-    broker.clock.look_s = 0.0
+    broker.clock.skip_delay_s = 0.0
     assert broker.turns.waiting.count(Kind.PULL) > 60
     return answers
 
@@ -123,7 +123,7 @@ async def test_a_client_that_does_not_read_its_answers_is_not_served_on_until_it
         answers = await asyncio.gather(*pulls)
         assert {(answer.code, len(answer.body)) for answer in answers} == {(DONE, len(answers[0].body))}
         await asyncio.sleep(0.05)
-        assert not broker.turns._crowded
+        assert not broker.turns._has_waiting
 
 
 @in_virtual_time
@@ -162,7 +162,7 @@ async def test_a_client_that_never_reads_is_cut_off_and_nothing_of_it_is_left() 
         assert broker.broker.counters.slow == 1
         assert peer.connection.unsent_bytes == 0
         assert not len(broker.parts.arrivals)
-        assert not broker.turns._crowded
+        assert not broker.turns._has_waiting
 
 
 @in_virtual_time

@@ -87,7 +87,7 @@ async def test_while_a_write_stalls_everything_but_sends_goes_on() -> None:
         assert (await sent(client, b"after")).code == DONE
         assert broker.bodies() == [b"before", b"under way", b"after"]
         await settled()
-        assert not broker.turns._crowded
+        assert not broker.turns._has_waiting
 
 
 @in_virtual_time
@@ -221,9 +221,9 @@ async def test_a_slow_write_leaves_the_loop_and_comes_back_when_the_disk_is_calm
         await client.sent(b"quick")
         assert is_calm(broker)
         with caplog.at_level(logging.INFO, "pocketmq.store"):
-            broker.clock.look_s = 0.03
+            broker.clock.skip_delay_s = 0.03
             await client.sent(b"slow")
-            broker.clock.look_s = 0
+            broker.clock.skip_delay_s = 0
             assert not is_calm(broker)
 
             stall = broker.stall_writes()

@@ -68,7 +68,7 @@ async def test_a_stalled_disk_stops_sends_but_neither_heartbeats_nor_pulls_and_a
 
         assert [one.code for one in after] == [DONE] * 3
         assert broker.bodies()[acknowledged:] == [b"after 0", b"after 1", b"after 2"]
-        assert not broker.turns._crowded
+        assert not broker.turns._has_waiting
 
 
 async def timed_beats(client: Client) -> None:
@@ -196,7 +196,7 @@ async def test_the_log_is_looked_at_though_nobody_sends() -> None:
         await asyncio.sleep(0.05)
 
         assert broker.turns.gate.is_open
-        assert not broker.turns._crowded
+        assert not broker.turns._has_waiting
         assert (await sent(client)).seconds < 0.01
 
 
@@ -335,5 +335,5 @@ async def test_stopping_refuses_what_still_waits() -> None:
 
         refused = await waiting
         assert (refused.code, refused.words) == (BUSY, "REJECTREQUEST")
-        assert "the broker is stopping" in (refused.answer.remark or "")
+        assert "the broker is shutting down" in (refused.answer.remark or "")
         assert len(broker.stored()) == acknowledged

@@ -180,7 +180,7 @@ def remembered(broker: RunningBroker) -> dict[str, object]:
     parts = broker.parts
     pairs = [(group, topic) for group in GROUPS for topic in TOPICS]
     tallies = [parts.stats.pulled(group, topic) for group, topic in pairs]
-    carried = [parts.carried.find(group, topic) for group, topic in pairs]
+    carried = [parts.subscriptions.find(group, topic) for group, topic in pairs]
     return {
         "offsets": parts.offsets.snapshot().offset_table,
         "pulled": [parts.offsets.pulled(group, topic, queue_id) for group, topic in pairs for queue_id in (0, 1)],

@@ -2,7 +2,7 @@
 
 A code that has a handler and no row here is refused, whoever asks. Who asks must have the right to everything in its row.
 
-Some requests name a message by where it lies in the log. What topic it belongs to is then looked up there (`by_place`), whatever the
+Some requests name a message by where it lies in the log. What topic it belongs to is then looked up there (`by_log_offset`), whatever the
 request says of it: else the right to one topic would open all of them.
 """
 
@@ -203,10 +203,10 @@ ACCESS: Final[dict[RequestCode, Accesses]] = {
     RequestCode.CLEAN_UNUSED_TOPIC: _CHANGE,
     RequestCode.DELETE_EXPIRED_COMMITLOG: _CHANGE,
 }
-"""What names a message by its place is about all topics here; `by_place` knows better."""
+"""What names a message by its place is about all topics here; `by_log_offset` knows better."""
 
 
-def by_place(message_at: MessageAt) -> dict[RequestCode, Accesses]:
+def by_log_offset(message_at: MessageAt) -> dict[RequestCode, Accesses]:
     """The table of a broker that can look into its log."""
 
     def found(offset: int) -> StoredMessage:

@@ -141,7 +141,7 @@ class Broker:
         return Server(
             address,
             serve=parts.dispatcher.serve,
-            on_turn=parts.turns.take,
+            on_turn=parts.turns.handle,
             on_lost=parts.lost,
             tls=self._tls,
             must_sign=bool(settings.accounts),
@@ -206,7 +206,7 @@ class Broker:
             Repeating(
                 "noting decided transactions",
                 lambda: in_use.now.transaction.op_batch_ms / 1000,
-                parts.transactions.note,
+                parts.transactions.write_ops,
                 log,
             ),
             Repeating("sampling statistics", SAMPLE_SECONDS, self._sample, log),

@@ -117,7 +117,7 @@ class MessageMetrics:
             gauge("rocketmq_half_messages", "Transactions that are not decided", self._transactions.open_count),
             counter("rocketmq_commit_messages", "Transactions that were committed", decisions.committed),
             counter("rocketmq_rollback_messages", "Transactions that were rolled back", decisions.rolled_back),
-            counter("rocketmq_transaction_checks", "Questions about undecided transactions", checks.asked),
+            counter("rocketmq_transaction_checks", "Questions about undecided transactions", checks.checks_sent),
             counter("rocketmq_transactions_given_up", "Transactions that nobody decided", checks.given_up),
         ]
 

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pocketmq.access.authentication import authentication_by
-from pocketmq.broker.access import ACCESS, by_place
+from pocketmq.broker.access import ACCESS, by_log_offset
 from pocketmq.broker.delivery.delays import Delays
 from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.delivery.timer_progress import TimerCheck, TimerProgress
@@ -39,7 +39,7 @@ from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
 from pocketmq.broker.handlers.resets import ResetHandlers
 from pocketmq.broker.handlers.retries import RetryHandlers
-from pocketmq.broker.handlers.sending import Detours, Sending
+from pocketmq.broker.handlers.sending import Redirects, Sending
 from pocketmq.broker.handlers.topics import TopicHandlers
 from pocketmq.broker.handlers.transactions import TransactionHandlers
 from pocketmq.broker.messages.appending import Appender
@@ -55,7 +55,7 @@ from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.stats.group_progress import GroupProgress, UnreadDrops
 from pocketmq.broker.stats.runtime_info import Addition, RuntimeInfo, delay_info, flow_info
 from pocketmq.broker.topics import TopicTable
-from pocketmq.broker.transactions.transactions import Transactions, next_of
+from pocketmq.broker.transactions.transactions import Transactions, producer_finder
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, StoreDamaged
@@ -109,7 +109,7 @@ class BrokerParts:
         self.members = Members(expiry=settings.client_expiry_ms / 1000)
         self.locks = QueueLockTable(lease=settings.lock_lease_ms / 1000)
         self.filters = Filters()
-        self.carried = RequestSubscriptions()
+        self.subscriptions = RequestSubscriptions()
         # store
         self.unread = UnreadDrops(self.offsets, self.topics.is_system)
         self.store = MessageStore(
@@ -119,15 +119,15 @@ class BrokerParts:
             files=files,
             clock=clock,
             on_arrivals=self._arrived,
-            on_dropped=self.unread.note,
+            on_dropped=self.unread.record,
         )
         self.arrivals = Arrivals(
-            self.store.record, max_held=settings.flow.max_held_pulls, look_s=settings.hold_check_ms / 1000
+            self.store.record, max_held=settings.flow.max_held_pulls, skip_delay_s=settings.hold_check_ms / 1000
         )
         self.appender = Appender(self.store, self.settings, clock)
         self.stats = BrokerStats(settings.cluster, clock.monotonic(), now_ms, is_system=self.topics.is_system)
         self.authentication = authentication_by(
-            settings.accounts, files, by_place(self._message_at), clock, settings.authentication
+            settings.accounts, files, by_log_offset(self._message_at), clock, settings.authentication
         )
         # workers
         self.snapshots = Snapshots(self.store.tables, clock, self.topics, self.groups, self.offsets)
@@ -135,7 +135,7 @@ class BrokerParts:
         self.delays = Delays(self.store, self.appender, self.topics, clock, started_ms=now_ms)
         self.timers = Timers(self.store, self.appender, self.topics, self.settings, clock)
         may_send_to = self.authentication.may_send_to if self.authentication else None
-        asked = next_of(self.members.producers, may_send_to)
+        asked = producer_finder(self.members.producers, may_send_to)
         self.transactions = Transactions(
             self.store, self.appender, self.topics, self.offsets, asked, self.settings, clock, self.announce
         )
@@ -218,7 +218,7 @@ class BrokerParts:
             self.appender,
             self.settings,
             self.clock,
-            Detours(self.retries, self.settings),
+            Redirects(self.retries, self.settings),
             UniqueIds(pack_ip("127.0.0.1"), os.getpid(), salt),
             self.stats.sent,
         )
@@ -230,7 +230,7 @@ class BrokerParts:
             topics=self.topics,
             locks=self.locks,
             filters=self.filters,
-            carried=self.carried,
+            subscriptions=self.subscriptions,
             notices=Notices(self.settings),
             settings=self.settings,
             clock=self.clock,
@@ -244,7 +244,7 @@ class BrokerParts:
             self.groups,
             self.offsets,
             self.members,
-            self.carried,
+            self.subscriptions,
             self.settings,
             self.clock,
             self.stats,
@@ -259,7 +259,7 @@ class BrokerParts:
             self.offsets,
             self.members,
             self.filters,
-            self.carried,
+            self.subscriptions,
             self.arrivals,
             self.settings,
             self.clock,
@@ -276,7 +276,7 @@ class BrokerParts:
         }
 
     def _heard(self, peer: Peer, head: HeartbeatHead, body: bytes) -> bytes:
-        changed = self.clients.heard(peer, head.language.name, head.version, body)
+        changed = self.clients.process_heartbeat(peer, head.language.name, head.version, body)
         return (HEARD if changed else HEARD_UNCHANGED).encode(head.opaque)
 
     def _tables(self) -> list[dict[RequestCode, Handler]]:
@@ -342,7 +342,7 @@ class BrokerParts:
             groups=self.groups,
             offsets=self.offsets,
             members=self.members,
-            carried=self.carried,
+            subscriptions=self.subscriptions,
             snapshots=self.snapshots,
             clock=self.clock,
             address=lambda: self.registration.address,

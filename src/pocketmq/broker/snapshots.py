@@ -350,7 +350,7 @@ def lower_offsets(offsets: OffsetTable, store: MessageStore, *, clean: bool) -> 
     """Set groups back that are ahead of what there is; which, as `topic@group`. `clean`: no crash can have taken anything."""
     lowered = offsets.lower_to(store.max_offset)
     if not clean:
-        offsets.bound_by(store.max_offset)
+        offsets.set_bounds(store.max_offset)
     if lowered:
         log.warning("groups were ahead of the end of the log, and are set back to it: %s", _names(lowered))
     return lowered
@@ -387,7 +387,7 @@ class Page(NamedTuple):
         return dict(islice(rows.items(), start, start + limit))
 
 
-class KeptTable:
+class CachedTable:
     """The last answer to somebody who asked for a whole table."""
 
     def __init__(self) -> None:

@@ -121,7 +121,7 @@ def test_a_pull_that_is_ahead_of_its_heartbeat_is_told_so(group: ConsumerGroup) 
 def test_a_pull_of_a_topic_that_nobody_wants_is_told_so(group: ConsumerGroup) -> None:
     join(group, 1, topic("T"))
 
-    with pytest.raises(SubscriptionUnknown, match="not known to subscribe to topic U") as refused:
+    with pytest.raises(SubscriptionUnknown, match="has no subscription of topic U") as refused:
         group.subscription("U", 0)
 
     assert refused.value.code == 24
@@ -171,7 +171,7 @@ def test_members_that_want_the_same_are_in_no_conflict_whatever_their_versions(g
 
     assert not group.in_conflict
     assert group.conflict() == Conflict("g", {})
-    assert group.take_report() is None
+    assert group.pop_report() is None
 
 
 @pytest.mark.parametrize(
@@ -210,10 +210,10 @@ def test_a_conflict_is_reported_when_it_comes_when_it_changes_and_when_it_is_ove
     reports = []
     for connection, expression in [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (3, "b"), (1, "a"), (4, "c"), (4, "c")]:
         join(group, connection, topic("T", expression))
-        reports.append(group.take_report())
+        reports.append(group.pop_report())
     for connection in (4, 3):
         group.leave(connection)
-        reports.append(group.take_report())
+        reports.append(group.pop_report())
 
     assert reports == [
         None,
@@ -257,11 +257,11 @@ def test_in_a_conflict_the_group_is_what_the_last_heartbeat_made_of_it(group: Co
 def test_a_conflict_reads_as_a_sentence_that_says_what_to_do() -> None:
     text = str(Conflict("g", {"T": {"a": ("c1", "c2", "c3", "c4", "c5"), None: ("c6",)}}))
 
-    assert "of T a (c1, c2, c3 and 2 more), nothing (c6). Give all members of a group the same" in text
-    assert str(Conflict("g", {})) == "the members of group g want the same again"
+    assert "T: a (c1, c2, c3 and 2 more), nothing (c6). Use the same subscriptions" in text
+    assert str(Conflict("g", {})) == "All members of group g have the same subscriptions again"
 
 
 def test_a_conflict_about_many_topics_is_still_one_line_to_read() -> None:
     text = str(Conflict("g", {f"T{n}": {"a": ("c1",), None: ("c2",)} for n in range(9)}))
 
-    assert "of T2 a (c1), nothing (c2) and 6 more." in text
+    assert "T2: a (c1), nothing (c2) and 6 more." in text

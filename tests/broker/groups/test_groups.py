@@ -71,7 +71,7 @@ def test_groups_are_made_by_being_used_up_to_the_limit_and_by_an_administrator_b
 
     groups.ensure("g1", NOW)
     groups.ensure("g2", NOW)
-    with pytest.raises(GroupNotFound, match="max_groups"):
+    with pytest.raises(GroupNotFound, match="maxGroups"):
         groups.ensure("g3", NOW)
 
     groups.put([SubscriptionGroupConfig("g3")], NOW)
@@ -169,7 +169,7 @@ def test_so_many_pairs_can_be_forbidden() -> None:
 
     for topic in ("A", "B", "C"):
         groups.set_readable("g", topic, False, NOW)
-    with pytest.raises(InvalidParameter, match="at most 3 pairs"):
+    with pytest.raises(InvalidParameter, match="the limit is 3 pairs"):
         groups.set_readable("h", "D", False, NOW)
 
     groups.set_readable("g", "A", True, NOW)

@@ -229,7 +229,7 @@ def test_version_1_cannot_leave_subscriptions_out(members: Members) -> None:
 
 
 def test_a_pull_finds_its_subscription_or_is_told_why_not(members: Members) -> None:
-    with pytest.raises(SubscriptionUnknown, match="no member here"):
+    with pytest.raises(SubscriptionUnknown, match="no member on this broker"):
         members.subscription("g", "T", 0)
 
     join(members, 1, "g")
@@ -331,7 +331,7 @@ def test_a_member_wants_so_many_topics_and_no_more(count: int, taken: bool) -> N
     if taken:
         members.heartbeat(client(1), heartbeat, 0, NOW_MS)
     else:
-        with pytest.raises(InvalidParameter, match="wants 4 topics"):
+        with pytest.raises(InvalidParameter, match="subscribes to 4 topics"):
             members.heartbeat(client(1), heartbeat, 0, NOW_MS)
 
     assert (1 in members) is taken

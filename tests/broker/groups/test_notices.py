@@ -10,7 +10,7 @@ from tests.net.talk import until
 from pocketmq.broker.groups import notices
 from pocketmq.broker.groups.consumer_group import Conflict
 from pocketmq.broker.groups.members import Changes, Notice
-from pocketmq.broker.groups.notices import REST_S, NoticeCounters
+from pocketmq.broker.groups.notices import NOTICE_INTERVAL_S, NoticeCounters
 from pocketmq.codes import RequestCode
 from pocketmq.net.peer import Peer
 from pocketmq.testing import run
@@ -30,39 +30,39 @@ def test_every_connection_of_a_notice_is_told_one_way() -> None:
         async with served() as room:
             clients, peers = await connected(room, "c1", "c2", "c3")
 
-            room.notices.carry_out(Changes((Notice("g", tuple(peers[:2])), Notice("h", tuple(peers[1:2])))))
+            room.notices.apply(Changes((Notice("g", tuple(peers[:2])), Notice("h", tuple(peers[1:2])))))
             await settled()
 
             told = [[(one.code, one.ext, one.is_oneway) for one in client.told] for client in clients]
             group_g = (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, True)
             group_h = (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "h"}, True)
             assert told == [[group_g], [group_g, group_h], []]
-            assert room.notices.counters == NoticeCounters(told=3)
+            assert room.notices.counters == NoticeCounters(notified=3)
 
     run(main())
 
 
 def test_a_large_group_is_told_of_many_changes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "FEW_MEMBERS", 1)
+    monkeypatch.setattr(notices, "SMALL_GROUP", 1)
 
     async def main() -> None:
         async with served() as room:
             clients, peers = await connected(room, "c1", "c2", "c3")
 
             for members in (peers[:2], peers[:3], peers[1:]):
-                room.notices.carry_out(Changes((Notice("g", tuple(members)),)))
-            room.notices.carry_out(Changes((Notice("h", (peers[0],)), Notice("h", (peers[0],)))))
+                room.notices.apply(Changes((Notice("g", tuple(members)),)))
+            room.notices.apply(Changes((Notice("h", (peers[0],)), Notice("h", (peers[0],)))))
             await settled()
 
             at_once = [[(one.ext or {})["consumerGroup"] for one in client.told] for client in clients]
             assert at_once == [["g", "h", "h"], ["g"], []]
 
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(NOTICE_INTERVAL_S)
 
             assert [len(client.told) for client in clients] == [3, 2, 1], "the last members, once"
 
-            await asyncio.sleep(2 * REST_S)
-            room.notices.carry_out(Changes((Notice("g", tuple(peers)),)))
+            await asyncio.sleep(2 * NOTICE_INTERVAL_S)
+            room.notices.apply(Changes((Notice("g", tuple(peers)),)))
             await settled()
 
             assert [len(client.told) for client in clients] == [4, 3, 2]
@@ -76,7 +76,7 @@ def test_nobody_is_told_when_that_is_switched_off() -> None:
             (client,), peers = await connected(room, "c1")
             room.change(notify_changes=False)
 
-            room.notices.carry_out(Changes((Notice("g", tuple(peers)),)))
+            room.notices.apply(Changes((Notice("g", tuple(peers)),)))
             await settled()
 
             assert client.told == []
@@ -91,11 +91,11 @@ def test_a_line_that_is_full_is_skipped_and_the_others_are_told() -> None:
             clients, peers = await connected(room, "c1", "c2")
             peers[0].connection.pause_writing()
 
-            room.notices.carry_out(Changes((Notice("g", tuple(peers)),)))
+            room.notices.apply(Changes((Notice("g", tuple(peers)),)))
             await settled()
 
             assert [len(client.told) for client in clients] == [0, 1]
-            assert room.notices.counters == NoticeCounters(told=1, skipped=1)
+            assert room.notices.counters == NoticeCounters(notified=1, skipped=1)
 
     run(main())
 
@@ -107,7 +107,7 @@ def test_a_line_that_is_gone_is_skipped() -> None:
             client.peer.connection.abort()
             await until(lambda: not room.server.peers)
 
-            room.notices.carry_out(Changes((Notice("g", tuple(peers)),)))
+            room.notices.apply(Changes((Notice("g", tuple(peers)),)))
 
             assert room.notices.counters == NoticeCounters(skipped=1)
 
@@ -118,11 +118,11 @@ def test_a_conflict_is_a_warning_and_its_end_is_none(caplog: pytest.LogCaptureFi
     async def main() -> None:
         async with served() as room:
             with caplog.at_level(logging.INFO, "pocketmq.broker"):
-                room.notices.carry_out(Changes(conflicts=(CONFLICT, Conflict("h", {}))))
+                room.notices.apply(Changes(conflicts=(CONFLICT, Conflict("h", {}))))
 
             assert [(line.levelname, line.message) for line in caplog.records] == [
                 ("WARNING", str(CONFLICT)),
-                ("INFO", "the members of group h want the same again"),
+                ("INFO", "All members of group h have the same subscriptions again"),
             ]
             assert room.notices.counters == NoticeCounters(conflicts=1)
 
@@ -134,7 +134,7 @@ def test_silent_connections_are_closed() -> None:
         async with served() as room:
             clients, peers = await connected(room, "c1", "c2")
 
-            room.notices.carry_out(Changes(silent=(peers[0],)))
+            room.notices.apply(Changes(silent=(peers[0],)))
             await until(lambda: not clients[0].peer.is_open)
 
             assert list(room.server.peers) == [peers[1]]

@@ -14,7 +14,7 @@ from pocketmq.broker.groups.offsets import (
     OffsetTable,
     QueueFacts,
     pushed_target,
-    refuse_own_group,
+    reject_broker_group,
     reset_target,
 )
 from pocketmq.codes import RequestCode
@@ -87,7 +87,7 @@ def test_a_row_has_a_limited_number_of_queues() -> None:
     assert offsets.commit("g", "T", 2, 5)
     assert offsets.commit("g", "U", 3, 1)
     for queue_id in range(5):
-        offsets.note_pull("h", "T", queue_id, 1)
+        offsets.record_pull("h", "T", queue_id, 1)
     assert offsets.pulled("h", "T", 2) == 1
     assert offsets.pulled("h", "T", 3) is None
 
@@ -133,8 +133,8 @@ def test_a_group_with_an_offset_begins_there_whatever_became_of_the_queue(
 
 def test_asking_leaves_no_trace(offsets: OffsetTable) -> None:
     offsets.query("g", "T", 0, USED)
-    offsets.take_reset("g", "T", 0)
-    offsets.note_pull("g", "T", 0, 7)
+    offsets.pop_reset("g", "T", 0)
+    offsets.record_pull("g", "T", 0, 7)
 
     assert offsets.topics_of("g") == []
     assert offsets.groups_of("T") == []
@@ -146,7 +146,7 @@ def test_pulls_run_ahead_of_commits(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 3)
     assert offsets.pulled("g", "T", 0) == 3
 
-    offsets.note_pull("g", "T", 0, 9)
+    offsets.record_pull("g", "T", 0, 9)
 
     assert offsets.pulled("g", "T", 0) == 9
     assert offsets.stored("g", "T", 0) == 3
@@ -175,10 +175,10 @@ def test_a_reset_is_taken_by_the_next_pull_of_each_queue_once(offsets: OffsetTab
 
     assert offsets.stored("g", "T", 0) == 2
     assert offsets.query("g", "T", 1, USED) == 3
-    assert offsets.take_reset("g", "T", 0) == 2
-    assert offsets.take_reset("g", "T", 0) is None
-    assert offsets.take_reset("g", "T", 1) == 3
-    assert offsets.take_reset("h", "T", 0) is None
+    assert offsets.pop_reset("g", "T", 0) == 2
+    assert offsets.pop_reset("g", "T", 0) is None
+    assert offsets.pop_reset("g", "T", 1) == 3
+    assert offsets.pop_reset("h", "T", 0) is None
 
 
 def test_commits_are_ignored_until_the_reset_is_taken(offsets: OffsetTable) -> None:
@@ -189,7 +189,7 @@ def test_commits_are_ignored_until_the_reset_is_taken(offsets: OffsetTable) -> N
     assert offsets.commit("g", "T", 1, 9)
     assert offsets.stored("g", "T", 0) == 2
 
-    offsets.take_reset("g", "T", 0)
+    offsets.pop_reset("g", "T", 0)
     assert offsets.commit("g", "T", 0, 9)
     assert offsets.commits_ignored == 2
 
@@ -198,14 +198,14 @@ def test_a_later_reset_wins(offsets: OffsetTable) -> None:
     offsets.reset("g", "T", {0: 2})
     offsets.reset("g", "T", {0: 5})
 
-    assert offsets.take_reset("g", "T", 0) == 5
-    assert offsets.take_reset("g", "T", 0) is None
+    assert offsets.pop_reset("g", "T", 0) == 5
+    assert offsets.pop_reset("g", "T", 0) is None
 
 
 def test_after_a_reset_nothing_is_in_flight(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 3)
-    offsets.note_pull("g", "T", 0, 9)
-    offsets.note_pull("g", "T", 1, 9)
+    offsets.record_pull("g", "T", 0, 9)
+    offsets.record_pull("g", "T", 1, 9)
 
     offsets.reset("g", "T", {0: 2})
 
@@ -228,10 +228,10 @@ def test_who_is_ahead_of_the_end_of_a_queue_is_lowered_to_it_and_saved(offsets: 
 
 
 def test_only_the_broker_itself_sets_the_offsets_of_its_transactions() -> None:
-    refuse_own_group("CID_RMQ_SYS_OTHER")
+    reject_broker_group("CID_RMQ_SYS_OTHER")
 
     with pytest.raises(NoPermission, match="belongs to the broker itself"):
-        refuse_own_group("CID_RMQ_SYS_TRANS")
+        reject_broker_group("CID_RMQ_SYS_TRANS")
 
 
 def test_a_reset_of_no_queue_is_refused(offsets: OffsetTable) -> None:
@@ -248,7 +248,7 @@ def test_a_reset_to_an_offset_must_lie_in_the_queue(offset: int, inside: bool) -
     if inside:
         assert reset_target(queue, offset, -1, lambda _: 99) == offset
     else:
-        with pytest.raises(ImpossibleRequest, match="from 5 to 10"):
+        with pytest.raises(ImpossibleRequest, match="which has 5 to 10"):
             reset_target(queue, offset, -1, lambda _: 99)
 
 
@@ -278,7 +278,7 @@ def test_a_clone_stands_where_the_other_group_stood(offsets: OffsetTable) -> Non
     offsets.commit("g", "T", 0, 5)
 
     assert table_of(offsets) == {"T@g": {0: 5}, "U@g": {0: 4}, "T@h": {0: 3}, "U@h": {0: 4}}
-    assert offsets.take_reset("h", "T", 0) is None
+    assert offsets.pop_reset("h", "T", 0) is None
 
 
 def test_only_topics_that_were_asked_for_and_have_offsets_are_cloned(offsets: OffsetTable) -> None:
@@ -314,7 +314,7 @@ def test_a_topic_or_a_group_is_deleted_with_everything_pending(offsets: OffsetTa
 
     offsets.delete_topic("T")
     assert table_of(offsets) == saved(offsets) == {"U@g": {0: 1}, "U@h": {0: 1}}
-    assert offsets.take_reset("g", "T", 0) is None
+    assert offsets.pop_reset("g", "T", 0) is None
 
     offsets.delete_group("g")
     assert table_of(offsets) == saved(offsets) == {"U@h": {0: 1}}
@@ -329,7 +329,7 @@ def test_a_row_that_was_deleted_and_made_again_is_saved_as_it_is_now(offsets: Of
     offsets.commit("g", "T", 0, 1)
     offsets.commit("g", "T", 1, 1)
     offsets.delete_topic("T")
-    assert offsets.take_older("g", "T", 0, 0, 0) is None
+    assert offsets.redirect_older("g", "T", 0, 0, 0) is None
     offsets.commit("g", "T", 0, 2)
 
     assert saved(offsets) == {"T@g": {0: 2}}
@@ -342,30 +342,30 @@ def test_after_a_crash_what_is_beyond_the_end_of_then_is_of_an_older_log_until_t
     offsets: OffsetTable,
 ) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.bound_by(lambda topic, queue_id: 90)
+    offsets.set_bounds(lambda topic, queue_id: 90)
 
     assert not offsets.commit("g", "T", 0, 100)
     assert offsets.commit("new", "T", 0, 100)
-    assert offsets.take_older("new", "T", 0, 100, 0) is None
-    assert offsets.take_older("g", "T", 0, 100, 0) == 80
-    assert offsets.take_older("g", "T", 0, 100, 0) is None
+    assert offsets.redirect_older("new", "T", 0, 100, 0) is None
+    assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
+    assert offsets.redirect_older("g", "T", 0, 100, 0) is None
     assert offsets.commit("g", "T", 0, 100)
 
 
 def test_after_a_crash_a_group_that_goes_on_below_the_end_of_then_is_believed(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.bound_by(lambda topic, queue_id: 90)
+    offsets.set_bounds(lambda topic, queue_id: 90)
 
     assert offsets.commit("g", "T", 0, 85)
-    assert offsets.take_older("g", "T", 0, 90, 0) is None
+    assert offsets.redirect_older("g", "T", 0, 90, 0) is None
     assert offsets.commit("g", "T", 0, 100)
 
 
 def test_what_is_not_there_any_more_is_not_pulled_again(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 10)
-    offsets.bound_by(lambda topic, queue_id: 90)
+    offsets.set_bounds(lambda topic, queue_id: 90)
 
-    assert offsets.take_older("g", "T", 0, 100, 40) == 40
+    assert offsets.redirect_older("g", "T", 0, 100, 40) == 40
     assert offsets.stored("g", "T", 0) == 40
     assert offsets.resume_at("g", "T", 0, 50, 90) == 50
 
@@ -381,9 +381,9 @@ def test_a_topic_that_is_created_again_begins_at_zero_for_groups_that_were_there
         assert not table.commit("g", "T", 1, 5)
         assert table.query("g", "T", 1, QueueFacts(0, 9, False), zero_if_new=False) == 0
         assert table.query("other", "T", 1, QueueFacts(0, 9, False)) is None
-        assert table.take_older("g", "T", 0, 5, 0) == 0
+        assert table.redirect_older("g", "T", 0, 5, 0) == 0
         assert table.stored("g", "T", 0) == 0
-        assert table.take_older("g", "T", 0, 5, 0) is None
+        assert table.redirect_older("g", "T", 0, 5, 0) is None
         assert table.commit("g", "T", 0, 7)
 
 
@@ -395,7 +395,7 @@ def test_a_reset_or_a_deletion_of_the_group_ends_what_is_remembered_of_an_older_
     offsets.reset("g", "T", {0: 3})
     offsets.delete_group("h")
 
-    assert offsets.take_reset("g", "T", 0) == 3
+    assert offsets.pop_reset("g", "T", 0) == 3
     assert offsets.commit("g", "T", 0, 4)
     assert offsets.query("h", "T", 0, QueueFacts(0, 9, False)) is None
 
@@ -503,7 +503,7 @@ def test_whatever_happens_a_save_holds_the_table_and_restores_it(steps: Iterable
             group, topic, queue_id, offset = arguments
             offsets.reset(str(group), str(topic), {int(str(queue_id)): int(str(offset))})
         else:
-            getattr(offsets, "take_reset" if name == "pull" else str(name))(*arguments)
+            getattr(offsets, "pop_reset" if name == "pull" else str(name))(*arguments)
 
     data = offsets.snapshot_json(NOW)
     again = OffsetTable()

@@ -25,7 +25,7 @@ def test_the_first_to_come_gets_the_queues_and_the_next_gets_the_rest(locks: Que
     assert locks.lock("g", "first", [Q0, Q1], NOW) == (Q0, Q1)
     assert locks.lock("g", "second", [Q0, Q1, Q2], NOW) == (Q2,)
 
-    assert [locks.holder("g", queue, NOW) for queue in QUEUES] == ["first", "first", "second", None]
+    assert [locks.owner("g", queue, NOW) for queue in QUEUES] == ["first", "first", "second", None]
 
 
 def test_groups_lock_without_minding_one_another(locks: QueueLockTable) -> None:
@@ -46,8 +46,8 @@ def test_a_lock_lasts_a_minute(locks: QueueLockTable, passed: float, still_held:
     locks.lock("g", "first", [Q0], NOW)
     later = NOW + passed
 
-    assert locks.holds_any("g", later) is still_held
-    assert locks.holder("g", Q0, later) == ("first" if still_held else None)
+    assert locks.has_locks("g", later) is still_held
+    assert locks.owner("g", Q0, later) == ("first" if still_held else None)
     assert locks.lock("g", "second", [Q0], later) == (() if still_held else (Q0,))
 
 
@@ -76,21 +76,21 @@ def test_only_the_holder_can_unlock(locks: QueueLockTable) -> None:
     locks.unlock("h", "first", [Q0])
     locks.unlock("g", "first", [Q1, Q2])
 
-    assert locks.holder("g", Q0, NOW) == "first"
-    assert locks.holder("g", Q1, NOW) is None
+    assert locks.owner("g", Q0, NOW) == "first"
+    assert locks.owner("g", Q1, NOW) is None
     assert len(locks) == 1
 
 
 def test_a_group_holds_any_while_one_of_its_locks_lives(locks: QueueLockTable) -> None:
-    assert not locks.holds_any("g", NOW)
+    assert not locks.has_locks("g", NOW)
 
     locks.lock("g", "first", [Q0], NOW)
     locks.lock("g", "first", [Q1], NOW + 30)
-    assert locks.holds_any("g", NOW + 61)
+    assert locks.has_locks("g", NOW + 61)
 
     locks.unlock("g", "first", [Q1])
-    assert not locks.holds_any("g", NOW + 61)
-    assert not locks.holds_any("h", NOW)
+    assert not locks.has_locks("g", NOW + 61)
+    assert not locks.has_locks("h", NOW)
 
 
 def test_a_client_that_leaves_frees_everything_it_has(locks: QueueLockTable) -> None:
@@ -99,13 +99,13 @@ def test_a_client_that_leaves_frees_everything_it_has(locks: QueueLockTable) -> 
     locks.lock("g", "second", [Q2], NOW)
 
     locks.release("first", "g")
-    assert not locks.holder("g", Q0, NOW)
-    assert locks.holder("h", Q0, NOW) == "first"
+    assert not locks.owner("g", Q0, NOW)
+    assert locks.owner("h", Q0, NOW) == "first"
 
     locks.lock("g", "first", [Q0], NOW)
     locks.release("first")
-    assert not locks.holds_any("h", NOW)
-    assert locks.holder("g", Q2, NOW) == "second"
+    assert not locks.has_locks("h", NOW)
+    assert locks.owner("g", Q2, NOW) == "second"
     assert len(locks) == 1
 
     locks.release("nobody", "nowhere")
@@ -121,7 +121,7 @@ def test_a_full_table_makes_room_by_forgetting_what_has_expired_and_refuses_othe
     later = NOW + LEASE_SECONDS + 0.001
     assert locks.lock("h", "other", [Q0, Q1], later) == (Q0,)
     assert len(locks) == 2
-    assert locks.holder("g", Q0, later) == "first"
+    assert locks.owner("g", Q0, later) == "first"
     assert locks.refused == 2
 
 
@@ -173,9 +173,9 @@ def test_whatever_happens_one_client_holds_a_queue_until_its_time_is_up(
             locks.sweep(now)
             assert len(locks) == len(held)
         for name in ("g", "h"):
-            assert locks.holds_any(name, now) is any(key[0] == name for key in held)
+            assert locks.has_locks(name, now) is any(key[0] == name for key in held)
             for queue in QUEUES:
-                assert locks.holder(name, queue, now) == held.get((name, queue), (None,))[0]
+                assert locks.owner(name, queue, now) == held.get((name, queue), (None,))[0]
 
 
 @needs_golden

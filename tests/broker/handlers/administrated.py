@@ -49,8 +49,8 @@ class Administrated:
         self.groups = GroupTable(auto_create=auto_create_group)
         self.offsets = OffsetTable()
         self.members = Members()
-        self.carried = RequestSubscriptions()
-        self.arrivals = Arrivals(self.store.record, max_held=10, look_s=5)
+        self.subscriptions = RequestSubscriptions()
+        self.arrivals = Arrivals(self.store.record, max_held=10, skip_delay_s=5)
         self.snapshots = Snapshots(self.store.tables, self.clock, self.topics, self.groups, self.offsets)
         self.announced = 0
         self.deleted_groups: list[str] = []
@@ -78,7 +78,7 @@ class Administrated:
             groups=self.groups,
             offsets=self.offsets,
             members=self.members,
-            carried=self.carried,
+            subscriptions=self.subscriptions,
             snapshots=self.snapshots,
             clock=self.clock,
             address=lambda: ADDRESS,

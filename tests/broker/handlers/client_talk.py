@@ -122,7 +122,7 @@ class Room:
         self.offsets = OffsetTable()
         self.members = Members(expiry=now.client_expiry_ms / 1000, max_subscriptions=20)
         self.locks = QueueLockTable(lease=now.lock_lease_ms / 1000)
-        self.carried = RequestSubscriptions()
+        self.subscriptions = RequestSubscriptions()
         self.notices = Notices(self.settings)
         self.announced = 0
         self.woken: list[tuple[str, int]] = []
@@ -146,7 +146,7 @@ class Room:
             topics=self.topics,
             locks=self.locks,
             filters=Filters(),
-            carried=self.carried,
+            subscriptions=self.subscriptions,
             notices=self.notices,
             settings=self.settings,
             clock=self.clock,

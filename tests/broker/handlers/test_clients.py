@@ -253,7 +253,7 @@ def test_the_heartbeat_of_a_line_that_is_gone_makes_no_member() -> None:
             client.peer.connection.abort()
             await until(lambda: not room.server.peers)
 
-            changed = room.clients.heard(peer, "JAVA", 479, write_body(consuming("g")))
+            changed = room.clients.process_heartbeat(peer, "JAVA", 479, write_body(consuming("g")))
 
             assert changed
             assert not len(room.members)
@@ -299,7 +299,7 @@ def test_whoever_leaves_a_group_gives_its_locks_of_that_group_back() -> None:
             await client.done(RequestCode.UNREGISTER_CLIENT, UnregisterClient("c2", consumer_group="i"))
 
             now = room.clock.monotonic()
-            assert [room.locks.holder(group, queue, now) for group in "ghi"] == [None, "c1", "c2"]
+            assert [room.locks.owner(group, queue, now) for group in "ghi"] == [None, "c1", "c2"]
 
     run(main())
 
@@ -315,7 +315,7 @@ def test_a_client_that_is_still_there_by_another_connection_keeps_its_locks() ->
 
             await old.done(RequestCode.UNREGISTER_CLIENT, UnregisterClient("c1", consumer_group="g"))
 
-            assert room.locks.holder("g", queue, room.clock.monotonic()) == "c1"
+            assert room.locks.owner("g", queue, room.clock.monotonic()) == "c1"
 
     run(main())
 
@@ -342,11 +342,11 @@ def test_what_nobody_was_heard_of_is_forgotten_in_the_scan() -> None:
             silent = await room.connect("c1", consuming("g"))
             lively = await room.connect("c2", consuming("g"))
             room.locks.lock("g", "c1", [queue], room.clock.monotonic())
-            room.carried.note("h", ALL[0], -480)
+            room.subscriptions.record("h", ALL[0], -480)
             await asyncio.sleep(100)
             await lively.beat(consuming("g"))
             room.clients.expire()
-            before = room.members.client_ids("g"), len(room.locks), len(room.carried)
+            before = room.members.client_ids("g"), len(room.locks), len(room.subscriptions)
             lively.take_told()
 
             await asyncio.sleep(30)
@@ -357,7 +357,7 @@ def test_what_nobody_was_heard_of_is_forgotten_in_the_scan() -> None:
             assert await members_of(lively, "g") == ("c2",)
             assert groups_told(lively) == ["g"]
             assert not silent.peer.is_open
-            assert not len(room.carried)
+            assert not len(room.subscriptions)
             assert room.notices.counters.silent == 1
 
     run(main())

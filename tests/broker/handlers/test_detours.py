@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.queue_locks import QueueLockTable
-from pocketmq.broker.handlers.sending import Detours
+from pocketmq.broker.handlers.sending import Redirects
 from pocketmq.broker.messages.appending import Draft, route
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
 from pocketmq.broker.topics import TopicTable
@@ -29,9 +29,9 @@ def settings() -> SettingsInUse:
 
 
 @pytest.fixture
-def detours(settings: SettingsInUse) -> Detours:
+def detours(settings: SettingsInUse) -> Redirects:
     topics, groups, locks = TopicTable("C", "broker-a"), GroupTable(), QueueLockTable()
-    return Detours(Retries(topics, groups, locks, FakeClock(), lambda: None, Random(1)), settings)
+    return Redirects(Retries(topics, groups, locks, FakeClock(), lambda: None, Random(1)), settings)
 
 
 def draft(properties: dict[str, str] | None = None, topic: str = "T", reconsume_times: int = 0) -> Draft:
@@ -46,18 +46,18 @@ def draft(properties: dict[str, str] | None = None, topic: str = "T", reconsume_
     )
 
 
-def taken(detours: Detours, sent: Draft) -> Draft:
+def taken(detours: Redirects, sent: Draft) -> Draft:
     header = SendMessage("PG", sent.topic, "TBW102", 4, sent.queue_id, 0, 0, 0, max_reconsume_times=3)
     detours.take(sent, header, Version.V5_3_3)
     return sent
 
 
-def test_the_usual_message_goes_where_it_was_sent(detours: Detours) -> None:
+def test_the_usual_message_goes_where_it_was_sent(detours: Redirects) -> None:
     assert taken(detours, draft({"UNIQ_KEY": "K"})) == draft({"UNIQ_KEY": "K"})
 
 
 @pytest.mark.parametrize("word", ["true", "TRUE", "True"])
-def test_a_message_of_a_transaction_becomes_a_half_message(detours: Detours, word: str) -> None:
+def test_a_message_of_a_transaction_becomes_a_half_message(detours: Redirects, word: str) -> None:
     half = taken(detours, draft(HALF | {"TRAN_MSG": word}))
 
     assert (half.topic, half.queue_id) == (HALF_TOPIC, 0)
@@ -65,18 +65,18 @@ def test_a_message_of_a_transaction_becomes_a_half_message(detours: Detours, wor
 
 
 @pytest.mark.parametrize("word", ["false", "", "yes"])
-def test_a_message_that_only_mentions_transactions_is_none(detours: Detours, word: str) -> None:
+def test_a_message_that_only_mentions_transactions_is_none(detours: Redirects, word: str) -> None:
     assert taken(detours, draft(HALF | {"TRAN_MSG": word})).topic == "T"
 
 
 @pytest.mark.parametrize(("times", "delay", "is_half"), [(0, "3", True), (1, "0", True), (1, "3", False)])
-def test_a_delayed_retry_of_a_transaction_is_a_retry(detours: Detours, times: int, delay: str, is_half: bool) -> None:
+def test_a_delayed_retry_of_a_transaction_is_a_retry(detours: Redirects, times: int, delay: str, is_half: bool) -> None:
     sent = taken(detours, draft(HALF | {"DELAY": delay}, reconsume_times=times))
 
     assert (sent.topic == HALF_TOPIC) is is_half
 
 
-def test_a_broker_that_takes_no_transactions_says_so(detours: Detours, settings: SettingsInUse) -> None:
+def test_a_broker_that_takes_no_transactions_says_so(detours: Redirects, settings: SettingsInUse) -> None:
     settings.now = replace(settings.now, transactions_rejected=True)
 
     with pytest.raises(NoPermission, match="rejectTransactionMessage"):
@@ -84,17 +84,17 @@ def test_a_broker_that_takes_no_transactions_says_so(detours: Detours, settings:
     assert taken(detours, draft()).topic == "T"
 
 
-def test_a_transaction_without_a_producer_group_is_refused(detours: Detours) -> None:
+def test_a_transaction_without_a_producer_group_is_refused(detours: Redirects) -> None:
     with pytest.raises(InvalidMessage, match="PGROUP"):
         taken(detours, draft({"TRAN_MSG": "true"}))
 
 
 @pytest.mark.parametrize(("times", "topic"), [(3, "%RETRY%G"), (4, "%DLQ%G")])
-def test_a_retry_without_attempts_left_becomes_a_dead_letter(detours: Detours, times: int, topic: str) -> None:
+def test_a_retry_without_attempts_left_becomes_a_dead_letter(detours: Redirects, times: int, topic: str) -> None:
     assert taken(detours, draft(topic="%RETRY%G", reconsume_times=times)).topic == topic
 
 
-def test_only_a_message_that_waits_for_its_time_can_be_recalled(detours: Detours) -> None:
+def test_only_a_message_that_waits_for_its_time_can_be_recalled(detours: Redirects) -> None:
     timed, usual = draft({"UNIQ_KEY": "K", "TIMER_DELAY_SEC": "5"}), draft({"UNIQ_KEY": "K"})
     for one in (timed, usual):
         route(one, 1_000, DELAY_LEVELS, TimerSettings())

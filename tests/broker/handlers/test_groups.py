@@ -260,10 +260,10 @@ def test_topics_of_a_group_are_those_in_which_it_has_an_offset() -> None:
 def test_a_subscription_is_that_of_the_members_or_the_one_that_pulls_carried() -> None:
     async def main() -> None:
         broker = Administrated()
-        carried = Subscription("U", sub_string="TagA", sub_version=7)
+        subscriptions = Subscription("U", sub_string="TagA", sub_version=7)
         broker.join("g", "T")
-        broker.carried.note("g", carried, 0.0)
-        broker.carried.note("g", Subscription("T", sub_string="stale", sub_version=3), 0.0)
+        broker.subscriptions.record("g", subscriptions, 0.0)
+        broker.subscriptions.record("g", Subscription("T", sub_string="stale", sub_version=3), 0.0)
 
         async def told(group: str, topic: str | None) -> Subscription | None:
             header = QuerySubscriptionByConsumer(group, topic)
@@ -273,7 +273,7 @@ def test_a_subscription_is_that_of_the_members_or_the_one_that_pulls_carried() -
             return found.subscription_data
 
         assert await told("g", "T") == Subscription("T", sub_version=1)
-        assert await told("g", "U") == carried
+        assert await told("g", "U") == subscriptions
         assert await told("g", "V") is None
         assert await told("g", None) is None
         assert await told("nobody", "T") is None
@@ -338,7 +338,7 @@ def test_topics_and_subscriptions_are_told_as_apache_tells_them() -> None:
         for _, theirs in conversations(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, "5.3.3"):
             told = read_body(GroupSubscription, theirs.body)
             assert told.subscription_data is not None
-            broker.carried.note("CG_raw", told.subscription_data, 0.0)
+            broker.subscriptions.record("CG_raw", told.subscription_data, 0.0)
 
         for code in (RequestCode.QUERY_TOPICS_BY_CONSUMER, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER):
             for _, theirs, ours in await broker.replay(code, "5.3.3"):

@@ -125,7 +125,7 @@ def test_a_table_that_no_frame_could_hold_is_refused(monkeypatch: pytest.MonkeyP
         answer = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
 
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "ask group by group" in (answer.remark or "")
+        assert "query group by group" in (answer.remark or "")
 
     run(main())
 

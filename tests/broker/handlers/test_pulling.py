@@ -15,7 +15,7 @@ from tests.broker.running import (
     settled,
 )
 
-from pocketmq.broker.handlers.pulling import FILTER_SECONDS, MAX_KEPT, MAX_KEPT_CHARS
+from pocketmq.broker.handlers.pulling import FILTER_SECONDS, MAX_CACHED, MAX_CACHED_CHARS
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.names import parse_topic
@@ -314,7 +314,7 @@ async def test_an_expression_that_says_nothing_is_refused(expression: str | None
 async def test_a_slow_expression_holds_nobody_up_and_finds_all_the_same_by_the_next_pulls() -> None:
     async with running() as broker:
         client = await filled(broker, 100)
-        broker.clock.look_s = FILTER_SECONDS / 20  # what deciding on a message takes
+        broker.clock.skip_delay_s = FILTER_SECONDS / 20  # what deciding on a message takes
         offset, pulls, found = 0, 0, []
 
         while offset < 100:
@@ -369,10 +369,10 @@ async def test_what_was_parsed_is_kept_but_not_for_ever_and_not_at_any_length() 
         client = await filled(broker, 1, tags="a")
         pulls = broker.turns._serve[PullHead].__self__  # type: ignore[attr-defined]
 
-        long = await client.pull(0, expression="a || " + "b" * MAX_KEPT_CHARS)
+        long = await client.pull(0, expression="a || " + "b" * MAX_CACHED_CHARS)
         assert bodies(long) == [b"0"]
         assert not pulls._parsed
-        pulls._parsed.update({("T", str(number), "TAG"): Subscription("T") for number in range(MAX_KEPT)})
+        pulls._parsed.update({("T", str(number), "TAG"): Subscription("T") for number in range(MAX_CACHED)})
         await client.pull(0, expression="a || b")
 
         assert len(pulls._parsed) == 1

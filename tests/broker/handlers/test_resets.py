@@ -69,7 +69,7 @@ def test_a_reset_sets_every_queue_wakes_its_pulls_and_is_saved() -> None:
 
             assert targets(answer) == {0: 4, 1: 3}
             assert [room.offsets.stored("g", "T", number) for number in range(2)] == [4, 3]
-            assert [room.offsets.take_reset("g", "T", number) for number in range(2)] == [4, 3]
+            assert [room.offsets.pop_reset("g", "T", number) for number in range(2)] == [4, 3]
             assert room.woken == [("T", 0), ("T", 1)]
             assert room.saved == 1
 
@@ -123,7 +123,7 @@ def test_one_queue_may_be_reset_to_an_offset(offset: int | None, target: int) ->
         (
             ResetOffset("g", "T", END, True, 1, 4),
             ResponseCode.SYSTEM_ERROR,
-            "offset 4 is not in the queue, which goes from 0 to 3",
+            "offset 4 is not in the queue, which has 0 to 3",
         ),
     ],
 )
@@ -181,7 +181,7 @@ def test_members_are_told_to_reset_themselves_when_the_broker_does_not() -> None
                 assert read_fields(ResetOffset, told.ext) == ResetOffset("g", "T", END, is_force=False)
                 assert read_body(ResetOffsets, told.body).offset_table == {queue(0): 4, queue(1): 3}
             assert room.offsets.stored("g", "T", 0) == 2
-            assert room.offsets.take_reset("g", "T", 0) is None
+            assert room.offsets.pop_reset("g", "T", 0) is None
 
     run(main())
 
@@ -267,7 +267,7 @@ def test_a_member_that_cannot_be_told_is_named() -> None:
             await settled()
 
             assert answer.code == ResponseCode.SUCCESS
-            assert answer.remark == "not told, because their connection is full or ending: full"
+            assert answer.remark == "not pushed to clients whose connection is full or closing: full"
             assert [one.code for one in free.told] == [PUSHED]
             assert full.told == []
 

@@ -243,7 +243,7 @@ def sent_back(version: str, name: str) -> list[tuple[SendMessageBack, int]]:
     ]
 
 
-def next_of(message: StoredMessage, version: str, name: str) -> StoredMessage:
+def producer_finder(message: StoredMessage, version: str, name: str) -> StoredMessage:
     """What the same message became in the conversation after it was sent back."""
     return next(
         other
@@ -266,7 +266,7 @@ def test_what_is_sent_back_becomes_what_it_becomes_with_apache(version: str, nam
         draft = served.retries.sent_back(before, group, topic, header, client_version)
         place = served.appender.append(draft)
 
-        ours, theirs = served.store.message(place.log_offset), next_of(before, version, name)
+        ours, theirs = served.store.message(place.log_offset), producer_finder(before, version, name)
         assert ours is not None
         assert ours.properties == theirs.properties
         assert (ours.properties.get("REAL_TOPIC"), ours.topic)[ours.topic != SCHEDULE_TOPIC] == theirs.topic

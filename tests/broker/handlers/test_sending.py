@@ -384,12 +384,12 @@ async def test_queues_stay_known_while_other_topics_are_made_and_are_looked_at_a
     async with running() as broker:
         client = await broker.connect()
         await client.sent(queue_id=3)
-        known = broker.parts.sending._places["T", 3]
+        known = broker.parts.sending._queues["T", 3]
 
         await client.sent(topic="made_by_a_send")
         broker.make_topic("made_by_an_administrator")
         await client.sent(queue_id=3)
-        still_known = broker.parts.sending._places["T", 3]
+        still_known = broker.parts.sending._queues["T", 3]
         broker.make_topic("T", queues=2)
         refused = await client.send(queue_id=3)
 

@@ -130,7 +130,7 @@ async def test_of_a_broken_batch_nothing_is_stored_and_of_its_neighbours_everyth
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        (sending("%RETRY%G"), "one by one"),
+        (sending("%RETRY%G"), "cannot be sent in a batch"),
         (sending(properties={"DELAY": "3"}), "cannot be delayed"),
         (sending("SCHEDULE_TOPIC_XXXX"), "forbidden"),
         (sending("T", 99), "illegal"),

@@ -104,7 +104,7 @@ REFUSALS = {
     ),
     "a level that is no number": refusing(ResponseCode.MESSAGE_ILLEGAL, "DELAY", sending(properties={"DELAY": "x"})),
     "due in five days": refusing(
-        ResponseCode.MESSAGE_ILLEGAL, "at most", sending(properties={"TIMER_DELAY_SEC": "432000"})
+        ResponseCode.MESSAGE_ILLEGAL, "the limit is", sending(properties={"TIMER_DELAY_SEC": "432000"})
     ),
     "a separator in a value": refusing(
         ResponseCode.MESSAGE_ILLEGAL, "0x01", sending(properties="UNIQ_KEY\x01K\x02DELAY\x010\x02a\x01b\x01c")

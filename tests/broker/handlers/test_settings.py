@@ -198,5 +198,5 @@ def test_who_changes_what_is_logged_and_who_tries_what_is_forbidden(caplog: pyte
 
     caplog.set_level("INFO", "pocketmq.broker")
     run(main())
-    assert "set traceOn to 'false'" in caplog.text
-    assert "may not change settings: 'Can not update config in black list. rocketmqHome" in caplog.text
+    assert "Changed setting traceOn to 'false'" in caplog.text
+    assert "'Can not update config in black list. rocketmqHome" in caplog.text

@@ -96,7 +96,7 @@ def test_a_group_is_told_in_every_queue_of_its_topics() -> None:
         desk.clock.advance_ms(1000)
         desk.opened.send(b"later")
         desk.offsets.commit("g", "T", 0, 4)
-        desk.offsets.note_pull("g", "T", 0, 5)
+        desk.offsets.record_pull("g", "T", 0, 5)
         desk.offsets.commit("g", "%RETRY%g", 0, 0)
         desk.sample()
         desk.stats.pulled("g", "T").count += 5
@@ -159,7 +159,7 @@ def test_all_groups_are_told_with_how_far_they_are_behind() -> None:
         desk.opened.send(*numbered(10))
         desk.opened.send(*numbered(5), topic="U")
         desk.offsets.commit("g", "T", 0, 4)
-        desk.offsets.note_pull("g", "T", 0, 6)
+        desk.offsets.record_pull("g", "T", 0, 6)
         desk.offsets.commit("h", "U", 0, 5)
 
         async def told(*, is_order: bool) -> ConsumeStatsList:

@@ -92,13 +92,13 @@ def test_a_refused_decision_is_told_once_in_a_while(caplog: pytest.LogCaptureFix
         for _ in range(3):
             with pytest.raises(ImpossibleRequest):
                 lab.ask_end(place, group="Other", oneway=True)
-        told_at_once = caplog.text.count("refused so far")
+        told_at_once = caplog.text.count("decisions about transactions so far")
         lab.clock.advance_ms(60_000)
         with pytest.raises(ImpossibleRequest):
             lab.ask_end(place, group="Other")
 
     assert told_at_once == 1
-    assert "4 decisions about transactions were refused so far" in caplog.text
+    assert "Rejected 4 decisions about transactions so far" in caplog.text
     assert lab.handlers.refused == 4
 
 

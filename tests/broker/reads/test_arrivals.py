@@ -29,7 +29,7 @@ RECORDS = {100: record(b"colour\x01red\x02"), 200: record(b"colour\x01blue\x02")
 
 
 def arrivals(max_held: int = 10) -> Arrivals:
-    return Arrivals(RECORDS.get, max_held=max_held, look_s=5.0)
+    return Arrivals(RECORDS.get, max_held=max_held, skip_delay_s=5.0)
 
 
 def arrival(log_offset: int = 100, tags_code: int = 0, topic: str = "T", queue_id: int = 0) -> Arrival:
@@ -173,16 +173,16 @@ def test_a_queue_or_a_topic_can_be_woken_whatever_is_wanted() -> None:
 def test_whoever_is_about_to_wait_can_see_that_readers_were_woken_since() -> None:
     async def story() -> None:
         held = arrivals()
-        seen = [held.calls]
+        seen = [held.wake_calls]
 
         held.wake("T", 0)
-        seen.append(held.calls)
+        seen.append(held.wake_calls)
         held.wake_topic("T")
-        seen.append(held.calls)
+        seen.append(held.wake_calls)
         held.notify([arrival()])
-        seen.append(held.calls)
+        seen.append(held.wake_calls)
         held.stop()
-        seen.append(held.calls)
+        seen.append(held.wake_calls)
 
         assert [later - earlier for earlier, later in itertools.pairwise(seen)] == [1, 1, 0, 1]
 
@@ -192,14 +192,14 @@ def test_whoever_is_about_to_wait_can_see_that_readers_were_woken_since() -> Non
 def test_there_is_room_for_so_many_and_none_after_the_stop() -> None:
     async def story() -> None:
         held = arrivals(max_held=1)
-        rooms = [held.has_room]
+        rooms = [held.has_capacity]
 
         pull = asyncio.ensure_future(waited(held))
         await asyncio.sleep(1.0)
-        rooms.append(held.has_room)
+        rooms.append(held.has_capacity)
         held.stop()
 
         assert await pull == pytest.approx(1.0)
-        assert [*rooms, held.has_room] == [True, False, False]
+        assert [*rooms, held.has_capacity] == [True, False, False]
 
     virtual_loop.run(story())

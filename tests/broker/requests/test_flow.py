@@ -4,7 +4,7 @@ from typing import cast, get_args
 
 import pytest
 
-from pocketmq.broker.requests.flow import RETRY_AFTER_MS, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
+from pocketmq.broker.requests.flow import RETRY_AFTER_MS, Cause, Kind, LogGate, WaitingRequest, WaitingRequests, kind_of
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import StoreBusy, SystemBusy
@@ -18,8 +18,8 @@ HEADS = get_args(Head)
 PEER = Peer()
 
 
-def request(since: float = 0.0, size: int = 10, peer: Peer = PEER) -> Waiting:
-    return Waiting(peer, None, (0, b"h" * size, b""), since)
+def request(since: float = 0.0, size: int = 10, peer: Peer = PEER) -> WaitingRequest:
+    return WaitingRequest(peer, None, (0, b"h" * size, b""), since)
 
 
 def waiting(**settings: int) -> WaitingRequests:
@@ -33,7 +33,7 @@ def test_requests_of_a_class_are_taken_in_the_order_they_came() -> None:
     queue.put(Kind.SEND, first, "busy")
     queue.put(Kind.SEND, second, "busy")
 
-    assert [queue.take(Kind.SEND), queue.take(Kind.SEND), queue.take(Kind.SEND)] == [first, second, None]
+    assert [queue.pop(Kind.SEND), queue.pop(Kind.SEND), queue.pop(Kind.SEND)] == [first, second, None]
 
 
 def test_a_send_that_waited_elsewhere_before_is_taken_before_those_that_came_later() -> None:
@@ -45,7 +45,7 @@ def test_a_send_that_waited_elsewhere_before_is_taken_before_those_that_came_lat
     queue.put(Kind.SEND, first, "the name servers know its topic by now, but the log is busy")
     queue.put(Kind.SEND, second, "the same")
 
-    assert [queue.take(Kind.SEND), queue.take(Kind.SEND), queue.take(Kind.SEND)] == [first, second, later]
+    assert [queue.pop(Kind.SEND), queue.pop(Kind.SEND), queue.pop(Kind.SEND)] == [first, second, later]
 
 
 def test_what_is_given_back_is_taken_next() -> None:
@@ -54,11 +54,11 @@ def test_what_is_given_back_is_taken_next() -> None:
     queue.put(Kind.SEND, first, "busy")
     queue.put(Kind.SEND, second, "busy")
 
-    taken = queue.take(Kind.SEND)
+    taken = queue.pop(Kind.SEND)
     assert taken is not None
     queue.put_first(Kind.SEND, taken)
 
-    assert queue.take(Kind.SEND) is first
+    assert queue.pop(Kind.SEND) is first
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_each_class_has_its_own_patience(kind: Kind, limit_ms: int) -> None:
     queue = waiting()
     queue.put(kind, request(since=1.0), "busy")
 
-    assert not list(queue.take_expired(1.0 + limit_ms / 1000, "busy"))
-    ((_, refusal),) = queue.take_expired(1.0 + limit_ms / 1000 + 0.002, "busy")
+    assert not list(queue.pop_expired(1.0 + limit_ms / 1000, "busy"))
+    ((_, refusal),) = queue.pop_expired(1.0 + limit_ms / 1000 + 0.002, "busy")
 
     assert refusal.code == 2
     assert not len(queue)
@@ -80,7 +80,7 @@ def test_a_refusal_has_rocketmqs_words_the_cause_and_when_to_come_again() -> Non
     queue.put(Kind.SEND, request(since=1.0), "the disk is slow")
     queue.put(Kind.SEND, request(since=1.3), "the disk is slow")
 
-    ((_, refusal),) = queue.take_expired(1.25, "the disk is slow")
+    ((_, refusal),) = queue.pop_expired(1.25, "the disk is slow")
 
     assert refusal.remark == (
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 250ms, size of queue: 2, "
@@ -92,9 +92,7 @@ def test_one_request_too_many_is_refused_at_once_and_counted() -> None:
     queue = waiting(max_waiting_sends=1)
     queue.put(Kind.SEND, request(), "busy")
 
-    with pytest.raises(
-        SystemBusy, match=r"\[OVERLOAD\]system busy.* 1 requests and 10 bytes wait already, because busy"
-    ):
+    with pytest.raises(SystemBusy, match=r"\[OVERLOAD\]system busy.* 1 requests and 10 bytes are waiting: busy"):
         queue.put(Kind.SEND, request(), "busy")
 
     assert queue.count(Kind.SEND) == 1
@@ -107,7 +105,7 @@ def test_all_classes_share_one_bound_on_bytes_and_get_it_back() -> None:
 
     with pytest.raises(SystemBusy, match="OVERLOAD"):
         queue.put(Kind.PULL, request(size=11), "busy")
-    queue.take(Kind.SEND)
+    queue.pop(Kind.SEND)
     queue.put(Kind.PULL, request(size=100), "busy")
 
     assert queue.count(Kind.PULL) == 1
@@ -132,7 +130,7 @@ def test_all_of_a_class_can_be_refused_together() -> None:
         queue.put(Kind.SEND, request(), "busy")
     queue.put(Kind.PULL, request(), "busy")
 
-    refused = list(queue.take_all(Kind.SEND, Cause.LOG_BUSY, 0.05, "the disk stands still"))
+    refused = list(queue.pop_all(Kind.SEND, Cause.LOG_BUSY, 0.05, "the disk stands still"))
 
     assert [refusal.remark[:20] for _, refusal in refused if refusal.remark] == ["[PCBUSY_CLEAN_QUEUE]"] * 3
     assert len(queue) == 1
@@ -156,7 +154,7 @@ def test_a_log_that_takes_writes_opens_the_gate() -> None:
     gate = LogGate(FlowSettings())
     gate.refused(StoreBusy("no room"), 10.0)
 
-    gate.took()
+    gate.accepted()
 
     assert gate.is_open
     assert not gate.is_shut(12.0)
@@ -167,7 +165,7 @@ def test_a_log_that_takes_writes_opens_the_gate() -> None:
 def test_the_time_counts_anew_after_the_log_took_something() -> None:
     gate = LogGate(FlowSettings())
     gate.refused(StoreBusy("no room"), 10.0)
-    gate.took()
+    gate.accepted()
 
     gate.refused(StoreBusy("no room"), 12.0)
 

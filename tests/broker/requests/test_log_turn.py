@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pocketmq.broker.requests.log_turn import LogTurn, tell_synced
+from pocketmq.broker.requests.log_turn import LogTurn, answer_synced
 from pocketmq.codes import ResponseCode
 from pocketmq.model.durations import Durations
 from pocketmq.protocol.command import decode_command
@@ -50,7 +50,7 @@ def reply(opaque: int) -> bytes:
 def test_after_a_sync_all_are_told_that_they_are_safe_or_that_it_took_too_long(is_safe: bool, code: int) -> None:
     line: Any = Said()
 
-    tell_synced(line, reply(7) + reply(8), is_safe)
+    answer_synced(line, reply(7) + reply(8), is_safe)
 
     answers = [decode_command(frame) for frame in split_frames(line.words)]
     assert [(answer.opaque, answer.code) for answer in answers] == [(7, code), (8, code)]

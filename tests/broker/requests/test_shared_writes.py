@@ -9,7 +9,7 @@ import pytest
 from tests.broker.running import Client, RunningBroker, in_virtual_time, request, running, sending
 from tests.broker.turns_kit import sent
 
-from pocketmq.broker.requests.turns import SHARED_BYTES
+from pocketmq.broker.requests.turns import MAX_DEFERRED_BYTES
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
@@ -84,7 +84,7 @@ async def test_who_sends_much_at_once_is_served_as_it_is_read_and_those_who_are_
 
         read_from(broker, first, send_frame(b"little"))
         put_off = log_writes(broker) - writes
-        read_from(broker, second, *[send_frame(b"m" * 1024)] * (SHARED_BYTES // 1024), send_frame(b"more"))
+        read_from(broker, second, *[send_frame(b"m" * 1024)] * (MAX_DEFERRED_BYTES // 1024), send_frame(b"more"))
         at_once = log_writes(broker) - writes
         read_from(broker, third, send_frame(b"small"))
         await asyncio.sleep(0)
@@ -193,7 +193,7 @@ async def test_the_first_of_a_round_that_takes_too_long_does_not_wait_for_the_la
     async with running(flow=FlowSettings(turn_budget_ms=20)) as broker:
         clients = await clients_of(broker, 8)
         writes = log_writes(broker)
-        broker.clock.look_s = 0.008
+        broker.clock.skip_delay_s = 0.008
 
         answers = await asyncio.gather(*(sent(client, b"x") for client in clients))
 
@@ -217,7 +217,7 @@ async def test_sends_of_a_round_that_fails_inside_get_an_error_each_and_the_next
 
         assert [outcome.code for outcome in outcomes] == [ResponseCode.SYSTEM_ERROR] * 2
         assert outcomes[0].remark == "the message is not stored: KeyError"
-        assert "a turn could not be written and is given back: 'oops'" in caplog.text
+        assert "Commit log write failed: 'oops'" in caplog.text
         assert [(await client.send(b"kept")).code for client in (first, second, third)] == [DONE] * 3
         assert broker.bodies()[3:] == [b"kept"] * 3
 

@@ -145,7 +145,7 @@ async def test_what_goes_wrong_inside_is_answered_and_logged_and_hurts_nobody_el
 
         assert (one.code, wrong.code, two.code) == (DONE, ResponseCode.SYSTEM_ERROR, DONE)
         assert "KeyError" in (wrong.remark or "")
-        assert "request 14 failed" in caplog.text
+        assert "Request 14 of" in caplog.text
         assert broker.bodies() == [b"0", b"1", b"2"]
 
 
@@ -181,7 +181,7 @@ async def test_a_turn_that_takes_too_long_lets_others_in_between_and_keeps_the_o
             finished.append(who)
             return answer
 
-        broker.clock.look_s = 0.005
+        broker.clock.skip_delay_s = 0.005
         sends = asyncio.gather(*(noted(f"send {number}", greedy.send(b"%d" % number)) for number in range(300)))
         beat = write_body(HeartbeatData("client", (ProducerData("PG"),)))
         others = asyncio.gather(
@@ -202,7 +202,7 @@ async def test_sends_do_not_starve_pulls_that_wait() -> None:
     async with running(flow=PATIENT) as broker:
         greedy, other = await broker.connect(), await broker.connect()
         await greedy.sent(b"first")
-        broker.clock.look_s = 0.004
+        broker.clock.skip_delay_s = 0.004
         order: list[str] = []
 
         async def noted(who: str, asked_for: Awaitable[Command]) -> None:
@@ -221,14 +221,14 @@ async def test_sends_do_not_starve_pulls_that_wait() -> None:
 async def test_once_the_crowd_is_gone_nothing_waits_and_nobody_looks() -> None:
     async with running(flow=PATIENT) as broker:
         client = await broker.connect()
-        broker.clock.look_s = 0.005
+        broker.clock.skip_delay_s = 0.005
 
         await asyncio.gather(*(client.sent() for _ in range(200)))
-        broker.clock.look_s = 0.0
+        broker.clock.skip_delay_s = 0.0
         await asyncio.sleep(0.05)
 
         assert not len(broker.turns.waiting)
-        assert not broker.turns._crowded
+        assert not broker.turns._has_waiting
         assert broker.turns._sweeping is None
 
 
@@ -237,7 +237,7 @@ async def test_rubbish_behind_requests_that_were_put_off_does_not_forget_those()
     async with running(flow=PATIENT) as broker:
         client = await broker.connect()
         await client.sent(b"first")
-        broker.clock.look_s = 0.011
+        broker.clock.skip_delay_s = 0.011
 
         for number in range(80):
             client.tell(SEND, sending(), b"%d" % number)
@@ -253,7 +253,7 @@ async def test_pulls_of_a_line_that_is_lost_while_they_wait_are_forgotten_and_it
     async with running(flow=PATIENT) as broker:
         client, other = await broker.connect(), await broker.connect()
         await client.sent(b"first")
-        broker.clock.look_s = 0.011
+        broker.clock.skip_delay_s = 0.011
 
         mixed = [request(SEND, sending(), b"%d" % number) for number in range(40)]
         mixed += [request(RequestCode.PULL_MESSAGE, pulling(0)) for _ in range(40)]
@@ -266,5 +266,5 @@ async def test_pulls_of_a_line_that_is_lost_while_they_wait_are_forgotten_and_it
         assert not len(broker.turns.waiting)
         assert broker.parts.stats.pulled("G", "T").calls <= 16
         assert broker.bodies() == [b"first", *(b"%d" % number for number in range(40))]
-        broker.clock.look_s = 0
+        broker.clock.skip_delay_s = 0
         assert (await other.pull(0)).code == DONE

@@ -82,7 +82,7 @@ def test_long_answers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_answer_that_would_be_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_progress, "MAX_QUEUES_TOLD", 10)
+    monkeypatch.setattr(group_progress, "MAX_QUEUES_PER_ANSWER", 10)
 
     async def main() -> None:
         desk = Desk()

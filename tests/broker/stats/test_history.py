@@ -21,7 +21,7 @@ class Watched:
             self.tally.count += each
             self.tally.bytes += 10 * each
             self.timeline.advance(self.timeline.at + SAMPLE_S)
-            self.history.note(self.tally, self.timeline)
+            self.history.record(self.tally, self.timeline)
 
     def growth(self, span: Span) -> Growth:
         return self.history.growth(span, self.timeline)
@@ -94,7 +94,7 @@ def test_samples_that_come_late_are_measured_by_their_own_time() -> None:
     watched = Watched()
     watched.tally.count = 60
     watched.timeline.advance(120.0)
-    watched.history.note(watched.tally, watched.timeline)
+    watched.history.record(watched.tally, watched.timeline)
 
     assert watched.growth(MINUTE).seconds == 120.0
 

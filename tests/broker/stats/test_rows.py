@@ -43,7 +43,7 @@ def test_beyond_the_limit_a_row_counts_in_the_total_only(timeline: Timeline, cap
     assert len(rows) == 2
     assert ("V",) not in rows
     assert rows.total().messages == 4
-    assert caplog.text.count("further ones count in the totals only") == 1
+    assert caplog.text.count("further rows only count in the totals") == 1
 
 
 def test_a_table_that_could_hold_nothing_is_refused(timeline: Timeline) -> None:

@@ -8,7 +8,7 @@ from tests.golden import captured, needs_golden
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore, numbered
 
-from pocketmq.broker.requests.flow import Cause, Kind, LogGate, Waiting, WaitingRequests
+from pocketmq.broker.requests.flow import Cause, Kind, LogGate, WaitingRequest, WaitingRequests
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.stats.runtime_info import RuntimeInfo, delay_info, flow_info, readable_bytes
@@ -165,7 +165,7 @@ def test_flow_control_tells_who_waits_and_how_long() -> None:
     settings = FlowSettings()
     waiting, gate = WaitingRequests(settings), LogGate(settings)
     gate.refused(StoreBusy("too much is not synced"), 10.0)
-    waiting.put(Kind.SEND, Waiting(Peer(), None, (0, b"", b""), 10.0), "busy")
+    waiting.put(Kind.SEND, WaitingRequest(Peer(), None, (0, b"", b""), 10.0), "busy")
 
     table = flow_info(waiting, gate, settings, 10.5)
 

@@ -10,7 +10,7 @@ from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TransactionSettings
 from pocketmq.broker.topics import TopicTable
-from pocketmq.broker.transactions.checks import Asked
+from pocketmq.broker.transactions.checks import ProducerPeer
 from pocketmq.broker.transactions.half import as_half
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.model.flags import TransactionState
@@ -76,7 +76,7 @@ class Lab:
         settings = BrokerSettings(transaction=transaction or TransactionSettings())
         return cls(OpenStore.small(None, None, **{**ROOMY, **store_changes}), settings)
 
-    def _find(self, group: str, topic: str) -> Asked | None:
+    def _find(self, group: str, topic: str) -> ProducerPeer | None:
         return self.producer if group in self.connected else None
 
     def _announce(self) -> None:
@@ -89,7 +89,7 @@ class Lab:
         self.saved = self.offsets.snapshot()
 
     def restart(self) -> "Lab":
-        self.transactions.note()
+        self.transactions.write_ops()
         self.opened.run_workers()
         self.save_offsets()
         return Lab(self.opened.reopen(), self.in_use.now, self.saved)

@@ -8,7 +8,7 @@ import pytest
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, Lab, Producer
 
 from pocketmq.broker.settings import TransactionSettings
-from pocketmq.broker.transactions.checks import Verdict, judge
+from pocketmq.broker.transactions.checks import Verdict, decide
 from pocketmq.broker.transactions.half import renewed
 from pocketmq.errors import ConnectionLost, StoreError
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
@@ -41,7 +41,7 @@ def test_age_decides_what_becomes_of_an_open_half_message(
     lab = Lab.new()
     half = lab.message(lab.send(b"body", **properties))
 
-    assert judge(half, half.store_ms, half.store_ms + age_ms, TransactionSettings(), HOUR_MS) is expected
+    assert decide(half, half.store_ms, half.store_ms + age_ms, TransactionSettings(), HOUR_MS) is expected
 
 
 def test_the_time_to_be_left_alone_counts_for_the_first_question_only() -> None:
@@ -111,7 +111,7 @@ def test_the_answer_to_a_question_decides() -> None:
 
     assert lab.delivered() == [b"yes"]
     assert lab.check() == []
-    assert lab.transactions.checks.asked == 2
+    assert lab.transactions.checks.checks_sent == 2
 
 
 def test_after_so_many_questions_a_transaction_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +128,7 @@ def test_after_so_many_questions_a_transaction_is_given_up(caplog: pytest.LogCap
     assert message.properties["REAL_TOPIC"] == "T"
     assert CHECK_MAX_TIME_TOPIC in lab.topics
     assert (lab.announced, lab.transactions.checks.given_up) == (1, 1)
-    assert "1 transactions were given up" in caplog.text
+    assert "Gave up 1 undecided transactions" in caplog.text
     assert lab.transactions.undecided(10) == []
     assert lab.check() == []
 
@@ -165,15 +165,15 @@ def test_while_no_producer_is_connected_nothing_is_counted(caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         for _ in range(20):
             assert lab.check() == []
-    unasked = lab.transactions.checks.unasked
+    unreachable = lab.transactions.checks.unreachable
     lab.connected.add(GROUP)
     (copy,) = lab.check()
 
-    assert unasked == 1
-    assert caplog.text.count("1 transactions wait for producers of 1 groups that are not connected, PG among them") == 1
+    assert unreachable == 1
+    assert caplog.text.count("1 transactions wait: no producer of 1 groups is connected, such as PG") == 1
     assert lab.store.max_offset(HALF_TOPIC, 0) == 2
     assert lab.message(copy).properties["TRANSACTION_CHECK_TIMES"] == "1"
-    assert lab.transactions.checks.unasked == 0
+    assert lab.transactions.checks.unreachable == 0
     assert place.queue_offset == 0
 
 
@@ -186,7 +186,7 @@ def test_one_that_has_to_wait_does_not_hold_up_the_others() -> None:
     (copy,) = lab.check()
 
     assert lab.message(copy).body == b"here"
-    assert lab.transactions.checks.unasked == 1
+    assert lab.transactions.checks.unreachable == 1
 
 
 def test_a_line_that_breaks_at_the_last_moment_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -201,9 +201,9 @@ def test_a_line_that_breaks_at_the_last_moment_harms_nobody(caplog: pytest.LogCa
     assert lab.check() == []
     lab.producer = Producer()
 
-    assert "could not be asked" in caplog.text
+    assert "Check-back of transaction" in caplog.text
     assert len(lab.check()) == 1
-    assert lab.transactions.checks.asked == 1
+    assert lab.transactions.checks.checks_sent == 1
 
 
 def test_many_are_asked_about_in_batches() -> None:
@@ -288,7 +288,7 @@ def test_a_half_message_that_cannot_be_stored_again_does_not_keep_others_from_it
     copies = lab.check()
 
     assert [lab.message(copy).body for copy in copies] == [b"small"]
-    assert "the half message at 0 cannot be stored again" in caplog.text
+    assert "Cannot store half message 0 again" in caplog.text
     assert [one.transaction_id for one in lab.transactions.undecided(10)] == ["KEY-large", "KEY-small"]
 
 
@@ -366,7 +366,7 @@ def test_of_two_copies_that_a_crash_left_open_only_the_newest_is_asked_about() -
     lab = Lab.new()
     lab.send()
     (copy,) = lab.check()
-    lab.appender.append(renewed(lab.message(copy), asked=True))
+    lab.appender.append(renewed(lab.message(copy), is_check=True))
 
     again = lab.crash()
     (asked,) = again.check()

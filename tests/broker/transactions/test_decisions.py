@@ -54,7 +54,7 @@ def test_a_producer_that_does_not_know_leaves_it_open() -> None:
 def test_what_is_no_decision_is_refused(state: int) -> None:
     lab = Lab.new()
 
-    with pytest.raises(InvalidParameter, match="no decision"):
+    with pytest.raises(InvalidParameter, match="is not a decision"):
         lab.end(lab.send(), state)
 
 
@@ -62,7 +62,7 @@ def test_another_group_may_not_decide() -> None:
     lab = Lab.new()
     place = lab.send()
 
-    with pytest.raises(ImpossibleRequest, match="not one of producer group Other"):
+    with pytest.raises(ImpossibleRequest, match="does not belong to producer group Other"):
         lab.end(place, group="Other")
 
     assert lab.delivered() == []
@@ -274,7 +274,7 @@ def test_what_was_noted_before_a_crash_is_not_committed_again() -> None:
     lab = Lab.new()
     place = lab.send()
     lab.end(place)
-    lab.transactions.note()
+    lab.transactions.write_ops()
 
     again = lab.crash()
     again.end(place)
@@ -334,7 +334,7 @@ def test_of_two_copies_that_a_crash_left_open_one_decision_closes_both() -> None
     lab = Lab.new()
     lab.send()
     (copy,) = lab.check()
-    twin = lab.appender.append(renewed(lab.message(copy), asked=True))
+    twin = lab.appender.append(renewed(lab.message(copy), is_check=True))
 
     again = lab.crash()
     assert len(again.transactions.undecided(10)) == 2

@@ -6,7 +6,7 @@ from tests.golden import Captured, captured, needs_golden
 from tests.store.kit import HOST
 
 from pocketmq.broker.messages.appending import Draft, StoredPosition
-from pocketmq.broker.transactions.half import as_half, committed, given_up, question, renewed, resumed
+from pocketmq.broker.transactions.half import as_half, check_request, committed, given_up, renewed, resumed
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidMessage
 from pocketmq.model.message import StoredMessage
@@ -79,7 +79,7 @@ def test_properties_must_leave_room_for_what_is_added_later(spare: int, fits: bo
     draft = made(x="y" * (MAX_BYTES - base - spare + 1))
 
     if fits:
-        longest = renewed(stored_half(x=draft.properties["x"]), asked=True)
+        longest = renewed(stored_half(x=draft.properties["x"]), is_check=True)
         longest.properties["TRAN_PREPARED_QUEUE_OFFSET"] = str(2**63 - 1)
         assert len(longest.packed_properties()) <= MAX_BYTES
     else:
@@ -101,11 +101,11 @@ def test_a_committed_message_is_the_one_that_was_sent() -> None:
 def test_copies_count_how_often_was_asked_and_remember_the_first() -> None:
     half = stored_half()
 
-    assert renewed(half, asked=True).properties == half.properties | {
+    assert renewed(half, is_check=True).properties == half.properties | {
         "TRANSACTION_CHECK_TIMES": "1",
         "TRAN_PREPARED_QUEUE_OFFSET": "0",
     }
-    assert "TRANSACTION_CHECK_TIMES" not in renewed(half, asked=False).properties
+    assert "TRANSACTION_CHECK_TIMES" not in renewed(half, is_check=False).properties
 
 
 def test_the_tie_between_copies_never_leaves_the_half_topic() -> None:
@@ -115,7 +115,7 @@ def test_the_tie_between_copies_never_leaves_the_half_topic() -> None:
     copy = lab.message(place)
     assert copy.properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
 
-    asked = decode_record(question(copy, place, "broker-a").body)
+    asked = decode_record(check_request(copy, place, "broker-a").body)
 
     for properties in (committed(copy).properties, given_up(copy).properties, asked.properties):
         assert "TRAN_PREPARED_QUEUE_OFFSET" not in properties
@@ -135,7 +135,7 @@ def test_a_half_message_that_does_not_say_where_it_goes_cannot_be_committed() ->
     del draft.properties["REAL_QID"]
     place = lab.appender.append(draft)
 
-    with pytest.raises(ImpossibleRequest, match="which queue"):
+    with pytest.raises(ImpossibleRequest, match="no destination queue"):
         lab.end(place)
 
 
@@ -213,7 +213,7 @@ def test_a_question_has_the_fields_of_apache_and_the_message_as_it_will_be(versi
 
     for theirs, message in asked(version):
         half = lab.message(places[message.message_id])
-        ours = question(half, StoredPosition(0, message.queue_offset, message.log_offset), "broker-a")
+        ours = check_request(half, StoredPosition(0, message.queue_offset, message.log_offset), "broker-a")
 
         missing = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "bname": "broker-a"} if version == "4.9.7" else {}
         assert ours.ext == theirs | missing | {"offsetMsgId": offset_id(HOST, message.log_offset)}

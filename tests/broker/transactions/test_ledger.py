@@ -61,8 +61,8 @@ def test_what_was_closed_is_noted_together() -> None:
 
     ledger.close([0, 2])
     assert ops(lab) == []
-    ledger.note()
-    ledger.note()
+    ledger.write_ops()
+    ledger.write_ops()
 
     (op,) = lab.messages(OP_HALF_TOPIC, 0)
     assert (op.body, op.properties) == (b"0,2,", {"TAGS": "d", "WAIT": "true"})
@@ -74,7 +74,7 @@ def test_closing_twice_is_noted_once() -> None:
 
     ledger.close([0])
     ledger.close([0])
-    ledger.note()
+    ledger.write_ops()
 
     assert ops(lab) == [b"0,"]
 
@@ -107,9 +107,9 @@ def test_a_decision_stands_although_it_cannot_be_noted_now(caplog: pytest.LogCap
 
     with caplog.at_level(logging.WARNING):
         ledger.close([0])
-    assert "cannot be noted yet" in caplog.text
+    assert "Cannot write op messages" in caplog.text
     lab.opened.tick(1000)
-    ledger.note()
+    ledger.write_ops()
 
     assert open_ones(ledger) == []
     assert ops(lab) == [b"0,"]
@@ -118,7 +118,7 @@ def test_a_decision_stands_although_it_cannot_be_noted_now(caplog: pytest.LogCap
 def test_notes_are_found_after_a_restart() -> None:
     lab, ledger = filled(5)
     ledger.close([1, 3])
-    ledger.note()
+    ledger.write_ops()
 
     assert open_ones(ledger_of(lab.crash())) == [0, 2, 4]
 
@@ -126,7 +126,7 @@ def test_notes_are_found_after_a_restart() -> None:
 def test_the_start_moves_to_the_first_that_is_open_and_is_saved_when_the_log_is_safe() -> None:
     lab, ledger = filled(5)
     ledger.close([0, 1, 3])
-    ledger.note()
+    ledger.write_ops()
 
     ledger.advance()
     before = lab.offsets.stored(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0)
@@ -143,7 +143,7 @@ def test_notes_that_speak_only_of_what_is_passed_are_not_read_again() -> None:
     lab, ledger = filled(4)
     for offset in (0, 2, 1):
         ledger.close([offset])
-        ledger.note()
+        ledger.write_ops()
 
     ledger.advance()
     lab.opened.run_workers()
@@ -193,7 +193,7 @@ def test_whoever_reads_both_topics_comes_to_the_same_answer() -> None:
     lab.end(places[3], ROLLBACK)
     lab.check()
     lab.end(places[5])
-    lab.transactions.note()
+    lab.transactions.write_ops()
 
     remote = undecided(lab.messages(HALF_TOPIC, 0), lab.messages(OP_HALF_TOPIC, 0))
 

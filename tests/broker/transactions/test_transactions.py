@@ -17,7 +17,7 @@ from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
-from pocketmq.broker.transactions.transactions import MAX_UNSENT_BYTES, Transactions, next_of
+from pocketmq.broker.transactions.transactions import MAX_UNSENT_BYTES, Transactions, producer_finder
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.net.peer import Peer
@@ -56,7 +56,7 @@ def test_stopping_notes_what_was_decided_and_never_fails(caplog: pytest.LogCaptu
     lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
 
     lab.transactions.stop()
-    assert "1 decided transactions cannot be noted yet" in caplog.text
+    assert "Cannot write op messages of 1 decided transactions" in caplog.text
     lab.opened.tick(1000)
     lab.transactions.stop()
 
@@ -123,10 +123,10 @@ def test_a_half_message_that_the_pool_has_still_to_write_is_on_its_way() -> None
     place = lab.send()
     decision = EndTransaction(GROUP, place.queue_offset, place.log_offset, int(COMMIT), "")
 
-    assert lab.transactions.comes_too_soon(decision)
+    assert lab.transactions.is_unreadable_yet(decision)
     lab.opened.tick(1000)
 
-    assert not lab.transactions.comes_too_soon(decision)
+    assert not lab.transactions.is_unreadable_yet(decision)
     lab.transactions.end(decision)
     assert lab.transactions.undecided(10) == []
 
@@ -139,10 +139,10 @@ def test_producers_are_asked_in_turn_while_they_can_take_it() -> None:
         for peer in peers:
             await network.connect(partial(getattr, peer, "connection"), SERVER)
             producers.join(GROUP, ClientInfo(peer, "id", str(peer.address), "JAVA", 0), 0.0, 0)
-        find = next_of(producers)
+        find = producer_finder(producers)
 
         in_turn = [find(GROUP, "T") for _ in range(3)]
-        only_the_second = next_of(producers, lambda peer, topic: topic == "T" and peer is peers[1])
+        only_the_second = producer_finder(producers, lambda peer, topic: topic == "T" and peer is peers[1])
         allowed = [only_the_second(GROUP, "T"), only_the_second(GROUP, "T"), only_the_second(GROUP, "U")]
         peers[0].connection.write(frame_of(body=bytes(MAX_UNSENT_BYTES)))
         while_one_is_full = [find(GROUP, "T") for _ in range(2)]

@@ -92,7 +92,7 @@ class Retries:
         assert name is not None, f"topic {draft.topic} belongs to no group"
         group = self._groups.ensure(name, self._clock.now_ms())
         most = _most_attempts(group, header.max_reconsume_times, version)
-        in_order = self._locks.holds_any(name, self._clock.monotonic())
+        in_order = self._locks.has_locks(name, self._clock.monotonic())
         if resent_is_dead(draft.reconsume_times, most, group_holds_locks=in_order):
             self._make_dead_letter(draft, name, delay=DEAD_LETTER_LEVEL)
 

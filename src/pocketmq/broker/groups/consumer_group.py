@@ -1,17 +1,15 @@
-"""One consumer group while it has members: who they are, what each wants, and what the group is taken to want.
+"""One consumer group with connected members: their subscriptions, and the group's subscriptions.
 
-    heartbeat of a member ──► its own wishes, kept as it sent them
+    heartbeat of a member ──► its own subscriptions, kept as it sent them
                          └──► the group's subscriptions, one for each topic:
                                 a topic that is new to the group is added
-                                a larger version replaces what is there
-                                a topic that this member does not want is dropped
+                                a larger version replaces the known subscription
+                                a topic that this member does not subscribe to is removed
 
-Pulls are served by the group's subscriptions. So members that want different things overwrite one another, as they do in
-RocketMQ: the last heartbeat decides on the topics, the largest version on each filter, and messages are lost to those who lost.
-What is different here is that it shows: every member's wishes are kept, and a `Conflict` names who wants what. It is reported
-when it comes, when it changes and when it is over, not with every heartbeat.
-
-Who speaks over a connection, as its last heartbeat said.
+Pulls are served by the group's subscriptions. Members with different subscriptions therefore overwrite one another, as
+in RocketMQ: the last heartbeat decides on the topics, the largest version on each filter, and the other members lose
+messages. Unlike RocketMQ, this broker reports it: each member's subscriptions are kept, and a `Conflict` names the
+differences. It is reported when it begins, changes and ends, not with every heartbeat.
 """
 
 from collections import Counter
@@ -24,7 +22,7 @@ from pocketmq.protocol.bodies.clients import ClientConnection, ConsumeFromWhere,
 
 
 class ClientInfo(NamedTuple):
-    """`connection` is any token that stands for the connection; `language` is the name of a `codes.Language`."""
+    """A client of a connection, as its last heartbeat described it. `language` is the name of a `codes.Language`."""
 
     connection: Hashable
     client_id: str
@@ -33,38 +31,38 @@ class ClientInfo(NamedTuple):
     version: int
 
     def described(self) -> ClientConnection:
-        """The client as an administrator is shown it."""
+        """The client as administrators see it."""
         return ClientConnection(self.client_id, self.address, self.language, self.version)
 
 
 _NAMED = 3
-"""Topics, filters and clients that a line in the log names; the rest is counted."""
+"""Limit on topics, filters and clients in one log message; the rest is counted."""
 
-Wishes = frozenset[tuple[str, str]]
-"""Topics and filters without their versions: equal for members that want the same."""
+FilterSet = frozenset[tuple[str, str]]
+"""Topics and filters without versions: equal for members with the same subscriptions."""
 
-Parties = dict[str | None, tuple[str, ...]]
-"""Filter → ids of the clients that want it; None for those that do not want the topic."""
+ClientsByFilter = dict[str | None, tuple[str, ...]]
+"""Filter → ids of the clients that use it; None for those that do not subscribe to the topic."""
 
 
 class Conflict(NamedTuple):
-    """Members of a group that want different things of some topics. Empty when they agree again."""
+    """Different subscriptions of members of one group. Empty if they agree again."""
 
     group: str
-    wanted: dict[str, Parties]
+    wanted: dict[str, ClientsByFilter]
 
     def __str__(self) -> str:
         if not self.wanted:
-            return f"the members of group {self.group} want the same again"
-        topics = _few([f"of {topic} {_parties(parties)}" for topic, parties in sorted(self.wanted.items())], "; ")
+            return f"All members of group {self.group} have the same subscriptions again"
+        topics = _few([f"{topic}: {_listed(clients)}" for topic, clients in sorted(self.wanted.items())], "; ")
         return (
-            f"the members of group {self.group} want different things and overwrite one another, so that messages are lost "
-            f"to some of them: {topics}. Give all members of a group the same subscriptions"
+            f"Members of group {self.group} have different subscriptions, so that some of them lose messages: "
+            f"{topics}. Use the same subscriptions in all members of a group"
         )
 
 
-def _parties(parties: Parties) -> str:
-    return _few([f"{wanted or 'nothing'} ({_few(clients)})" for wanted, clients in parties.items()])
+def _listed(clients_by_filter: ClientsByFilter) -> str:
+    return _few([f"{wanted or 'nothing'} ({_few(clients)})" for wanted, clients in clients_by_filter.items()])
 
 
 def _few(texts: Sequence[str], separator: str = ", ") -> str:
@@ -73,20 +71,20 @@ def _few(texts: Sequence[str], separator: str = ", ") -> str:
 
 
 class Member:
-    """A client in a group. `wishes` is None until it has sent its subscriptions; `seen` is monotonic."""
+    """A client in a group. `filters` is None until it has sent its subscriptions; `seen` is monotonic."""
 
-    __slots__ = ("client", "fingerprint", "seen", "subscriptions", "wishes")
+    __slots__ = ("client", "filters", "fingerprint", "seen", "subscriptions")
 
     def __init__(self, client: ClientInfo) -> None:
         self.client = client
         self.seen = 0.0
         self.fingerprint = 0
         self.subscriptions: dict[str, Subscription] = {}
-        self.wishes: Wishes | None = None
+        self.filters: FilterSet | None = None
 
 
 class ConsumerGroup:
-    """The members by connection, and what the last heartbeats made of the group."""
+    """The members by connection, and the subscriptions of the group."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -96,12 +94,12 @@ class ConsumerGroup:
         self.message_model = MessageModel.CLUSTERING
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         self.notifies = True
-        """Whether the group's members are to hear of changes; an administrator may not want it."""
-        self._wishes: Counter[Wishes] = Counter()
-        self._reported: frozenset[Wishes] = frozenset()
+        """Whether members are notified of changes; an administrator can switch it off."""
+        self._filter_sets: Counter[FilterSet] = Counter()
+        self._reported: frozenset[FilterSet] = frozenset()
 
     def join(self, client: ClientInfo, data: ConsumerData, fingerprint: int, *, without_sub: bool, now: float) -> bool:
-        """Take a member's heartbeat in; whether members or topics of the group changed by it."""
+        """Process a member's heartbeat. Return whether members or topics of the group changed."""
         member = self.members.get(client.connection)
         is_new = member is None or member.client.client_id != client.client_id
         if member is None:
@@ -114,34 +112,34 @@ class ConsumerGroup:
         if not without_sub:
             self._keep(member, data.subscription_data_set)
             member.fingerprint = fingerprint
-        return self._take_over(member) or is_new
+        return self._adopt(member) or is_new
 
     def knows(self, connection: Hashable, fingerprint: int) -> bool:
-        """Whether a member need not send its subscriptions again, because these are the ones it sent last."""
+        """Whether the member's last subscriptions had this fingerprint, so that it need not send them again."""
         member = self.members.get(connection)
-        return member is not None and member.wishes is not None and member.fingerprint == fingerprint
+        return member is not None and member.filters is not None and member.fingerprint == fingerprint
 
     def leave(self, connection: Hashable) -> None:
-        """Forget a member. The group's subscriptions stay as they are until the next heartbeat."""
-        self._forget_wishes(self.members.pop(connection))
+        """Remove a member. The group's subscriptions stay until the next heartbeat."""
+        self._forget_filters(self.members.pop(connection))
 
     def _keep(self, member: Member, subscriptions: Iterable[Subscription]) -> None:
         member.subscriptions = {wanted.topic: wanted for wanted in subscriptions}
-        wishes = frozenset((topic, _filter_text(wanted)) for topic, wanted in member.subscriptions.items())
-        if wishes != member.wishes:
-            self._forget_wishes(member)
-            self._wishes[wishes] += 1
-            member.wishes = wishes
+        filters = frozenset((topic, _filter_text(wanted)) for topic, wanted in member.subscriptions.items())
+        if filters != member.filters:
+            self._forget_filters(member)
+            self._filter_sets[filters] += 1
+            member.filters = filters
 
-    def _forget_wishes(self, member: Member) -> None:
-        if member.wishes is not None:
-            self._wishes[member.wishes] -= 1
-            if not self._wishes[member.wishes]:
-                del self._wishes[member.wishes]
+    def _forget_filters(self, member: Member) -> None:
+        if member.filters is not None:
+            self._filter_sets[member.filters] -= 1
+            if not self._filter_sets[member.filters]:
+                del self._filter_sets[member.filters]
 
-    def _take_over(self, member: Member) -> bool:
-        """Let the group want what this member wants; whether its topics changed."""
-        if member.wishes is None:
+    def _adopt(self, member: Member) -> bool:
+        """Update the group's subscriptions from this member's. Return whether the topics changed."""
+        if member.filters is None:
             return False
         changed = self.subscriptions.keys() != member.subscriptions.keys()
         self.subscriptions = {
@@ -151,30 +149,30 @@ class ConsumerGroup:
 
     @property
     def served_by(self) -> tuple[MessageModel, dict[str, Subscription]]:
-        """All that pulls are served by. A heartbeat replaces it, and never changes what was given out."""
+        """What pulls are served by. A heartbeat replaces it and never changes it in place."""
         return self.message_model, self.subscriptions
 
     def subscription(self, topic: str, sub_version: int) -> Subscription:
-        """What a pull is served by; an error when the broker knows nothing, or less than the one who pulls."""
+        """The subscription that serves a pull. An error if the broker has none, or only an older one."""
         found = self.subscriptions.get(topic)
         if found is None:
             raise SubscriptionUnknown(
-                f"group {self.name} is not known to subscribe to topic {topic}: no heartbeat has said so yet, "
-                f"or another member of the group wants other topics"
+                f"group {self.name} has no subscription of topic {topic}: no heartbeat has sent it yet, "
+                f"or another member of the group subscribes to other topics"
             )
         if found.sub_version < sub_version:
             raise SubscriptionStale(
                 f"group {self.name} in topic {topic}: this broker knows version {found.sub_version} of the subscription, "
-                f"the pull is of version {sub_version}; its heartbeat will follow"
+                f"the pull has version {sub_version}; its heartbeat will follow"
             )
         return found
 
     def client_ids(self) -> tuple[str, ...]:
-        """Each member once, in the order in which they came: a client that reconnects may have two connections for a while."""
+        """Each member once, in the order of joining. A client that reconnects may have two connections for a while."""
         return tuple(dict.fromkeys(member.client.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> ClientInfo | None:
-        """The client of this id; its newest connection, if it has two."""
+        """The client with this id; its newest connection, if it has two."""
         for member in reversed(self.members.values()):
             if member.client.client_id == client_id:
                 return member.client
@@ -184,18 +182,18 @@ class ConsumerGroup:
 
     @property
     def in_conflict(self) -> bool:
-        return len(self._wishes) > 1
+        return len(self._filter_sets) > 1
 
     def conflict(self) -> Conflict:
-        """Who wants what, of the topics that not all want in the same way."""
-        told = [member for member in self.members.values() if member.wishes is not None]
-        topics = dict.fromkeys(topic for member in told for topic in member.subscriptions)
-        wanted = {topic: _who_wants_what(topic, told) for topic in topics} if self.in_conflict else {}
+        """The topics for which members have different subscriptions, and which client has which."""
+        known_members = [member for member in self.members.values() if member.filters is not None]
+        topics = dict.fromkeys(topic for member in known_members for topic in member.subscriptions)
+        wanted = {topic: _clients_by_filter(topic, known_members) for topic in topics} if self.in_conflict else {}
         return Conflict(self.name, {topic: parties for topic, parties in wanted.items() if len(parties) > 1})
 
-    def take_report(self) -> Conflict | None:
-        """The conflict as it is now, if it differs from what was reported last; else None."""
-        now = frozenset(self._wishes) if self.in_conflict else frozenset[Wishes]()
+    def pop_report(self) -> Conflict | None:
+        """The current conflict if it differs from the last report; else None."""
+        now = frozenset(self._filter_sets) if self.in_conflict else frozenset[FilterSet]()
         if now == self._reported:
             return None
         self._reported = now
@@ -207,7 +205,7 @@ def _newer(wanted: Subscription, known: Subscription | None) -> Subscription:
 
 
 def _filter_text(subscription: Subscription) -> str:
-    """The filter as a text that is equal for filters that take the same messages."""
+    """The filter as a text that is equal for filters that match the same messages."""
     if subscription.takes_all:
         return ALL
     if not subscription.is_tag:
@@ -215,7 +213,7 @@ def _filter_text(subscription: Subscription) -> str:
     return union_expression(sorted(subscription.tags_set)) if subscription.tags_set else subscription.sub_string
 
 
-def _who_wants_what(topic: str, members: Iterable[Member]) -> Parties:
+def _clients_by_filter(topic: str, members: Iterable[Member]) -> ClientsByFilter:
     parties: dict[str | None, list[str]] = {}
     for member in members:
         wanted = member.subscriptions.get(topic)

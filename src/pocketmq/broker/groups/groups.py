@@ -1,11 +1,11 @@
-"""Consumer groups of this broker: how each is set up, and what is forbidden to it.
+"""Subscription groups of this broker: their configuration, and the topics that they may not read.
 
     an administrator ──────────────── put ────────┐
     a heartbeat, a pull, a retry ──── ensure ─────┴──► row, version + 1 ──► version differs: save
 
-    forbidden:  group ──► topic ──► bits of `Perm` that are taken away; only reading is ever asked about
+    forbidden:  group ──► topic ──► bits of `Perm` that are removed; only the read bit is ever checked
 
-A row is a `SubscriptionGroupConfig`, never changed in place. Who of a group is connected is another matter: see `members`.
+A row is a `SubscriptionGroupConfig` and is never changed in place. Connected members are in `members`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 
 MAX_GROUPS = 100_000
 MAX_FORBIDDEN = 100_000
-"""Pairs of group and topic that may be forbidden."""
+"""Limit on forbidden pairs of group and topic."""
 
 BUILT_IN_GROUPS = (
     TOOLS_GROUP,
@@ -35,11 +35,11 @@ BUILT_IN_GROUPS = (
     "CID_ONSAPI_OWNER",
     TRANSACTION_CHECK_GROUP,
 )
-"""Groups that every broker has of itself."""
+"""Groups that exist on every broker."""
 
 
 class GroupTable:
-    """The groups by name. Told the wall time with every change, for the version."""
+    """The groups by name. Changes receive the wall time, for the version."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class GroupTable:
         self.version = DataVersion(timestamp=started_ms)
 
     def apply(self, settings: BrokerSettings) -> None:
-        """Go by these settings from now on; groups that are there stay."""
+        """Use these settings from now on; existing groups stay."""
         self._auto_create = settings.auto_create_group
         self._max_groups = settings.max_groups
 
-    # looking up
+    # queries
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group as it is; see `ensure` for one that may be made by using it."""
+        """The group if it exists; `ensure` also creates it."""
         return self._rows.get(group)
 
     def __contains__(self, group: str) -> bool:
@@ -79,17 +79,17 @@ class GroupTable:
     # changing
 
     def ensure(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
-        """The group, made when it is new and groups may be made by using them; else GroupNotFound."""
+        """The group, created if it is new and automatic creation is on; else GroupNotFound."""
         if found := self._rows.get(group):
             return found
         if not self._auto_create:
             raise GroupNotFound(
-                f"group {group} does not exist on this broker and is not made by using it; create it first"
+                f"group {group} does not exist on this broker, and autoCreateSubscriptionGroup is off; create it first"
             )
         if len(self._rows) >= self._max_groups:
             raise GroupNotFound(
-                f"group {group} does not exist and is not made by using it: this broker has {len(self._rows)} groups, "
-                f"max_groups is {self._max_groups}; create it as an administrator, or raise max_groups"
+                f"group {group} does not exist and cannot be created: this broker has {len(self._rows)} groups, "
+                f"the limit is {self._max_groups} (maxGroups); create it as an administrator, or raise the limit"
             )
         try:
             return self._store(SubscriptionGroupConfig(parse_group(group)), now_ms)
@@ -97,12 +97,12 @@ class GroupTable:
             raise GroupNotFound(str(error)) from None
 
     def put(self, configs: Iterable[SubscriptionGroupConfig], now_ms: int) -> None:
-        """Create or change groups, all or none. Their attributes are changes, `{"+name": "value", "-name": ""}`."""
+        """Create or change groups, all or none. Attributes are changes, such as `{"+name": "value", "-name": ""}`."""
         for row in [self._checked(config) for config in configs]:
             self._store(row, now_ms)
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """Forget a group and what is forbidden to it; False when there is none. Its offsets are for others to delete."""
+        """Delete a group and its forbidden topics; False if there is none. The caller deletes its offsets."""
         forbidden = self._forbidden.pop(group, None)
         found = self._rows.pop(group, None)
         if found or forbidden:
@@ -128,12 +128,12 @@ class GroupTable:
     # forbidden topics
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether an administrator left the topic readable for the group. Asked with every pull."""
+        """Whether the group may read the topic. Called for every pull."""
         topics = self._forbidden.get(group)
         return topics is None or not topics.get(topic, 0) & Perm.READ
 
     def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
-        """Forbid or allow a group to read a topic. Neither has to exist yet."""
+        """Forbid or allow a group to read a topic. Neither needs to exist."""
         topics = self._forbidden.get(parse_group(group), {})
         before = topics.get(parse_topic(topic), 0)
         bits = before & ~Perm.READ if readable else before | Perm.READ
@@ -141,7 +141,7 @@ class GroupTable:
             return
         if not before and sum(map(len, self._forbidden.values())) >= self._max_forbidden:
             raise InvalidParameter(
-                f"topic {topic} cannot be forbidden to group {group}: at most {self._max_forbidden} pairs may be; allow others"
+                f"topic {topic} cannot be forbidden to group {group}: the limit is {self._max_forbidden} pairs; allow others first"
             )
         left = {name: old for name, old in topics.items() if name != topic} | ({topic: bits} if bits else {})
         if left:
@@ -150,14 +150,14 @@ class GroupTable:
             del self._forbidden[group]
         self.version = self.version.next_version(now_ms)
 
-    # keeping
+    # saving
 
     def snapshot(self) -> bodies.GroupTable:
         """The value of subscriptionGroup.json."""
         return bodies.GroupTable(self.version, dict(self._forbidden), dict(self._rows))
 
     def restore(self, saved: bodies.GroupTable) -> None:
-        """Take over the rows and the version that were saved; built-in groups that are not among them stay."""
+        """Restore the saved rows and version; built-in groups that are not among them stay."""
         self._rows.update(saved.subscription_group_table)
         self._forbidden = {group: topics for group, topics in saved.forbidden_table.items() if topics}
         self.version = saved.data_version

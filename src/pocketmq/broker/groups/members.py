@@ -1,17 +1,18 @@
-"""Members: who is connected, for which groups it speaks, and whom to tell when that changes.
+"""Members: connected clients, their groups, and the connections to notify of changes.
 
-    heartbeat ─┐                       ┌─► notices: members of a group changed, tell these connections (code 40)
-    unregister ┤                       ├─► conflicts: members of a group that want different things
-    line lost ─┼─► Members ─► Changes ─┼─► silent: connections from which nothing came for too long, to be closed
-    time ──────┘                       └─► resend: the client has to send its subscriptions in full
+    heartbeat ───────┐                       ┌─► notices: members of a group changed; notify these connections (code 40)
+    unregister ──────┤                       ├─► conflicts: members of a group with different subscriptions
+    connection lost ─┼─► Members ─► Changes ─┼─► silent: connections without a heartbeat for too long, to be closed
+    time ────────────┘                       └─► resend: the client must send its subscriptions in full
 
-A member is a connection in a group; its client id is what others see of it. Nothing here sends, logs or reads a clock: what
-follows from a change is returned, and the broker does it. A broadcasting group gets no notices, because its members share nothing.
+A member is a connection in a group; other members see its client id. Nothing here sends, logs or reads a clock: the
+results of a change are returned, and the broker applies them. A broadcasting group gets no notices, because its members
+do not divide queues.
 
-Consumers and producers expire alike. A connection is closed when nothing that it spoke for is left, not, as in Apache, as
-soon as one of its groups has expired: a client may have given up that one only.
+Consumers and producers expire alike. A connection is closed when it has no group left. Apache RocketMQ closes it as
+soon as one of its groups has expired; a client may have left that one only.
 
-Producers: which connections speak for a producer group. Asked when a transaction is checked, or a reply is delivered.
+Producers: the connections of each producer group, for transaction checks and for replies.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
@@ -33,7 +34,7 @@ from pocketmq.protocol.bodies.clients import (
 
 
 class _Producer:
-    """A connection. `groups` has for each group when it was last heard of: monotonic, and as the wall time to show."""
+    """A connection. `groups` has the monotonic and the wall time of the last heartbeat of each group."""
 
     __slots__ = ("client", "groups")
 
@@ -43,7 +44,7 @@ class _Producer:
 
 
 class Producers:
-    """Producers by connection, by group and by client id. In a group, those that were asked last stand last."""
+    """Producers by connection, by group and by client id. In a group, the ones used last are last."""
 
     def __init__(self) -> None:
         self._producers: dict[Hashable, _Producer] = {}
@@ -64,7 +65,7 @@ class Producers:
         self._groups.setdefault(group, {}).setdefault(client.connection, producer)
 
     def leave(self, group: str, connection: Hashable) -> None:
-        """Forget that a connection speaks for a group; harmless when it does not."""
+        """Remove a connection from a group; harmless if it is not in it."""
         producer = self._producers.get(connection)
         if producer is None or producer.groups.pop(group, None) is None:
             return
@@ -77,12 +78,12 @@ class Producers:
             self._forget_client(producer.client)
 
     def lost(self, connection: Hashable) -> None:
-        """Forget a connection altogether."""
+        """Remove a connection from all groups."""
         for group in list(self.groups_of(connection)):
             self.leave(group, connection)
 
     def expire(self, since: float) -> dict[Hashable, None]:
-        """Forget what was not heard of since then; the connections that spoke for it."""
+        """Remove entries without a heartbeat since then. Return their connections."""
         silent = [
             (group, connection)
             for connection, producer in self._producers.items()
@@ -97,13 +98,13 @@ class Producers:
         if self._by_client.get(client.client_id) == client.connection:
             del self._by_client[client.client_id]
 
-    # who is there
+    # queries
 
     def __contains__(self, connection: Hashable) -> bool:
         return connection in self._producers
 
     def __len__(self) -> int:
-        """How many groups have a producer."""
+        """The number of groups with a producer."""
         return len(self._groups)
 
     def groups_of(self, connection: Hashable) -> AbstractSet[str]:
@@ -111,7 +112,7 @@ class Producers:
         return producer.groups.keys() if producer else frozenset()
 
     def next_connection(self, group: str, usable: Callable[[Hashable], bool]) -> Hashable | None:
-        """A connection of the group that can be asked something now, each in its turn; None when there is none."""
+        """A usable connection of the group, each in turn; None if there is none."""
         members = self._groups.get(group, {})
         for connection in members:
             if usable(connection):
@@ -120,18 +121,18 @@ class Producers:
         return None
 
     def find_client(self, client_id: str) -> Hashable | None:
-        """The connection of the client with this id, when it speaks for any producer group."""
+        """The connection of the client with this id, if it is in any producer group."""
         return self._by_client.get(client_id)
 
     def connections(self, group: str) -> ProducerConnection:
-        """The producers of a group for an administrator (code 204)."""
+        """The producers of a group (code 204)."""
         members = self._groups.get(group)
         if not members:
             raise ImpossibleRequest(f"no producer of group {group} is connected to this broker")
         return ProducerConnection(tuple(producer.client.described() for producer in members.values()))
 
     def table(self) -> ProducerTable:
-        """All producers for an administrator (code 328). Addresses have a slash in front, as Java prints them."""
+        """All producers (code 328). Addresses begin with a slash, as Java prints them."""
         return ProducerTable(
             {group: tuple(_shown(one, group) for one in members.values()) for group, members in self._groups.items()}
         )
@@ -143,21 +144,21 @@ def _shown(producer: _Producer, group: str) -> ProducerInfo:
 
 
 EXPIRY_SECONDS = 120.0
-"""A member of which nothing is heard for longer is no member any more."""
+"""A member without a heartbeat for this long is removed."""
 MAX_GROUPS_PER_CONNECTION = 10_000
 MAX_SUBSCRIPTIONS = 10_000
-"""Topics that one member may want. A heartbeat beyond one of the two limits is refused as a whole."""
+"""Limit on topics of one member. A heartbeat above one of the two limits is rejected as a whole."""
 
 
 class Notice(NamedTuple):
-    """Members or topics of a group changed: these connections should share the queues out again."""
+    """Members or topics of a group changed: the members on these connections should rebalance."""
 
     group: str
     connections: tuple[Hashable, ...]
 
 
 class Changes(NamedTuple):
-    """What follows from something that happened."""
+    """The results of an event."""
 
     notices: tuple[Notice, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -166,7 +167,7 @@ class Changes(NamedTuple):
 
 
 class Members:
-    """All connections that speak for a group. Told the monotonic time, and the wall time where it is shown to people."""
+    """All connections with their groups. Callers pass the monotonic time, and the wall time where people see it."""
 
     def __init__(
         self,
@@ -182,18 +183,18 @@ class Members:
         self._max_groups = max_groups
         self._max_subscriptions = max_subscriptions
         self.version = 0
-        """Grows when pulls are served by something else than before: a subscription or message model that changed, a group that left."""
+        """Increases when a subscription or message model changes, or a group loses its last member."""
         self.changes = 0
-        """Grows when a client joins a group, says something new about itself, or leaves: who is where is as it was while this is."""
+        """Increases when a client joins a group, changes or leaves. While it stays, the members are the same."""
 
-    # what happens
+    # events
 
     def heartbeat(
         self, client: ClientInfo, heartbeat: HeartbeatData, now: float, now_ms: int, *, quiet: Collection[str] = ()
     ) -> Changes:
-        """A client says which groups it speaks for. Groups that must not exist were taken out of it before.
+        """Process a heartbeat. The caller has removed groups that may not exist.
 
-        `quiet` are the groups whose members do not want to hear of changes.
+        `quiet` are the groups whose members are not notified of changes.
         """
         self.check(client, heartbeat)
         groups, changed = [], []
@@ -212,19 +213,19 @@ class Members:
         return Changes(_notices(changed), _reports(groups), resend=resend)
 
     def unregister(self, connection: Hashable, *, consumer_group: str | None, producer_group: str | None) -> Changes:
-        """A client leaves a group, or two."""
+        """A client leaves a consumer group, a producer group, or both."""
         if producer_group is not None:
             self.producers.leave(producer_group, connection)
         group = self._groups.get(consumer_group or "")
         return self._leave([group] if group and connection in group.members else [], connection)
 
     def lost(self, connection: Hashable) -> Changes:
-        """A connection is gone, and with it everything it spoke for."""
+        """A connection was lost, with all its groups."""
         self.producers.lost(connection)
         return self._leave([self._groups[name] for name in self._consuming.get(connection, ())], connection)
 
     def expire(self, now: float) -> Changes:
-        """Forget the members from which nothing came for too long."""
+        """Remove the members without a heartbeat for too long."""
         since = now - self.expiry
         gone = self.producers.expire(since)
         groups = []
@@ -238,24 +239,22 @@ class Members:
         return Changes(_notices(groups), _reports(groups), tuple(one for one in gone if one not in self))
 
     def check(self, client: ClientInfo, heartbeat: HeartbeatData) -> None:
-        """InvalidParameter for a heartbeat that is refused as a whole. Changes nothing."""
+        """InvalidParameter for a heartbeat that is rejected as a whole. Changes nothing."""
         consumers, producers = heartbeat.consumer_data_set, heartbeat.producer_data_set
         if not client.client_id and (consumers or producers):
-            raise InvalidParameter(
-                "the heartbeat has no client id; without it nobody could tell the members of a group apart"
-            )
+            raise InvalidParameter("the heartbeat has no client id, which identifies a member of a group")
         for data in consumers:
             if len(data.subscription_data_set) > self._max_subscriptions:
                 raise InvalidParameter(
-                    f"client {client.client_id} wants {len(data.subscription_data_set)} topics in group {data.group_name}; "
+                    f"client {client.client_id} subscribes to {len(data.subscription_data_set)} topics in group {data.group_name}; "
                     f"at most {self._max_subscriptions} are allowed"
                 )
         consuming = self._consuming.get(client.connection, {}).keys() | {data.group_name for data in consumers}
         producing = self.producers.groups_of(client.connection) | {data.group_name for data in producers}
         if max(len(consuming), len(producing)) > self._max_groups:
             raise InvalidParameter(
-                f"client {client.client_id} speaks for {len(consuming)} consumer and {len(producing)} producer groups; "
-                f"at most {self._max_groups} of each are allowed over one connection"
+                f"client {client.client_id} has {len(consuming)} consumer and {len(producing)} producer groups; "
+                f"at most {self._max_groups} of each are allowed on one connection"
             )
 
     def _join(
@@ -288,33 +287,35 @@ class Members:
         if not consuming:
             del self._consuming[connection]
 
-    # who is there
+    # queries
 
     def __contains__(self, connection: Hashable) -> bool:
-        """Whether the connection speaks for any group."""
+        """Whether the connection has any group."""
         return connection in self._consuming or connection in self.producers
 
     def __len__(self) -> int:
-        """How many consumer groups have members."""
+        """The number of consumer groups with members."""
         return len(self._groups)
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
-        """The groups that have members."""
+        """The groups with members."""
         return iter(self._groups.values())
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """The group as its members made it; None when it has none."""
+        """The group with its members; None if it has none."""
         return self._groups.get(name)
 
     def subscription(self, group: str, topic: str, sub_version: int) -> Subscription:
-        """What a pull is served by: see `ConsumerGroup.subscription`."""
+        """The subscription that serves a pull: see `ConsumerGroup.subscription`."""
         found = self._groups.get(group)
         if found is None:
-            raise SubscriptionUnknown(f"group {group} has no member here: its heartbeat has to come before its pulls")
+            raise SubscriptionUnknown(
+                f"group {group} has no member on this broker: its heartbeat must arrive before its pulls"
+            )
         return found.subscription(topic, sub_version)
 
     def client_ids(self, group: str) -> tuple[str, ...]:
-        """The members that share the group's queues; none for a group without members."""
+        """The client ids of a group; none for a group without members."""
         found = self._groups.get(group)
         return found.client_ids() if found else ()
 
@@ -323,15 +324,15 @@ class Members:
         return found.find(client_id) if found else None
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups that want the topic."""
+        """Groups that subscribe to the topic."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def conflicts(self) -> list[Conflict]:
-        """Every group whose members want different things."""
+        """The conflicts of all groups."""
         return [group.conflict() for group in self._groups.values() if group.in_conflict]
 
     def consumer_connections(self, group: str) -> ConsumerConnection:
-        """The members of a group for an administrator (code 203)."""
+        """The members of a group (code 203)."""
         found = self._groups.get(group)
         if found is None:
             raise ConsumerNotOnline(f"no member of consumer group {group} is connected to this broker")
@@ -353,4 +354,4 @@ def _notices(groups: Iterable[ConsumerGroup]) -> tuple[Notice, ...]:
 
 
 def _reports(groups: Iterable[ConsumerGroup]) -> tuple[Conflict, ...]:
-    return tuple(report for group in groups if (report := group.take_report()))
+    return tuple(report for group in groups if (report := group.pop_report()))

@@ -1,18 +1,17 @@
-"""Notices: what follows from a change among the members is carried out.
+"""Notices: applies the results of a change among the members, and calls clients.
 
-    notices ───► code 40 to every member of the group: share the queues out again
-    conflicts ─► a line in the log for each report, and a count
-    silent ────► the line is closed
+    notices ───► code 40 to every member of the group: rebalance
+    conflicts ─► a log message for each report, and a count
+    silent ────► the connection is closed
 
-A notice is a courtesy: members share out again every 20 s anyway. So a line that cannot take one now is skipped and counted,
-and nothing here ever fails the request or the loss that led to it.
+A notice is best effort: members rebalance every 20 s anyway. A connection that cannot accept one now is skipped and
+counted, and no failure here affects the request that led to it.
 
-Each of many members that come at once, as after a restart, would have all others told: that grows with the square of them. So a
-large group is told of the first change at once, and of those that follow together, after a rest.
+If many members join at once, as after a restart, notifying all of them of each would grow with the square of their
+number. So a large group is notified of the first change at once, and of later ones together after a pause.
 
-Asking clients: over the connection that the client itself has opened, in the other direction.
-
-The tables of a broker take any token for a connection; here it is the peer at its other end.
+Calls to clients use the connection that the client has opened, in the other direction. The tables accept any token for
+a connection; here it is the peer.
 """
 
 import asyncio
@@ -34,18 +33,18 @@ from pocketmq.protocol.fields import Fields, write_fields
 
 
 def peer_of(connection: Hashable) -> Peer:
-    """The peer that stands behind a connection of the tables."""
-    assert isinstance(connection, Peer), "whoever sends a heartbeat to a broker is a peer"
+    """The peer of a connection in the tables."""
+    assert isinstance(connection, Peer), "connections of a broker are peers"
     return connection
 
 
-async def ask(connection: Hashable, code: RequestCode, header: Fields, body: bytes, timeout_ms: int) -> Command:
-    """The client's answer, whatever its code. CallTimedOut or another NetworkError when there is none."""
+async def call_client(connection: Hashable, code: RequestCode, header: Fields, body: bytes, timeout_ms: int) -> Command:
+    """The client's answer, whatever its code. CallTimedOut or another NetworkError if there is none."""
     return await peer_of(connection).call(Command(code, write_fields(header), body), timeout_ms / 1000)
 
 
 def require_version(client: ClientInfo, oldest: Version) -> None:
-    """Refuse to ask a client what it would not understand."""
+    """ImpossibleRequest if the client is too old for a request."""
     if client.version < oldest:
         raise ImpossibleRequest(
             f"The Consumer <{client.client_id}> Version <{client.version}> too low to finish, "
@@ -55,39 +54,38 @@ def require_version(client: ClientInfo, oldest: Version) -> None:
 
 log = logging.getLogger("pocketmq.broker")
 
-FEW_MEMBERS: Final = 64
-"""A group of so many is told of each change by itself."""
-REST_S: Final = 0.5
-"""How long a larger one is not told again."""
+SMALL_GROUP: Final = 64
+"""Groups of this size or smaller are notified of each change at once."""
+NOTICE_INTERVAL_S: Final = 0.5
+"""The least time between two notices to a larger group."""
 
 
 class NoticeCounters(msgspec.Struct):
-    """What was carried out since the broker started."""
+    """Counts since the start of the broker."""
 
-    told: int = 0
+    notified: int = 0
     skipped: int = 0
-    """Not told: the line was full or ending."""
+    """Notices that were not sent because the connection was full or closing."""
     conflicts: int = 0
-    """Reports of members that want different things."""
+    """Reports of different subscriptions in one group."""
     silent: int = 0
-    """Connections that were closed because their client said nothing any more."""
+    """Connections closed because no heartbeat came."""
 
 
 class Notices:
-    """Does what `Members` says has to be done."""
+    """Applies `Changes` of `Members`."""
 
     def __init__(self, settings: SettingsInUse) -> None:
         self._settings = settings
-        self._resting: dict[str, Notice | None] = {}
-        """Large groups that were told just now; what to tell them next, if there is something."""
+        self._delayed: dict[str, Notice | None] = {}
+        """Large groups that were notified recently, with the next notice, if any."""
         self.counters = NoticeCounters()
 
-    def carry_out(self, changes: Changes) -> None:
-        """All of it, at once."""
+    def apply(self, changes: Changes) -> None:
         for conflict in changes.conflicts:
             self._report(conflict)
         for notice in changes.notices:
-            self._tell_in_time(notice)
+            self._notify_limited(notice)
         for connection in changes.silent:
             self._close(peer_of(connection))
 
@@ -98,22 +96,22 @@ class Notices:
         else:
             log.info("%s", conflict)
 
-    def _tell_in_time(self, notice: Notice) -> None:
+    def _notify_limited(self, notice: Notice) -> None:
         group = notice.group
-        if group in self._resting:
-            self._resting[group] = notice
+        if group in self._delayed:
+            self._delayed[group] = notice
             return
-        self._tell(notice)
-        if len(notice.connections) > FEW_MEMBERS:
-            self._resting[group] = None
-            asyncio.get_running_loop().call_later(REST_S, self._rested, group)
+        self._notify(notice)
+        if len(notice.connections) > SMALL_GROUP:
+            self._delayed[group] = None
+            asyncio.get_running_loop().call_later(NOTICE_INTERVAL_S, self._notify_delayed, group)
 
-    def _rested(self, group: str) -> None:
-        notice = self._resting.pop(group)
+    def _notify_delayed(self, group: str) -> None:
+        notice = self._delayed.pop(group)
         if notice is not None:
-            self._tell_in_time(notice)
+            self._notify_limited(notice)
 
-    def _tell(self, notice: Notice) -> None:
+    def _notify(self, notice: Notice) -> None:
         if not self._settings.now.notify_changes:
             return
         command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, write_fields(NotifyConsumerIdsChanged(notice.group)))
@@ -122,12 +120,12 @@ class Notices:
                 peer_of(connection).oneway(command)
             except PocketMQError as error:
                 self.counters.skipped += 1
-                log.debug("a member of group %s is not told that the group changed: %s", notice.group, error)
+                log.debug("Cannot notify a member of group %s of a rebalance: %s", notice.group, error)
             else:
-                self.counters.told += 1
+                self.counters.notified += 1
 
     def _close(self, peer: Peer) -> None:
         silence_s = self._settings.now.client_expiry_ms / 1000
         self.counters.silent += 1
-        log.info("closing the connection of %s: no heartbeat for %g s", peer.address, silence_s)
+        log.info("Closing the connection of %s: no heartbeat for %g s", peer.address, silence_s)
         peer.close(ConnectionLost(f"no heartbeat for {silence_s:g} s"))

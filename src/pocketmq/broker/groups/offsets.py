@@ -1,20 +1,21 @@
-"""Offsets: how far each group has consumed each queue, and where it is told to go on.
+"""Offsets: the committed offset of each group in each queue, and pending resets.
 
-    commit ──► stored ◄── reset ──► pending ──► the next pull takes it, and only then do commits count again
+    commit ──► stored ◄── reset ──► pending ──► applied by the next pull; commits count again after it
                  │
                  ├─► query: pending, else stored, else a rule about the queue
-                 └─► snapshot: "topic@group" ──► queue id ──► offset, and what is pending
+                 └─► snapshot: "topic@group" ──► queue id ──► offset, and pending resets
 
-A commit overwrites whatever was there, lower or not, as in RocketMQ: a client that was set back by its own means must be
-believed. Lower ones are counted. While a reset is pending, commits are ignored: they come from members that have not heard of it.
+A commit overwrites the stored offset, lower or not, as in RocketMQ: a client may have reset itself. Lower commits are
+counted. While a reset is pending, commits are ignored: they come from members that do not know of it.
 
-A queue can become shorter under members that go on running: a crash takes what was not synced, or its topic is deleted and created
-again. Such members still have offsets of the older log, and offsets of new messages soon grow past these. So the table keeps a
-bound for each group until its next pull of the queue: where the log ended when the broker started after a crash, 0 when the topic was
-deleted. A pull or commit beyond the bound is from the older log: the pull is sent to where the group is, the commit is ignored.
+A queue can become shorter under running members: after a crash that loses unsynced messages, or if its topic is deleted
+and created again. Such members still have offsets of the older log, and offsets of new messages soon exceed these. So
+the table keeps a bound for each group until its next pull of the queue: the end of the log at the start after a crash,
+or 0 for a deleted topic. A pull or commit beyond the bound is from the older log: the pull is redirected to the group's
+stored offset, the commit is ignored.
 
-Saving is cheap because every row keeps its text until it changes; a save writes anew only the rows that did.
-Names hold no '@' (see `model.names`), so a key can always be taken apart.
+Every row keeps its text until it changes, so a save writes only the changed rows. Names contain no '@' (see
+`model.names`), so a key can always be parsed.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -30,17 +31,17 @@ from pocketmq.protocol.bodies.offsets import ConsumerOffsets, SavedOffsets
 
 LARGEST = 2**63 - 1
 NOTHING_TO_CORRECT = LARGEST
-"""What a correction says of a queue in which the compared group is behind everybody."""
+"""The correction of a queue in which the compared group is behind all others."""
 
 MAX_RECREATED = 4_096
-"""Groups in deleted topics that are remembered; the oldest are forgotten first."""
+"""Limit on groups of deleted topics that are kept; the oldest are removed first."""
 
-# Strict JSON, queue ids in quotes: both releases of Apache read it, and we read it twenty times as fast as bare numbers.
+# Strict JSON, queue ids in quotes: both releases of Apache read it, and it parses twenty times as fast as bare numbers.
 _encode = msgspec.json.Encoder().encode
 
 
 class QueueFacts(NamedTuple):
-    """What the store knows of a queue. `first_in_memory`: message 0 is there and need not be read from the disk."""
+    """What the store knows of a queue. `first_in_memory`: message 0 exists and is in memory."""
 
     min_offset: int
     max_offset: int
@@ -48,7 +49,7 @@ class QueueFacts(NamedTuple):
 
 
 class _Row:
-    """One group in one topic. A dirty one differs from its text in the last snapshot."""
+    """One group in one topic. A dirty row differs from its text in the last snapshot."""
 
     __slots__ = ("is_dirty", "key", "offsets", "pulled")
 
@@ -60,7 +61,7 @@ class _Row:
 
 
 class OffsetTable:
-    """All rows, by group and topic. Counts what is unusual: commits that were lower, and commits that were ignored.
+    """All rows, by group and topic. Counts lower commits and ignored commits.
 
     A row holds at most `max_queues` queues; commits for others are ignored.
     """
@@ -71,9 +72,9 @@ class OffsetTable:
         self._dirty: list[_Row] = []
         self._texts: dict[str, bytes] = {}
         self._recovered: dict[str, dict[int, int]] = {}
-        """Where queues ended after a crash, by `topic@group`, until the group pulls them."""
+        """The ends of queues after a crash, by `topic@group`, until the group pulls them."""
         self._recreated: dict[str, set[int]] = {}
-        """Groups that had offsets in a topic when it was deleted, and the queues that they have pulled since."""
+        """Groups with offsets in a topic when it was deleted, and the queues that they have pulled since."""
         self._max_queues = max_queues
         self.version = DataVersion(timestamp=started_ms)
         self.commits_lowered = 0
@@ -82,9 +83,9 @@ class OffsetTable:
     # consuming
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, end: int = LARGEST) -> bool:
-        """Note how far a group is; False when that is ignored: a reset is pending, or it makes no sense.
+        """Store the offset of a group. False if it is ignored: a reset is pending, or the offset is not valid.
 
-        Beyond the `end` of the queue nothing can have been consumed: such an offset is of an older log.
+        An offset beyond the `end` of the queue is of an older log.
         """
         row = self._row(group, topic)
         before = row.offsets.get(queue_id)
@@ -93,7 +94,7 @@ class OffsetTable:
             pending
             or self._is_older(row.key, queue_id, offset)
             or not 0 <= offset <= end
-            or (before is None and not self._has_room(row, queue_id))
+            or (before is None and not self._has_capacity(row, queue_id))
         ):
             self.commits_ignored += 1
             return False
@@ -106,14 +107,14 @@ class OffsetTable:
             self._touch(row)
         return True
 
-    def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Note where a group will pull next: what lies between here and its commit is in the hands of its members."""
+    def record_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Store the offset of the next pull: messages between the committed offset and this one are in flight."""
         row = self._row(group, topic)
-        if queue_id in row.pulled or self._has_room(row, queue_id):
+        if queue_id in row.pulled or self._has_capacity(row, queue_id):
             row.pulled[queue_id] = next_offset
 
-    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where a pull is sent that comes after a reset, once; None for all others. A pull that is sent away commits nothing."""
+    def pop_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The new offset for the first pull after a reset; None for all others. Such a pull commits nothing."""
         if not self._pending:
             return None
         key = f"{topic}@{group}"
@@ -123,29 +124,31 @@ class OffsetTable:
             return None
         if not pending:
             del self._pending[key]
-        self._touch(self._row(group, topic))  # it must not be taken again after a restart
+        self._touch(self._row(group, topic))  # it must not be applied again after a restart
         return offset
 
-    def take_older(self, group: str, topic: str, queue_id: int, offset: int, low: int) -> int | None:
-        """Where a pull is sent whose `offset` is of an older log, once; None for all others. The queue begins at `low`."""
+    def redirect_older(self, group: str, topic: str, queue_id: int, offset: int, low: int) -> int | None:
+        """The new offset for a pull whose `offset` is of an older log, once; None for others. The queue begins at
+        `low`.
+        """
         if not self._recovered and not self._recreated:
             return None
         row = self._row(group, topic)
         is_older = self._is_older(row.key, queue_id, offset)
-        self._hear(row.key, queue_id)
+        self._confirm_log(row.key, queue_id)
         if not is_older:
             return None
         target = max(row.offsets.get(queue_id, low), low)
         self._set(row, {queue_id: target})  # also for the next member, if this one ends before its first commit
         return target
 
-    def hear(self, group: str, topic: str, queue_id: int) -> None:
-        """A group names offsets of this log by itself: it is believed from now on."""
+    def confirm_log(self, group: str, topic: str, queue_id: int) -> None:
+        """The group itself uses offsets of this log: they are valid from now on."""
         if self._recovered or self._recreated:
-            self._hear(f"{topic}@{group}", queue_id)
+            self._confirm_log(f"{topic}@{group}", queue_id)
 
     def resume_at(self, group: str, topic: str, queue_id: int, low: int, end: int) -> int:
-        """Where a pull goes on that asks for an offset beyond the `end`: where the group is, or where the queue begins."""
+        """The offset for a pull beyond the `end`: the group's stored offset, or the start of the queue."""
         stored = self.stored(group, topic, queue_id)
         return low if stored is None else max(min(stored, end), low)
 
@@ -155,40 +158,40 @@ class OffsetTable:
             return True
         return bool(self._recreated) and offset > 0 and queue_id not in self._recreated.get(key, (queue_id,))
 
-    def _hear(self, key: str, queue_id: int) -> None:
-        """The group has pulled the queue, or was set to an offset in it: its offsets are of this log from now on."""
+    def _confirm_log(self, key: str, queue_id: int) -> None:
+        """The group has pulled the queue, or was set to an offset in it: its offsets are of this log."""
         if (bounds := self._recovered.get(key)) is not None:
             bounds.pop(queue_id, None)
             if not bounds:
                 del self._recovered[key]
-        if (heard := self._recreated.get(key)) is not None and queue_id not in heard:
-            heard.add(queue_id)
+        if (confirmed := self._recreated.get(key)) is not None and queue_id not in confirmed:
+            confirmed.add(queue_id)
 
     @property
     def resets(self) -> Mapping[str, Mapping[int, int]]:
-        """Those that no pull has taken yet, by `topic@group`."""
+        """Resets that no pull has applied yet, by `topic@group`."""
         return self._pending
 
-    # asking
+    # queries
 
     def stored(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that was committed or set, None when there is none."""
+        """The offset that was committed or set; None if there is none."""
         row = self._find(group, topic)
         return None if row is None else row.offsets.get(queue_id)
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the group pulls next; where it has committed, when it has not pulled since the broker started."""
+        """The offset of the group's next pull; the committed one if it has not pulled since the start."""
         row = self._find(group, topic)
         return None if row is None else row.pulled.get(queue_id, row.offsets.get(queue_id))
 
     def query(
         self, group: str, topic: str, queue_id: int, queue: QueueFacts | None, *, zero_if_new: bool = True
     ) -> int | None:
-        """Where a member begins, None for "not found": it then decides by itself. `queue` is None when there is no such queue.
+        """The offset where a member begins; None for "not found": the member then decides. `queue` is None if it does not exist.
 
         A group that is new to a queue begins at 0 while the queue's first message is still in memory, as in RocketMQ 5.
-        It also begins at 0 in a queue that never held a message; there RocketMQ says "not found", and the first message
-        is lost to a member that then asks for the end of the queue, when the message came in between.
+        It also begins at 0 in a queue that never contained a message. There RocketMQ answers "not found", and a member that
+        then requests the end of the queue loses a message that arrived in between.
         """
         stored = self.stored(group, topic, queue_id)
         if stored is None and self._recreated and self._is_older(f"{topic}@{group}", queue_id, 1):
@@ -207,7 +210,7 @@ class OffsetTable:
         return [group for group, rows in self._rows.items() if topic in rows and rows[topic].offsets]
 
     def by_topic(self, topics: Container[str]) -> dict[str, dict[str, Mapping[int, int]]]:
-        """For each of these topics in which a group has an offset: the groups, and their offsets by queue."""
+        """For each of these topics with offsets: the groups, and their offsets by queue."""
         found: dict[str, dict[str, Mapping[int, int]]] = {}
         for group, rows in self._rows.items():
             for topic, row in rows.items():
@@ -218,9 +221,9 @@ class OffsetTable:
     def corrections(
         self, topic: str, compared: str, left_out: Iterable[str], min_offset: Callable[[int], int]
     ) -> dict[int, int]:
-        """The smallest offset of all groups by queue, without those that are `left_out` or behind what is still there.
+        """The smallest offset of all groups by queue, without groups that are `left_out` or behind the start of the queue.
 
-        Where the group to be compared is behind all of them, there is nothing to correct: `NOTHING_TO_CORRECT`.
+        `NOTHING_TO_CORRECT` where the compared group is behind all others.
         """
         least: dict[int, int] = {}
         without = set(left_out)
@@ -235,10 +238,10 @@ class OffsetTable:
                     least[queue_id] = NOTHING_TO_CORRECT
         return least
 
-    # setting
+    # changes
 
     def reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Set a group to these offsets. Its members learn of it by their next pull of each queue."""
+        """Set a group to these offsets. Its members get them by their next pull of each queue."""
         if not offsets:
             raise ImpossibleRequest(f"topic {topic} has no queue in which group {group} could be reset")
         row = self._row(group, topic)
@@ -246,7 +249,7 @@ class OffsetTable:
         self._pending.setdefault(row.key, {}).update(offsets)
 
     def clone(self, source: str, target: str, topics: Iterable[str] | None = None) -> list[str]:
-        """Set one group to where another one is, in all its topics or in some; the topics in which it was somewhere."""
+        """Copy one group's offsets to another, in all its topics or in some. Return the topics with offsets."""
         cloned = []
         for topic in self.topics_of(source) if topics is None else topics:
             found = self._find(source, topic)
@@ -259,7 +262,7 @@ class OffsetTable:
         return cloned
 
     def lower_to(self, end_of: Callable[[str, int], int]) -> list[str]:
-        """Set whoever is ahead of the end of a queue back to it; which rows, as `topic@group`."""
+        """Lower offsets beyond the end of a queue to the end. Return the keys of changed rows, as `topic@group`."""
         lowered = []
         for rows in self._rows.values():
             for topic, row in rows.items():
@@ -272,15 +275,15 @@ class OffsetTable:
                     lowered.append(row.key)
         return lowered
 
-    def bound_by(self, end_of: Callable[[str, int], int]) -> None:
-        """After a crash: members may have offsets of messages that are lost. Asked when no group is ahead of the ends any more."""
+    def set_bounds(self, end_of: Callable[[str, int], int]) -> None:
+        """After a crash, members may have offsets of lost messages. Call this when no offset is beyond its end."""
         for rows in self._rows.values():
             for topic, row in rows.items():
                 if row.offsets:
                     self._recovered[row.key] = {queue_id: end_of(topic, queue_id) for queue_id in row.offsets}
 
     def delete_topic(self, topic: str) -> None:
-        """Forget all offsets in it. Groups that had some begin at 0 when there is such a topic again."""
+        """Delete all offsets of a topic. Their groups begin at 0 if the topic is created again."""
         for group in [group for group, rows in self._rows.items() if topic in rows]:
             row = self._rows[group].pop(topic)
             self._recovered.pop(row.key, None)
@@ -301,7 +304,7 @@ class OffsetTable:
             del self._recreated[key]
 
     def _empty(self, row: _Row) -> None:
-        """Take the row's text out of the next snapshot. A new row of the same key comes behind it among the dirty ones."""
+        """Remove the row's text from the next snapshot. A new row with the same key is later among the dirty ones."""
         row.offsets = {}
         self._pending.pop(row.key, None)
         self._touch(row)
@@ -310,7 +313,7 @@ class OffsetTable:
         row.offsets.update(offsets)
         row.pulled = {queue_id: offset for queue_id, offset in row.pulled.items() if queue_id not in offsets}
         for queue_id in offsets:
-            self._hear(row.key, queue_id)
+            self._confirm_log(row.key, queue_id)
         self._touch(row)
 
     def _touch(self, row: _Row) -> None:
@@ -318,7 +321,7 @@ class OffsetTable:
             row.is_dirty = True
             self._dirty.append(row)
 
-    def _has_room(self, row: _Row, queue_id: int) -> bool:
+    def _has_capacity(self, row: _Row, queue_id: int) -> bool:
         return queue_id >= 0 and max(len(row.offsets), len(row.pulled)) < self._max_queues
 
     def _find(self, group: str, topic: str) -> _Row | None:
@@ -334,11 +337,11 @@ class OffsetTable:
             row = rows[topic] = _Row(f"{topic}@{group}")
         return row
 
-    # keeping
+    # saving
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is something that no `snapshot_json` holds yet. The version changes with the one that does."""
+        """Whether there are changes that no `snapshot_json` contains yet."""
         return bool(self._dirty)
 
     def snapshot(self) -> ConsumerOffsets:
@@ -347,7 +350,7 @@ class OffsetTable:
         return ConsumerOffsets(self.version, {row.key: dict(row.offsets) for row in rows})
 
     def snapshot_json(self, now_ms: int) -> bytes:
-        """The bytes of consumerOffset.json, in which only rows that changed since the last call are written anew."""
+        """The bytes of consumerOffset.json. Only rows that changed since the last call are encoded again."""
         if self._dirty:
             self.version = self.version.next_version(now_ms)
         for row in self._dirty:
@@ -364,7 +367,7 @@ class OffsetTable:
         return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (_encode(self.version), texts, resets)
 
     def restore(self, saved: ConsumerOffsets) -> list[str]:
-        """Take over what was saved, into a table that is new; the keys that are not `topic@group` and so mean nothing."""
+        """Fill a new table from a saved one. Return the keys that are not `topic@group`."""
         strange = []
         for key, offsets in saved.offset_table.items():
             topic, _, group = key.partition("@")
@@ -375,12 +378,12 @@ class OffsetTable:
                 self._texts[key] = _encode({key: kept})[1:-1]
         if isinstance(saved, SavedOffsets):
             self._restore_resets(saved.reset_table)
-            self._recreated = {key: set(heard) for key, heard in saved.recreated_table.items()}
+            self._recreated = {key: set(confirmed) for key, confirmed in saved.recreated_table.items()}
         self.version = saved.data_version
         return strange
 
     def _restore_resets(self, resets: Mapping[str, Mapping[int, int]]) -> None:
-        """Members that went on while the broker was away must still hear of these. What was committed since has won."""
+        """Keep resets for members that ran while the broker was stopped, except where the group committed since."""
         for key, offsets in resets.items():
             topic, _, group = key.partition("@")
             kept = {queue_id: at for queue_id, at in offsets.items() if self.stored(group, topic, queue_id) == at}
@@ -388,23 +391,23 @@ class OffsetTable:
                 self._pending[key] = kept
 
 
-def refuse_own_group(group: str) -> None:
-    """NoPermission for the group whose offsets say which transactions are open: who moved them would hide some for ever."""
+def reject_broker_group(group: str) -> None:
+    """NoPermission for the group that stores the state of transactions: a changed offset would hide some of them."""
     if group == TRANSACTION_CHECK_GROUP:
-        raise NoPermission(f"group {group} belongs to the broker itself: nobody else may set its offsets")
+        raise NoPermission(f"group {group} belongs to the broker itself; its offsets cannot be set")
 
 
 def reset_target(queue: QueueFacts, offset: int | None, time_ms: int, at_time: Callable[[int], int]) -> int:
-    """Where a reset leads in one queue: to `offset` if there is one (-1 is none), else by time; a negative time is the end."""
+    """The new offset in one queue: `offset` if present (-1 means none), else by time; a negative time is the end."""
     if offset is not None and offset != -1:
         if not max(queue.min_offset, 0) <= offset <= queue.max_offset:
             raise ImpossibleRequest(
-                f"offset {offset} is not in the queue, which goes from {queue.min_offset} to {queue.max_offset}"
+                f"offset {offset} is not in the queue, which has {queue.min_offset} to {queue.max_offset}"
             )
         return offset
     return queue.max_offset if time_ms < 0 else at_time(time_ms)
 
 
 def pushed_target(target: int, stored: int | None, *, force: bool) -> int:
-    """Where members are told to go when they, not the broker, do the reset: without `force` only back, never ahead."""
+    """The new offset if the members do the reset: without `force` only backwards."""
     return target if force or stored is None else min(target, stored)

@@ -1,19 +1,19 @@
-"""Handlers of requests to a broker, one class for each family.
+"""Handlers of requests to a broker, one class per family.
 
 Modules in reading order:
 
     sending          sends of one message and of batches
-    pulling          pulls, and long polling when there is nothing to read
-    offsets          queries and updates of offsets; search by time
+    pulling          pulls, and long polling
+    offsets          queries and commits of offsets; search by time
     retries          messages that a consumer sends back (code 36)
-    transactions     commits and rollbacks (code 37), and resumed check-backs (code 323)
+    transactions     commits and rollbacks (code 37), and repeated check-backs (code 323)
     recalling        recalls of timed messages
     replying         replies to request messages
     clients          heartbeats, unregistration, member lists, queue locks
-    message_queries  messages by key and by physical offset; entries of a consume queue
+    message_queries  messages by key and by log offset; entries of a consume queue
     topics           admin: create, change, list and delete topics
     groups           admin: create, change, list, forbid and delete groups
     resets           admin: reset, compare and clone the offsets of groups
     relays           admin requests that the broker forwards to a client
-    administration   admin: settings, statistics, clean-up, replica state
+    administration   admin: settings, statistics, maintenance, replica state
 """

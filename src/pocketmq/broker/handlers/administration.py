@@ -1,10 +1,6 @@
-"""Maintenance: an administrator lets go what has expired, and asks after the replicas.
+"""Administration: maintenance of the store, settings, statistics.
 
-The store drops what has expired by itself; these requests only make it do so now.
-
-Settings: tell them, and change the few that may change while running.
-
-Statistics: what the broker tells about itself, how fast things go, and how far groups are.
+The store deletes expired files by itself; the maintenance requests only trigger it.
 """
 
 import logging
@@ -46,28 +42,28 @@ class MaintenanceHandlers:
         }
 
     def clean_queues(self, request: Request[NoFields]) -> Reply:
-        """Queues let go of what is not in the log any more; a few at every tick, after the answer.
+        """Remove queue entries of deleted messages; a few at every tick, after the answer.
 
-        Apache also forgets where a queue goes on whose messages have all expired, and begins at 0 again: offsets of groups
-        would then point behind its end. Here it goes on.
+        Apache RocketMQ also forgets the end of a queue whose messages have all expired, and begins at 0 again. Offsets of
+        groups would then be beyond its end. Here the queue keeps its end.
         """
         self._store.drop_expired_entries()
-        log.info("%s lets the queues follow the log", request.peer.address)
+        log.info("Removing expired queue entries, as requested by %s", request.peer.address)
         return Reply()
 
     def drop_log_files(self, request: Request[NoFields]) -> Reply:
-        """Log files older than the retention time go now, not only at their hour."""
+        """Delete log files older than the retention time now, not only at the configured hour."""
         dropped = self._store.drop_expired()
-        log.info("%s drops expired log files: %d", request.peer.address, dropped)
+        log.info("Deleted %d expired log files, as requested by %s", dropped, request.peer.address)
         return Reply()
 
     def replication(self, request: Request[NoFields]) -> Reply:
-        """A broker has no replicas here, and is nobody's."""
+        """The broker has no replicas, and is none."""
         return Reply(body=write_body(ReplicationStatus(True, self._store.facts.log_end)))
 
 
 class SettingHandlers:
-    """Requests about settings. `apply` is called with the settings when some changed."""
+    """Requests about settings. `apply` is called with changed settings."""
 
     def __init__(self, settings: SettingsInUse, clock: Clock, apply: Callable[[BrokerSettings], None]) -> None:
         self._settings = settings
@@ -82,19 +78,19 @@ class SettingHandlers:
         }
 
     def update(self, request: Request[NoFields]) -> Reply:
-        """All of what the body says, or none of it."""
+        """Apply all changes, or none."""
         properties = read_properties(request.command.body)
         before = self._settings.now
         try:
             after = change_keys(before, properties)
         except NoPermission as refusal:
-            log.warning("%s may not change settings: %r", request.peer.address, refusal.remark)
+            log.warning("Rejected a change of settings by %s: %r", request.peer.address, refusal.remark)
             raise
         if properties:
             self._settings.now = after
             self._version = self._version.next_version(self._clock.now_ms())
         for name, text in properties.items():
-            log.info("%s set %s to %r", request.peer.address, name, text)
+            log.info("Changed setting %s to %r, as requested by %s", name, text, request.peer.address)
         if after != before:
             self._apply(after)
         return Reply()
@@ -105,7 +101,7 @@ class SettingHandlers:
 
 
 class StatisticsHandlers:
-    """Requests about numbers. `address` is where clients find the broker, known once it listens."""
+    """Requests for statistics. `address` returns the address for clients, known once the broker listens."""
 
     def __init__(
         self, info: RuntimeInfo, stats: BrokerStats, progress: GroupProgress, clock: Clock, address: Callable[[], str]
@@ -141,8 +137,8 @@ class StatisticsHandlers:
         return Reply(body=write_body(await self._progress.of_group(header.consumer_group, topics)))
 
     async def of_all_groups(self, request: Request[GetBrokerConsumeStats]) -> Reply:
-        told = await self._progress.of_all(self._address(), ordered_only=request.header.is_order)
-        return Reply(body=write_body(told))
+        found = await self._progress.of_all(self._address(), ordered_only=request.header.is_order)
+        return Reply(body=write_body(found))
 
     async def time_spans(self, request: Request[QueryConsumeTimeSpan]) -> Reply:
         header = request.header

@@ -1,9 +1,9 @@
-"""Clients: they say that they live and for which groups they speak, ask who else does, and lock queues.
+"""Clients: heartbeats, member lists and queue locks.
 
-    heartbeat ──► groups and, unless there are too many, their retry topics are there ──► members ──► notices
-                  (a group that may not be made is left out, the others are served)
+    heartbeat ──► create groups and, unless there are too many, their retry topics ──► members ──► notices
+                  (a group that may not be created is left out, the others are served)
 
-Before anything is made, the heartbeat is checked as a whole: one that is refused leaves nothing behind.
+A heartbeat is checked as a whole first: a rejected one changes nothing.
 """
 
 import logging
@@ -43,15 +43,15 @@ from pocketmq.protocol.java_json import read_body, write_body
 log = logging.getLogger("pocketmq.broker")
 
 MAX_SHOWN: Final = 20
-"""Conflicts that an administrator is shown in full; all are counted."""
-_MAX_TOLD: Final = 1_000
-"""Groups that are remembered as refused, so that the log tells of each once and not every 30 s."""
+"""Limit on conflicts with full text in the runtime information; all are counted."""
+_MAX_REJECTED_GROUPS: Final = 1_000
+"""Limit on rejected groups that are kept, so that each is logged once and not every 30 s."""
 
 
 class ClientHandlers:
-    """Requests of clients about themselves, and about them.
+    """Requests of clients, and of administrators about clients.
 
-    `announce` is called when topics have come or changed; it must not wait.
+    `announce` registers changed topics; it must not wait.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ClientHandlers:
         topics: TopicTable,
         locks: QueueLockTable,
         filters: Filters,
-        carried: RequestSubscriptions,
+        subscriptions: RequestSubscriptions,
         notices: Notices,
         settings: SettingsInUse,
         clock: Clock,
@@ -73,15 +73,15 @@ class ClientHandlers:
         self._topics = topics
         self._locks = locks
         self._filters = filters
-        self._carried = carried
+        self._subscriptions = subscriptions
         self._notices = notices
         self._settings = settings
         self._clock = clock
         self._announce = announce
-        self._told: dict[str, None] = {}
-        self._told_lazy = False
+        self._rejected_groups: dict[str, None] = {}
+        self._late_topics_logged = False
         self.groups_refused = 0
-        """Groups in heartbeats that do not exist and may not be made."""
+        """Groups in heartbeats that do not exist and may not be created."""
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -96,36 +96,36 @@ class ClientHandlers:
             RequestCode.GET_ALL_PRODUCER_INFO: self.producers,
         }
 
-    # coming and going
+    # heartbeats
 
     def heartbeat(self, request: Request[NoFields]) -> Reply:
         command = request.command
-        changed = self.heard(request.peer, command.language.name, command.version, command.body)
+        changed = self.process_heartbeat(request.peer, command.language.name, command.version, command.body)
         return Reply(HeartbeatReply(support_heartbeat_v2=True, sub_change=changed))
 
-    def heard(self, peer: Peer, language: str, version: int, body: bytes) -> bool:
-        """Take a heartbeat in; whether the client is told that its subscriptions changed, so that it sends all of them."""
+    def process_heartbeat(self, peer: Peer, language: str, version: int, body: bytes) -> bool:
+        """Process a heartbeat. Return whether the client must send all its subscriptions."""
         heartbeat = read_body(HeartbeatData, body)
         if not peer.is_open:
-            return True  # lost while its heartbeat waited; whoever joined now would stay until it expires
+            return True  # lost while its heartbeat waited; it must not join now
         client = ClientInfo(peer, heartbeat.client_id, str(peer.address), language, version)
         self._members.check(client, heartbeat)
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         topics_before = self._topics.version
-        welcome, quiet = [], set()
+        accepted, quiet = [], set()
         for data in heartbeat.consumer_data_set:
             group = self._group_of(client, data, now_ms)
             if group is None:
                 continue
             self._ensure_retry(group, data, heartbeat, now_ms)
-            welcome.append(data)
+            accepted.append(data)
             if not group.notify_consumer_ids_changed_enable:
                 quiet.add(group.group_name)
         if self._topics.version != topics_before:
             self._announce()
-        heartbeat = replace(heartbeat, consumer_data_set=tuple(welcome))
+        heartbeat = replace(heartbeat, consumer_data_set=tuple(accepted))
         changes = self._members.heartbeat(client, heartbeat, now, now_ms, quiet=quiet)
-        self._notices.carry_out(changes)
+        self._notices.apply(changes)
         return changes.resend
 
     def _group_of(self, client: ClientInfo, data: ConsumerData, now_ms: int) -> SubscriptionGroupConfig | None:
@@ -133,12 +133,12 @@ class ClientHandlers:
             return self._groups.ensure(data.group_name, now_ms)
         except GroupNotFound as refusal:
             self.groups_refused += 1
-            if data.group_name not in self._told:
-                if len(self._told) >= _MAX_TOLD:
-                    del self._told[next(iter(self._told))]
-                self._told[data.group_name] = None
+            if data.group_name not in self._rejected_groups:
+                if len(self._rejected_groups) >= _MAX_REJECTED_GROUPS:
+                    del self._rejected_groups[next(iter(self._rejected_groups))]
+                self._rejected_groups[data.group_name] = None
                 log.warning(
-                    "client %s at %s is no member of its group: %s", client.client_id, client.address, refusal.remark
+                    "Client %s at %s cannot join its group: %s", client.client_id, client.address, refusal.remark
                 )
             return None
 
@@ -146,17 +146,17 @@ class ClientHandlers:
         self, group: SubscriptionGroupConfig, data: ConsumerData, heartbeat: HeartbeatData, now_ms: int
     ) -> None:
         name = GroupName(group.group_name)
-        own = retry_topic(name)  # among the subscriptions too; what it is must not decide what it becomes
+        own = retry_topic(name)  # it is among the subscriptions too, and must not decide on itself
         order = None
         if not (heartbeat.without_sub and heartbeat.heartbeat_fingerprint):
             order = any(self._topics.is_order(one.topic) for one in data.subscription_data_set if one.topic != own)
         sys_flag = TopicFlag.UNIT_SUB if data.unit_mode else 0
         if own not in self._topics and not self._topics.makes_retry_topics_early:
-            if not self._told_lazy:
-                self._told_lazy = True
+            if not self._late_topics_logged:
+                self._late_topics_logged = True
                 log.warning(
-                    "%d topics for retries and dead letters are half of what max_retry_topics allows: from now on the retry topic of "
-                    "a new group is made when a message is first sent back, not by its heartbeat",
+                    "%d retry and dead-letter topics exist, half of maxRetryTopics; from now on, the retry topic of a new group is "
+                    "created when a message is first sent back",
                     self._topics.retry_topics,
                 )
             return
@@ -171,21 +171,21 @@ class ClientHandlers:
         )
         if group and leaving and leaving.client.client_id not in group.client_ids():
             self._locks.release(leaving.client.client_id, group.name)
-        self._notices.carry_out(changes)
+        self._notices.apply(changes)
         return Reply()
 
     def lost(self, peer: Peer) -> None:
-        """A line is gone. What its client locked stays locked until that expires: see `queue_locks`."""
-        self._notices.carry_out(self._members.lost(peer))
+        """A connection was lost. Locks of its client stay until they expire: see `queue_locks`."""
+        self._notices.apply(self._members.lost(peer))
 
     def expire(self) -> None:
-        """Forget whom and what nobody was heard of for too long. To be called every `expiry_scan_ms`."""
+        """Remove expired members, locks and subscriptions. Called every `expiry_scan_ms`."""
         now = self._clock.monotonic()
-        self._notices.carry_out(self._members.expire(now))
+        self._notices.apply(self._members.expire(now))
         self._locks.sweep(now)
-        self._carried.expire(now)
+        self._subscriptions.expire(now)
 
-    # what clients ask
+    # queries of clients
 
     def consumer_list(self, request: Request[GetConsumerList]) -> Reply:
         group = request.header.consumer_group
@@ -195,35 +195,35 @@ class ClientHandlers:
         return Reply(body=write_body(ConsumerIdList(client_ids)))
 
     def lock(self, request: Request[NoFields]) -> Reply:
-        asked = read_body(QueueLocks, request.command.body)
-        queues = filter(self._is_ours, asked.mq_set)
-        locked = self._locks.lock(asked.consumer_group, asked.client_id, queues, self._clock.monotonic())
+        requested = read_body(QueueLocks, request.command.body)
+        queues = filter(self._is_local, requested.mq_set)
+        locked = self._locks.lock(requested.consumer_group, requested.client_id, queues, self._clock.monotonic())
         return Reply(body=write_body(LockedQueues(locked)))
 
     def unlock(self, request: Request[NoFields]) -> Reply:
-        asked = read_body(QueueLocks, request.command.body)
-        self._locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
+        requested = read_body(QueueLocks, request.command.body)
+        self._locks.unlock(requested.consumer_group, requested.client_id, requested.mq_set)
         return Reply()
 
-    def _is_ours(self, queue: MessageQueue) -> bool:
-        """Whether the queue can be consumed here; a lock on any other would promise what nobody keeps."""
+    def _is_local(self, queue: MessageQueue) -> bool:
+        """Whether the queue can be consumed here; other queues are not locked."""
         topic = self._topics.get(queue.topic)
         is_read = topic is not None and 0 <= queue.queue_id < topic.read_queue_nums
         return is_read and queue.broker_name == self._settings.now.broker_name
 
     def check(self, request: Request[NoFields]) -> Reply:
-        """Whether the broker could serve a subscription, asked before a consumer starts."""
+        """Whether the broker can serve a subscription. Consumers call it before they start."""
         wanted = read_body(CheckClientConfig, request.command.body).subscription_data
         if wanted is not None and not wanted.is_tag:
             if not self._settings.now.property_filter:
                 raise ImpossibleRequest(
                     f"The broker does not support consumer to filter message by {wanted.expression_type}; "
-                    "it is switched off by enablePropertyFilter"
+                    "enablePropertyFilter is off"
                 )
             self._filters.of(wanted)
         return Reply()
 
-    # what administrators ask
+    # queries of administrators
 
     def consumer_connections(self, request: Request[GetConsumerConnections]) -> Reply:
         group = request.header.consumer_group
@@ -243,7 +243,7 @@ class ClientHandlers:
         return Reply(body=write_body(self._members.producers.table()))
 
     def runtime_info(self) -> dict[str, str]:
-        """Members of one group that want different things, for `mqadmin brokerStatus` (code 28)."""
+        """Conflicting subscriptions, for `mqadmin brokerStatus` (code 28)."""
         conflicts = self._members.conflicts()
         shown = {f"subscriptionConflict_{conflict.group}": str(conflict) for conflict in conflicts[:MAX_SHOWN]}
         return {"subscriptionConflicts": str(len(conflicts)), **shown}

@@ -1,7 +1,7 @@
-"""Consumer groups: an administrator makes, changes, lists, forbids and deletes them, and asks what they read.
+"""Consumer groups: requests of administrators that create, change, list, forbid and delete groups, and query subscriptions.
 
-What is changed is saved before it is answered. Deleting a group leaves its retry and dead-letter topics: the tools delete those
-themselves, as topics, when that is wished.
+Changes are saved before they are answered. Deleting a group leaves its retry and dead-letter topics: tools delete those
+as topics, if requested.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.reads.filters import RequestSubscriptions
-from pocketmq.broker.snapshots import KeptTable, Page, Snapshots
+from pocketmq.broker.snapshots import CachedTable, Page, Snapshots
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.model.names import parse_group
@@ -44,7 +44,7 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class GroupHandlers:
-    """Requests about consumer groups. `address` is where clients find this broker; `deleted` hears of groups that are gone."""
+    """Requests about consumer groups. `address` is the address for clients; `deleted` is called with deleted groups."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class GroupHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         members: Members,
-        carried: RequestSubscriptions,
+        subscriptions: RequestSubscriptions,
         snapshots: Snapshots,
         clock: Clock,
         address: Callable[[], Address],
@@ -61,12 +61,12 @@ class GroupHandlers:
         self._groups = groups
         self._offsets = offsets
         self._members = members
-        self._carried = carried
+        self._subscriptions = subscriptions
         self._snapshots = snapshots
         self._clock = clock
         self._address = address
         self._deleted = deleted
-        self._whole = KeptTable()
+        self._cached_table = CachedTable()
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -91,28 +91,28 @@ class GroupHandlers:
     async def _put(self, request: Request[NoFields], configs: tuple[SubscriptionGroupConfig, ...]) -> Reply:
         self._groups.put(configs, self._clock.now_ms())
         for config in configs:
-            log.info("%s set group %s: %s", request.peer.address, config.group_name, config)
+            log.info("Set group %s, as requested by %s: %s", config.group_name, request.peer.address, config)
         await self._snapshots.save_groups()
         return Reply()
 
     async def delete(self, request: Request[DeleteGroup]) -> Reply:
-        """A group that is not there is no error: its offsets may be."""
+        """Delete a group. If it does not exist, its offsets may still be deleted."""
         header, group = request.header, request.header.group_name
         if group not in self._groups:
             parse_group(group)
         if self._groups.delete(group, self._clock.now_ms()):
-            log.info("%s deleted group %s", request.peer.address, group)
+            log.info("Deleted group %s, as requested by %s", group, request.peer.address)
             self._deleted(group)
         saving = [self._snapshots.save_groups()]
         if header.clean_offset or header.remove_offset:
             self._offsets.delete_group(group)
-            log.info("%s deleted the offsets of group %s", request.peer.address, group)
+            log.info("Deleted the offsets of group %s, as requested by %s", group, request.peer.address)
             saving.append(self._snapshots.save_offsets())
         await asyncio.gather(*saving)
         return Reply()
 
     async def forbid(self, request: Request[UpdateGroupForbidden]) -> Reply:
-        """Forbid or allow a group to read a topic, or only tell which it is."""
+        """Forbid or allow a group to read a topic, or only query it."""
         header = request.header
         if header.readable is not None:
             self._groups.set_readable(header.group, header.topic, header.readable, self._clock.now_ms())
@@ -122,10 +122,10 @@ class GroupHandlers:
         readable = self._groups.may_read(header.group, header.topic)
         return Reply(body=write_body(GroupForbidden(header.group, header.topic, readable)))
 
-    # looking
+    # queries
 
     async def get(self, request: Request[GetGroup]) -> Reply:
-        """The group; made when it is new, if groups may be made by using them, as RocketMQ does."""
+        """The group, created if it is new and automatic creation is on, as in RocketMQ."""
         is_new = request.header.group not in self._groups
         config = self._groups.ensure(request.header.group, self._clock.now_ms())
         if is_new:
@@ -136,7 +136,9 @@ class GroupHandlers:
         header, count = request.header, AllGroupsReply(len(self._groups))
         asked = Page(header.group_seq, header.max_group_num, header.data_version)
         if asked.is_whole:
-            return Reply(count, self._whole.body(self._groups.version, lambda: write_body(self._groups.snapshot())))
+            return Reply(
+                count, self._cached_table.body(self._groups.version, lambda: write_body(self._groups.snapshot()))
+            )
         table = self._groups.snapshot()
         rows = asked.of(table.subscription_group_table, table.data_version)
         return Reply(count, write_body(replace(table, subscription_group_table=rows)))
@@ -147,11 +149,11 @@ class GroupHandlers:
         return Reply(body=write_body(TopicList(topics, str(self._address()))))
 
     def subscription(self, request: Request[QuerySubscriptionByConsumer]) -> Reply:
-        """What the group wants of a topic: as its members say, else as its pulls said lately."""
+        """The group's subscription of a topic: of its members, else of its recent pulls."""
         group, topic = request.header.group, request.header.topic
         found = self._subscription(group, topic) if topic else None
         return Reply(body=write_body(GroupSubscription(group, topic, found)))
 
     def _subscription(self, group: str, topic: str) -> Subscription | None:
         members = self._members.group(group)
-        return (members and members.subscriptions.get(topic)) or self._carried.find(group, topic)
+        return (members and members.subscriptions.get(topic)) or self._subscriptions.find(group, topic)

@@ -1,7 +1,7 @@
-"""Looking at messages: by key, by where they lie in the log, and at the entries of a queue.
+"""Message queries: by key, by log offset, and the entries of a consume queue.
 
-A key is found once the index has come to its message. That happens behind the writers, so a look-up waits for it, for a while;
-meanwhile others are served.
+The key index follows the log with a delay. A query by key waits for it for a limited time; other requests are served
+meanwhile.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import Entry, is_message
 from pocketmq.store.readable_store import MAX_KEY_RESULTS
 
-LOOK_SECONDS: Final = 0.01
-"""Between two looks at the index."""
-INDEX_LOOKS: Final = 200
-"""How often a look-up looks whether the index is there: for two seconds, as callers give up after three."""
+INDEX_CHECK_S: Final = 0.01
+"""Interval between two checks of the index."""
+INDEX_CHECKS: Final = 200
+"""Limit on these checks: two seconds, because callers time out after three."""
 MAX_ENTRIES: Final = 1_000
-"""Entries of a queue that one answer shows."""
+"""Limit on queue entries in one answer."""
 
 _NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
 class MessageQueryHandlers:
-    """Requests that show messages and queue entries."""
+    """Requests for messages and queue entries."""
 
     def __init__(self, store: MessageStore, members: Members, filters: Filters) -> None:
         self._store = store
@@ -65,26 +65,26 @@ class MessageQueryHandlers:
         return Reply(QueryMessageReply(*self._store.facts.last_indexed), b"".join(records))
 
     async def _index_caught_up(self) -> None:
-        """Wait until the index has come to where the log ends now; it is made at the ticks of the store."""
+        """Wait until the index contains everything in the log; it is built at the ticks of the store."""
         facts = self._store.facts
         end = facts.log_end
-        for _ in range(INDEX_LOOKS):
+        for _ in range(INDEX_CHECKS):
             if facts.log_end - facts.behind_bytes >= end:
                 break
             self._store.hurry_index()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(INDEX_CHECK_S)
 
-    # by place
+    # by log offset
 
     def by_log_offset(self, request: Request[ViewMessage]) -> Reply:
         offset = request.header.offset
         record = self._store.record(offset)
-        # What lies inside a body may look like a record, but it would not say that it lies here.
+        # Bytes inside a body may look like a record, but its own offset would differ.
         if record is None or (message := self._store.message(offset)) is None or message.log_offset != offset:
             raise ImpossibleRequest(f"can not find message by the offset, {offset}")
         return Reply(body=record)
 
-    # a queue
+    # queue entries
 
     async def queue_entries(self, request: Request[QueryConsumeQueue]) -> Reply:
         header = request.header
@@ -94,20 +94,20 @@ class MessageQueryHandlers:
             raise ImpossibleRequest(f"{queue_id}@{topic} is not exist!")
         index, count = header.index or 0, header.count or 0
         if not 0 <= count <= MAX_ENTRIES:
-            raise InvalidParameter(f"{count} entries are asked for; an answer shows 0 to {MAX_ENTRIES}")
+            raise InvalidParameter(f"{count} entries requested; 0 to {MAX_ENTRIES} are allowed")
         if not queue.min_offset <= index <= queue.max_offset:
             raise ImpossibleRequest(f"Index {index} of {queue_id}@{topic} is not exist!")
-        subscription, judge, told = self._judged_by(header.consumer_group, topic)
+        subscription, group_filter, filter_text = self._group_filter(header.consumer_group, topic)
         steps, entries = Steps(), []
         for entry in self._store.entries(queue, index, count):
-            takes = judge is not None and self._takes(judge, entry)
-            entries.append(ConsumeQueueEntry(*entry, eval=takes))
+            matches = group_filter is not None and self._matches(group_filter, entry)
+            entries.append(ConsumeQueueEntry(*entry, eval=matches))
             await steps.pause()
-        content = ConsumeQueueContent(subscription, told, tuple(entries), queue.max_offset, queue.min_offset)
+        content = ConsumeQueueContent(subscription, filter_text, tuple(entries), queue.max_offset, queue.min_offset)
         return Reply(body=write_body(content))
 
-    def _judged_by(self, group: str | None, topic: str) -> tuple[Subscription | None, Filter | None, str | None]:
-        """What the group wants of the topic, the filter that decides, and what there is to say about it."""
+    def _group_filter(self, group: str | None, topic: str) -> tuple[Subscription | None, Filter | None, str | None]:
+        """The group's subscription of the topic, its filter, and the text of the filter or of an error."""
         if group is None:
             return None, None, None
         members = self._members.group(group)
@@ -115,16 +115,16 @@ class MessageQueryHandlers:
         if wanted is None:
             return None, None, f"{group}@{topic} is not online!"
         try:
-            judge = self._filters.of(wanted)
+            group_filter = self._filters.of(wanted)
         except InvalidExpression as error:
             return wanted, None, str(error)
-        return wanted, judge, None if wanted.is_tag else wanted.sub_string
+        return wanted, group_filter, None if wanted.is_tag else wanted.sub_string
 
-    def _takes(self, judge: Filter, entry: Entry) -> bool:
-        """Whether a pull by this filter would bring the message."""
-        if not is_message(entry) or (judge.tag_codes is not None and entry[2] not in judge.tag_codes):
+    def _matches(self, group_filter: Filter, entry: Entry) -> bool:
+        """Whether a pull with this filter would return the message."""
+        if not is_message(entry) or (group_filter.tag_codes is not None and entry[2] not in group_filter.tag_codes):
             return False
-        if judge.matches is None:
+        if group_filter.matches is None:
             return True
         record = self._store.record(entry[0])
-        return record is not None and judge.matches(record)
+        return record is not None and group_filter.matches(record)

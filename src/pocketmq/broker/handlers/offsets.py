@@ -1,9 +1,4 @@
-"""Offsets that are asked for now and then: where queues begin and end, where a time lies in them, and what all groups consumed.
-
-What members of a group ask and tell all the time, their own offsets, is in `consuming`.
-
-How far a group is: the two requests about it that every consumer sends all the time.
-"""
+"""Offsets: `OffsetHandlers` serves occasional queries of queues and tables, `Consuming` the two frequent requests of members."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,7 +7,7 @@ import msgspec
 
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable, QueueFacts, refuse_own_group
+from pocketmq.broker.groups.offsets import OffsetTable, QueueFacts, reject_broker_group
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.codes import BoundaryType, RequestCode
@@ -33,13 +28,13 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import MIB
 
 MAX_TABLE_BYTES = 15 * MIB
-"""A table that does not fit into one frame cannot be told."""
+"""Limit on a table: it must fit into one frame."""
 
 
 class OffsetHandlers:
-    """Requests about queues and all offsets. A queue that is not there is empty: RocketMQ makes no difference either.
+    """Queries of queues and of all offsets. A queue that does not exist is empty, as in RocketMQ.
 
-    `delay_offsets` is how far delayed messages are delivered, as JSON.
+    `delay_offsets` returns the offsets of delayed messages as JSON.
     """
 
     def __init__(self, store: MessageStore, offsets: OffsetTable, delay_offsets: Callable[[], bytes]) -> None:
@@ -74,12 +69,12 @@ class OffsetHandlers:
         return Reply(StoreTimeReply(-1 if found is None else found))
 
     def all_consumed(self, request: Request[NoFields]) -> Reply:
-        # Strict JSON, as in the file: Java reads it, and a large table is written many times as fast.
+        # Strict JSON, as in the file: Java reads it, and a large table is encoded many times as fast.
         body = msgspec.json.encode(self._offsets.snapshot())
         if len(body) > MAX_TABLE_BYTES:
             raise ImpossibleRequest(
-                f"the table of all offsets has {len(body)} bytes, and an answer holds at most {MAX_TABLE_BYTES}; "
-                "ask group by group"
+                f"the table of all offsets has {len(body)} bytes; the limit of an answer is {MAX_TABLE_BYTES}; "
+                "query group by group"
             )
         return Reply(body=body)
 
@@ -89,11 +84,11 @@ class OffsetHandlers:
 
 _UNKNOWN: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 _UNKNOWN_NOT_ZERO: Final = "Not found, do not set to zero, maybe this group boot first"
-"""RocketMQ's words for a group that is new to a queue, and for one that does not want to begin at 0 then."""
+"""RocketMQ's words for a group that is new to a queue, without and with the option not to begin at 0."""
 
 
 RETURN_S: Final = 120.0
-"""After a start, members that went on running have sent a heartbeat by then; before, they may be offsets of theirs that come first."""
+"""By this time after a start, running members have sent a heartbeat. Their offsets may arrive before it."""
 
 
 class Consuming:
@@ -117,7 +112,7 @@ class Consuming:
         self._offsets = offsets
 
     def query(self, peer: Peer, head: QueryOffsetHead, body: bytes) -> bytes:
-        """Where a member of a group begins."""
+        """The offset where a member of a group begins."""
         ext = head.ext
         zero_if_new = ext.set_zero_if_not_found is not False
         facts = self._facts(ext.topic, ext.queue_id)
@@ -127,7 +122,7 @@ class Consuming:
         return offset_reply(head.opaque, offset)
 
     def _facts(self, topic: str, queue_id: int) -> QueueFacts | None:
-        """What the store knows of a queue; None when the topic has no such queue."""
+        """What the store knows of a queue; None if the topic has no such queue."""
         row = self._topics.get(topic)
         if row is None or not 0 <= queue_id < max(row.read_queue_nums, row.write_queue_nums):
             return None
@@ -135,9 +130,9 @@ class Consuming:
         return QueueFacts(low, high, not low and high > 0 and self._store.is_in_memory(topic, queue_id, 0))
 
     def update(self, peer: Peer, head: UpdateOffsetHead, body: bytes) -> bytes:
-        """A member says how far it is."""
+        """Commit the offset of a group."""
         ext = head.ext
-        refuse_own_group(ext.consumer_group)
+        reject_broker_group(ext.consumer_group)
         if ext.consumer_group not in self._groups:
             raise GroupNotFound(f"group {ext.consumer_group} does not exist on this broker")
         if ext.topic not in self._topics:
@@ -145,8 +140,8 @@ class Consuming:
         if ext.queue_id < 0 or ext.commit_offset < 0:
             raise InvalidParameter(f"queue {ext.queue_id} and offset {ext.commit_offset} must not be negative")
         if not self._members.group(ext.consumer_group) and self._clock.monotonic() > self._members_are_back:
-            # The group has no consumer: it is a program that keeps its progress here, or an administrator.
-            self._offsets.hear(ext.consumer_group, ext.topic, ext.queue_id)
+            # The group has no consumer: the caller is a program that stores its offsets here, or an administrator.
+            self._offsets.confirm_log(ext.consumer_group, ext.topic, ext.queue_id)
         end = self._store.max_offset(ext.topic, ext.queue_id)
         self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset, end)
         return OFFSET_UPDATED.encode(head.opaque)

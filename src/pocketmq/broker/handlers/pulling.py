@@ -1,16 +1,16 @@
-"""Pulls: what a consumer may read, and what it is told when there is nothing.
+"""Pulls: what a consumer may read, and the answer if there is nothing to read.
 
-    pull ── may it? ── what does it want? ── a reset pending? ── yes ──► 21, go to the offset of the reset
-                                                  └─ no ── read ─┬─ found ──────────────────────────────► 0 and the records
-                                                                 ├─ looked, nothing wanted ─────────────► 20, go on behind it
-                                                                 ├─ an entry does not match the log ────► 2, come again
-                                                                 ├─ before the first message ───────────► 21, go to that
-                                                                 ├─ beyond the end ─────────────────────► 21, go to where the group is
-                                                                 └─ at the end ── may it wait? ── no ───► 19
-                                                                                       └─ held until something arrives, then
-                                                                                          the same once more, without waiting
+    pull ── access ── filter ── a reset pending? ── yes ──► 21, continue at the offset of the reset
+                                  └─ no ── read ─┬─ found ──────────────────────────────► 0 and the records
+                                                 ├─ nothing matches ────────────────────► 20, continue after it
+                                                 ├─ an entry does not match the log ────► 2, retry
+                                                 ├─ before the first message ───────────► 21, continue at the first
+                                                 ├─ beyond the end ─────────────────────► 21, continue at the stored offset
+                                                 └─ at the end ── may it wait? ── no ───► 19
+                                                                       └─ held until a message arrives, then
+                                                                          the same again, without waiting
 
-A wrong 21 makes clients lose or repeat messages, so it is said only for offsets that are not in the queue.
+A wrong 21 makes clients lose or repeat messages, so it is used only for offsets outside the queue.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from typing import Final
 from pocketmq import compiled
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable, refuse_own_group
+from pocketmq.broker.groups.offsets import OffsetTable, reject_broker_group
 from pocketmq.broker.reads.arrivals import Arrivals
 from pocketmq.broker.reads.checked_pulls import CheckedPulls, PullStats
 from pocketmq.broker.reads.filters import EVERYTHING, Filter, Filters, RequestSubscriptions
@@ -51,14 +51,14 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reading import ReadResult, ReadStatus
 
 MAX_HOLD_S: Final = 60.0
-"""No pull is held for longer, whatever it asks for."""
+"""Limit on the time that a pull is held."""
 FILTER_SECONDS: Final = 0.01
-"""For how long one pull looks for messages that its SQL92 expression wants; the next one goes on where it stopped. The 800
-messages that a pull may look at take a fifth of that by a short expression, and half a second by one of a thousand comparisons."""
-MAX_KEPT: Final = 10_000
-"""Parsed subscriptions and their filters that are kept ready."""
-MAX_KEPT_CHARS: Final = 1_000
-"""Of an expression; a longer one is parsed anew for every pull that carries it."""
+"""Time limit of one pull with an SQL92 expression; the next pull continues. A short expression needs a fifth of it for 800
+messages, the limit of one pull; an expression of a thousand comparisons would need half a second."""
+MAX_CACHED: Final = 10_000
+"""Limit on cached subscriptions and on cached filters."""
+MAX_CACHED_CHARS: Final = 1_000
+"""Longer expressions are parsed for every pull that includes them."""
 
 _FOUND: Final = ResponseCode.SUCCESS
 _NOTHING_NEW: Final = ResponseCode.PULL_NOT_FOUND
@@ -81,7 +81,7 @@ _EMPTY: Final = frozenset({ReadStatus.NO_QUEUE, ReadStatus.NO_MESSAGE})
 
 
 class Forbidden(NoPermission):
-    """A pull that is not allowed. `kind` tells clients which of the permissions is missing."""
+    """A pull that is not allowed. `kind` reports the missing permission to clients."""
 
     BROKER, GROUP, TOPIC, BROADCAST, SUBSCRIPTION = range(1, 6)
 
@@ -101,7 +101,7 @@ class Pulling:
         offsets: OffsetTable,
         members: Members,
         filters: Filters,
-        carried: RequestSubscriptions,
+        subscriptions: RequestSubscriptions,
         arrivals: Arrivals,
         settings: SettingsInUse,
         clock: Clock,
@@ -114,7 +114,7 @@ class Pulling:
         self._offsets = offsets
         self._members = members
         self._filters = filters
-        self._carried = carried
+        self._subscriptions = subscriptions
         self._arrivals = arrivals
         self._settings = settings
         self._clock = clock
@@ -126,31 +126,31 @@ class Pulling:
             pack_bodies if twin is None else twin.pack_bodies
         )
         self._parsed: dict[tuple[str, str | None, str | None], Subscription] = {}
-        self._kept: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
+        self._filters_in_use: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
         self._replies: dict[tuple[int, str, int], PullReplies] = {}
 
     def pull(self, peer: Peer, head: PullHead | LitePullHead, body: bytes) -> bytes | None:
-        """The answer to a pull; None when it is held."""
+        """The answer to a pull; None while it is held."""
         return self._pull(peer, head, may_wait=True)
 
     def _pull(self, peer: Peer, head: PullHead | LitePullHead, *, may_wait: bool) -> bytes | None:
         ext = head.ext
         try:
-            group = self._allowed(head, is_new=may_wait)
-            wanted = self._wanted(ext, group)
+            group = self._check_access(head, is_new=may_wait)
+            wanted = self._select_filter(ext, group)
         except Forbidden as refusal:
             return _forbidden(head.opaque, refusal)
-        moved = self._offsets.take_reset(ext.consumer_group, ext.topic, ext.queue_id)
-        if moved is None:
-            moved = self._older(ext)
-        if moved is not None:
-            return self._moved(head, group, moved)
+        new_offset = self._offsets.pop_reset(ext.consumer_group, ext.topic, ext.queue_id)
+        if new_offset is None:
+            new_offset = self._redirect_older(ext)
+        if new_offset is not None:
+            return self._redirect(head, group, new_offset)
         found, seconds = self._read(ext, wanted)
         where = ext.consumer_group, ext.topic, ext.queue_id
         if ext.queue_offset > found.max_offset:
             found.next_offset = self._offsets.resume_at(*where, found.min_offset, found.max_offset)
         elif may_wait and ext.sys_flag & PullFlag.COMMIT_OFFSET:
-            refuse_own_group(ext.consumer_group)
+            reject_broker_group(ext.consumer_group)
             self._offsets.commit(*where, ext.commit_offset, found.max_offset)
         code, remark = _OUTCOMES[found.status]
         if not ext.queue_offset and found.status in _EMPTY:
@@ -161,28 +161,30 @@ class Pulling:
             self._remember(head, group, wanted)
         return self._answer(head, group, found, seconds, code, remark)
 
-    def _older(self, ext: PullMessage) -> int | None:
-        """Where a member goes on that has an offset of an older log. A reader that names its own offsets is no such member."""
+    def _redirect_older(self, ext: PullMessage) -> int | None:
+        """The new offset for a member with an offset of an older log. Readers that choose their own offsets are not
+        members.
+        """
         if ext.sys_flag & (PullFlag.SUBSCRIPTION | _OF_MEMBERS) == PullFlag.SUBSCRIPTION:
-            self._offsets.hear(ext.consumer_group, ext.topic, ext.queue_id)
+            self._offsets.confirm_log(ext.consumer_group, ext.topic, ext.queue_id)
             return None
         low = self._store.min_offset(ext.topic, ext.queue_id)
-        return self._offsets.take_older(ext.consumer_group, ext.topic, ext.queue_id, ext.queue_offset, low)
+        return self._offsets.redirect_older(ext.consumer_group, ext.topic, ext.queue_id, ext.queue_offset, low)
 
     def _remember(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, wanted: Filter) -> None:
-        """The next one of its kind need not be checked again, unless something changes."""
+        """Cache the checks of this kind of pull until something changes."""
         ext = head.ext
-        carried = None
+        subscriptions = None
         if ext.sys_flag & PullFlag.SUBSCRIPTION:
-            carried = self._parsed.get((ext.topic, ext.subscription, ext.expression_type))
-            if carried is None:
+            subscriptions = self._parsed.get((ext.topic, ext.subscription, ext.expression_type))
+            if subscriptions is None:
                 return
         near, far = (self._replies_of(_FOUND, "FOUND", self._suggested(group, behind)) for behind in (False, True))
         tally = self._stats.pulled(ext.consumer_group, ext.topic)
-        self._checked.remember(head, wanted.tag_codes, carried, (near.parts, far.parts), tally)
+        self._checked.remember(head, wanted.tag_codes, subscriptions, (near.parts, far.parts), tally)
 
     def _read(self, ext: PullMessage, wanted: Filter) -> tuple[ReadResult, float]:
-        """What is there, and how long it took to find it."""
+        """Read messages. Return the result and its duration in seconds."""
         monotonic = self._clock.monotonic
         began = monotonic()
         found = self._store.read(
@@ -200,12 +202,12 @@ class Pulling:
             self._stats.missed += 1
         return found, seconds
 
-    # may it?
+    # access
 
-    def _allowed(self, head: PullHead | LitePullHead, *, is_new: bool) -> SubscriptionGroupConfig:
-        """The group, if it may pull from the queue; checks in RocketMQ's order.
+    def _check_access(self, head: PullHead | LitePullHead, *, is_new: bool) -> SubscriptionGroupConfig:
+        """The group, if it may pull from the queue. Checks in RocketMQ's order.
 
-        A pull that was held is not new: it must not make a group that was deleted meanwhile.
+        `is_new` is False for a pull that was held: it must not create a group that was deleted in the meantime.
         """
         ext, settings = head.ext, self._settings.now
         if not settings.permission & Perm.READ:
@@ -232,15 +234,15 @@ class Pulling:
         if not self._groups.may_read(ext.consumer_group, ext.topic):
             raise Forbidden(
                 Forbidden.SUBSCRIPTION,
-                f"the group {ext.consumer_group} may not read topic {ext.topic}: it is forbidden",
+                f"the group {ext.consumer_group} is forbidden to read topic {ext.topic}",
             )
         return group
 
-    # what does it want?
+    # filter
 
-    def _wanted(self, ext: PullMessage, group: SubscriptionGroupConfig) -> Filter:
+    def _select_filter(self, ext: PullMessage, group: SubscriptionGroupConfig) -> Filter:
         if ext.sys_flag & PullFlag.SUBSCRIPTION:
-            subscription = self._carried_by(ext)
+            subscription = self._subscription_of(ext)
         else:
             self._refuse_broadcast(group)
             subscription = self._members.subscription(ext.consumer_group, ext.topic, ext.sub_version)
@@ -251,25 +253,25 @@ class Pulling:
         if subscription.takes_all:
             return EVERYTHING
         key = ext.consumer_group, ext.topic
-        kept = self._kept.get(key)
-        if kept is not None and kept[0] is subscription:
-            return kept[1]
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
+        cached = self._filters_in_use.get(key)
+        if cached is not None and cached[0] is subscription:
+            return cached[1]
+        if len(self._filters_in_use) >= MAX_CACHED:
+            self._filters_in_use.clear()
         wanted = self._filter_of(ext, subscription)
-        self._kept[key] = subscription, wanted
+        self._filters_in_use[key] = subscription, wanted
         return wanted
 
-    def _carried_by(self, ext: PullMessage) -> Subscription:
+    def _subscription_of(self, ext: PullMessage) -> Subscription:
         key = ext.topic, ext.subscription, ext.expression_type
         subscription = self._parsed.get(key)
         if subscription is None:
             subscription = Subscription.parse(*key)
-            if len(subscription.sub_string) <= MAX_KEPT_CHARS:
-                if len(self._parsed) >= MAX_KEPT:
+            if len(subscription.sub_string) <= MAX_CACHED_CHARS:
+                if len(self._parsed) >= MAX_CACHED:
                     self._parsed.clear()
                 self._parsed[key] = subscription
-        self._carried.note(ext.consumer_group, subscription, self._clock.monotonic())
+        self._subscriptions.record(ext.consumer_group, subscription, self._clock.monotonic())
         return subscription
 
     def _refuse_broadcast(self, group: SubscriptionGroupConfig) -> None:
@@ -288,30 +290,30 @@ class Pulling:
             return self._filters.of(subscription)
         except InvalidExpression as error:
             raise InvalidExpression(
-                f"the filter of group {ext.consumer_group} on topic {ext.topic} is wrong: {error}"
+                f"invalid filter of group {ext.consumer_group} on topic {ext.topic}: {error}"
             ) from None
 
     def _subscribed(self, group: str, topic: str) -> Subscription | None:
         members = self._members.group(group)
         return members.subscriptions.get(topic) if members else None
 
-    # waiting
+    # long polling
 
     def _hold(self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter) -> bool:
         settings, ext = self._settings.now, head.ext
         wait_ms = ext.suspend_timeout_millis if settings.long_polling else settings.short_polling_ms
-        if wait_ms <= 0 or head.flag & ONEWAY or not self._arrivals.has_room:
+        if wait_ms <= 0 or head.flag & ONEWAY or not self._arrivals.has_capacity:
             return False
         seconds = min(wait_ms / 1000, MAX_HOLD_S)
-        return peer.run(self._answer_later(peer, head, wanted, seconds, self._arrivals.calls))
+        return peer.run(self._answer_later(peer, head, wanted, seconds, self._arrivals.wake_calls))
 
     async def _answer_later(
         self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter, seconds: float, calls: int
     ) -> None:
         ext, arrivals = head.ext, self._arrivals
-        # Between the pull and now, while it was not known yet, others may have sent, reset, or taken the last place.
-        unchanged = calls == arrivals.calls and self._store.max_offset(ext.topic, ext.queue_id) <= ext.queue_offset
-        if unchanged and arrivals.has_room:
+        # Since the pull, others may have sent or reset, or the limit of held pulls may be reached.
+        unchanged = calls == arrivals.wake_calls and self._store.max_offset(ext.topic, ext.queue_id) <= ext.queue_offset
+        if unchanged and arrivals.has_capacity:
             await arrivals.wait(ext.topic, ext.queue_id, wanted, seconds)
         try:
             reply = self._pull(peer, head, may_wait=False)
@@ -332,11 +334,11 @@ class Pulling:
         remark: str,
     ) -> bytes:
         ext = head.ext
-        self._offsets.note_pull(ext.consumer_group, ext.topic, ext.queue_id, found.next_offset)
+        self._offsets.record_pull(ext.consumer_group, ext.topic, ext.queue_id, found.next_offset)
         replies = self._replies_of(code, remark, self._suggested(group, found.far_behind))
         pieces: Sequence[bytes | bytearray | memoryview] = found.pieces
         size = found.size
-        # Bodies have no offsets: they are told only where none is missing.
+        # Bodies have no offsets: they are used only if no message is missing.
         if ext.sys_flag & PullFlag.ONLY_BODIES and found.count == found.next_offset - ext.queue_offset > 0:
             pack = self._pack_bodies(found.pieces, found.count, found.size)
             if pack is not None:
@@ -351,13 +353,13 @@ class Pulling:
         tally.ms += seconds * 1000
         return b"".join((start, *pieces))
 
-    def _moved(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, offset: int) -> bytes:
+    def _redirect(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, offset: int) -> bytes:
         ext = head.ext
         low, high = self._store.min_offset(ext.topic, ext.queue_id), self._store.max_offset(ext.topic, ext.queue_id)
         return self._replies_of(*_RESET, self._suggested(group, far_behind=False)).head(head.opaque, offset, low, high)
 
     def _suggested(self, group: SubscriptionGroupConfig, far_behind: bool) -> int:
-        """The id of the broker that should be asked next time."""
+        """The id of the broker for the next pull."""
         if not self._settings.now.slave_read:
             return 0
         return group.which_broker_when_consume_slowly if far_behind else group.broker_id

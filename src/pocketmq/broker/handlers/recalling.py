@@ -1,10 +1,10 @@
-"""Recalls: a producer takes a timed message back before it is due, by the handle that it got for it.
+"""Recalls: a producer cancels a timed message before it is due, with the handle from its send.
 
     send, timed ──► answer with a recall handle: topic, broker, TIMER_OUT_MS + 1, unique key
     RECALL_MESSAGE with it ──► a message with TIMER_DEL_UNIQKEY = topic+unique key, timed for the same second
                                    └─ when that second is over, `timers` delivers neither of them
 
-Nobody looks whether the message is still there: who recalls learns that its message will not be delivered from now on.
+The broker does not check whether the message still exists: a successful recall means that it is not delivered from now on.
 """
 
 from pocketmq.broker.messages.appending import Appender, Draft, packed_host
@@ -28,13 +28,13 @@ from pocketmq.protocol.api.sending import RecallMessage, RecallReply
 from pocketmq.protocol.recall_handle import RecallHandle
 
 _BODY = b"0"
-"""Nobody reads it; a message just has one."""
+"""A message needs a body; this one is never read."""
 _REMARK = "not set any response code"
-"""What RocketMQ says with every recall that succeeded."""
+"""RocketMQ's remark for every successful recall."""
 
 
 def recall_handle_for(draft: Draft, broker_name: str) -> str | None:
-    """By which the sender of `draft`, which has been routed, may recall it; None when it does not wait for a time."""
+    """The recall handle of `draft`, which has been routed; None if it does not wait for a time."""
     topic = draft.properties.get(names.REAL_TOPIC, "")
     if draft.topic != TIMER_TOPIC or not topic or is_retry(topic) or names.TIMER_DEL_UNIQKEY in draft.properties:
         return None
@@ -42,16 +42,16 @@ def recall_handle_for(draft: Draft, broker_name: str) -> str | None:
     try:
         return str(RecallHandle(topic, broker_name, deliver_ms, draft.properties.get(names.UNIQ_KEY, "")))
     except UsageError:
-        return None  # a unique key with a blank in it: such a handle could not be read again
+        return None  # a unique key with a blank: its handle could not be parsed
 
 
 def delete_key(topic: str, unique_key: str) -> str:
-    """How a recall names the message that it means."""
+    """The key by which a recall names its message."""
     return f"{topic}+{unique_key}"
 
 
 class RecallHandlers:
-    """Requests that take timed messages back."""
+    """Requests that recall timed messages."""
 
     def __init__(self, topics: TopicTable, appender: Appender, settings: SettingsInUse, clock: Clock) -> None:
         self._topics = topics
@@ -94,7 +94,7 @@ class RecallHandlers:
             raise TopicNotFound(f"recall failed, the topic[{topic}] not exist")
 
     def _read(self, header: RecallMessage) -> RecallHandle:
-        """The handle, if it is one of this broker for a message that is not due yet."""
+        """The handle, if it belongs to this broker and to a message that is not due yet."""
         settings = self._settings.now
         try:
             handle = RecallHandle.parse(header.recall_handle)
@@ -104,7 +104,7 @@ class RecallHandlers:
             raise IllegalOperation(f"recall failed, topic not match: the handle is of topic {handle.topic}")
         if handle.broker_name != settings.broker_name:
             raise IllegalOperation(
-                f"recall failed, broker service not available: ask {handle.broker_name}, as the handle says"
+                f"recall failed, broker service not available: the handle is of broker {handle.broker_name}"
             )
         left_ms = handle.deliver_ms - self._clock.now_ms()
         if not 0 < left_ms < settings.timer.max_delay_s * 1000:

@@ -1,7 +1,7 @@
-"""Relays: what an administrator asks of a client, asked by the broker over the client's own connection.
+"""Relays: requests of administrators that the broker forwards to a client over the client's own connection.
 
 administrator ── 307, 309, 223 ──► broker ── 307, 309, 221 ──► client
-              ◄─────────────────────────── its answer ◄───────────┘     or 207 when it takes too long
+              ◄─────────────────────────── its answer ◄───────────┘     or 207 after a time limit
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pocketmq.broker.groups.consumer_group import ClientInfo
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.notices import ask, require_version
+from pocketmq.broker.groups.notices import call_client, require_version
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode, Version
@@ -30,7 +30,7 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class RelayHandlers:
-    """Requests that clients answer. `record` gives the stored message at an offset of the log."""
+    """Requests that clients answer. `record` returns the stored message at a log offset."""
 
     def __init__(
         self,
@@ -79,11 +79,13 @@ class RelayHandlers:
         )
 
     async def consumer_status(self, request: Request[GetConsumerStatus]) -> Reply:
-        """Where the members of a group stand, as they say; the remark names those that did not say."""
+        """The offsets of a group's members, as they report them. The remark lists members without an answer."""
         header = request.header
         clients = self._status_clients(header)
         answers = await asyncio.gather(*(self._status_of(client, header) for client in clients))
-        table = {client.client_id: told for client, told in zip(clients, answers, strict=True) if told is not None}
+        table = {
+            client.client_id: answer for client, answer in zip(clients, answers, strict=True) if answer is not None
+        }
         missing = [client.client_id for client in clients if client.client_id not in table]
         remark = f"no answer from {', '.join(missing)}" if missing else None
         if not table:
@@ -111,12 +113,10 @@ class RelayHandlers:
                 raise failure
             return read_body(ConsumerStatus, answer.body).message_queue_table
         except PocketMQError as error:
-            log.warning(
-                "client %s of group %s does not tell where it stands: %s", client.client_id, header.group, error
-            )
+            log.warning("Client %s of group %s did not report its offsets: %s", client.client_id, header.group, error)
             return None
 
-    # the way to a client and back
+    # calls to clients
 
     def _client(self, group: str, client_id: str | None) -> ClientInfo:
         client = self._members.find_consumer(group, client_id) if client_id else None
@@ -127,10 +127,10 @@ class RelayHandlers:
 
     def _message(self, msg_id: str | None) -> bytes:
         if not msg_id:
-            raise ImpossibleRequest("msgId is missing: name the message that the client should consume")
+            raise ImpossibleRequest("msgId is missing: it names the message that the client consumes")
         record = self._record(OffsetId.parse(msg_id).offset)
         if record is None:
-            raise ImpossibleRequest(f"no message {msg_id} is stored on this broker; it may have been deleted by now")
+            raise ImpossibleRequest(f"no message {msg_id} is stored on this broker; it may have been deleted")
         return record
 
     async def _relay(
@@ -147,7 +147,7 @@ class RelayHandlers:
         return Reply(None, answer.body, answer.code, answer.remark)
 
     async def _ask(self, client: ClientInfo, code: RequestCode, header: Fields, body: bytes = b"") -> Command:
-        return await ask(client.connection, code, header, body, self._settings.now.client_call_ms)
+        return await call_client(client.connection, code, header, body, self._settings.now.client_call_ms)
 
 
 def _offline(group: str, client_id: str | None) -> ImpossibleRequest:

@@ -1,18 +1,18 @@
-"""Replies: the answer to a request message goes straight to the client that asked.
+"""Replies: the answer to a request message goes directly to the client that sent the request.
 
     requester ── message with REPLY_TO_CLIENT ──► topic ──► replier
         ▲                                                      │ 324, 325
-        └── push (326), and it says whether it took it ◄── broker ──► kept in <cluster>_REPLY_TOPIC, if that is wanted
+        └── push (326), and its answer ◄───────────────── broker ──► stored in <cluster>_REPLY_TOPIC, if configured
 
-The replier hears whether the requester took its reply. Keeping the reply is for those who look later: when it fails, that is
-logged and counted, and changes nothing for the two. A replier whose line is lost meanwhile has to send again.
+The replier gets the requester's answer to the push. Storing the reply is for later inspection: a failure is logged and
+counted, and does not affect the two. A replier whose connection is lost in the meantime must send again.
 """
 
 import logging
 from collections.abc import Callable
 
 from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.notices import ask
+from pocketmq.broker.groups.notices import call_client
 from pocketmq.broker.handlers.sending import Tally
 from pocketmq.broker.messages.appending import Appender, Draft, packed_host
 from pocketmq.broker.messages.destinations import Destinations
@@ -29,14 +29,14 @@ from pocketmq.protocol.api.sending import PushReplyMessage, SendMessage, SendRep
 
 log = logging.getLogger("pocketmq.broker")
 
-_NOT_KEPT = "0"
-"""The message id of a reply that is kept nowhere; clients want some id."""
+_NOT_STORED = "0"
+"""The message id of a reply that is not stored; clients need some id."""
 
 
 class ReplyHandlers:
     """Replies of both forms.
 
-    `store_host` gives this broker as records name it; `tally_of` counts for a topic.
+    `store_host` returns the address of this broker in records; `tally_of` the counter of a topic.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class ReplyHandlers:
         self._clock = clock
         self._store_host = store_host
         self._tally_of = tally_of
-        self._told_undelivered = self._told_unkept = False
+        self._undelivered_logged = self._unstored_logged = False
         self.delivered = 0
         self.undelivered = 0
-        self.unkept = 0
-        """Replies that should have been stored and could not be."""
+        self.unstored = 0
+        """Replies that could not be stored."""
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -73,22 +73,22 @@ class ReplyHandlers:
         draft = self._draft(request)
         failure = await self._push(request, draft)
         settings = self._settings.now
-        answer = SendReply(_NOT_KEPT, draft.queue_id, 0, region=settings.region, trace_on=settings.trace_on)
-        is_safe = not settings.store_reply_messages or await self._keep(draft, answer)
+        answer = SendReply(_NOT_STORED, draft.queue_id, 0, region=settings.region, trace_on=settings.trace_on)
+        is_safe = not settings.store_reply_messages or await self._store_reply(draft, answer)
         if failure is not None:
             return Reply(answer, code=ResponseCode.SYSTEM_ERROR, remark=failure)
         return Reply(answer, code=ResponseCode.SUCCESS if is_safe else ResponseCode.FLUSH_DISK_TIMEOUT)
 
-    # what is sent
+    # drafts
 
     def _draft(self, request: Request[SendMessage]) -> Draft:
-        """The reply as a message of its own; refused here, or not at all."""
+        """The reply as a message of its own. Raises before anything is sent or stored."""
         header, settings = request.header, self._settings.now
         properties = parse_properties(header.properties or "")
         properties.pop(names.POP_CK, None)
         properties[names.REGION] = settings.region
         properties[names.TRACE_ON] = "true" if settings.trace_on else "false"
-        format_properties(properties)  # refuses what could not be pushed or kept, before a topic is made for it
+        format_properties(properties)  # rejects what cannot be pushed or stored, before a topic is created for it
         return Draft(
             topic=header.topic,
             queue_id=self._destinations.queue_id(request.peer, header),
@@ -101,19 +101,23 @@ class ReplyHandlers:
             reconsume_times=header.reconsume_times or 0,
         )
 
-    # delivering
+    # push
 
     async def _push(self, request: Request[SendMessage], draft: Draft) -> str | None:
-        """Give the reply to the client that asked; None, or why that failed."""
+        """Push the reply to the client that sent the request. None, or the reason of the failure."""
         failure = await self._deliver(request, draft)
         if failure is None:
             self.delivered += 1
-            self._told_undelivered = False
+            self._undelivered_logged = False
             return None
         self.undelivered += 1
-        if not self._told_undelivered:
-            self._told_undelivered = True
-            log.warning("a reply of %s is not delivered, and maybe more: %s", request.peer.address, failure)
+        if not self._undelivered_logged:
+            self._undelivered_logged = True
+            log.warning(
+                "Cannot deliver a reply of %s: %s; further failures are not logged until one succeeds",
+                request.peer.address,
+                failure,
+            )
         return failure
 
     async def _deliver(self, request: Request[SendMessage], draft: Draft) -> str | None:
@@ -125,7 +129,9 @@ class ReplyHandlers:
             return f"push reply message fail, channel of <{client_id}> not found."
         header, wait_ms = self._pushed(request, draft), self._settings.now.client_call_ms
         try:
-            answer = await ask(connection, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, header, draft.body, wait_ms)
+            answer = await call_client(
+                connection, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, header, draft.body, wait_ms
+            )
         except PocketMQError as error:
             return f"push reply message to {client_id} fail: {error}"
         refusal = answer.error()
@@ -150,22 +156,26 @@ class ReplyHandlers:
             unit_mode=header.unit_mode,
         )
 
-    # keeping
+    # store
 
-    async def _keep(self, draft: Draft, answer: SendReply) -> bool:
-        """Store the reply and note its place in the answer; False when it was not synced in time."""
-        topic = draft.topic  # appending may send it elsewhere first
+    async def _store_reply(self, draft: Draft, answer: SendReply) -> bool:
+        """Store the reply and set its position in the answer. False if it was not synced in time."""
+        topic = draft.topic  # appending may change it
         try:
-            place = self._appender.append(draft)
+            position = self._appender.append(draft)
         except PocketMQError as error:
-            self.unkept += 1
-            if not self._told_unkept:
-                self._told_unkept = True
-                log.warning("a reply in topic %s is not kept, and maybe more: %s", topic, error)
+            self.unstored += 1
+            if not self._unstored_logged:
+                self._unstored_logged = True
+                log.warning(
+                    "Cannot store a reply in topic %s: %s; further failures are not logged until one succeeds",
+                    topic,
+                    error,
+                )
             return True
-        self._told_unkept = False
-        answer.msg_id = place.message_id(self._store_host())
-        answer.queue_offset = place.queue_offset
+        self._unstored_logged = False
+        answer.msg_id = position.message_id(self._store_host())
+        answer.queue_offset = position.queue_offset
         tally = self._tally_of(topic)
         tally.count += 1
         tally.bytes += len(draft.body)

@@ -1,9 +1,9 @@
-"""Resets: an administrator sets a group back or forth, compares it with others, or copies one to another.
+"""Resets: an administrator sets the offsets of a group, compares them with others, or copies them to another group.
 
-    here (server_side_reset)    offsets are set ──► held pulls wake ──► every next pull is sent to its new offset (21)
-    by the members              the new offsets are pushed to each of them (220); they drop what they hold and commit
+    by the broker (server_side_reset)    offsets are set ──► held pulls wake ──► every next pull is redirected (21)
+    by the members                       the new offsets are pushed to each member (220); it drops its messages and commits
 
-What is answered with success is saved first.
+Changes are saved before the answer.
 """
 
 import logging
@@ -13,7 +13,7 @@ from pocketmq.broker.groups.consumer_group import ClientInfo
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.notices import peer_of, require_version
-from pocketmq.broker.groups.offsets import OffsetTable, QueueFacts, pushed_target, refuse_own_group, reset_target
+from pocketmq.broker.groups.offsets import OffsetTable, QueueFacts, pushed_target, reject_broker_group, reset_target
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -32,7 +32,7 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class ResetHandlers:
-    """Requests that move groups. `wake` ends the wait of a queue's held pulls; `save` returns when offsets are on the disk."""
+    """Requests that change offsets. `wake` wakes the held pulls of a queue; `save` returns when offsets are on disk."""
 
     def __init__(
         self,
@@ -66,19 +66,19 @@ class ResetHandlers:
 
     async def reset(self, request: Request[ResetOffset]) -> Reply:
         header = request.header
-        refuse_own_group(header.group)
+        reject_broker_group(header.group)
         targets = self._targets(header)
         if not self._settings.now.server_side_reset:
             return self._push(request, targets)
         self._offsets.reset(header.group, header.topic, targets)
         for queue_id in targets:
             self._wake(header.topic, queue_id)
-        self._note("reset", request, len(targets))
+        self._log_change("reset", request, len(targets))
         await self._save()
         return Reply(body=write_body(self._body(header.topic, targets)))
 
     def _targets(self, header: ResetOffset) -> dict[int, int]:
-        """Where the group goes, by queue: one queue if it is named, else all."""
+        """The new offset by queue: of one queue if it is named, else of all."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise TopicNotFound(f"Topic {header.topic} does not exist")
@@ -103,7 +103,7 @@ class ResetHandlers:
         name = self._settings.now.broker_name
         return ResetOffsets({MessageQueue(topic, name, queue_id): offset for queue_id, offset in targets.items()})
 
-    def _note(self, done: str, request: Request[ResetOffset], queues: int) -> None:
+    def _log_change(self, done: str, request: Request[ResetOffset], queues: int) -> None:
         header = request.header
         log.info(
             "%s %s group %s in %d queues of topic %s: time %d, offset %s",
@@ -136,9 +136,11 @@ class ResetHandlers:
             for queue_id, target in targets.items()
         }
         body = self._body(header.topic, pushed)
-        untold = _tell(clients, header, body)
-        self._note("had its members reset", request, len(pushed))
-        remark = f"not told, because their connection is full or ending: {', '.join(untold)}" if untold else None
+        unreached = _push_to_members(clients, header, body)
+        self._log_change("requested the members to reset", request, len(pushed))
+        remark = (
+            f"not pushed to clients whose connection is full or closing: {', '.join(unreached)}" if unreached else None
+        )
         return Reply(body=write_body(body), remark=remark)
 
     # comparing and copying
@@ -156,7 +158,7 @@ class ResetHandlers:
 
     async def clone(self, request: Request[CloneGroupOffset]) -> Reply:
         header = request.header
-        refuse_own_group(header.dest_group)
+        reject_broker_group(header.dest_group)
         if header.src_group not in self._groups and not self._offsets.topics_of(header.src_group):
             raise GroupNotFound(f"group {header.src_group} does not exist on this broker: it has no offsets to clone")
         self._groups.ensure(header.dest_group, self._clock.now_ms())
@@ -164,7 +166,7 @@ class ResetHandlers:
         topics = [topic for topic in wanted if self._may_clone(header, topic)]
         cloned = self._offsets.clone(header.src_group, header.dest_group, topics)
         log.info(
-            "%s set group %s to where %s is in %s",
+            "%s set group %s to the offsets of %s in %s",
             request.peer.address,
             header.dest_group,
             header.src_group,
@@ -174,17 +176,17 @@ class ResetHandlers:
         return Reply()
 
     def _may_clone(self, header: CloneGroupOffset, topic: str) -> bool:
-        """Not a topic that is gone, nor one that the group's members do not want any more, unless that is asked for."""
+        """Skip deleted topics, and those that the members no longer subscribe to, unless requested."""
         group = self._members.group(header.src_group)
         is_wanted = bool(header.offline) or group is None or not group.subscriptions or topic in group.subscriptions
         return topic in self._topics and is_wanted
 
 
-def _tell(clients: Iterable[ClientInfo], header: ResetOffset, body: ResetOffsets) -> list[str]:
-    """Push a reset to these members; the ids of those that could not be told."""
-    # Members obey the table alone. RocketMQ always says that nothing is forced, so that is what they are used to.
+def _push_to_members(clients: Iterable[ClientInfo], header: ResetOffset, body: ResetOffsets) -> list[str]:
+    """Push a reset to these members. Return the ids of those that could not be reached."""
+    # Members only use the table. RocketMQ always sends isForce=false.
     ext = write_fields(ResetOffset(header.group, header.topic, header.timestamp, is_force=False))
-    untold = []
+    unreached = []
     for client in clients:
         is_cpp = client.language == Language.CPP.name
         command = Command(
@@ -193,6 +195,6 @@ def _tell(clients: Iterable[ClientInfo], header: ResetOffset, body: ResetOffsets
         try:
             peer_of(client.connection).oneway(command)
         except PocketMQError as error:
-            log.warning("client %s of group %s is not told of its reset: %s", client.client_id, header.group, error)
-            untold.append(client.client_id)
-    return untold
+            log.warning("Cannot push the reset of group %s to client %s: %s", header.group, client.client_id, error)
+            unreached.append(client.client_id)
+    return unreached

@@ -1,6 +1,6 @@
-"""Messages that a consumer sends back because it failed on them (code 36).
+"""Messages that a consumer sends back because it failed to consume them (code 36).
 
-A consumer that hears anything but success sends the message again by other means, or keeps it and tries again itself.
+On any answer but success, the consumer sends the message again by itself, or keeps it and retries later.
 """
 
 from collections.abc import Callable, Coroutine
@@ -22,7 +22,7 @@ from pocketmq.store.message_store import MessageStore
 
 
 class RetryHandlers:
-    """Takes messages back. `tally_of` counts for a group and a topic."""
+    """Accepts messages that are sent back. `tally_of` returns the counter of a group and a topic."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RetryHandlers:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(self, request: Request[SendMessageBack]) -> Reply | Coroutine[Any, Any, Reply]:
-        """Stored when this returns; only the wait for the disk, where that is promised, comes later."""
+        """The message is stored on return; the coroutine only waits for the disk."""
         header = request.header
         group = self._groups.ensure(header.group, self._clock.now_ms())
         if not self._settings.now.permission & Perm.WRITE:
@@ -63,7 +63,7 @@ class RetryHandlers:
         return self._when_safe()
 
     def _message(self, offset: int) -> StoredMessage:
-        """The message at an offset that a client gave: it may be anything."""
+        """The message at an offset of a client, which may be any number."""
         try:
             message = self._store.message(offset)
         except StoreDamaged:
@@ -74,5 +74,5 @@ class RetryHandlers:
 
     async def _when_safe(self) -> Reply:
         if not await self._appender.safe():
-            raise FlushDiskTimeout("the message is stored for its next attempt, but not yet safely on the disk")
+            raise FlushDiskTimeout("the message is stored for its next attempt, but not yet synced to disk")
         return Reply()

@@ -1,13 +1,11 @@
-"""Sends: what a client sent goes into the store's turn.
+"""Sends: stages the messages of clients in the store's turn.
 
-    the usual message ── known topic and queue ──► staged straight from its bytes
-    anything special  ── checked in RocketMQ's order ──► a draft, rewritten on the way ──► staged
-                         new topic · queue chosen here · retry or dead letter · half message · delayed · timed · no unique key
+    a regular message ── known topic and queue ──► staged directly from its bytes
+    anything else ───── checked in RocketMQ's order ──► a draft, rewritten ──► staged
+                        new topic · queue chosen here · retry or dead letter · half message · delayed · timed · no unique key
 
-To the properties of every message are added the region, whether tracing is on, and the cluster. The places of known queues are
-kept until a topic or a setting changes.
-
-Detours: what becomes of sends that do not simply go to their queue.
+Each message gets the properties region, trace switch and cluster. Known queues are cached until a topic or a setting
+changes.
 """
 
 from collections.abc import Callable
@@ -47,15 +45,15 @@ from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.settings import FlushMode
 
 
-class Detours:
-    """Changes drafts on their way from a client to the appender."""
+class Redirects:
+    """Changes drafts of clients that do not simply go to their queue."""
 
     def __init__(self, retries: Retries, settings: SettingsInUse) -> None:
         self._retries = retries
         self._settings = settings
 
     def take(self, draft: Draft, header: SendMessage, version: int) -> None:
-        """A retry may become a dead letter; a message of a transaction that is not decided yet waits as a half message."""
+        """A retry may become a dead letter, a message of a transaction becomes a half message."""
         if is_retry(draft.topic):
             self._retries.retarget_resend(draft, header, version)
         if self._is_half(draft):
@@ -67,17 +65,16 @@ class Detours:
         if draft.reconsume_times > 0 and draft.properties.get(names.DELAY, "0") != "0":
             return False
         if self._settings.now.transactions_rejected:
-            raise NoPermission("this broker takes no messages of transactions: rejectTransactionMessage is on")
+            raise NoPermission("this broker accepts no transactions: rejectTransactionMessage is on")
         return True
 
     def recall_handle(self, draft: Draft) -> str | None:
-        """By which the sender of a timed message can recall it; asked when the draft has been routed."""
+        """The handle with which the producer of a timed message can recall it. Call it when the draft is routed."""
         return recall_handle_for(draft, self._settings.now.broker_name)
 
 
 MAX_RUN: Final = 64
-"""Sends or batches that are staged at once: some fifty microseconds, or what one read brings in batches, which is not much more.
-After that a turn looks at the time again."""
+"""Limit on sends or batches that are staged at once, about 50 µs of work. Then the turn checks the time again."""
 
 _UNIQ_KEY: Final = f"{names.UNIQ_KEY}\x01"
 _UNIQ_KEY_BYTES: Final = names.UNIQ_KEY.encode()
@@ -89,15 +86,15 @@ _NONE: Final = (0, b"", False)
 
 
 class Tally(Protocol):
-    """Counts what was sent to a topic; `joined` are messages that came along with another one."""
+    """The counter of sends to a topic; `joined` are messages that came with another one."""
 
     count: int
     joined: int
     bytes: int
 
 
-class _Place:
-    """A queue that was sent to before. `packed` is what the compiled twin is told of it."""
+class _KnownQueue:
+    """A queue that was sent to before. `packed` is its form for the C twin."""
 
     __slots__ = ("packed", "queue", "tally")
 
@@ -108,7 +105,7 @@ class _Place:
 
 
 class Sending:
-    """The send handler, for `turns`. `tally_of` counts for a topic."""
+    """The send handler, for `turns`. `tally_of` returns the counter of a topic."""
 
     def __init__(
         self,
@@ -118,7 +115,7 @@ class Sending:
         appender: Appender,
         settings: SettingsInUse,
         clock: Clock,
-        detours: Detours,
+        detours: Redirects,
         unique_ids: UniqueIds,
         tally_of: Callable[[str], Tally],
     ) -> None:
@@ -129,34 +126,34 @@ class Sending:
         self._appender = appender
         self._settings = settings
         self._clock = clock
-        self._detours = detours
+        self._redirects = detours
         self._unique_ids = unique_ids
         self._tally_of = tally_of
         self._hosts: dict[Peer, bytes] = {}
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._queues: dict[tuple[str, int], _KnownQueue] = {}
         self._twin = compiled.twin()
-        self.takes_runs = self._twin is not None
-        self._usual: dict[bytes, compiled.Place] = {}
+        self.supports_runs = self._twin is not None
+        self._plain_queues: dict[bytes, compiled.Place] = {}
         self._plan: compiled.SendPlan | None = None
         self._id_prefix = store.store_host.hex().upper().encode()
         self._waits_for_sync = store.settings.flush is FlushMode.SYNC
         self._read_settings()
 
     def _read_settings(self) -> None:
-        """What a send looks at without asking the settings each time."""
+        """Cache the settings that each send needs."""
         self._settings_seen = settings = self._settings.now
         self._alterations_seen = self._topics.alterations
-        self._places.clear()
+        self._queues.clear()
         self._replies = SendReplies(settings.region, settings.trace_on)
         trace = "true" if settings.trace_on else "false"
         self._added = {names.REGION: settings.region, names.TRACE_ON: trace, names.CLUSTER: settings.cluster}
         self._suffix = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items()).encode()
         self._failure_ext = {names.REGION: settings.region, names.TRACE_ON: trace}
-        self._usual.clear()
+        self._plain_queues.clear()
         self._make_plan()
 
     def _make_plan(self) -> None:
-        """What the compiled twin is told of settings and address. None when they are such that it must not be asked."""
+        """Settings and address in the form of the C twin. None if the twin cannot be used with them."""
         store_host, suffix = self._store.store_host, self._suffix
         self._plan = None
         if self._twin is not None and len(store_host) == _V4_BYTES and _TAG not in suffix and 0 not in suffix:
@@ -167,18 +164,18 @@ class Sending:
         self._hosts.pop(peer, None)
 
     def set_address(self, address: Address) -> None:
-        """Where clients find this broker: it is in every message id."""
+        """The address for clients changed: it is part of every message id."""
         self._store.store_host = packed = packed_host(address)
         self._id_prefix = packed.hex().upper().encode()
         self._make_plan()
 
-    # the usual message
+    # regular messages
 
     def stage(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[StagedSend, bool]:
-        """Put a send into the store's turn; its answer, and whether that waits for the disk."""
+        """Stage a send. Return its answer, and whether the answer waits for the disk."""
         ext = head.ext
         properties = ext.properties
-        place = self._places.get((ext.topic, ext.queue_id))
+        place = self._queues.get((ext.topic, ext.queue_id))
         if (
             place is None
             or not properties
@@ -189,15 +186,15 @@ class Sending:
             or self._topics.alterations != self._alterations_seen
             or self._settings.now is not self._settings_seen
         ):
-            return self._stage_special(peer, head, body)
+            return self._stage_irregular(peer, head, body)
         start = properties.find(_UNIQ_KEY)
         if start < 0 or (start and properties[start - 1] != "\x02"):
-            return self._stage_special(peer, head, body)
+            return self._stage_irregular(peer, head, body)
         start += 9
         end = properties.find("\x02", start)
         unique_key = properties[start:end] if end >= 0 else properties[start:]
         if not unique_key:
-            return self._stage_special(peer, head, body)
+            return self._stage_irregular(peer, head, body)
         queue_offset, log_offset = self._stage(
             place.queue,
             body,
@@ -217,9 +214,9 @@ class Sending:
         )
 
     def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
-        """Put usual sends and batches that follow one another from `at` on into the store's turn, by the compiled twin.
+        """Stage plain sends and batches that follow one another from `at` on, with the C twin.
 
-        How many these are, their answers joined, and whether these wait for the disk.
+        Return how many, their joined answers, and whether these wait for the disk.
         """
         plan, twin = self._plan, self._twin
         if (
@@ -234,7 +231,7 @@ class Sending:
             return _NONE
         room = self._store.room()
         run = twin.lay_out_sends(
-            frames, at, MAX_RUN, self._usual, plan, born_host, *room, MAX_ITEMS, self._next_unique_key
+            frames, at, MAX_RUN, self._plain_queues, plan, born_host, *room, MAX_ITEMS, self._next_unique_key
         )
         if run is None:
             return _NONE
@@ -252,12 +249,12 @@ class Sending:
         return self._unique_ids.next(self._clock.now_ms()).encode()
 
     def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[StagedSend, bool]:
-        """Put all messages of a batch into the store's turn, or none."""
+        """Stage all messages of a batch, or none."""
         ext = head.ext
         properties = ext.properties or ""
         queue_id = self._queue_id(peer, ext)
         if is_retry(ext.topic):
-            raise InvalidMessage(f"topic {ext.topic}: retries are sent one by one, not in a batch")
+            raise InvalidMessage(f"topic {ext.topic}: retries cannot be sent in a batch")
         if parse_properties(properties).get(names.DELAY, "0") != "0":
             raise InvalidMessage("a batch cannot be delayed; send delayed messages one by one")
         if len(body) > self._store.settings.max_body_bytes:
@@ -270,7 +267,7 @@ class Sending:
             raise InvalidMessage(str(error)) from None
         if not items:
             raise InvalidMessage("the batch has no message")
-        place = self._places.get((ext.topic, queue_id)) or self._new_place(ext.topic, queue_id)
+        place = self._queues.get((ext.topic, queue_id)) or self._add_queue(ext.topic, queue_id)
         suffix, born_host = self._suffix, self._hosts.get(peer) or self._host_of(peer)
         messages = [(flag, item, _with_suffix(raw, suffix)) for flag, item, raw in items]
         first, log_offsets = self._store.stage_batch(
@@ -286,9 +283,9 @@ class Sending:
         unique_key = raw_key.decode() if raw_key else self._unique_ids.next(self._clock.now_ms())
         return (head.opaque, ids, queue_id, first, unique_key, None), self._waits_for_sync and _waits(properties)
 
-    # anything special
+    # all other messages
 
-    def _stage_special(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[StagedSend, bool]:
+    def _stage_irregular(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[StagedSend, bool]:
         ext, now_ms = head.ext, self._clock.now_ms()
         if not body:
             raise ImpossibleRequest("the message has no body; send at least one byte")
@@ -308,16 +305,16 @@ class Sending:
             sys_flag=ext.sys_flag & _FLAGS,
             reconsume_times=ext.reconsume_times or 0,
         )
-        self._detours.take(draft, ext, head.version)
-        if not is_retry(ext.topic) and (ext.topic, queue_id) not in self._places:
-            self._new_place(ext.topic, queue_id)
+        self._redirects.take(draft, ext, head.version)
+        if not is_retry(ext.topic) and (ext.topic, queue_id) not in self._queues:
+            self._add_queue(ext.topic, queue_id)
         waits = properties.get(names.WAIT) != "false"
         place = self._appender.stage(draft)
         tally = self._tally_of(ext.topic)
         tally.count += 1
         tally.bytes += len(body)
         message_id = b"%b%016X" % (self._id_prefix, place.log_offset)
-        recall = self._detours.recall_handle(draft)
+        recall = self._redirects.recall_handle(draft)
         return (
             (head.opaque, message_id, queue_id, place.queue_offset, unique_key, recall),
             self._waits_for_sync and waits,
@@ -330,18 +327,18 @@ class Sending:
             self._read_settings()
         return queue_id
 
-    def _new_place(self, topic: str, queue_id: int) -> _Place:
-        place = _Place(self._store.queue(parse_topic(topic), queue_id), self._tally_of(topic))
-        self._places[topic, queue_id] = place
+    def _add_queue(self, topic: str, queue_id: int) -> _KnownQueue:
+        place = _KnownQueue(self._store.queue(parse_topic(topic), queue_id), self._tally_of(topic))
+        self._queues[topic, queue_id] = place
         queue = place.queue
         if not queue.is_delay:
             key = b"%b/%d" % (queue.topic_bytes, queue_id)
-            self._usual[key] = place.packed
+            self._plain_queues[key] = place.packed
         return place
 
     def _host_of(self, peer: Peer) -> bytes:
         host = packed_host(peer.address)
-        if peer.is_open:  # else it is lost, its send has waited, and nobody would forget it again
+        if peer.is_open:  # a lost peer would never be removed again
             self._hosts[peer] = host
         return host
 
@@ -357,10 +354,10 @@ class Sending:
 
 
 def _with_suffix(properties: bytes, suffix: bytes) -> bytes:
-    """Encoded properties with more of them behind."""
+    """Encoded properties with further ones at the end."""
     return properties + suffix if properties[-1:] in (b"\x02", b"") else properties + b"\x02" + suffix
 
 
 def _waits(properties: str) -> bool:
-    """Whether a send wants to be safe before it is answered: it does unless it says otherwise."""
+    """Whether a send waits for the disk: it does unless it says otherwise."""
     return _DO_NOT_WAIT not in properties or parse_properties(properties).get(names.WAIT) != "false"

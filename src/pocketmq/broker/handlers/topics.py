@@ -1,11 +1,11 @@
-"""Topics: an administrator makes, changes, lists, counts and deletes them.
+"""Topics: requests of administrators that create, change, list, count and delete topics.
 
-    made or changed ──► table ──► saved, and the name servers know ──► answered
+    created or changed ──► table ──► saved, and the name servers know ──► answered
     deleted ──► table ──► offsets ──► queues and their files ──► held pulls wake, and find no topic ──► saved ──► answered
 
-Name servers are not told of a deletion: who deletes a topic tells them himself, when all brokers have done so.
-A topic that is deleted is forgotten first, so that nobody writes to queues that are half gone. To delete it again is harmless,
-and finishes what a failing disk left undone.
+Name servers are not informed of a deletion: the administrator's tool does that when all brokers have deleted the topic.
+The topic is removed from the table first, so that no client writes to half deleted queues. Deleting it again is
+harmless, and completes a deletion that a disk error interrupted.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.snapshots import KeptTable, Page, Snapshots
+from pocketmq.broker.snapshots import CachedTable, Page, Snapshots
 from pocketmq.broker.topics import TopicTable, parse_changes
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
@@ -47,8 +47,8 @@ log = logging.getLogger("pocketmq.broker")
 class TopicHandlers:
     """Requests about topics.
 
-    `announced` tells the name servers what changed, and is done when they know; None when there is nothing to wait for. `deleted` hears of topics that are gone; `put_tps` is how many
-    messages a second come to a topic.
+    `announced` registers changes; its future is done when the name servers know them, None if there is nothing to wait
+    for. `deleted` is called with deleted topics. `put_tps` returns the messages per second of a topic.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class TopicHandlers:
         self._announced = announced
         self._deleted = deleted
         self._put_tps = put_tps
-        self._whole = KeptTable()
+        self._cached_table = CachedTable()
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -101,12 +101,12 @@ class TopicHandlers:
 
     async def _put(self, request: Request[CreateTopic] | Request[NoFields], configs: list[TopicConfig]) -> Reply:
         self._topics.put(configs, self._clock.now_ms())
-        told = self._announced()
+        registered = self._announced()
         for config in configs:
-            log.info("%s set topic %s: %s", request.peer.address, config.topic_name, config)
+            log.info("Set topic %s, as requested by %s: %s", config.topic_name, request.peer.address, config)
         await self._snapshots.save_topics()
-        if told is not None:
-            await told
+        if registered is not None:
+            await registered
         return Reply()
 
     async def delete(self, request: Request[DeleteTopic]) -> Reply:
@@ -114,12 +114,12 @@ class TopicHandlers:
         known = self._topics.delete(topic, self._clock.now_ms())
         self._offsets.delete_topic(topic)
         try:
-            # Waits for the disk, on the loop: the store has one owner, and nobody may write to a topic half deleted.
+            # Waits for the disk on the event loop: no client may write to a half deleted topic.
             self._store.delete_topic(topic)
         finally:
             self._deleted(topic)
         if known:
-            log.info("%s deleted topic %s", request.peer.address, topic)
+            log.info("Deleted topic %s, as requested by %s", topic, request.peer.address)
         await asyncio.gather(self._snapshots.save_topics(), self._snapshots.save_offsets())
         return Reply()
 
@@ -129,11 +129,11 @@ class TopicHandlers:
             if topic in self._topics or self._topics.is_system(topic) or topic.startswith(LMQ_PREFIX):
                 continue
             self._store.delete_topic(topic)
-            log.info("%s removed the queues of topic %s, which does not exist", request.peer.address, topic)
-            await asyncio.sleep(0)  # each waits for the disk: let others have their turn in between
+            log.info("Removed the queues of unknown topic %s, as requested by %s", topic, request.peer.address)
+            await asyncio.sleep(0)  # each deletion waits for the disk: serve other requests in between
         return Reply()
 
-    # looking
+    # queries
 
     def get(self, request: Request[GetTopic]) -> Reply:
         found = self._topics.get(request.header.topic)
@@ -145,7 +145,9 @@ class TopicHandlers:
         header, count = request.header, AllTopicsReply(len(self._topics))
         asked = Page(header.topic_seq, header.max_topic_num, header.data_version)
         if asked.is_whole:
-            return Reply(count, self._whole.body(self._topics.version, lambda: write_body(self._topics.registration())))
+            return Reply(
+                count, self._cached_table.body(self._topics.version, lambda: write_body(self._topics.registration()))
+            )
         table = self._topics.registration()
         rows = asked.of(table.topic_config_table, table.data_version)
         return Reply(count, write_body(replace(table, topic_config_table=rows)))
@@ -169,7 +171,7 @@ class TopicHandlers:
         return TopicOffset(self._store.min_offset(topic, queue_id), end, last_ms or 0)
 
     def consumers(self, request: Request[QueryTopicConsumers]) -> Reply:
-        """Groups that want the topic, or have an offset in it."""
+        """Groups that subscribe to the topic, or have an offset in it."""
         topic = request.header.topic
         groups = dict.fromkeys([*self._members.groups_of_topic(topic), *self._offsets.groups_of(topic)])
         return Reply(body=write_body(GroupList(tuple(groups))))
@@ -180,7 +182,7 @@ def _config(header: CreateTopic) -> TopicConfig:
         filter_type = TopicFilterType(header.topic_filter_type)
     except ValueError:
         kinds = " and ".join(TopicFilterType)
-        raise InvalidParameter(f"topicFilterType {header.topic_filter_type!r} is none; there are {kinds}") from None
+        raise InvalidParameter(f"invalid topicFilterType {header.topic_filter_type!r}; expected {kinds}") from None
     return TopicConfig(
         header.topic,
         header.read_queue_nums,

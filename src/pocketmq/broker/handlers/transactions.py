@@ -1,6 +1,6 @@
-"""Transactions: what their producers decide (37), and those that an administrator has asked about again (323).
+"""Transactions: decisions of their producers (37), and repeated check-backs that an administrator requests (323).
 
-Decisions usually come one-way: nobody hears when one is refused. So it is told here, once in a while.
+Decisions are mostly one-way requests, so their producers get no errors. The broker logs rejections once in a while.
 """
 
 import logging
@@ -17,17 +17,17 @@ from pocketmq.protocol.api.sending import EndTransaction, ResumeCheckHalfMessage
 
 log = logging.getLogger("pocketmq.broker")
 
-TELL_EVERY_S = 60.0
+LOG_INTERVAL_S = 60.0
 
 
 class TransactionHandlers:
-    """Requests about transactions. `refused` counts decisions that could not be carried out."""
+    """Requests about transactions. `refused` counts rejected decisions."""
 
     def __init__(self, transactions: Transactions, appender: Appender, clock: Clock) -> None:
         self._transactions = transactions
         self._appender = appender
         self._clock = clock
-        self._tell_from = clock.monotonic()
+        self._next_log_at = clock.monotonic()
         self.refused = 0
 
     def table(self) -> dict[RequestCode, Handler]:
@@ -37,8 +37,8 @@ class TransactionHandlers:
         }
 
     def end(self, request: Request[EndTransaction]) -> Reply | Coroutine[Any, Any, Reply]:
-        """Decided when this returns, or soon, when the half message itself is still on its way to the log."""
-        if self._transactions.comes_too_soon(request.header):
+        """Decided on return, or soon if the half message itself is not in the log yet."""
+        if self._transactions.is_unreadable_yet(request.header):
             return self._end_later(request)
         self._decide(request)
         return Reply() if request.command.is_oneway else self._when_safe()
@@ -53,10 +53,10 @@ class TransactionHandlers:
             self._transactions.end(request.header)
         except PocketMQError as error:
             self.refused += 1
-            if self._clock.monotonic() >= self._tell_from:
-                self._tell_from = self._clock.monotonic() + TELL_EVERY_S
+            if self._clock.monotonic() >= self._next_log_at:
+                self._next_log_at = self._clock.monotonic() + LOG_INTERVAL_S
                 log.warning(
-                    "%d decisions about transactions were refused so far, the last to %s of group %s: %s",
+                    "Rejected %d decisions about transactions so far, the last of %s in group %s: %s",
                     self.refused,
                     request.peer.address,
                     request.header.producer_group,
@@ -66,12 +66,14 @@ class TransactionHandlers:
 
     def resume(self, request: Request[ResumeCheckHalfMessage]) -> Reply | Coroutine[Any, Any, Reply]:
         if not request.header.msg_id:
-            raise InvalidParameter("name the message (msgId) whose transaction is to be asked about again")
+            raise InvalidParameter("msgId is missing: it names the transaction to check again")
         self._transactions.resume(request.header.msg_id)
-        log.info("%s has transaction %s asked about again", request.peer.address, request.header.msg_id)
+        log.info(
+            "Transaction %s will be checked again, as requested by %s", request.header.msg_id, request.peer.address
+        )
         return self._when_safe()
 
     async def _when_safe(self) -> Reply:
         if not await self._appender.safe():
-            raise FlushDiskTimeout("it is stored, but not yet safely on the disk")
+            raise FlushDiskTimeout("it is stored, but not yet synced to disk")
         return Reply()

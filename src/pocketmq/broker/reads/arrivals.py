@@ -1,12 +1,12 @@
-"""Arrivals: who waits for messages of which queue, and who is woken.
+"""Arrivals: pulls that wait for messages of a queue, and when they are woken.
 
-    pull at the end of its queue ── wait ──► held ─┬─ a message that its filter wants ──► woken, reads it
-                                                   ├─ a message that it does not want: woken a little later, to move on
+    pull at the end of its queue ── wait ──► held ─┬─ a message that matches its filter ──► woken, reads it
+                                                   ├─ a message that does not match: woken later, to skip it
                                                    ├─ the queue was reset or deleted ──► woken
                                                    ├─ its time is over ────────────────► woken, finds nothing
-                                                   └─ its line is lost ────────────────► forgotten
+                                                   └─ its connection is lost ──────────► dropped
 
-RocketMQ scans all held pulls every 5 s; here each has its own timer, so nobody waits longer than it asked for.
+RocketMQ scans all held pulls every 5 s. Here each pull has its own timer, so none waits longer than requested.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ Record = Callable[[int], bytes | None]
 _NO_PROPERTIES: Final = b""
 
 
-class _Held:
-    """One waiting pull, until it is woken by the timer or before."""
+class _HeldPull:
+    """A waiting pull, until it is woken."""
 
-    __slots__ = ("deadline", "filter", "moves_on", "timer", "woken")
+    __slots__ = ("deadline", "filter", "skips", "timer", "woken")
 
     def __init__(self, wanted: Filter, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -38,50 +38,50 @@ class _Held:
         self.woken: asyncio.Future[None] = loop.create_future()
         self.deadline = loop.time() + seconds
         self.timer = loop.call_at(self.deadline, self.wake)
-        self.moves_on = False
+        self.skips = False
 
     def wake(self) -> None:
         if not self.woken.done():
             self.woken.set_result(None)
 
-    def passed_by(self, look_s: float) -> None:
-        """A message came that is not wanted. There may be more, so the reader moves on past all of them, in a while."""
-        if self.moves_on:
+    def skip_later(self, skip_delay_s: float) -> None:
+        """A message arrived that does not match. More may follow, so the reader skips all of them after a delay."""
+        if self.skips:
             return
-        self.moves_on = True
+        self.skips = True
         loop = self.woken.get_loop()
-        if loop.time() + look_s < self.deadline:
+        if loop.time() + skip_delay_s < self.deadline:
             self.timer.cancel()
-            self.timer = loop.call_later(look_s, self.wake)
+            self.timer = loop.call_later(skip_delay_s, self.wake)
 
 
 class Arrivals:
-    """Held pulls by queue. `record` reads the log, for filters that look at properties."""
+    """Held pulls by queue. `record` reads the log, for filters on properties."""
 
-    def __init__(self, record: Record, *, max_held: int, look_s: float) -> None:
+    def __init__(self, record: Record, *, max_held: int, skip_delay_s: float) -> None:
         self._record = record
         self.max_held = max_held
-        self._look_s = look_s
-        self._held: dict[QueueKey, set[_Held]] = {}
+        self._skip_delay_s = skip_delay_s
+        self._held: dict[QueueKey, set[_HeldPull]] = {}
         self._stopped = False
         self.count = 0
-        self.calls = 0
+        self.wake_calls = 0
         """How often readers were woken by something else than a message."""
         self.times = Durations()
         """How long each pull was held."""
 
     def __len__(self) -> int:
-        """How many pulls wait."""
+        """The number of waiting pulls."""
         return self.count
 
     @property
-    def has_room(self) -> bool:
-        """Whether another pull may wait; it is answered at once otherwise."""
+    def has_capacity(self) -> bool:
+        """Whether another pull may wait; if not, it is answered at once."""
         return self.count < self.max_held and not self._stopped
 
     async def wait(self, topic: str, queue_id: int, wanted: Filter, seconds: float) -> None:
-        """Return when there may be something to read, or when the time is over. What is there already wakes nobody."""
-        held = _Held(wanted, seconds)
+        """Return when a message may be readable, or when the time is over. Existing messages do not wake it."""
+        held = _HeldPull(wanted, seconds)
         began = held.deadline - seconds
         key = topic, queue_id
         self._held.setdefault(key, set()).add(held)
@@ -98,7 +98,7 @@ class Arrivals:
                 del self._held[key]
 
     def notify(self, arrivals: Iterable[Arrival]) -> None:
-        """Messages became readable. Called once for each turn that stored some."""
+        """Messages became readable. Called once per turn that stored any."""
         if not self._held:
             return
         for queue, log_offset, _, tags_code in arrivals:
@@ -106,7 +106,7 @@ class Arrivals:
             if waiting is not None:
                 self._arrived(waiting, log_offset, tags_code)
 
-    def _arrived(self, waiting: set[_Held], log_offset: int, tags_code: int) -> None:
+    def _arrived(self, waiting: set[_HeldPull], log_offset: int, tags_code: int) -> None:
         properties: bytes | None = None
         for held in waiting:
             if held.woken.done():
@@ -116,29 +116,29 @@ class Arrivals:
             if held.filter.wakes(tags_code, properties or _NO_PROPERTIES):
                 held.wake()
             else:
-                held.passed_by(self._look_s)
+                held.skip_later(self._skip_delay_s)
 
     def _properties(self, log_offset: int) -> bytes:
         record = self._record(log_offset)
         return _NO_PROPERTIES if record is None else record[properties_start(record) :]
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Something about a queue changed that its readers should hear of now."""
-        self.calls += 1
+        """A queue was reset: wake its readers now."""
+        self.wake_calls += 1
         for held in self._held.get((topic, queue_id), ()):
             held.wake()
 
     def wake_topic(self, topic: str) -> None:
-        self.calls += 1
+        self.wake_calls += 1
         for key, waiting in self._held.items():
             if key[0] == topic:
                 for held in waiting:
                     held.wake()
 
     def stop(self) -> None:
-        """Answer everybody; from now on nobody waits."""
+        """Wake all pulls; no pull waits from now on."""
         self._stopped = True
-        self.calls += 1
+        self.wake_calls += 1
         for waiting in self._held.values():
             for held in waiting:
                 held.wake()

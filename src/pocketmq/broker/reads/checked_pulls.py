@@ -1,14 +1,13 @@
-"""Checked pulls: what a pull has to pass is the same for the next one of its kind, so it is looked at once.
+"""Checked pulls: the permission checks of a pull have the same result for the next pull of its kind, so it is cached.
 
-    first of its kind ── checks, by `handlers.pulling` ── found something ──► remembered: who, queue, filter, answer
-    the next ones ── same group, topic, queue, flags, subscription, and nothing changed ──► answered by the compiled twin
-                  └─ anything else: nothing to be found, a reset, a hold, an error ───────► `handlers.pulling`
+    first of its kind ── checks, by `handlers.pulling` ── found something ──► cached: client, queue, filter, answer
+    the next ones ── same group, topic, queue, flags, subscription, and no change ──► answered by the C twin
+                  └─ anything else: nothing found, a reset, a wait, an error ───────► `handlers.pulling`
 
-What a check looks at has a version: topics, groups and what is forbidden to them, settings with the broker's permission, and
-what members subscribe to. When one of them changes all is forgotten. Where the queue and the log begin and end is no check: it
-is looked at with each pull. So are resets. Where requests must be signed nothing is remembered, as each has to be verified.
-
-Without the compiled twin nothing is remembered either: it is the twin that makes use of it.
+Everything that a check reads has a version: topics, groups with their forbidden topics, settings with the broker's
+permission, and the members' subscriptions. When one of them changes, the cache is cleared. The bounds of the queue and
+the log are read for each pull, and so are resets. If requests must be signed, nothing is cached, because each request is
+verified. Without the C twin, nothing is cached either, because only the twin uses the cache.
 """
 
 from collections.abc import Collection
@@ -34,40 +33,40 @@ from pocketmq.store.queues.consume_queue import ConsumeQueue
 from pocketmq.store.settings import StoreSettings
 
 MAX_CHECKED: Final = 4_000
-"""Kinds of pulls that are remembered. Each may hold twenty kilobytes of queue entries that were read ahead, five if its reader does not go on."""
+"""Limit on cached kinds of pulls. Each may keep 20 KB of queue entries that were read ahead, 5 KB if its reader stops."""
 
 _NONE: Final[tuple[int, list[bytes | memoryview]]] = (0, [])
 
 
 class PullStats(Protocol):
-    """Counts what was read. `missed` are pulls that found nothing."""
+    """Statistics of reads. `missed` are pulls that found nothing."""
 
     get_times: Durations
     missed: int
 
     def pulled(self, group: str, topic: str) -> Tally:
-        """What a group pulls of a topic."""
+        """The counter of what a group pulls from a topic."""
         ...
 
 
-class _Checked:
-    """Who pulls, for what follows when it was answered. `carried` is the subscription that came with it."""
+class _CheckedPull:
+    """The client of a cached pull, for the records after an answer. `subscription` is the one in the request."""
 
-    __slots__ = ("carried", "commits", "group", "queue", "queue_id", "tally", "topic")
+    __slots__ = ("commits", "group", "queue", "queue_id", "subscription", "tally", "topic")
 
     def __init__(
-        self, head: PullHead | LitePullHead, queue: ConsumeQueue, carried: Subscription | None, tally: Tally
+        self, head: PullHead | LitePullHead, queue: ConsumeQueue, subscription: Subscription | None, tally: Tally
     ) -> None:
         ext = head.ext
         self.group, self.topic, self.queue_id = ext.consumer_group, ext.topic, ext.queue_id
         self.queue = queue
         self.commits = bool(ext.sys_flag & PullFlag.COMMIT_OFFSET)
-        self.carried = carried
+        self.subscription = subscription
         self.tally = tally
 
 
 class CheckedPulls:
-    """Remembers pulls that passed their checks, and answers their like. `signed`: each request has to be verified."""
+    """Caches pulls that passed their checks, and answers the next ones. `signed`: each request must be verified."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class CheckedPulls:
         groups: GroupTable,
         offsets: OffsetTable,
         members: Members,
-        carried: RequestSubscriptions,
+        subscription: RequestSubscriptions,
         settings: SettingsInUse,
         clock: Clock,
         stats: PullStats,
@@ -88,26 +87,26 @@ class CheckedPulls:
         self._groups = groups
         self._offsets = offsets
         self._members = members
-        self._carried = carried
+        self._subscriptions = subscription
         self._settings = settings
         self._clock = clock
         self._stats = stats
         self._twin = None if signed else compiled.twin()
-        self._places: dict[bytes, compiled.PullPlace] = {}
+        self._pulls: dict[bytes, compiled.PullPlace] = {}
         self._seen = self._versions()
         self.in_use = self._twin is not None
         self.apply(store.settings)
 
     def apply(self, settings: StoreSettings) -> None:
-        """Go by these settings from now on."""
+        """Use these settings from now on."""
         self.max_count = max(settings.hot_read_count, settings.max_read_entries)
-        """The most messages that a pull can ask for."""
+        """Limit on the messages of one pull."""
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._pulls)
 
     def _versions(self) -> tuple[object, object, object, int]:
-        """All that checks look at: these objects are replaced, and the number grows, when anything about them changes."""
+        """Versions of all that checks read: these objects are replaced, and the number grows, with every change."""
         return self._topics.version, self._groups.version, self._settings.now, self._members.version
 
     def _forget_if_changed(self) -> None:
@@ -118,27 +117,27 @@ class CheckedPulls:
             or self._settings.now is not settings
             or self._members.version != members
         ):
-            self._places.clear()
+            self._pulls.clear()
             self._seen = self._versions()
 
     def remember(
         self,
         head: PullHead | LitePullHead,
         tag_codes: Collection[int] | None,
-        carried: Subscription | None,
+        subscription: Subscription | None,
         answer: tuple[tuple[bytes, ...], tuple[bytes, ...]],
         tally: Tally,
     ) -> None:
-        """A pull has passed all checks just now, and is answered with these parts: near the end of the log, and far behind."""
+        """A pull passed all checks. Its answers consist of these parts: near the end of the log, and far behind."""
         self._forget_if_changed()
         ext, key = head.ext, key_of(head)
         queue = self._store.find_queue(ext.topic, ext.queue_id)
-        if queue is None or key in self._places:
+        if queue is None or key in self._pulls:
             return
-        if len(self._places) >= MAX_CHECKED:
-            self._places.clear()
-        who, reset_key = _Checked(head, queue, carried, tally), f"{ext.topic}@{ext.consumer_group}"
-        self._places[key] = (
+        if len(self._pulls) >= MAX_CHECKED:
+            self._pulls.clear()
+        who, reset_key = _CheckedPull(head, queue, subscription, tally), f"{ext.topic}@{ext.consumer_group}"
+        self._pulls[key] = (
             who,
             queue,
             reset_key,
@@ -148,42 +147,41 @@ class CheckedPulls:
             self._store.entry_reader(queue, tag_codes),
         )
 
-    def serve_run(self, frames: list[Frame], at: int, room: int) -> tuple[int, list[bytes | memoryview]]:
-        """Answer pulls that follow one another from `at` on, until `room` bytes are full: how many, and the pieces of their answers.
+    def serve_run(self, frames: list[Frame], at: int, max_bytes: int) -> tuple[int, list[bytes | memoryview]]:
+        """Answer consecutive pulls from `at` on, up to `max_bytes`. Return how many, and the pieces of their answers.
 
-        A piece may be a view of the log: what was entered there never changes, and the view outlives a file that is removed.
-
-        None of them: the first has to be looked at by itself.
+        A piece may be a view of the log: its bytes never change, and the view outlives a deleted file. 0 means that the first
+        pull must be checked by itself.
         """
         self._forget_if_changed()
-        if self._twin is None or not self._places:
+        if self._twin is None or not self._pulls:
             return _NONE
         store, began = self._store, self._clock.monotonic()
         bounds = store.read_bounds(self.max_count)
         try:
-            run = self._twin.serve_pulls(frames, at, self._places, self._offsets.resets, bounds, store.map_at, room)
-        except PocketMQError:  # the disk: who asks is told so when the pull is looked at by itself
+            run = self._twin.serve_pulls(frames, at, self._pulls, self._offsets.resets, bounds, store.map_at, max_bytes)
+        except PocketMQError:  # an error of the disk: the pull gets it when it is served by itself
             return _NONE
         if run is None:
             return _NONE
         count, rows, answers = run
-        self._note(count, rows, began)
+        self._record(count, rows, began)
         return count, answers
 
-    def _note(self, count: int, rows: list[compiled.PulledRow], began: float) -> None:
-        """What follows from pulls that were answered, apart from the answers."""
+    def _record(self, count: int, rows: list[compiled.PulledRow], began: float) -> None:
+        """Record offsets, subscriptions and statistics of answered pulls."""
         now = self._clock.monotonic()
         seconds = (now - began) / count
         self._stats.get_times.note(seconds, count)
         offsets = self._offsets
         for who, next_offset, commit_offset, pulls, messages, size in rows:
             if who.commits:
-                for _ in range(pulls):  # of the same commit again and again, only those that are ignored are counted
+                for _ in range(pulls):  # of repeated equal commits, only ignored ones are counted
                     if offsets.commit(who.group, who.topic, who.queue_id, commit_offset, who.queue.max_offset):
                         break
-            offsets.note_pull(who.group, who.topic, who.queue_id, next_offset)
-            if who.carried is not None:
-                self._carried.note(who.group, who.carried, now)
+            offsets.record_pull(who.group, who.topic, who.queue_id, next_offset)
+            if who.subscription is not None:
+                self._subscriptions.record(who.group, who.subscription, now)
             tally = who.tally
             tally.count += messages
             tally.joined += messages - pulls
@@ -192,7 +190,7 @@ class CheckedPulls:
 
 
 def key_of(head: PullHead | LitePullHead) -> bytes:
-    """What pulls of one kind have in common; the compiled twin writes it in the same way. Names hold no such characters."""
+    """The key of pulls of one kind; the C twin builds the same. Names contain no such characters."""
     ext = head.ext
     optional = (f"\x02{text}" if text is not None else "" for text in (ext.subscription, ext.expression_type))
     parts = (

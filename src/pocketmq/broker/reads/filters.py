@@ -1,17 +1,16 @@
-"""Filters: which messages a subscription wants, decided by the broker.
+"""Filters: which messages match a subscription, decided by the broker.
 
     subscription   on a queue entry        on a record            a held pull wakes when
     *              all                     all                    anything arrives
     tags           its tags code is one    all: the client        the tags code is one
-                   of the wanted           checks the text
+                   of the subscribed       compares the text
     SQL92          all                     its properties match   the properties match
 
-A record is asked once per message and pull, so only the properties that an expression names are looked for, in the record's own
-bytes; nothing is parsed.
+Each message is checked once per pull. Only the properties in the expression are searched, in the record's own bytes;
+nothing is parsed.
 
-Subscriptions that pulls carry with them: lite pull consumers and tools need no heartbeat to be served.
-
-They are remembered for a while only to answer an administrator who asks what a group wants of a topic. No pull is served by them.
+Pulls may include their subscription: lite pull consumers and tools are served without a heartbeat. These subscriptions
+are kept for a while, only to answer administrators who query the subscriptions of a group. They serve no other pull.
 """
 
 from collections.abc import Callable
@@ -25,22 +24,22 @@ from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.protocol.record import properties_start
 
 MAX_EXPRESSIONS: Final = 256
-"""Different SQL92 expressions that are kept ready."""
+"""Limit on cached SQL92 expressions."""
 MAX_CHARACTERS: Final = 262_144
-"""Of all of them together: a long one takes some fifty times its length in memory."""
+"""Limit on their total length: a long expression needs about fifty times its length in memory."""
 FEW_NAMES: Final = 2
-"""Looking for so many properties one by one is quicker than parsing all that a message has."""
+"""Up to this many properties, a search for each is faster than parsing all properties."""
 
 _RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
 
 Decision: TypeAlias = Callable[[bytes, int], bool]
-"""Whether a message is wanted whose properties begin at an index of these bytes and end with them."""
+"""Whether a message matches; its properties are the bytes from an index to the end."""
 
 
 class Filter:
-    """What a read and a held pull ask. `tag_codes` and `matches` are None when there is nothing to ask.
+    """The filter of a read and a held pull. `tag_codes` and `matches` are None if they select everything.
 
-    `expression` is there for SQL92 only; it counts the messages that had no answer.
+    `expression` is set for SQL92 only; it counts messages without a result.
     """
 
     __slots__ = ("_decide", "expression", "matches", "tag_codes")
@@ -57,7 +56,7 @@ class Filter:
         self._decide = decide
 
     def wakes(self, tags_code: int, raw_properties: bytes) -> bool:
-        """Whether the arrival of such a message ends the wait of a held pull."""
+        """Whether the arrival of such a message wakes a held pull."""
         if self.tag_codes is not None:
             return tags_code in self.tag_codes
         return self._decide is None or self._decide(raw_properties, 0)
@@ -67,9 +66,9 @@ EVERYTHING: Final = Filter()
 
 
 class Filters:
-    """Filters of subscriptions. SQL92 expressions are kept ready, the least recently used is forgotten first.
+    """Filters of subscriptions. SQL92 expressions are cached, least recently used first out.
 
-    A wrong expression is remembered as well: its client asks again and again.
+    An invalid expression is cached as well: its client repeats it.
     """
 
     def __init__(self, max_expressions: int = MAX_EXPRESSIONS, max_characters: int = MAX_CHARACTERS) -> None:
@@ -79,7 +78,7 @@ class Filters:
         self._ready: dict[str, Filter | InvalidExpression] = {}
 
     def of(self, subscription: Subscription) -> Filter:
-        """The filter of `subscription`; InvalidExpression when its expression is wrong, or of an unknown type."""
+        """The filter of `subscription`. InvalidExpression if its expression is invalid or of an unknown type."""
         if subscription.class_filter_mode or subscription.takes_all:
             return EVERYTHING
         if subscription.is_tag:
@@ -91,11 +90,11 @@ class Filters:
         return self._of_expression(subscription.sub_string)
 
     def of_retries(self, subscription: Subscription, original: Callable[[str], Subscription | None]) -> Filter:
-        """The filter of a retry topic, where each message is judged by the group's subscription of the topic it came from.
+        """The filter of a retry topic: each message is matched by the group's subscription of its original topic.
 
-        `original` gives that subscription, None when there is none any more. As in RocketMQ this holds only where the retry
-        topic itself is subscribed by SQL92; clients subscribe to it by `*`, and get back all that they failed on. A message
-        whose topic is unknown, or not subscribed by a valid SQL92 expression, is wanted.
+        `original` returns that subscription, or None. As in RocketMQ, this applies only if the retry topic itself is
+        subscribed with SQL92. Clients subscribe to it with `*`, and get back everything that they failed to consume. A
+        message matches if its topic is unknown, or is not subscribed with a valid SQL92 expression.
         """
         if subscription.class_filter_mode or subscription.is_tag:
             return self.of(subscription)
@@ -119,7 +118,7 @@ class Filters:
             ready = _compiled(text)
         else:
             self._characters -= len(text)
-        if len(text) <= LONGEST_EXPRESSION:  # one beyond is refused at a glance, and would push out all others
+        if len(text) <= LONGEST_EXPRESSION:  # a longer one is rejected quickly, and would evict all others
             self._keep(text, ready)
         if isinstance(ready, InvalidExpression):
             raise InvalidExpression(*ready.args)
@@ -151,7 +150,7 @@ def _decision(expression: Expression) -> Decision:
 
 
 def _lookup(buffer: bytes, start: int, marks: dict[str, bytes]) -> Lookup:
-    """Finds properties one by one; of equal names the last that is not empty counts, as in `parse_properties`."""
+    """Search properties one by one. Of equal names the last non-empty value counts, as in `parse_properties`."""
 
     def get(name: str) -> str | None:
         mark = marks[name]
@@ -175,43 +174,43 @@ def _on_whole_records(decide: Decision) -> Callable[[bytes], bool]:
         try:
             start = properties_start(record)
         except ProtocolError:
-            return True  # not for a filter to hide: whoever reads it says what is wrong with it
+            return True  # a filter does not hide damage: the reader reports it
         return decide(record, start)
 
     return matches
 
 
 EXPIRY_SECONDS = 600.0
-MAX_CARRIED = 10_000
-"""Pairs of group and topic that are remembered; beyond that, the one that was heard of longest ago is forgotten."""
+MAX_SUBSCRIPTIONS = 10_000
+"""Limit on pairs of group and topic; above it, the least recently used one is removed."""
 
 
 class RequestSubscriptions:
-    """By group and topic, those that were heard of last at the end. Told the monotonic time."""
+    """Subscriptions in pull requests, by group and topic, the least recent first. Callers pass the monotonic time."""
 
-    def __init__(self, *, expiry: float = EXPIRY_SECONDS, max_carried: int = MAX_CARRIED) -> None:
-        self._carried: dict[tuple[str, str], tuple[Subscription, float]] = {}
+    def __init__(self, *, expiry: float = EXPIRY_SECONDS, max_subscriptions: int = MAX_SUBSCRIPTIONS) -> None:
+        self._subscriptions: dict[tuple[str, str], tuple[Subscription, float]] = {}
         self._expiry = expiry
-        self._max_carried = max_carried
+        self._max_carried = max_subscriptions
 
     def __len__(self) -> int:
-        return len(self._carried)
+        return len(self._subscriptions)
 
-    def note(self, group: str, subscription: Subscription, now: float) -> None:
-        """A pull of this group came with a subscription."""
+    def record(self, group: str, subscription: Subscription, now: float) -> None:
+        """A pull of this group included a subscription."""
         key = group, subscription.topic
-        self._carried.pop(key, None)
-        self._carried[key] = subscription, now
-        if len(self._carried) > self._max_carried:
-            del self._carried[next(iter(self._carried))]
+        self._subscriptions.pop(key, None)
+        self._subscriptions[key] = subscription, now
+        if len(self._subscriptions) > self._max_carried:
+            del self._subscriptions[next(iter(self._subscriptions))]
 
     def find(self, group: str, topic: str) -> Subscription | None:
-        found = self._carried.get((group, topic))
+        found = self._subscriptions.get((group, topic))
         return found and found[0]
 
     def expire(self, now: float) -> None:
-        """Forget those that nobody carried for too long."""
-        for key, (_, noted) in list(self._carried.items()):
-            if now - noted <= self._expiry:
+        """Remove subscriptions that no pull included for too long."""
+        for key, (_, recorded) in list(self._subscriptions.items()):
+            if now - recorded <= self._expiry:
                 break
-            del self._carried[key]
+            del self._subscriptions[key]

@@ -2,7 +2,7 @@
 
 Modules in reading order:
 
-    turns      a turn: everything that one read from a socket asks for, alone or with the sends of other connections
+    turns      a turn: everything that one read from a socket requests, alone or with the sends of other connections
     log_turn   the end of a turn: one write to the log, queue entries, answers
-    flow       flow control: requests that have to wait, for how long, and the refusal afterwards
+    flow       flow control: requests that wait, for how long, and how they are rejected
 """

@@ -1,15 +1,15 @@
-"""Flow control: requests that cannot be served at once, how long they may wait, and what those are told that may not.
+"""Flow control: requests that cannot be served at once, how long they may wait, and how they are rejected.
 
     a turn over its budget ─────┐
-    a send, and the log cannot ─┼─► the queue of its class ── looked at every 10 ms ─┬─ can be served ──► served
-    take it now                 │    send 200 ms · pull 5 s                          └─ waited too long ─► [TIMEOUT_CLEAN_QUEUE]
+    a send, and the log cannot ─┼─► queue of its class ── checked every 10 ms ─┬─ can be served ──► served
+    accept it now               │    send 200 ms · pull 5 s                    └─ waited too long ─► [TIMEOUT_CLEAN_QUEUE]
                                 │    heartbeat 31 s · transaction 3 s
-                                └─ the queue is full ─────────────────────────────────────────────────► [OVERLOAD]
-    the log has taken nothing for 1 s, or its pool is empty ── new sends ─────────────────────────────► [REJECTREQUEST]
-                                                             └ waiting sends ─────────────────────────► [PCBUSY_CLEAN_QUEUE]
+                                └─ the queue is full ───────────────────────────────────────────► [OVERLOAD]
+    the log has accepted nothing for 1 s, or its pool is empty ── new sends ────────────────────► [REJECTREQUEST]
+                                                                └ waiting sends ────────────────► [PCBUSY_CLEAN_QUEUE]
 
-The words in brackets are RocketMQ's, by which clients know them. The measured cause and when to come again follow them.
-Nothing here serves a request or reads a clock: told the monotonic time.
+The words in brackets are RocketMQ's; clients recognize them. The measured cause and a retry delay follow them.
+Nothing here serves a request or reads a clock: callers pass the monotonic time.
 """
 
 from bisect import bisect_right
@@ -28,7 +28,7 @@ from pocketmq.protocol.hot_headers import Head
 
 
 class Kind(Enum):
-    """Classes of requests that wait apart from one another."""
+    """Classes of requests, each with its own queue."""
 
     HEARTBEAT = "heartbeat"
     TRANSACTION = "transaction"
@@ -37,7 +37,7 @@ class Kind(Enum):
 
 
 STORING = frozenset({Kind.SEND, Kind.TRANSACTION})
-"""Classes of requests that store something: they wait while the log is busy."""
+"""Classes that store something: they wait while the log is busy."""
 
 _KINDS: dict[int, Kind] = {
     RequestCode.SEND_MESSAGE: Kind.SEND,
@@ -55,12 +55,12 @@ _KINDS: dict[int, Kind] = {
 
 
 def kind_of(head: Head | Command) -> Kind:
-    """The class of a request; all that are not named above may wait as long as pulls."""
+    """The class of a request. Requests that are not listed above may wait as long as pulls."""
     return _KINDS.get(head.code, Kind.PULL)
 
 
 class Cause(Enum):
-    """Why a request was refused."""
+    """Why a request was rejected."""
 
     TIMEOUT = "[TIMEOUT_CLEAN_QUEUE]broker busy"
     LOG_BUSY = "[PCBUSY_CLEAN_QUEUE]broker busy"
@@ -68,8 +68,8 @@ class Cause(Enum):
     OVERLOAD = "[OVERLOAD]system busy"
 
 
-class Waiting(NamedTuple):
-    """A request that waits. `head` is its decoded header: what it is depends on its class."""
+class WaitingRequest(NamedTuple):
+    """A request that waits. The type of `head`, its decoded header, depends on its class."""
 
     peer: Peer
     head: Any
@@ -82,27 +82,27 @@ class Waiting(NamedTuple):
 
 
 RETRY_AFTER_MS = {Cause.TIMEOUT: 100, Cause.LOG_BUSY: 500, Cause.REJECTED: 500, Cause.OVERLOAD: 100}
-"""When a refused client may try again with some hope."""
+"""When a rejected client should retry."""
 
 
 class WaitingRequests:
-    """Requests that wait, by class, oldest first. `refused` counts refusals by class and cause."""
+    """Waiting requests by class, oldest first. `refused` counts rejections by class and cause."""
 
     def __init__(self, settings: FlowSettings) -> None:
         self.apply(settings)
-        self._queues: dict[Kind, deque[Waiting]] = {kind: deque() for kind in Kind}
+        self._queues: dict[Kind, deque[WaitingRequest]] = {kind: deque() for kind in Kind}
         self._bytes = 0
         self.refused: Counter[tuple[Kind, Cause]] = Counter()
 
     def apply(self, settings: FlowSettings) -> None:
-        """Go by these bounds from now on."""
+        """Use these limits from now on."""
         self._limits_s = {
             Kind.SEND: settings.send_wait_ms / 1000,
             Kind.PULL: settings.pull_wait_ms / 1000,
             Kind.HEARTBEAT: settings.heartbeat_wait_ms / 1000,
             Kind.TRANSACTION: settings.transaction_wait_ms / 1000,
         }
-        self._most = {
+        self._max_waiting = {
             Kind.SEND: settings.max_waiting_sends,
             Kind.PULL: settings.max_waiting_pulls,
             Kind.HEARTBEAT: settings.max_waiting_heartbeats,
@@ -116,35 +116,35 @@ class WaitingRequests:
     def count(self, kind: Kind) -> int:
         return len(self._queues[kind])
 
-    def first(self, kind: Kind) -> Waiting | None:
-        """Who is next."""
+    def first(self, kind: Kind) -> WaitingRequest | None:
+        """The next request of a class."""
         queue = self._queues[kind]
         return queue[0] if queue else None
 
     def head_wait_ms(self, kind: Kind, now: float) -> int:
-        """How long the oldest of a class has waited; 0 when none does."""
+        """How long the oldest request of a class has waited; 0 if there is none."""
         queue = self._queues[kind]
         return int((now - queue[0].since) * 1000) if queue else 0
 
-    def put(self, kind: Kind, request: Waiting, why: str) -> None:
-        """Let a request wait; SystemBusy when too many do."""
+    def put(self, kind: Kind, request: WaitingRequest, why: str) -> None:
+        """Add a request. SystemBusy if too many wait."""
         queue = self._queues[kind]
-        if len(queue) >= self._most[kind] or self._bytes + request.size > self.max_bytes:
+        if len(queue) >= self._max_waiting[kind] or self._bytes + request.size > self.max_bytes:
             raise self.refusal(
-                kind, Cause.OVERLOAD, f"{len(queue)} requests and {self._bytes} bytes wait already, because {why}"
+                kind, Cause.OVERLOAD, f"{len(queue)} requests and {self._bytes} bytes are waiting: {why}"
             )
-        if queue and queue[-1].since > request.since:  # a send to a new topic has waited for the name servers before
+        if queue and queue[-1].since > request.since:  # a send to a new topic waited for the name servers first
             queue.insert(bisect_right(queue, request.since, key=lambda other: other.since), request)
         else:
             queue.append(request)
         self._bytes += request.size
 
-    def put_first(self, kind: Kind, request: Waiting) -> None:
-        """Give back what was taken and could not be served."""
+    def put_first(self, kind: Kind, request: WaitingRequest) -> None:
+        """Return a request to the front of its queue because it could not be served."""
         self._queues[kind].appendleft(request)
         self._bytes += request.size
 
-    def take(self, kind: Kind) -> Waiting | None:
+    def pop(self, kind: Kind) -> WaitingRequest | None:
         queue = self._queues[kind]
         if not queue:
             return None
@@ -152,26 +152,26 @@ class WaitingRequests:
         self._bytes -= request.size
         return request
 
-    def take_expired(self, now: float, why: str) -> Iterator[tuple[Waiting, SystemBusy]]:
-        """Those that waited longer than their class may, with what they are to be told."""
+    def pop_expired(self, now: float, why: str) -> Iterator[tuple[WaitingRequest, SystemBusy]]:
+        """Remove requests that waited longer than their class allows, each with its rejection."""
         for kind, queue in self._queues.items():
             limit_s = self._limits_s[kind]
             while queue and now - queue[0].since > limit_s:
                 waited, size = self.head_wait_ms(kind, now), len(queue)
-                request = self.take(kind)
+                request = self.pop(kind)
                 assert request is not None
                 yield request, self.refusal(kind, Cause.TIMEOUT, why, waited, size)
 
-    def take_all(self, kind: Kind, cause: Cause, now: float, why: str) -> Iterator[tuple[Waiting, SystemBusy]]:
-        """All of a class, to be refused."""
+    def pop_all(self, kind: Kind, cause: Cause, now: float, why: str) -> Iterator[tuple[WaitingRequest, SystemBusy]]:
+        """Remove all requests of a class, each with its rejection."""
         while (size := self.count(kind)) > 0:
             waited = self.head_wait_ms(kind, now)
-            request = self.take(kind)
+            request = self.pop(kind)
             assert request is not None
             yield request, self.refusal(kind, cause, why, waited, size)
 
     def forget(self, peer: Peer) -> None:
-        """Nobody is there any more to be answered. Sends stay: they were sent, and one-way ones are never answered."""
+        """Drop requests of a lost connection. Sends stay: they are accepted, and one-way sends expect no answer."""
         for kind in (Kind.PULL, Kind.HEARTBEAT):
             queue = self._queues[kind]
             if any(request.peer is peer for request in queue):
@@ -181,7 +181,7 @@ class WaitingRequests:
     def refusal(
         self, kind: Kind, cause: Cause, why: str, waited_ms: int | None = None, queue_size: int | None = None
     ) -> SystemBusy:
-        """What a refused request is told; counted."""
+        """The rejection of a request; counted."""
         self.refused[kind, cause] += 1
         waited = "" if waited_ms is None else f", period in queue: {waited_ms}ms, size of queue: {queue_size}"
         return SystemBusy(
@@ -190,7 +190,7 @@ class WaitingRequests:
 
 
 class LogGate:
-    """Whether the log takes writes, and since when it does not. Told by whoever writes, and by a look in every sweep."""
+    """Whether the log accepts writes, and since when it does not. Updated by writers and by every sweep."""
 
     def __init__(self, settings: FlowSettings) -> None:
         self.apply(settings)
@@ -198,7 +198,7 @@ class LogGate:
         self.why = ""
 
     def apply(self, settings: FlowSettings) -> None:
-        """Go by these bounds from now on."""
+        """Use these limits from now on."""
         self._busy_s = settings.page_cache_busy_ms / 1000
 
     @property
@@ -206,20 +206,20 @@ class LogGate:
         return self._since is None
 
     def busy_ms(self, now: float) -> int:
-        """For how long the log has taken nothing."""
+        """How long the log has accepted nothing."""
         return 0 if self._since is None else int((now - self._since) * 1000)
 
     def is_shut(self, now: float) -> bool:
-        """Whether sends are refused without waiting."""
+        """Whether sends are rejected without waiting."""
         return self._since is not None and now - self._since > self._busy_s
 
     def refused(self, error: StoreBusy, now: float) -> None:
-        """The log does not take a write."""
+        """The log does not accept a write."""
         self.why = str(error)
         if self._since is None:
             self._since = now
 
-    def took(self) -> None:
-        """The log takes writes."""
+    def accepted(self) -> None:
+        """The log accepts writes."""
         self._since = None
         self.why = ""

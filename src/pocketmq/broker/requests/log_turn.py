@@ -1,11 +1,11 @@
-"""A turn of the store: sends that are staged, then written to the log together, and what their senders are told.
+"""A turn of the store: sends that are staged, then written to the log together, and their answers.
 
-    stage … stage ──► end ──► one write to the log ──► queue entries ──┬─ no sync asked for ──► answered at once
-                                     │                                 └─ synced ────────────► answered; 10 when that takes too long
-                                     ├─ the disk is slow ──► a thread writes, and the answers come when it has
-                                     └─ not written ───────► an error for each of them
+    stage … stage ──► end ──► one write to the log ──► queue entries ──┬─ async flush ──► answered at once
+                                     │                                 └─ synced ───────► answered; 10 after a time limit
+                                     ├─ the disk is slow ──► a thread writes; the answers follow
+                                     └─ not written ───────► an error for each send
 
-A turn that fails, for whatever reason, is given back as a whole: each send of it gets an error. Sends that must be synced are
+A turn that fails for any reason is rolled back as a whole: each send gets an error. Sends that wait for a sync are
 answered when the sync that covers their turn is done: one sync for all turns since the last.
 """
 
@@ -31,53 +31,53 @@ StagedSend = tuple[int, bytes, int, int, str | None, str | None]
 
 
 class Sends(Protocol):
-    """What a turn needs of the send handler."""
+    """What a turn needs from the send handler."""
 
-    takes_runs: bool
-    """Whether there is a compiled twin, so that `stage_run` is worth a call."""
+    supports_runs: bool
+    """Whether there is a C twin, so that `stage_run` may be called."""
 
     def stage(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
-        """Put a send into the store's turn; its answer, and whether that waits for the disk."""
+        """Stage a send. Return its answer, and whether the answer waits for the disk."""
         ...
 
     def stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]: ...
 
     def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
-        """Put usual sends from `at` on into the store's turn: how many, their answers, and whether those wait for the disk."""
+        """Stage plain sends from `at` on. Return how many, their answers, and whether these wait for the disk."""
         ...
 
     def stored(self, send: StagedSend) -> bytes:
-        """The answer to a send that is stored."""
+        """The answer to a stored send."""
         ...
 
     def failed(self, opaque: int, error: Exception) -> bytes:
-        """The answer to a send that is not."""
+        """The answer to a failed send."""
         ...
 
 
 class Pulls(Protocol):
-    """What a turn needs of pulls that were checked before."""
+    """What a turn needs from the cache of checked pulls."""
 
     in_use: bool
 
-    def serve_run(self, frames: list[Frame], at: int, room: int) -> tuple[int, list[bytes | memoryview]]:
-        """Answer usual pulls from `at` on until `room` bytes are full: how many, and the pieces of their answers."""
+    def serve_run(self, frames: list[Frame], at: int, max_bytes: int) -> tuple[int, list[bytes | memoryview]]:
+        """Answer plain pulls from `at` on, up to `max_bytes`. Return how many, and the pieces of their answers."""
         ...
 
 
 class PutStats(Protocol):
-    """Counts how turns were stored."""
+    """Statistics of writes."""
 
     put_times: Durations
     failed_puts: int
 
 
 Answers = dict[Connection, tuple[list[bytes], list[bytes]]]
-"""What each connection is told when the turn has ended: at once, and after the sync."""
+"""The answers of each connection after the turn: those sent at once, and those after the sync."""
 
 
 class LogTurn:
-    """The turn of the store that is under way."""
+    """The current turn of the store."""
 
     def __init__(self, store: MessageStore, sends: Sends, clock: Clock, stats: PutStats) -> None:
         self._store = store
@@ -89,7 +89,7 @@ class LogTurn:
         self._answered_to = -1
 
     def answer_later(self, connection: Connection, reply: bytes, waits: bool) -> None:
-        """Something is staged, and this is said when it is stored."""
+        """Something was staged. Send `reply` when it is stored."""
         last_staged = self._store.last_staged
         if (own := self._answers.get(connection)) is None:
             own = self._answers[connection] = [], []
@@ -98,7 +98,7 @@ class LogTurn:
         self._answered_to = last_staged
 
     def end(self) -> None:
-        """Write the log once, enter the queues, and answer. Harmless when nothing is staged."""
+        """Write the log once, enter the queues, and answer. Does nothing if nothing is staged."""
         if not self._answers:
             return
         answers, self._answers = self._answers, {}
@@ -108,7 +108,7 @@ class LogTurn:
             is_written = self._store.end_turn(self._ended, answers, began)
         except BaseException as error:
             self._store.abandon_turn()
-            self._not_written(answers, error)
+            self._write_failed(answers, error)
             if not isinstance(error, Exception):
                 raise
             return
@@ -121,15 +121,15 @@ class LogTurn:
             self._answer(answers, took_s)
         except Exception as error:
             for connection in answers:
-                _hang_up(connection, error)
+                _abort(connection, error)
             raise
 
     def _ended(self, answers: Answers, began: float, error: PocketMQError | None) -> None:
-        """A thread has written the turn, or could not."""
+        """A thread wrote the turn, or failed to."""
         if error is None:
             self._answer(answers, self._clock.monotonic() - began)
         else:
-            self._not_written(answers, error)
+            self._write_failed(answers, error)
 
     def _answer(self, answers: Answers, took_s: float) -> None:
         """The turn is written."""
@@ -138,47 +138,55 @@ class LogTurn:
                 if at_once:
                     connection.write_now(b"".join(at_once))
                 if synced:
-                    self._store.when_synced(self._store.end, partial(tell_synced, connection, b"".join(synced)))
-            except Exception as failure:  # it is stored, and the others must hear of it
-                log.exception("%s: sends are stored and cannot be answered; the line is closed", connection.address)
-                _hang_up(connection, failure)
+                    self._store.when_synced(self._store.end, partial(answer_synced, connection, b"".join(synced)))
+            except Exception as failure:  # the sends are stored; other connections still need their answers
+                log.exception("Cannot answer stored sends of %s; closing the connection", connection.address)
+                _abort(connection, failure)
         self._stats.put_times.note(took_s)
 
-    def _not_written(self, answers: Answers, error: BaseException) -> None:
-        log.error("a turn could not be written and is given back: %s", error, exc_info=_unexpected(error))
+    def _write_failed(self, answers: Answers, error: BaseException) -> None:
+        log.error(
+            "Commit log write failed: %s; sends of %d connections rejected",
+            error,
+            len(answers),
+            exc_info=_unexpected(error),
+        )
         for connection, (at_once, synced) in answers.items():
             try:
                 opaques = opaques_of(b"".join(at_once + synced))
                 self._stats.failed_puts += len(opaques)
                 if opaques:
-                    connection.write_now(b"".join([self._sends.failed(opaque, _told(error)) for opaque in opaques]))
+                    connection.write_now(
+                        b"".join([self._sends.failed(opaque, _client_error(error)) for opaque in opaques])
+                    )
             except Exception as failure:
-                _hang_up(connection, failure)
+                _abort(connection, failure)
 
-    def give_back(self, error: Exception | None = None) -> None:
-        """A send that failed may have begun a turn of the store, with nothing in it: the next one begins at its own time.
+    def roll_back(self, error: Exception | None = None) -> None:
+        """Undo a failed send.
 
-        Or something of it is staged, for which there is no answer: then the whole turn cannot be written.
+        If nothing else is staged, the turn of the store is abandoned: the next one begins at its own time. If something is
+        staged without an answer, the whole turn fails.
         """
         if not self._answers:
             self._store.abandon_turn()
         elif self._store.last_staged != self._answered_to:
             self._store.abandon_turn()
             answers, self._answers = self._answers, {}
-            self._not_written(answers, error or WrongState("a send of this turn is staged without an answer"))
+            self._write_failed(answers, error or WrongState("a send of this turn is staged without an answer"))
 
 
-def _hang_up(connection: Connection, error: BaseException) -> None:
-    """Answers are lost: a client that would wait for them in vain sees its connection close."""
-    connection.abort(ConnectionLost(f"a turn failed: {error}"))
+def _abort(connection: Connection, error: BaseException) -> None:
+    """The answers are lost. Closing the connection ends the wait of the client."""
+    connection.abort(ConnectionLost(f"the turn failed: {error}"))
 
 
 def _unexpected(error: BaseException) -> BaseException | None:
     return None if isinstance(error, PocketMQError) else error
 
 
-def _told(error: BaseException) -> Exception:
-    """What a client hears: not the insides of an error that is no refusal."""
+def _client_error(error: BaseException) -> Exception:
+    """The error that a client gets. Details of unexpected errors stay in the log."""
     return (
         error
         if isinstance(error, PocketMQError)
@@ -186,6 +194,6 @@ def _told(error: BaseException) -> Exception:
     )
 
 
-def tell_synced(connection: Connection, replies: bytes, is_safe: bool) -> None:
+def answer_synced(connection: Connection, replies: bytes, is_safe: bool) -> None:
     """The sync is done, or took too long."""
     connection.write(replies if is_safe else with_code(replies, ResponseCode.FLUSH_DISK_TIMEOUT))

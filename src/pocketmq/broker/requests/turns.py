@@ -1,21 +1,21 @@
-"""A turn: everything that one read from a socket asks for. This is the broker's hot path.
+"""A turn: everything that one read from a socket requests. This is the broker's hot path.
 
     frames ──► head ─┬─ send ────────────► staged in the store ─┐
-                     ├─ pull, offset … ──► answered at once     ├─ end of turn: one write to the log, all answers in one write
+                     ├─ pull, offset … ──► answered at once     ├─ end of turn: one write to the log, one write of answers
                      └─ anything else ───► the store's turn ends first, then its handler (`net.peer`)
 
-    several connections send in one step of the loop:
-        A ── sends ──► put off ─┐
-        B ── a pull ─► answered │
-        C ── sends ──► put off ─┴─► A's sends, C's sends ── one write to the log ──► answers to A, to C
+    several connections send in one iteration of the event loop:
+        A ── sends ──► deferred ─┐
+        B ── a pull ─► answered  │
+        C ── sends ──► deferred ─┴─► A's sends, C's sends ── one write to the log ──► answers to A, to C
 
-    the turn takes too long, or the log is busy ──► the rest waits in `flow`, and is served by a sweep:
-        the log looked at ── who waited too long refused ── classes served by turns, a few of each, within the same budget
+    the turn takes too long, or the log is busy ──► the rest waits in `flow`, and a sweep serves it:
+        check the log ── reject expired requests ── serve the classes in turn, a few of each, within the same budget
 
-A send that fails by itself leaves the others of its turn alone, unless something of it is staged already (`log_turn`).
+A send that fails does not affect the others of its turn, unless part of it is staged already (`log_turn`).
 
-Where requests must be signed, `check` looks at each before anything else happens to it, waiting included. A head has lost the
-signature, so all of them are decoded as commands then.
+If requests must be signed, `check` verifies each request first, before it may wait. All requests are decoded as
+commands then, because a head no longer has the signature.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, Final
 
 from pocketmq.broker.messages.destinations import TopicIsNew
-from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, Waiting, WaitingRequests, kind_of
+from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, WaitingRequest, WaitingRequests, kind_of
 from pocketmq.broker.requests.log_turn import LogTurn, Pulls, PutStats, Sends, StagedSend
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.clock import Clock
@@ -55,31 +55,31 @@ from pocketmq.store.message_store import MessageStore
 log = logging.getLogger("pocketmq.broker")
 
 Serve = Callable[[Peer, Any, bytes], bytes | None]
-"""Answers a hot request with a whole frame; None when the answer comes later, or never."""
+"""Answers a hot request with a whole frame; None if the answer follows later, or never."""
 
 Stage = Callable[[Peer, Any, bytes], tuple[StagedSend, bool]]
 
 Run = Callable[[Peer, list[Frame], int], int]
-"""Takes requests from an index on; how many. None of them: look at the first by itself."""
+"""Handles requests from an index on, and returns how many. 0: handle the first by itself."""
 
 _HEADS: dict[int, Any] = {
     head.code: head
     for head in (SendHead, SendV2Head, SendBatchHead, PullHead, LitePullHead, QueryOffsetHead, UpdateOffsetHead)
 }
-_USUAL_PULLS = b'{"code":11,', b'{"code":361'
+_PLAIN_PULLS = b'{"code":11,', b'{"code":361'
 BEGINNING: Final = 11
-"""Bytes with which a header tells its code, with whatever library a client writes it."""
-USUAL_SENDS: Final = b'{"code":310', b'{"code":320'
-SHARED_BYTES: Final = 32 * 1024
-"""Turns with more bytes of bodies are not put off."""
-_LOOK_EVERY = 16
-"""Requests between two looks at the time."""
-_LOOK_EVERY_BYTES = 256 * 1024
-"""Of waiting requests, which may be large."""
+"""Length of the first bytes of a header, which contain the request code in the form of all clients."""
+PLAIN_SENDS: Final = b'{"code":310', b'{"code":320'
+MAX_DEFERRED_BYTES: Final = 32 * 1024
+"""Turns with larger bodies are not deferred."""
+_CHECK_EVERY = 16
+"""Requests between two time checks."""
+_CHECK_EVERY_BYTES = 256 * 1024
+"""The same for waiting requests, which may be large, in bytes."""
 
 
 class Turns:
-    """Takes turns for `net.server`. `serve` has a function for each hot head that is not a send."""
+    """Handles turns for `net.server`. `serve` has a function for each hot head that is not a send."""
 
     def __init__(
         self,
@@ -105,98 +105,98 @@ class Turns:
             SendV2Head: sends.stage,
             SendBatchHead: sends.stage_batch,
         }
-        self._runs = self._usual_runs(pulls) if check is None else {}
+        self._runs = self._run_handlers(pulls) if check is None else {}
         self._turn = LogTurn(store, sends, clock, stats)
-        self._sharing: list[Peer] = []
+        self._deferred: list[Peer] = []
         self._last_sender: Peer | None = None
         self._sweeping: asyncio.Handle | None = None
-        self._crowded = self._awaits_log = False
-        self._unread: Counter[Kind] = Counter()
+        self._has_waiting = self._awaits_log = False
+        self._blocked: Counter[Kind] = Counter()
         self.waiting = WaitingRequests(settings)
         self.gate = LogGate(settings)
 
     def apply(self, settings: FlowSettings) -> None:
-        """Go by other waiting times and bounds from now on."""
+        """Use these waiting times and limits from now on."""
         self.waiting.apply(settings)
         self.gate.apply(settings)
 
-    def take(self, peer: Peer, frames: list[Frame]) -> None:
+    def handle(self, peer: Peer, frames: list[Frame]) -> None:
         """`on_turn` of the server: see `net.peer` for the contract."""
-        if self._shares_write(peer, frames):
+        if self._defer(peer, frames):
             return
         try:
-            self._take_all(peer, frames)
+            self._handle_all(peer, frames)
         finally:
             self._turn.end()
 
-    def _shares_write(self, peer: Peer, frames: list[Frame]) -> bool:
-        """Whether these are sends that are put off, to share a write to the log with those of other connections.
+    def _defer(self, peer: Peer, frames: list[Frame]) -> bool:
+        """Defer sends, so that they are written to the log together with those of other connections.
 
-        Where many connections send one message each and wait, a write for each of them is most of the work. A connection that
-        sends alone has nothing to share and does not wait, nor does one that sends much at once: a write costs little beside
-        that, and with the batches of others it would be one of megabytes, which no cache holds.
+        If many connections send one message each and wait, most of the work is one write per message. A connection that
+        sends alone is not deferred, nor is one that sends much at once: the write is cheap compared to its messages, and
+        together with other batches it would exceed the CPU cache.
         """
-        is_first = not self._sharing
-        if frames[0][1][:BEGINNING] not in USUAL_SENDS or (is_first and peer is self._last_sender):
+        is_first = not self._deferred
+        if frames[0][1][:BEGINNING] not in PLAIN_SENDS or (is_first and peer is self._last_sender):
             return False
         if peer.refusing or peer.connection.ends_after_turn:
             return False
-        if sum(len(body) for _, _, body in frames) > SHARED_BYTES:
+        if sum(len(body) for _, _, body in frames) > MAX_DEFERRED_BYTES:
             return False
         if is_first:
-            peer.connection.loop.call_soon(self.take_shared)
+            peer.connection.loop.call_soon(self.handle_deferred)
         peer.connection.put_off(frames)
-        self._sharing.append(peer)
+        self._deferred.append(peer)
         self._last_sender = peer
         return True
 
-    def take_shared(self) -> None:
-        """Take the turns that were put off, and write the log once for all of them. Harmless when there are none.
+    def handle_deferred(self) -> None:
+        """Handle the deferred turns, and write the log once for all of them. Does nothing if there are none.
 
-        All is done in one go, so nothing is half staged between two steps of the loop. When it takes long, the log is written
-        in between, so that the first need not wait for the last.
+        No await in between, so nothing is half staged between two steps of the loop. If it takes long, the log is written
+        in between, so that the first connection does not wait for the last.
         """
-        peers, self._sharing = self._sharing, []
+        peers, self._deferred = self._deferred, []
         deadline = self._clock.monotonic() + self._budget_s
         try:
             for peer in peers:
-                peer.connection.take_put_off(partial(self._take_part, peer))
+                peer.connection.take_put_off(partial(self._handle_part, peer))
                 if self._clock.monotonic() > deadline:
                     self._turn.end()
                     deadline = self._clock.monotonic() + self._budget_s
             self._turn.end()
         except Exception as error:
-            log.exception("turns of %d connections failed; these are closed", len(peers))
+            log.exception("Deferred turns of %d connections failed; closing these connections", len(peers))
             for peer in peers:
-                peer.connection.abort(ConnectionLost(f"a turn that several connections share failed: {error}"))
+                peer.connection.abort(ConnectionLost(f"the deferred turn failed: {error}"))
 
-    def _take_part(self, peer: Peer, frames: list[Frame]) -> None:
-        """One of the turns that share a write. A connection that closes behind it gets its answers before."""
+    def _handle_part(self, peer: Peer, frames: list[Frame]) -> None:
+        """Handle one of the deferred turns. A connection that closes afterwards gets its answers first."""
         closes = True
         try:
-            self._take_all(peer, frames)
+            self._handle_all(peer, frames)
             closes = peer.connection.ends_after_turn
         finally:
             if closes:
                 self._turn.end()
 
-    def _take_all(self, peer: Peer, frames: list[Frame]) -> None:
+    def _handle_all(self, peer: Peer, frames: list[Frame]) -> None:
         if peer.refusing:
             for frame in frames:
                 peer.handle(decode_command(frame))
             return
         started = self._clock.monotonic()
-        index, look_at = 0, _LOOK_EVERY - 1
+        index, check_at = 0, _CHECK_EVERY - 1
         while index < len(frames):
-            if index >= look_at:
-                look_at = index + _LOOK_EVERY
+            if index >= check_at:
+                check_at = index + _CHECK_EVERY
                 if self._clock.monotonic() - started > self._budget_s:
-                    self._put_off(peer, frames[index:], started)
+                    self._queue_rest(peer, frames[index:], started)
                     return
             frame = frames[index]
-            take_run = self._runs.get(frame[1][:BEGINNING])
-            if take_run is not None and not self._crowded and (taken := take_run(peer, frames, index)):
-                index += taken
+            run = self._runs.get(frame[1][:BEGINNING])
+            if run is not None and not self._has_waiting and (count := run(peer, frames, index)):
+                index += count
                 continue
             index += 1
             head = self._read(peer, frame)
@@ -205,36 +205,36 @@ class Turns:
             if type(head) not in self._stage and peer.connection.should_pause:
                 peer.connection.put_back(frames[index - 1 :])
                 return
-            if self._crowded and self._kept_waiting(peer, head, frame):
+            if self._has_waiting and self._must_wait(peer, head, frame):
                 continue
             try:
                 self._serve_one(peer, head, frame[2])
             except Exception as error:
-                self._failed(Waiting(peer, head, frame, started), error)
+                self._failed(WaitingRequest(peer, head, frame, started), error)
 
     # many requests
 
-    def _usual_runs(self, pulls: Pulls | None) -> dict[bytes, Run]:
-        """Who takes usual requests of one kind that follow one another, all at once, by how their headers begin."""
+    def _run_handlers(self, pulls: Pulls | None) -> dict[bytes, Run]:
+        """Functions that handle several plain requests of one kind at once, by the first bytes of the header."""
         runs: dict[bytes, Run] = {}
-        if self._sends.takes_runs:
-            runs |= dict.fromkeys(USUAL_SENDS, self._stage_run)
+        if self._sends.supports_runs:
+            runs |= dict.fromkeys(PLAIN_SENDS, self._stage_run)
         if pulls is not None and pulls.in_use:
-            runs |= dict.fromkeys(_USUAL_PULLS, partial(_serve_pulls, pulls))
+            runs |= dict.fromkeys(_PLAIN_PULLS, partial(_serve_pulls, pulls))
         return runs
 
     def _stage_run(self, peer: Peer, frames: list[Frame], at: int) -> int:
         try:
-            taken, replies, waits = self._sends.stage_run(peer, frames, at)
-            if taken:
+            count, replies, waits = self._sends.stage_run(peer, frames, at)
+            if count:
                 self._turn.answer_later(peer.connection, replies, waits)
-                return taken
-        except PocketMQError:  # the store takes nothing now: each send is told so, or waits, by itself
+                return count
+        except PocketMQError:  # the store accepts nothing now: each send waits or fails by itself
             pass
-        except Exception as error:  # each is tried by itself
-            log.error("%s: sends could not be staged together", peer.address, exc_info=error)
-            self._turn.give_back(error)
-        self._turn.give_back()
+        except Exception as error:  # each send is retried by itself
+            log.error("Cannot stage sends of %s together; staging them one by one", peer.address, exc_info=error)
+            self._turn.roll_back(error)
+        self._turn.roll_back()
         return 0
 
     # one request
@@ -250,7 +250,7 @@ class Turns:
         self._turn.answer_later(peer.connection, b"" if head.flag & ONEWAY else self._sends.stored(send), waits)
 
     def _read(self, peer: Peer, frame: Frame) -> Head | Command | None:
-        """The head of a hot request, or the command that a frame holds. None when there is nothing more to do with it."""
+        """The head of a hot request, or the command in a frame. None if it needs no further work."""
         if self._check is None and (known := decode_head(frame)) is not None:
             return known
         command = decode_command(frame)
@@ -271,13 +271,13 @@ class Turns:
         return head
 
     def _handle(self, peer: Peer, command: Command, body: bytes) -> None:
-        self._turn.end()  # the handler may append, and must find the store between two turns
+        self._turn.end()  # the handler may append, and needs the store between two turns
         if kind_of(command) in STORING and (busy := self._busy()):
             raise busy
         peer.handle(command)
 
     def _busy(self, size: int = 0) -> StoreBusy | None:
-        """Why the log does not take so many bytes at the moment; None when it does, or when waiting would not help."""
+        """Why the log cannot accept `size` bytes now. None if it can, or if waiting does not help."""
         try:
             self._store.check_room(size)
         except StoreBusy as error:
@@ -286,27 +286,27 @@ class Turns:
             return None
         return None
 
-    def _failed(self, request: Waiting, error: Exception) -> None:
-        """What could not be served waits, if that may help; else its sender is told."""
-        self._turn.give_back(error)
+    def _failed(self, request: WaitingRequest, error: Exception) -> None:
+        """A failed request waits if that may help; else it is rejected."""
+        self._turn.roll_back(error)
         if isinstance(error, TopicIsNew):
-            self._take_later(request, error.known)
+            self._wait_for_route(request, error.known)
             return
         if isinstance(error, StoreBusy) and _may_pass(error):
             self._log_is_busy(error, self._clock.monotonic())
             self._wait(kind_of(request.head), request)
-            self._crowd(self._sweep_s)
+            self._schedule_sweep(self._sweep_s)
             return
         if isinstance(error, PoolEmpty):
             error = self.waiting.refusal(Kind.SEND, Cause.REJECTED, str(error))
         elif not isinstance(error, PocketMQError):
-            log.error("%s: request %d failed", request.peer.address, request.head.code, exc_info=error)
+            log.error("Request %d of %s failed", request.head.code, request.peer.address, exc_info=error)
         self._refuse(request, error)
 
-    def _take_later(self, request: Waiting, known: asyncio.Future[None]) -> None:
-        """A send to a new topic is served when the name servers know the topic. No other request waits for it."""
+    def _wait_for_route(self, request: WaitingRequest, known: asyncio.Future[None]) -> None:
+        """Serve a send to a new topic when the name servers know the topic. Other requests do not wait for it."""
         if self._new_topic_bytes + request.size > self.waiting.max_bytes:
-            why = f"{self._new_topic_bytes} bytes wait for the name servers to know new topics"
+            why = f"{self._new_topic_bytes} bytes wait for the registration of new topics"
             self._refuse(request, self.waiting.refusal(Kind.SEND, Cause.OVERLOAD, why))
             return
         self._new_topic_bytes += request.size
@@ -323,7 +323,7 @@ class Turns:
         known.add_done_callback(serve)
 
     def _log_is_busy(self, error: StoreBusy, now: float) -> None:
-        """Sends wait, until the next sweep, or until a slow disk has taken what it has."""
+        """Sends wait for the next sweep, or until the slow disk has finished its write."""
         since = self._store.busy_since
         self.gate.refused(error, now if since is None else since)
         if since is not None and not self._awaits_log:
@@ -336,7 +336,7 @@ class Turns:
             self._sweeping.cancel()
             self._sweeping = asyncio.get_running_loop().call_soon(self._sweep)
 
-    def _refuse(self, request: Waiting, error: Exception) -> None:
+    def _refuse(self, request: WaitingRequest, error: Exception) -> None:
         head = request.head
         if head.flag & ONEWAY:
             return
@@ -346,26 +346,26 @@ class Turns:
             reply = failure_reply(Command(head.code, opaque=head.opaque), error)
             request.peer.connection.write(encode_command(reply))
 
-    # when there is too much to do
+    # overload
 
-    def _put_off(self, peer: Peer, frames: list[Frame], since: float) -> None:
-        """This turn has had its time: the rest waits, so that other connections get theirs."""
+    def _queue_rest(self, peer: Peer, frames: list[Frame], since: float) -> None:
+        """The turn is over its budget: the rest waits, so that other connections are served."""
         try:
             for frame in frames:
                 head = self._read(peer, frame)
                 if head is not None:
-                    self._wait(kind_of(head), Waiting(peer, head, frame, since))
+                    self._wait(kind_of(head), WaitingRequest(peer, head, frame, since))
         finally:
-            self._crowd(0)
+            self._schedule_sweep(0)
 
-    def _kept_waiting(self, peer: Peer, head: Head | Command, frame: Frame) -> bool:
-        """Whether a request has to wait behind others of its class or for the log, or was refused."""
+    def _must_wait(self, peer: Peer, head: Head | Command, frame: Frame) -> bool:
+        """Whether a request was queued behind others of its class or because the log is busy, or was rejected."""
         kind = kind_of(head)
         log_is_busy = kind in STORING and not self.gate.is_open
-        if not log_is_busy and self.waiting.count(kind) <= self._unread[kind]:
+        if not log_is_busy and self.waiting.count(kind) <= self._blocked[kind]:
             return False
         now = self._clock.monotonic()
-        request = Waiting(peer, head, frame, now)
+        request = WaitingRequest(peer, head, frame, now)
         if kind is Kind.SEND and self.gate.is_shut(now):
             why = f"{self.gate.why} for {self.gate.busy_ms(now)} ms"
             self._refuse(request, self.waiting.refusal(kind, Cause.REJECTED, why))
@@ -373,7 +373,7 @@ class Turns:
             self._wait(kind, request)
         return True
 
-    def _wait(self, kind: Kind, request: Waiting) -> None:
+    def _wait(self, kind: Kind, request: WaitingRequest) -> None:
         try:
             self.waiting.put(kind, request, self._why)
         except PocketMQError as refusal:
@@ -381,112 +381,112 @@ class Turns:
 
     @property
     def _why(self) -> str:
-        return self.gate.why or "more is asked for than can be served at once"
+        return self.gate.why or "more requests arrive than can be served"
 
-    def _crowd(self, delay_s: float) -> None:
-        self._crowded = True
+    def _schedule_sweep(self, delay_s: float) -> None:
+        self._has_waiting = True
         if self._sweeping is None:
             loop = asyncio.get_running_loop()
             self._sweeping = loop.call_later(delay_s, self._sweep) if delay_s else loop.call_soon(self._sweep)
 
     def _sweep(self) -> None:
-        """Look at those that wait: refuse who waited too long, serve who can be served."""
+        """Reject waiting requests that expired, and serve those that can be served."""
         self._sweeping = None
         now = self._clock.monotonic()
         out_of_time = False
         try:
-            self._look_at_log(now)
-            for request, refusal in self.waiting.take_expired(now, self._why):
+            self._check_log(now)
+            for request, refusal in self.waiting.pop_expired(now, self._why):
                 self._refuse(request, refusal)
             out_of_time = self._serve_waiting(now + self._budget_s)
         finally:
             if len(self.waiting) or not self.gate.is_open:
-                self._crowd(0 if out_of_time else self._sweep_s)
+                self._schedule_sweep(0 if out_of_time else self._sweep_s)
             else:
-                self._crowded = False
+                self._has_waiting = False
 
-    def _look_at_log(self, now: float) -> None:
+    def _check_log(self, now: float) -> None:
         if self.gate.is_open:
             return
         first = self.waiting.first(Kind.SEND)
         busy = self._busy(first.size if first else 0)
         if busy is None:
-            self.gate.took()
+            self.gate.accepted()
             return
         self._log_is_busy(busy, now)
         if self.gate.is_shut(now):
-            for request, refusal in self.waiting.take_all(Kind.SEND, Cause.LOG_BUSY, now, self._why):
+            for request, refusal in self.waiting.pop_all(Kind.SEND, Cause.LOG_BUSY, now, self._why):
                 self._refuse(request, refusal)
 
     def _serve_waiting(self, deadline: float) -> bool:
-        """Serve until none is left that can be served now; True when the time was over before.
+        """Serve waiting requests until none can be served, or the time is over; True in the latter case.
 
-        Whose line is full waits on, and nobody behind it has to.
+        A request whose connection cannot accept its answer keeps waiting, and does not block those behind it.
         """
-        unread: list[tuple[Kind, Waiting]] = []
+        blocked: list[tuple[Kind, WaitingRequest]] = []
         kinds = list(Kind)
         out_of_time = False
         try:
             while kinds and not out_of_time:
-                kinds = [kind for kind in kinds if self._serve_some(kind, unread)]
+                kinds = [kind for kind in kinds if self._serve_some(kind, blocked)]
                 out_of_time = bool(kinds) and self._clock.monotonic() > deadline
         finally:
             self._turn.end()
-            for kind, request in reversed(unread):
+            for kind, request in reversed(blocked):
                 self.waiting.put_first(kind, request)
-            self._unread = Counter(kind for kind, _ in unread)
+            self._blocked = Counter(kind for kind, _ in blocked)
         return out_of_time
 
-    def _serve_some(self, kind: Kind, unread: list[tuple[Kind, Waiting]]) -> bool:
-        """Serve a few of a class; whether more of them may be served now."""
-        left = _LOOK_EVERY_BYTES
+    def _serve_some(self, kind: Kind, blocked: list[tuple[Kind, WaitingRequest]]) -> bool:
+        """Serve a few requests of a class. Return whether more of them may be served now."""
+        left = _CHECK_EVERY_BYTES
         while left > 0:
             if kind in STORING and not self.gate.is_open:
                 return False
-            request = self.waiting.take(kind)
+            request = self.waiting.pop(kind)
             if request is None:
                 return False
-            left -= request.size + _LOOK_EVERY_BYTES // _LOOK_EVERY
+            left -= request.size + _CHECK_EVERY_BYTES // _CHECK_EVERY
             connection = request.peer.connection
             if connection.should_pause and connection.is_open and type(request.head) not in self._stage:
-                unread.append((kind, request))
+                blocked.append((kind, request))
             else:
                 self._serve_again(kind, request)
         return True
 
-    def _serve_again(self, kind: Kind, request: Waiting) -> None:
+    def _serve_again(self, kind: Kind, request: WaitingRequest) -> None:
         try:
             self._serve_one(request.peer, request.head, request.frame[2])
         except Exception as error:
             if isinstance(error, StoreBusy) and _may_pass(error):
-                self._turn.give_back(error)
+                self._turn.roll_back(error)
                 self._log_is_busy(error, self._clock.monotonic())
                 self.waiting.put_first(kind, request)
             else:
                 self._failed(request, error)
 
     def lost(self, peer: Peer) -> None:
-        """A line is gone: nobody waits for its answers."""
+        """A connection was lost: drop its waiting requests."""
         self.waiting.forget(peer)
 
     def stop(self) -> None:
-        """Serve what was read, and refuse what still waits."""
-        self.take_shared()
+        """Handle what was read, and reject the requests that still wait."""
+        self.handle_deferred()
         if self._sweeping is not None:
             self._sweeping.cancel()
         now = self._clock.monotonic()
         for kind in Kind:
-            for request, refusal in self.waiting.take_all(kind, Cause.REJECTED, now, "the broker is stopping"):
+            for request, refusal in self.waiting.pop_all(kind, Cause.REJECTED, now, "the broker is shutting down"):
                 self._refuse(request, refusal)
 
 
 def _may_pass(error: StoreBusy) -> bool:
-    """Whether it helps to wait a moment. An empty pool fills up again at once with what has waited."""
+    """Whether waiting helps. An empty pool does not: waiting requests would fill it again at once."""
     return not isinstance(error, PoolEmpty)
 
 
 def _serve_pulls(pulls: Pulls, peer: Peer, frames: list[Frame], at: int) -> int:
-    taken, replies = pulls.serve_run(frames, at, peer.connection.answer_capacity)
+    count, replies = pulls.serve_run(frames, at, peer.connection.answer_capacity)
     for piece in replies:
         peer.connection.write(piece)
-    return taken
+    return count

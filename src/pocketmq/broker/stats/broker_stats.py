@@ -1,14 +1,14 @@
-"""All statistics of a broker, under the names that RocketMQ gives them.
+"""All statistics of a broker, under RocketMQ's names.
 
     sent(topic)              topic            TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
     pulled(group, topic)     topic@group      GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_GET_LATENCY
     sent_back(group, topic)  topic@group      SNDBCK_PUT_NUMS
     the sums of these        cluster          BROKER_PUT_NUMS, BROKER_GET_NUMS, both also …_WITHOUT_SYSTEM_TOPIC
 
-A number that is asked for is one of the last sample, at most ten seconds old. Unlike in Apache the last hour and the last day
-reach up to it, so that they tell something from the first minute on.
+A number is one of the last sample, at most ten seconds old. Unlike in Apache RocketMQ, the last hour and the last day
+end at that sample, so they are useful from the first minute on.
 
-Rates and totals of the whole broker: per second over ten seconds, a minute and ten minutes, and day by day.
+Rates and totals of the whole broker: per second over ten seconds, a minute and ten minutes, and per day.
 """
 
 from collections import deque
@@ -23,11 +23,11 @@ from pocketmq.model.names import is_system_group, is_system_topic
 from pocketmq.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
 
 RATE_SAMPLES: Final = (1, 6, 60)
-"""Over how many samples a rate is told: ten seconds, a minute, ten minutes."""
+"""Samples of each rate: ten seconds, a minute, ten minutes."""
 
 
 class Counts(NamedTuple):
-    """What a broker did. A transfer is a message that was pulled; found and missed are pulls."""
+    """Totals of a broker. A transfer is a pulled message; found and missed are pulls."""
 
     stored: float = 0
     transferred: float = 0
@@ -41,11 +41,11 @@ class Rates:
     def __init__(self, now: float) -> None:
         self._samples = deque([(now, Counts())], max(RATE_SAMPLES) + 1)
 
-    def note(self, now: float, counts: Counts) -> None:
+    def record(self, now: float, counts: Counts) -> None:
         self._samples.append((now, counts))
 
     def per_second(self) -> tuple[Counts, ...]:
-        """Per second over each of `RATE_SAMPLES`, or over as many samples as there are. Zero before the first."""
+        """Per second over each of `RATE_SAMPLES`, or over all samples if there are fewer. Zero before the first."""
         return tuple(self._over(samples) for samples in RATE_SAMPLES)
 
     def _over(self, samples: int) -> Counts:
@@ -57,27 +57,27 @@ class Rates:
         return Counts(*((new - old) / seconds for new, old in zip(last, first, strict=True)))
 
 
-class Mornings(NamedTuple):
-    """A total as it was at the last two midnights."""
+class MidnightTotals(NamedTuple):
+    """A total at the last two midnights."""
 
     yesterday: int = 0
     today: int = 0
 
-    def after(self, midnights: int, total: int) -> "Mornings":
-        """As it is after so many midnights. When there were several, nobody looked at the earlier ones: all are the same."""
-        return Mornings(self.today if midnights == 1 else total, total)
+    def after(self, midnights: int, total: int) -> "MidnightTotals":
+        """The totals after this many midnights. If there were several, no earlier sample exists: all are the same."""
+        return MidnightTotals(self.today if midnights == 1 else total, total)
 
 
 class DailyTotals:
-    """What was put and got until the last two local midnights. A wall clock that is set back changes nothing."""
+    """Sent and pulled messages until the last two local midnights. A wall clock that is set back changes nothing."""
 
     def __init__(self, now_ms: int) -> None:
         self._day = _day(now_ms)
-        self.put = Mornings()
-        self.got = Mornings()
+        self.put = MidnightTotals()
+        self.got = MidnightTotals()
 
-    def look(self, now_ms: int, put: int, got: int) -> None:
-        """Note the totals if a new day has begun."""
+    def update(self, now_ms: int, put: int, got: int) -> None:
+        """Record the totals if a new day has begun."""
         day = _day(now_ms)
         midnights = (day - self._day).days
         if midnights > 0:
@@ -90,15 +90,15 @@ def _day(now_ms: int) -> date:
 
 
 SAMPLE_SECONDS: Final = 10.0
-"""How often `sample` is to be called."""
+"""Interval for calls of `sample`."""
 MAX_ROWS: Final = 20_000
-"""Topics that have statistics of their own; as many pairs of group and topic."""
+"""Limit on topics with statistics of their own, and on pairs of group and topic."""
 
 _WITHOUT_SYSTEM: Final = "_WITHOUT_SYSTEM_TOPIC"
 
 
 class _Named(NamedTuple):
-    """Where a statistic is found: in which tables, and which number of the growth it is."""
+    """A statistic: its tables, and its field of the growth."""
 
     tables: tuple[Rows, ...]
     number: str
@@ -106,7 +106,7 @@ class _Named(NamedTuple):
 
 
 class BrokerStats:
-    """Given out as tallies, sampled by the broker. Told the monotonic time, and the wall time for the days."""
+    """Counters for the handlers, sampled by the broker. Callers pass the monotonic time, and the wall time for days."""
 
     def __init__(
         self,
@@ -130,9 +130,9 @@ class BrokerStats:
         self._rates = Rates(now)
         self.days = DailyTotals(now_ms)
         self.put_times = Durations()
-        """How long storing took, turn by turn."""
+        """Durations of writes, per turn."""
         self.get_times = Durations()
-        """How long reading took, pull by pull."""
+        """Durations of reads, per pull."""
         self.missed = 0
         """Pulls that found nothing."""
         self.failed_puts = 0
@@ -141,56 +141,56 @@ class BrokerStats:
     # counting
 
     def sent(self, topic: str) -> Tally:
-        """What is sent to a topic."""
+        """The counter of sends to a topic."""
         return (self._sent_inside if self._is_system(topic) else self._sent).get(topic)
 
     def pulled(self, group: str, topic: str) -> Tally:
-        """What a group pulls from a topic."""
+        """The counter of pulls of a group from a topic."""
         inside = self._is_system(topic) or is_system_group(group)
         return (self._pulled_inside if inside else self._pulled).get(topic, group)
 
     def sent_back(self, group: str, topic: str) -> Tally:
-        """What a group could not consume and sends back."""
+        """The counter of messages that a group sends back."""
         return self._sent_back.get(topic, group)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted. Whoever has a tally of it at hand has to ask for another."""
+        """A topic was deleted. Its counters are no longer valid."""
         for rows in (self._sent, self._pulled, self._pulled_inside, self._sent_back):
             rows.forget(0, topic)
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted. Whoever has a tally of it at hand has to ask for another."""
+        """A group was deleted. Its counters are no longer valid."""
         for rows in (self._pulled, self._pulled_inside, self._sent_back):
             rows.forget(1, group)
 
     # sampling
 
     def sample(self, now: float, now_ms: int, stored: int) -> None:
-        """Look at everything. `stored` is how many messages the store took since it was opened, whoever they came from."""
+        """Take a sample. `stored` is the number of messages that the store accepted since it was opened."""
         self._timeline.advance(now)
         put, got = self._sent.total(), self._pulled.total()
-        self.days.look(now_ms, put.messages, got.messages)
-        self._note_whole("BROKER_PUT_NUMS", put, self._sent_inside.total())
-        everything = self._note_whole("BROKER_GET_NUMS", got, self._pulled_inside.total())
-        self._rates.note(now, Counts(stored, everything.messages, everything.calls, self.missed))
+        self.days.update(now_ms, put.messages, got.messages)
+        self._record_broker("BROKER_PUT_NUMS", put, self._sent_inside.total())
+        everything = self._record_broker("BROKER_GET_NUMS", got, self._pulled_inside.total())
+        self._rates.record(now, Counts(stored, everything.messages, everything.calls, self.missed))
         for rows in (self._sent, self._sent_inside, self._pulled, self._pulled_inside, self._sent_back, self._whole):
             rows.sample()
         if self._timeline.sample % MINUTE.samples == 0:
             self.put_times.turn_over()
             self.get_times.turn_over()
 
-    def _note_whole(self, name: str, outside: Total, inside: Total) -> Total:
-        """Keep a sum of the broker, without and with what happens in topics of its own; the latter."""
+    def _record_broker(self, name: str, outside: Total, inside: Total) -> Total:
+        """Record a sum of the broker, without and with its system topics. Return the latter."""
         everything = outside.and_of(inside)
         for whole, total in ((name + _WITHOUT_SYSTEM, outside), (name, everything)):
             tally = self._whole.get(whole, self._cluster)
             tally.count, tally.joined = total.messages, total.messages - total.calls
         return everything
 
-    # telling
+    # queries
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
-        """A statistic by its name and key (code 315); None when there is no such one."""
+        """A statistic by its name and key (code 315); None if there is none."""
         named = self._names.get(name)
         if named is None:
             return None
@@ -214,29 +214,29 @@ class BrokerStats:
         return found.stats_minute.tps if found else 0.0
 
     def rates(self) -> tuple[Counts, ...]:
-        """What happens per second: over the last ten seconds, the last minute, the last ten minutes."""
+        """Rates per second: over the last ten seconds, minute and ten minutes."""
         return self._rates.per_second()
 
     @property
     def put_total(self) -> int:
-        """Messages sent since the start, without those in topics of the broker itself."""
+        """Messages sent since the start, without system topics."""
         return self._sent.total().messages
 
     @property
     def get_total(self) -> int:
-        """Messages pulled since the start, without topics and groups of the broker itself."""
+        """Messages pulled since the start, without system topics and groups."""
         return self._pulled.total().messages
 
     def sent_rows(self) -> list[tuple[Key, Tally]]:
-        """What was sent, by topic."""
+        """Counters of sends, by topic."""
         return self._sent.tallies() + self._sent_inside.tallies()
 
     def pulled_rows(self) -> list[tuple[Key, Tally]]:
-        """What was pulled, by topic and group."""
+        """Counters of pulls, by topic and group."""
         return self._pulled.tallies() + self._pulled_inside.tallies()
 
     def sent_back_rows(self) -> list[tuple[Key, Tally]]:
-        """What came back, by topic and group."""
+        """Counters of messages sent back, by topic and group."""
         return self._sent_back.tallies()
 
     def _all_names(self) -> dict[str, _Named]:
@@ -264,7 +264,7 @@ def _topic(key: str) -> Key:
 
 
 def _topic_and_group(key: str) -> Key:
-    """The key of a pair. Latencies are asked for with a queue id before it; here all queues of a topic count together."""
+    """The key of a pair. Requests for latencies put a queue id first; here all queues of a topic count together."""
     return tuple(key.split("@")[-2:])
 
 

@@ -1,16 +1,14 @@
-"""How far groups are in their topics: what lies in each queue, what of it is consumed, and since when the next message waits.
+"""Progress of groups: committed offsets, lag, the age of the next message, and unread messages that retention deleted.
 
     queue   0 ─────────── consumed ─────────── pulled ─────────── end
                               └──── in flight ────┘                │
-                              └───────────── behind ───────────────┘
+                              └─────────────── lag ────────────────┘
 
-An answer may speak of tens of thousands of queues, and each may need a look into the log. So it is made in steps, and everybody
-else gets a turn between them; what changes meanwhile may show or not. Larger answers are refused.
+An answer may contain tens of thousands of queues, each with a read of the log. So it is made in steps with other work
+in between; changes in the meantime may or may not appear in it. Larger answers are rejected.
 
-Unread messages that retention deleted: which groups had not consumed them, in the log and as a number.
-
-Retention deletes by age and by how full the disk is, as RocketMQ does; it does not ask whether everything was consumed. A group
-that was away for too long, or whose log was deleted early because the disk was full, must be able to learn that from the log.
+Retention deletes by age and disk usage, as in RocketMQ, whether or not messages were consumed. `UnreadDrops` logs and
+counts what groups lost because they were stopped for too long, or because the disk was full.
 """
 
 import logging
@@ -36,12 +34,12 @@ from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.retention import Dropped
 
-MAX_QUEUES_TOLD: Final = 20_000
-"""Queues that one answer may speak of."""
+MAX_QUEUES_PER_ANSWER: Final = 20_000
+"""Limit on the queues of one answer."""
 
 
 class _QueueSteps(Steps):
-    """Also counts the queues that the answer speaks of."""
+    """Also limits the queues of the answer."""
 
     __slots__ = ("_queues",)
 
@@ -51,9 +49,9 @@ class _QueueSteps(Steps):
 
     async def next_queue(self) -> None:
         self._queues += 1
-        if self._queues > MAX_QUEUES_TOLD:
+        if self._queues > MAX_QUEUES_PER_ANSWER:
             raise ImpossibleRequest(
-                f"the answer would speak of more than {MAX_QUEUES_TOLD} queues; ask for one group and one topic at a time"
+                f"the answer would have more than {MAX_QUEUES_PER_ANSWER} queues; request one group and one topic at a time"
             )
         await self.pause()
 
@@ -80,34 +78,34 @@ class GroupProgress:
         self._stats = stats
 
     async def of_group(self, group: str, topics: Iterable[str] = ()) -> ConsumeStats:
-        """A group in these topics, or in all in which it has an offset; a topic that is not there is left out."""
+        """A group in these topics, or in all topics where it has an offset. Unknown topics are left out."""
         steps = _QueueSteps()
         table: dict[MessageQueue, OffsetProgress] = {}
         tps = 0.0
-        for config in self._of_interest(group, list(topics) or self._offsets.topics_of(group)):
+        for config in self._subscribed_topics(group, list(topics) or self._offsets.topics_of(group)):
             table |= await self._in_topic(group, config, steps)
             tps += self._stats.get_tps(group, config.topic_name)
         return ConsumeStats(table, tps)
 
     async def of_all(self, broker_address: str, *, ordered_only: bool) -> ConsumeStatsList:
-        """Every group of this broker, each topic by itself, and how far all of them are behind together."""
+        """Every group of this broker by topic, and the total lag."""
         steps = _QueueSteps()
-        told: list[dict[str, tuple[ConsumeStats, ...]]] = []
+        rows: list[dict[str, tuple[ConsumeStats, ...]]] = []
         behind = in_flight = 0
         for group in [config.group_name for config in self._groups]:
             found = []
-            for config in self._of_interest(group, self._offsets.topics_of(group)):
+            for config in self._subscribed_topics(group, self._offsets.topics_of(group)):
                 if ordered_only and not config.order:
                     continue
                 table = await self._in_topic(group, config, steps)
                 found.append(ConsumeStats(table, self._stats.get_tps(group, config.topic_name)))
                 behind += sum(queue.broker_offset - queue.consumer_offset for queue in table.values())
                 in_flight += sum(queue.pull_offset - queue.consumer_offset for queue in table.values())
-            told.append({group: tuple(found)})
-        return ConsumeStatsList(tuple(told), broker_address, behind, in_flight)
+            rows.append({group: tuple(found)})
+        return ConsumeStatsList(tuple(rows), broker_address, behind, in_flight)
 
-    def _of_interest(self, group: str, topics: Iterable[str]) -> list[TopicConfig]:
-        """Those that are there; while the group has members that say what they want, only what they want."""
+    def _subscribed_topics(self, group: str, topics: Iterable[str]) -> list[TopicConfig]:
+        """Existing topics. If the group has members with subscriptions, only the subscribed ones."""
         members = self._members.group(group)
         wanted = members.subscriptions if members else {}
         configs = (self._topics.get(topic) for topic in topics)
@@ -130,7 +128,7 @@ class GroupProgress:
         return table
 
     async def time_spans(self, group: str, topic: str, now_ms: int) -> ConsumeTimeSpans:
-        """When the first, the last and the last consumed message of each queue were stored; TopicNotFound."""
+        """The store times of the first, the last and the last consumed message of each queue; TopicNotFound."""
         steps = _QueueSteps()
         spans = []
         for queue_id in range(self._topics.require(topic).write_queue_nums):
@@ -139,7 +137,7 @@ class GroupProgress:
         return ConsumeTimeSpans(tuple(spans))
 
     def _time_span(self, group: str, topic: str, queue_id: int, now_ms: int) -> QueueTimeSpan:
-        """-1 for a message that is not there. The delay is how long the next message has been waiting for the group."""
+        """-1 for a missing message. The delay is the age of the group's next message."""
         store = self._store
 
         def stored_ms(offset: int) -> int:
@@ -149,7 +147,7 @@ class GroupProgress:
         first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         first_ms = stored_ms(first)
         consumed = self._offsets.stored(group, topic, queue_id) or 0
-        next_ms = stored_ms(max(consumed, first)) if consumed < end else -1  # what is gone waits no longer
+        next_ms = stored_ms(max(consumed, first)) if consumed < end else -1  # deleted messages do not wait
         return QueueTimeSpan(
             MessageQueue(topic, self._broker_name, queue_id),
             first_ms,
@@ -162,17 +160,17 @@ class GroupProgress:
 log = logging.getLogger("pocketmq.broker")
 
 MAX_NAMED: Final = 20
-"""Groups and topics that one deletion names in the log; all are counted."""
+"""Limit on groups and topics in the log message of one deletion; all are counted."""
 MAX_QUEUES_NAMED: Final = 8
 
 
 class Unread(NamedTuple):
-    """Messages of a topic that a group had not consumed when they were deleted; `group` is empty when none has an offset there."""
+    """Messages that a group had not consumed when they were deleted. `group` is empty if no group has an offset."""
 
     group: str
     topic: str
     queues: tuple[tuple[int, int, int], ...]
-    """Queue id, first queue offset, and the one behind the last."""
+    """Queue id, first queue offset, and the offset behind the last."""
 
     @property
     def messages(self) -> int:
@@ -186,7 +184,7 @@ class Unread(NamedTuple):
 
 
 def unread_of(dropped: Dropped, offsets: OffsetTable, is_system: Callable[[str], bool]) -> list[Unread]:
-    """What was unread of the messages that retention deleted, those with the most messages first."""
+    """Unread messages among those that retention deleted, the largest number first."""
     by_topic: dict[str, list[tuple[int, int, int]]] = {}
     for (topic, queue_id), (first, end) in sorted(dropped.ranges.items()):
         if not is_system(topic):
@@ -203,22 +201,22 @@ def unread_of(dropped: Dropped, offsets: OffsetTable, is_system: Callable[[str],
 
 
 class UnreadDrops:
-    """Reports each deletion of unread messages, and counts them."""
+    """Logs each deletion of unread messages, and counts them."""
 
     def __init__(self, offsets: OffsetTable, is_system: Callable[[str], bool]) -> None:
         self._offsets = offsets
         self._is_system = is_system
         self.messages = 0
-        """Unread messages that were deleted, counted once for each group."""
+        """Deleted unread messages, counted once for each group."""
 
-    def note(self, dropped: Dropped) -> None:
+    def record(self, dropped: Dropped) -> None:
         unread = unread_of(dropped, self._offsets, self._is_system)
         if not unread:
             return
         self.messages += sum(one.messages for one in unread)
         more = [f"and {len(unread) - MAX_NAMED} more"] if len(unread) > MAX_NAMED else []
         log.warning(
-            "retention deleted unread messages with log offsets %d to %d (%s): %s",
+            "Retention deleted unread messages with log offsets %d to %d (%s): %s",
             dropped.first_offset,
             dropped.end_offset,
             dropped.why,

@@ -1,19 +1,18 @@
-"""Rows of statistics: a tally and its history for each topic, or for each group in a topic.
+"""Rows of statistics: a counter and its history for each topic, or for each group in a topic.
 
-get ──► row ── a day without a message, and nobody has its tally at hand ──► forgotten; what it counted stays in the total
- └─ the table is full ──► the shared tally, which counts in the total only
+get ──► row ── unused for a day ──► removed; its counts stay in the total
+ └─ the table is full ──► one counter for all further keys, which only adds to the total
 
-The last minute, hour and day of a tally.
+`Tally` is a counter that only grows. Code that handles messages keeps the tally of its topic or group, and adds to it.
+`History` has its values in the last minute, hour and day:
 
     samples   ┼──┼──┼──┼──┼──┼──┼──┼──┼──┼──┼──┼──►  one every ten seconds
     minute                      ├─────────────────┤  six samples back
     hour      marks every ten minutes, up to an hour back
     day       marks every hour, up to a day back
 
-A mark is what the tally was at a sample. It is made only when the tally changed, so a topic that nobody uses costs nothing; the
-growth over a span is the newest mark less the last one made before the span began.
-
-A tally: numbers that only grow. Whoever handles messages keeps the tally of its topic or group at hand and adds to it.
+A mark is the tally at a sample. It is made only if the tally changed, so an unused topic costs nothing. The growth over
+a span is the newest mark less the last one made before the span began.
 """
 
 import logging
@@ -25,11 +24,11 @@ from pocketmq.errors import InvalidSetting
 
 
 class Tally:
-    """What went one way. A single message is two additions, to `count` and `bytes`; nothing else happens.
+    """Counts of one direction. A single message is two additions, to `count` and `bytes`.
 
-    `joined` are the messages that came along with another one in the same call, so that `calls` need not be counted:
-    of a batch of five, or of a pull that found five, four are joined. `ms` is the time that the calls took, where that
-    is measured. All of them change only together with `count`.
+    `joined` are the messages that came with another one in the same call, so that `calls` need not be counted: of a
+    batch of five, or of a pull that found five, four are joined. `ms` is the duration of the calls, where it is
+    measured. All of them change only together with `count`.
     """
 
     __slots__ = ("__weakref__", "bytes", "count", "joined", "ms")
@@ -45,7 +44,7 @@ class Tally:
         return self.count - self.joined
 
     def add(self, other: "Tally") -> None:
-        """Add what another one counted."""
+        """Add the counts of another tally."""
         self.count += other.count
         self.bytes += other.bytes
         self.joined += other.joined
@@ -53,7 +52,7 @@ class Tally:
 
 
 class Span(NamedTuple):
-    """How many samples it reaches back, and how many lie between two places where it may begin."""
+    """The length in samples, and the samples between two possible starts."""
 
     samples: int
     step: int
@@ -66,7 +65,7 @@ SPANS: Final = (MINUTE, HOUR, DAY)
 
 
 class Mark(NamedTuple):
-    """A tally as it was at a sample; `at` is monotonic."""
+    """A tally at a sample; `at` is monotonic."""
 
     sample: int
     at: float
@@ -77,7 +76,7 @@ class Mark(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """What was added to a tally, and in how many seconds."""
+    """The additions to a tally, and the seconds that they took."""
 
     messages: int
     size: int
@@ -87,7 +86,7 @@ class Growth(NamedTuple):
 
 
 class Timeline:
-    """When the samples were taken, as far back as a span may begin."""
+    """The times of the samples, as far back as a span may begin."""
 
     def __init__(self, now: float) -> None:
         self.sample = 0
@@ -103,17 +102,17 @@ class Timeline:
                 times.append((self.sample, now))
 
     def begins(self, span: Span) -> bool:
-        """Whether `span` may later begin at the present sample."""
+        """Whether `span` may later begin at the current sample."""
         return self.sample % span.step == 0
 
     def start_of(self, span: Span) -> tuple[int, float]:
-        """The sample at which `span` begins, seen from the present one, and its time."""
+        """The sample at which `span` begins, and its time."""
         oldest = self.sample - span.samples
         return next(begun for begun in self._times[span] if begun[0] >= oldest)
 
 
 class History:
-    """The marks of one tally. Begins with nothing counted, at the sample before the tally was made."""
+    """The marks of one tally. It begins with zero, at the sample before the tally was made."""
 
     __slots__ = ("_marks", "last")
 
@@ -121,8 +120,8 @@ class History:
         self.last = Mark(timeline.sample, timeline.at)
         self._marks = tuple([self.last] for _ in SPANS)
 
-    def note(self, tally: Tally, timeline: Timeline) -> None:
-        """Look at the tally, at the present sample."""
+    def record(self, tally: Tally, timeline: Timeline) -> None:
+        """Record the tally at the current sample."""
         if tally.count != self.last.messages:
             self.last = Mark(timeline.sample, timeline.at, tally.count, tally.bytes, tally.calls, tally.ms)
         for span, marks in zip(SPANS, self._marks, strict=True):
@@ -133,7 +132,7 @@ class History:
                     del marks[0]
 
     def growth(self, span: Span, timeline: Timeline) -> Growth:
-        """What was added in the span that ends at the present sample."""
+        """The additions in the span that ends at the current sample."""
         start, start_at = timeline.start_of(span)
         base, *later = self._marks[SPANS.index(span)]
         for mark in later:
@@ -160,7 +159,7 @@ Key = tuple[str, ...]
 
 
 class Total(NamedTuple):
-    """Messages, and calls that brought them."""
+    """Messages, and the calls that contained them."""
 
     messages: int
     calls: int
@@ -174,14 +173,14 @@ class Rows:
 
     def __init__(self, what: str, most: int, timeline: Timeline) -> None:
         if most < 1:
-            raise InvalidSetting(f"{what}: statistics of at most {most} could not count anything; allow at least 1")
+            raise InvalidSetting(f"{what}: the limit on statistics is {most}; it must be at least 1")
         self._what = what
         self._most = most
         self._timeline = timeline
         self._rows: dict[Key, tuple[Tally, History]] = {}
-        self._gone = Tally()
-        self._shared = Tally()
-        self._told_full = False
+        self._deleted = Tally()
+        self._overflow = Tally()
+        self._full_logged = False
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -190,56 +189,60 @@ class Rows:
         return key in self._rows
 
     def get(self, *key: str) -> Tally:
-        """The tally to add to. Not to be kept when the topic or group is deleted: see `forget`."""
+        """The tally to add to. Not valid after the topic or group was deleted: see `forget`."""
         found = self._rows.get(key)
         if found is not None:
             return found[0]
         if len(self._rows) >= self._most:
-            self._say_full()
-            return self._shared
+            self._log_full()
+            return self._overflow
         tally = Tally()
         self._rows[key] = tally, History(self._timeline)
         return tally
 
-    def _say_full(self) -> None:
-        if not self._told_full:
-            self._told_full = True
-            log.warning("%s: there are %d statistics; further ones count in the totals only", self._what, self._most)
+    def _log_full(self) -> None:
+        if not self._full_logged:
+            self._full_logged = True
+            log.warning(
+                "Statistics of %s reached the limit of %d rows; further rows only count in the totals",
+                self._what,
+                self._most,
+            )
 
     def tallies(self) -> list[tuple[Key, Tally]]:
-        """What each row has counted so far."""
+        """The current counts of each row."""
         return [(key, tally) for key, (tally, _) in self._rows.items()]
 
     def growth(self, key: Key, span: Span) -> Growth | None:
-        """What was added in the span; None when there is no such row."""
+        """The additions in the span; None if there is no such row."""
         found = self._rows.get(key)
         return found and found[1].growth(span, self._timeline)
 
     def total(self) -> Total:
-        """All that was ever counted here."""
-        tallies = [self._gone, self._shared, *(tally for tally, _ in self._rows.values())]
+        """Everything that was ever counted here."""
+        tallies = [self._deleted, self._overflow, *(tally for tally, _ in self._rows.values())]
         messages = sum([tally.count for tally in tallies])
         return Total(messages, messages - sum([tally.joined for tally in tallies]))
 
     def sample(self) -> None:
-        """Let every row that changed make its marks; once in a while look at the others too, and forget the idle ones."""
-        look_at_all = self._timeline.begins(HOUR)
-        self._note([row for row in self._rows.values() if look_at_all or row[0].count != row[1].last.messages])
-        if look_at_all:
+        """Record every row that changed. Once an hour record the others too, and remove the idle ones."""
+        is_hourly = self._timeline.begins(HOUR)
+        self._record([row for row in self._rows.values() if is_hourly or row[0].count != row[1].last.messages])
+        if is_hourly:
             self._forget_idle()
 
-    def _note(self, rows: list[tuple[Tally, History]]) -> None:
+    def _record(self, rows: list[tuple[Tally, History]]) -> None:
         for tally, history in rows:
-            history.note(tally, self._timeline)
+            history.record(tally, self._timeline)
 
     def _forget_idle(self) -> None:
         for key in [key for key, (_, history) in self._rows.items() if history.is_idle(self._timeline)]:
             self._forget_unused(key)
 
     def _forget_unused(self, key: Key) -> None:
-        """Forget a row unless somebody has its tally at hand, and may add to it at any time.
+        """Remove a row, unless its tally is still in use and may be added to at any time.
 
-        Nobody has it when it is gone as soon as it is let go here.
+        It is in use if a weak reference survives the removal of the row.
         """
         tally, history = self._rows.pop(key)
         counted = Tally()
@@ -249,9 +252,9 @@ class Rows:
         if (in_use := watch()) is not None:
             self._rows[key] = in_use, history
         else:
-            self._gone.add(counted)
+            self._deleted.add(counted)
 
-    def forget(self, place: int, name: str) -> None:
-        """What is called `name` was deleted: forget the rows that have it at this place of their key."""
-        for key in [key for key in self._rows if key[place] == name]:
-            self._gone.add(self._rows.pop(key)[0])
+    def forget(self, index: int, name: str) -> None:
+        """Remove the rows of a deleted topic or group: those with `name` at this index of their key."""
+        for key in [key for key in self._rows if key[index] == name]:
+            self._deleted.add(self._rows.pop(key)[0])

@@ -1,10 +1,10 @@
-"""What a broker tells about itself as a table of texts (code 28), under RocketMQ's names. Tools parse many of them as numbers.
+"""Runtime information of a broker: a table of texts (code 28) under RocketMQ's names. Tools parse many of them as numbers.
 
-    the store's facts ─┐
-    statistics ────────┼─► table ◄── what other parts add: requests that wait, delays, timers, conflicts …
-    the clock ─────────┘
+    facts of the store ─┐
+    statistics ─────────┼─► table ◄── additions of other parts: waiting requests, delays, timers, conflicts …
+    the clock ──────────┘
 
-A part that does not add its keys has nothing that waits: they are told as zero.
+Keys of parts that add none are zero.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,10 +18,10 @@ from pocketmq.codes import VERSION
 from pocketmq.store.readable_store import StoreFacts
 
 Addition = Callable[[], Mapping[str, str]]
-"""Keys that a part adds."""
+"""Returns the keys that a part adds."""
 
 _NO_POOL: Final = 2**31 - 1
-"""What RocketMQ tells as the number of free buffers when there is no transient pool."""
+"""RocketMQ's number of free buffers without a transient pool."""
 
 _POOLS: Final = ("send", "pull", "litePull", "query", "ack")
 _ZEROS: Final = (
@@ -39,7 +39,7 @@ _FRACTIONS: Final = ("timerEnqueueTps", "timerDequeueTps")
 
 
 class RuntimeInfo:
-    """Made when the broker starts: its run time counts from then."""
+    """Created when the broker starts, because its run time begins then."""
 
     def __init__(self, facts: StoreFacts, stats: BrokerStats, clock: Clock, additions: Iterable[Addition] = ()) -> None:
         self._facts = facts
@@ -62,7 +62,7 @@ class RuntimeInfo:
             "brokerActive": "true",
             "brokerVersion": str(int(VERSION)),
             "brokerVersionDesc": VERSION.name,
-            # By the wall clock, as RocketMQ has it: with bootTimestamp it tells what time it is here.
+            # By the wall clock, as in RocketMQ: with bootTimestamp it gives the current time.
             "runtime": _run_time(max(0, self._clock.now_ms() - self._started_ms) // 1000),
         }
 
@@ -74,7 +74,7 @@ class RuntimeInfo:
             "commitLogMinOffset": str(facts.log_start),
             "commitLogMaxOffset": str(facts.log_end),
             "dispatchBehindBytes": str(facts.behind_bytes),
-            "queuesBehindBytes": str(facts.unreadable_bytes),  # ours: without the keys, which come later than queues
+            "queuesBehindBytes": str(facts.unreadable_bytes),  # ours: without keys, which are indexed later
             "earliestMessageTimeStamp": str(-1 if earliest_ms is None else earliest_ms),
             "remainHowManyDataToFlush": readable_bytes(facts.unsynced_bytes),
             "remainTransientStoreBufferNumbs": str(_NO_POOL if buffers is None else buffers),
@@ -110,7 +110,7 @@ class RuntimeInfo:
         return {
             "putTps": _joined(rate.stored for rate in rates),
             "getTransferredTps": transferred,
-            "getTransferedTps": transferred,  # as 4.9 spells it; its mqadmin fails without
+            "getTransferedTps": transferred,  # 4.9's spelling; its mqadmin fails without it
             "getFoundTps": _joined(rate.found for rate in rates),
             "getMissTps": _joined(rate.missed for rate in rates),
             "getTotalTps": _joined(rate.found + rate.missed for rate in rates),
@@ -128,7 +128,7 @@ class RuntimeInfo:
 
 
 def flow_info(waiting: WaitingRequests, gate: LogGate, settings: FlowSettings, now: float) -> dict[str, str]:
-    """The keys of flow control: how many requests wait, for how long the first of them has, and how many were refused why."""
+    """Keys of flow control: waiting requests, the longest wait, and rejections by cause."""
     table = {"pageCacheLockTimeMills": str(gate.busy_ms(now))}
     for pool, kind, most in (
         ("sendThreadPoolQueue", Kind.SEND, settings.max_waiting_sends),
@@ -146,7 +146,7 @@ def flow_info(waiting: WaitingRequests, gate: LogGate, settings: FlowSettings, n
 
 
 def delay_info(progress: Mapping[int, tuple[int, int]]) -> dict[str, str]:
-    """The keys of delayed messages: how many of each level were delivered, and how many there were."""
+    """Keys of delayed messages: delivered and stored messages of each level."""
     return {f"scheduleMessageOffset_{level}": f"{done},{most}" for level, (done, most) in progress.items()}
 
 

@@ -2,8 +2,8 @@
 
 Modules in reading order:
 
-    half           a half message and what it becomes: checked, committed, rolled back, given up
-    ledger         which half messages are open, as kept in the op topic and two committed offsets
+    half           a half message and what becomes of it: checked, committed, rolled back, given up
+    ledger         which half messages are open, stored in the op topic and two committed offsets
     decisions      commits and rollbacks by producers (code 37)
     checks         check-backs of undecided transactions (code 39)
     transactions   all of it, as the rest of the broker uses it

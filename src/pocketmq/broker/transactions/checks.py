@@ -1,29 +1,27 @@
-"""Checks: asking producers about transactions that they did not decide (code 39).
+"""Check-backs: the broker asks producers about transactions that they did not decide (code 39).
 
-    open half message ─┬─ younger than timeout_ms, or than it asks for itself ──► left
-                       ├─ asked about max_checks times, or older than the log is kept ──► given up: TRANS_CHECK_MAX_TIME_TOPIC
-                       │  (one that was never asked about is asked about first, if a producer is connected)
-                       ├─ committed before the last start, not noted ──► noted
+    open half message ─┬─ younger than timeout_ms, or than its own limit ──► left
+                       ├─ checked max_checks times, or older than retention ──► given up: TRANS_CHECK_MAX_TIME_TOPIC
+                       │  (one that was never checked is checked first, if a producer is connected)
+                       ├─ committed before the last start without an op message ──► closed
                        ├─ no producer of its group is connected ──► left, and not counted as a check
-                       └─ else ──► copied to the end of the topic, counted ──► its producer is asked about the copy
+                       └─ else ──► copied to the end of the topic, counted ──► its producer is checked about the copy
 
-A run goes once over what was old enough when it began, in steps of at most `max_run_ms`, with pauses as long as the steps. What is
-stored and what is asked come in batches: one write, then all the questions.
+A run handles everything that was old enough when it began, in steps of at most `max_run_ms`, with pauses of the same
+length. Copies and check-backs are done in batches: one write, then all requests. A half message that is left stays
+where it is. If too many half messages follow it, it is copied to the end as well, uncounted, to limit the memory of the
+ledger.
 
-By a wall clock that was set back, half messages may be stored later than now; `presence` knows how old they are.
+If the wall clock is set back, half messages may be stored later than now. `HalfMessageAges` measures their age by the
+monotonic clock:
 
-What is left stays where it is. Only when so many half messages have come behind it that the ledger would need too much memory, it is
-copied to the end as well, uncounted.
-
-Since when half messages are there, by the clock that cannot be set.
-
-    half topic    … stored by now │ stored later than now … │ end         the wall clock was set back
+    half topic    … stored by now │ stored later than now … │ end
                                   └ mark, 40 s ago ┘
                                   └ mark, 10 s ago ──────────┘
 
-The store's time never goes back. So after the wall clock was set back, half messages seem to be younger than those that are still
-to come, and nobody would be asked about them until the clock is where it was. Their age is counted from the first mark behind
-them: that is never too much, and too little by less than one run of checks.
+The store's time never goes back. So such half messages seem younger than new ones, and would not be checked until the
+clock reaches its old value. Their age is counted from the first mark behind them: it is never too large, and too small
+by less than one run of checks.
 """
 
 import asyncio
@@ -37,7 +35,7 @@ from pocketmq.broker.messages.appending import Draft, StoredPosition
 from pocketmq.broker.settings import SettingsInUse, TransactionSettings
 from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.decisions import Decisions, immunity_ms
-from pocketmq.broker.transactions.half import Copies, given_up, message_at, question, renewed
+from pocketmq.broker.transactions.half import Copies, check_request, given_up, message_at, renewed
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, PocketMQError
@@ -50,32 +48,32 @@ from pocketmq.protocol.command import Command
 from pocketmq.store.message_store import MessageStore
 
 MAX_MARKS: Final = 64
-"""When there are more, every other one goes: what is not covered any more is taken to be younger than it is."""
+"""Limit on marks. Above it, every other one is dropped: some half messages then seem younger than they are."""
 
 
-class Presence:
-    """Marks of where the half topic ended. Told the monotonic time. Pure."""
+class HalfMessageAges:
+    """Marks of the ends of the half topic. Callers pass the monotonic time. Pure."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[int, float]] = []
 
-    def note(self, end: int, monotonic: float) -> None:
-        """The half messages before `end` are there."""
+    def record(self, end: int, monotonic: float) -> None:
+        """The half messages before `end` exist now."""
         if not self._marks or end > self._marks[-1][0]:
             self._marks.append((end, monotonic))
         if len(self._marks) > MAX_MARKS:
             del self._marks[::2]
 
     def clear(self) -> None:
-        """The wall clock is right again: ages can be told without marks."""
+        """The wall clock is correct again: ages need no marks."""
         self._marks.clear()
 
     def age_ms(self, offset: int, monotonic: float) -> int:
-        """For how long the half message at `offset` is known to be there."""
+        """The known age of the half message at `offset`."""
         return next((round((monotonic - since) * 1000) for end, since in self._marks if offset < end), 0)
 
     def older_than(self, age_ms: int, monotonic: float) -> int:
-        """Where those end that are known to be there for so long; 0 when there are none."""
+        """The offset behind the half messages that are known to be this old; 0 if there are none."""
         old = (end for end, since in self._marks if round((monotonic - since) * 1000) >= age_ms)
         return max(old, default=0)
 
@@ -83,11 +81,11 @@ class Presence:
 log = logging.getLogger("pocketmq.broker")
 
 BATCH = 32
-"""Half messages that are looked at together."""
+"""Half messages that are handled together."""
 BATCH_BYTES = 256 * 1024
-"""A batch ends when it is so large."""
+"""Size limit of a batch."""
 MAX_SPAN = 4_000_000
-"""Half messages between the first that is open and the newest. The ledger keeps a byte for each."""
+"""Limit on half messages from the first open one to the newest. The ledger keeps a byte for each."""
 _HOUR_MS = 3600 * 1000
 
 
@@ -97,10 +95,10 @@ class Verdict(Enum):
     GIVE_UP = auto()
 
 
-def judge(
+def decide(
     half: StoredMessage, first_ms: int, now_ms: int, settings: TransactionSettings, retention_ms: float
 ) -> Verdict:
-    """What becomes of an open half message whose transaction was first stored at `first_ms`."""
+    """What to do with an open half message whose transaction was first stored at `first_ms`."""
     age_ms = now_ms - first_ms
     checks = checks_of(half)
     if checks >= settings.max_checks or age_ms > retention_ms:
@@ -111,26 +109,28 @@ def judge(
     return Verdict.LEAVE if age_ms < patience_ms else Verdict.ASK
 
 
-class Asked(Protocol):
-    """The line to a producer."""
+class ProducerPeer(Protocol):
+    """The connection to a producer."""
 
     def oneway(self, command: Command) -> None: ...
 
 
-FindProducer = Callable[[str, str], Asked | None]
-"""A producer of a group that can be asked now about a message of a topic, each in its turn; None when there is none."""
+FindProducer = Callable[[str, str], ProducerPeer | None]
+"""The next available producer of a group, for a message of a topic; None if there is none."""
 
 
 class _Task(NamedTuple):
-    """An open half message, what takes its place, and who is then asked about that."""
+    """An open half message, the draft that replaces it, and the producer to check."""
 
     half: StoredMessage
     draft: Draft
-    producer: Asked | None = None
+    producer: ProducerPeer | None = None
 
 
 class Checks:
-    """Asks. Counts questions, transactions that were given up, and those for which nobody was there in the last run."""
+    """Checks transactions. Counts check-backs, transactions that were given up, and those without a producer in the
+    last run.
+    """
 
     def __init__(
         self,
@@ -156,53 +156,53 @@ class Checks:
         self._clock = clock
         self._announce = announce
         self._max_span = max_span
-        self._presence = Presence()
-        self._silent: dict[str, int] = {}
-        self._silent_told: set[str] = set()
-        self.asked = 0
+        self._ages = HalfMessageAges()
+        self._unreachable: dict[str, int] = {}
+        self._unreachable_logged: set[str] = set()
+        self.checks_sent = 0
         self.given_up = 0
 
     @property
-    def unasked(self) -> int:
-        """Transactions of the last run, or of the one under way, whose group had no producer to ask."""
-        return sum(self._silent.values())
+    def unreachable(self) -> int:
+        """Transactions of the last run whose group had no producer to check."""
+        return sum(self._unreachable.values())
 
     async def run(self) -> None:
-        """Look at everything that is old enough now."""
+        """Check all half messages that are old enough now."""
         settings = self._settings.now.transaction
-        old_enough = self._old_enough(settings)
-        self._silent = {}
+        due = self._due_ranges(settings)
+        self._unreachable = {}
         given_up_before = self.given_up
         began = self._clock.monotonic()
-        for at, end in old_enough:
+        for at, end in due:
             while at < end:
                 at = self._step(at, end)
                 took = self._clock.monotonic() - began
                 if took * 1000 >= settings.max_run_ms:
                     await asyncio.sleep(took)
                     began = self._clock.monotonic()
-        self._note_presence()
+        self._record_ages()
         self._ledger.advance()
-        self._tell(self.given_up - given_up_before)
+        self._log_outcome(self.given_up - given_up_before)
 
-    def _old_enough(self, settings: TransactionSettings) -> tuple[tuple[int, int], tuple[int, int]]:
-        """From where to where half messages are older than the timeout: by the wall clock, and of those stored later than now."""
+    def _due_ranges(self, settings: TransactionSettings) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Offsets of half messages older than the timeout: by the wall clock, and those stored later than now."""
         old = self._store.offset_at_time(HALF_TOPIC, 0, self._clock.now_ms() - settings.timeout_ms + 1)
-        old_later = self._presence.older_than(settings.timeout_ms, self._clock.monotonic())
-        return (self._ledger.start, old), (self._stored_later(), old_later)
+        old_later = self._ages.older_than(settings.timeout_ms, self._clock.monotonic())
+        return (self._ledger.start, old), (self._future_start(), old_later)
 
-    def _stored_later(self) -> int:
-        """Where the half messages begin that are stored later than now; there are none where the clock was not set back."""
+    def _future_start(self) -> int:
+        """The first half message that is stored later than now; the end, if the clock was not set back."""
         return max(self._ledger.start, self._store.offset_at_time(HALF_TOPIC, 0, self._clock.now_ms() + 1))
 
-    def _note_presence(self) -> None:
-        if self._stored_later() < self._ledger.end:
-            self._presence.note(self._ledger.end, self._clock.monotonic())
+    def _record_ages(self) -> None:
+        if self._future_start() < self._ledger.end:
+            self._ages.record(self._ledger.end, self._clock.monotonic())
         else:
-            self._presence.clear()
+            self._ages.clear()
 
     def _step(self, at: int, end: int) -> int:
-        """Do what is due with the next few that are open; where to go on."""
+        """Handle the next few open half messages. Return the offset to continue at."""
         tasks: list[_Task] = []
         size = 0
         for _ in range(BATCH):
@@ -211,29 +211,29 @@ class Checks:
                 break
             half = message_at(self._store, HALF_TOPIC, at)
             if half is None:
-                log.error("the half message at %d is not in the log any more: its transaction is lost", at)
+                log.error("Half message %d is no longer in the log: its transaction is lost", at)
                 self._ledger.forget(at)
-            elif (task := self._task(half)) and self._is_open_indeed(half):
+            elif (task := self._task(half)) and self._is_still_open(half):
                 tasks.append(task)
                 size += half.size
             at += 1
-        self._carry_out(tasks)
+        self._execute(tasks)
         return at
 
     def _task(self, half: StoredMessage) -> _Task | None:
-        """What to do with an open half message; None to leave it where it is."""
+        """What to do with an open half message; None to leave it."""
         now_ms = self._clock.now_ms()
-        # While the date is not certain, no half message is too old.
+        # While the wall clock is uncertain, no half message is too old.
         retention_ms = self._store.settings.retention_hours * _HOUR_MS if self._clock.settled_ms() else inf
-        verdict = judge(half, self._first_ms(half, now_ms), now_ms, self._settings.now.transaction, retention_ms)
+        verdict = decide(half, self._first_ms(half, now_ms), now_ms, self._settings.now.transaction, retention_ms)
         may_ask = verdict is Verdict.ASK or (verdict is Verdict.GIVE_UP and not checks_of(half))
         producer = self._producer_of(half) if may_ask else None
         if producer is not None:
-            return _Task(half, renewed(half, asked=True), producer)
+            return _Task(half, renewed(half, is_check=True), producer)
         if verdict is Verdict.GIVE_UP:
             return _Task(half, given_up(half))
         if self._ledger.end - half.queue_offset > self._max_span:
-            return _Task(half, renewed(half, asked=False))
+            return _Task(half, renewed(half, is_check=False))
         return None
 
     def _first_ms(self, half: StoredMessage, now_ms: int) -> int:
@@ -241,18 +241,18 @@ class Checks:
         origin = origin_of(half)
         first_ms = None if origin == half.queue_offset else self._store.store_ms(HALF_TOPIC, 0, origin)
         first_ms = first_ms or half.store_ms
-        return first_ms if first_ms <= now_ms else now_ms - self._presence.age_ms(origin, self._clock.monotonic())
+        return first_ms if first_ms <= now_ms else now_ms - self._ages.age_ms(origin, self._clock.monotonic())
 
-    def _producer_of(self, half: StoredMessage) -> Asked | None:
+    def _producer_of(self, half: StoredMessage) -> ProducerPeer | None:
         group = half.properties.get(names.PRODUCER_GROUP, "")
         producer = self._find_producer(group, half.properties.get(names.REAL_TOPIC, ""))
         if producer is None:
-            self._silent[group] = self._silent.get(group, 0) + 1
+            self._unreachable[group] = self._unreachable.get(group, 0) + 1
         return producer
 
-    def _is_open_indeed(self, half: StoredMessage) -> bool:
-        """One from before the last start may have been decided, or copied, without a note of it: look for that first."""
-        if not self._decisions.is_from_before(half):
+    def _is_still_open(self, half: StoredMessage) -> bool:
+        """A half message from before the last start may have been decided or copied without an op message."""
+        if not self._decisions.is_from_before_start(half):
             return True
         copies = self._decisions.open_copies(half)
         if not copies or not self._copies.are_all_known:
@@ -262,56 +262,58 @@ class Checks:
             return False
         return True
 
-    def _carry_out(self, tasks: list[_Task]) -> None:
-        """Store what takes the place of these half messages, then ask."""
+    def _execute(self, tasks: list[_Task]) -> None:
+        """Store the drafts that replace these half messages, then send the check-backs."""
         if not tasks:
             return
         given_up_now = sum(task.draft.topic == CHECK_MAX_TIME_TOPIC for task in tasks)
         if given_up_now:
             self._ensure_topic()
         try:
-            places = self._ledger.close_with([task.draft for task in tasks], [task.half.queue_offset for task in tasks])
+            positions = self._ledger.close_with(
+                [task.draft for task in tasks], [task.half.queue_offset for task in tasks]
+            )
         except InvalidMessage as refusal:
-            self._carry_out_singly(tasks, refusal)
+            self._execute_one_by_one(tasks, refusal)
             return
         self.given_up += given_up_now
-        for task, place in zip(tasks, places, strict=True):
+        for task, position in zip(tasks, positions, strict=True):
             if task.producer is not None:
-                self._ask(task.producer, task.half, place)
+                self._send_check(task.producer, task.half, position)
 
-    def _carry_out_singly(self, tasks: list[_Task], refusal: InvalidMessage) -> None:
-        """One that cannot be stored again must not keep the others from it; it stays where it is."""
+    def _execute_one_by_one(self, tasks: list[_Task], refusal: InvalidMessage) -> None:
+        """One draft that cannot be stored must not block the others; its half message stays."""
         if len(tasks) == 1:
-            log.error("the half message at %d cannot be stored again: %s", tasks[0].half.queue_offset, refusal)
+            log.error("Cannot store half message %d again: %s", tasks[0].half.queue_offset, refusal)
             return
         for task in tasks:
-            self._carry_out([task])
+            self._execute([task])
 
-    def _ask(self, producer: Asked, half: StoredMessage, place: StoredPosition) -> None:
+    def _send_check(self, producer: ProducerPeer, half: StoredMessage, position: StoredPosition) -> None:
         try:
-            producer.oneway(question(half, place, self._settings.now.broker_name))
-            self.asked += 1
+            producer.oneway(check_request(half, position, self._settings.now.broker_name))
+            self.checks_sent += 1
         except PocketMQError as error:
-            log.warning("the producer of transaction %s could not be asked: %s", half.message_id, error)
+            log.warning("Check-back of transaction %s failed: %s; retrying at the next check", half.message_id, error)
 
     def _ensure_topic(self) -> None:
         if CHECK_MAX_TIME_TOPIC not in self._topics:
             self._topics.ensure(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1), self._clock.now_ms())
             self._announce()
 
-    def _tell(self, given_up_now: int) -> None:
+    def _log_outcome(self, given_up_now: int) -> None:
         if given_up_now:
             log.warning(
-                "%d transactions were given up: nobody decided them. They are in %s, and can be resumed",
+                "Gave up %d undecided transactions; they are in %s and can be resumed",
                 given_up_now,
                 CHECK_MAX_TIME_TOPIC,
             )
-        silent = set(self._silent)
-        if new := sorted(silent - self._silent_told):
+        unreachable = set(self._unreachable)
+        if new := sorted(unreachable - self._unreachable_logged):
             log.warning(
-                "%d transactions wait for producers of %d groups that are not connected, %s among them",
-                self.unasked,
-                len(silent),
+                "%d transactions wait: no producer of %d groups is connected, such as %s",
+                self.unreachable,
+                len(unreachable),
                 ", ".join(new[:5]),
             )
-        self._silent_told = silent
+        self._unreachable_logged = unreachable

@@ -1,13 +1,13 @@
-"""What a producer decides about its transactions (code 37).
+"""Decisions of producers about their transactions (code 37).
 
     commit ──► half message found ──► a copy is open? ── yes ──► stored in its own topic ──► closed
                                             └─ no ──► decided before: nothing happens again
 
-A decision may name any copy of its message: the producer's own word often comes after the broker has asked, and then the check
-brings a second answer. Only the first of them counts, as long as the broker runs and after a restart.
+A decision may name any copy of its message: it often arrives after a check-back, which then causes a second decision.
+Only the first one counts, also after a restart.
 
-What is guaranteed: a committed message is stored once or, when the broker crashes within moments after it and the key index is
-off or incomplete, perhaps twice. A decision that is lost with a crash leaves the transaction open: its producer is asked.
+Guarantee: a committed message is stored once. It may be stored twice if the broker crashes within moments after it and
+the key index is off or incomplete. If a crash loses a decision, the transaction stays open and its producer is checked.
 """
 
 from pocketmq.broker.messages.appending import Appender
@@ -28,13 +28,13 @@ MAX_IMMUNITY_S = 365 * 24 * 3600
 
 
 def immunity_ms(half: StoredMessage) -> int | None:
-    """How long a message asks to be left alone before its producer is asked; None for as long as all others."""
+    """How long a message requests not to be checked; None for the default."""
     text = half.properties.get(names.CHECK_IMMUNITY_SECONDS, "")
     return min(int(text), MAX_IMMUNITY_S) * 1000 if text.isdecimal() and len(text) < 10 else None
 
 
 class Decisions:
-    """Carries decisions out. Counts them, and those that came again."""
+    """Executes decisions. Counts them, and repeated ones."""
 
     def __init__(
         self,
@@ -59,20 +59,20 @@ class Decisions:
         self.repeated = 0
 
     def load(self) -> None:
-        """What lies in the log now is from before the start: its notes may be missing."""
+        """Everything in the log is from before the start: its op messages may be missing."""
         self._started_at = self._store.end
 
     def end(self, decision: EndTransaction) -> None:
-        """Carry a decision out. It stands when this returns; an error says why it does not."""
+        """Execute a decision. It is stored on return; an error says why it was not."""
         state = _state_of(decision)
         if state is TransactionState.UNKNOWN:
             return
         half = self._half(decision)
-        self._refuse_late(half, decision)
+        self._reject_late(half, decision)
         open_copies = self.open_copies(half)
         if not open_copies:
             self.repeated += 1
-            self._refuse_other(half, state)
+            self._reject_contradiction(half, state)
             return
         if state is TransactionState.COMMIT:
             self._commit(half)
@@ -82,9 +82,9 @@ class Decisions:
         self._ledger.close(copy.queue_offset for copy in open_copies)
 
     def open_copies(self, half: StoredMessage) -> list[StoredMessage]:
-        """The copies of a transaction by which it is undecided; none when it is decided.
+        """The open copies of a transaction; none if it is decided.
 
-        One that was committed before the last start, and not noted any more, is found here and noted.
+        A transaction that was committed before the last start without an op message is found here, and closed.
         """
         if half.log_offset >= self._started_at and self._ledger.is_open(half.queue_offset):
             return [half]
@@ -95,12 +95,12 @@ class Decisions:
             return []
         return still_open
 
-    def is_from_before(self, half: StoredMessage) -> bool:
+    def is_from_before_start(self, half: StoredMessage) -> bool:
         """Whether the half message was stored before the last start."""
         return half.log_offset < self._started_at
 
     def _half(self, decision: EndTransaction) -> StoredMessage:
-        """The half message that a producer means, if it is one of its own."""
+        """The half message that a producer names, if it belongs to its group."""
         at = decision.commit_log_offset
         try:
             half = self._store.message(at)
@@ -109,27 +109,29 @@ class Decisions:
         if half is None or half.log_offset != at or half.topic != HALF_TOPIC:
             raise ImpossibleRequest(f"there is no half message at log offset {at}")
         if half.properties.get(names.PRODUCER_GROUP) != decision.producer_group:
-            raise ImpossibleRequest(f"the transaction at {at} is not one of producer group {decision.producer_group}")
+            raise ImpossibleRequest(
+                f"the transaction at {at} does not belong to producer group {decision.producer_group}"
+            )
         if half.queue_offset != decision.tran_state_table_offset:
             raise ImpossibleRequest(
                 f"the half message at {at} has queue offset {half.queue_offset}, not {decision.tran_state_table_offset}"
             )
-        _refuse_stranger(half, decision)
+        _reject_wrong_id(half, decision)
         return half
 
-    def _refuse_late(self, half: StoredMessage, decision: EndTransaction) -> None:
-        """Who asks to be left alone for a time has to decide within it, or to wait until it is asked."""
+    def _reject_late(self, half: StoredMessage, decision: EndTransaction) -> None:
+        """A message with its own check time must be decided within it, or after a check-back."""
         patience_ms = immunity_ms(half)
         if decision.from_transaction_check or patience_ms is None:
             return
         if (age_ms := self._clock.now_ms() - half.store_ms) > patience_ms:
             raise IllegalOperation(
-                f"transaction {half.message_id} is {age_ms} ms old, and was to be decided within {patience_ms} ms: "
-                "its producer will be asked"
+                f"transaction {half.message_id} is {age_ms} ms old, and its limit is {patience_ms} ms: "
+                "its producer will be checked"
             )
 
-    def _refuse_other(self, half: StoredMessage, state: TransactionState) -> None:
-        """A decision that comes again is as good as the first, another one is not. Without an index nobody can tell."""
+    def _reject_contradiction(self, half: StoredMessage, state: TransactionState) -> None:
+        """Accept a repeated decision, and reject a different one. Without an index, both are accepted."""
         if not self._store.settings.index_enabled:
             return
         was_committed = self._copies.committed(self._copies.of(half)) is not None
@@ -143,8 +145,8 @@ class Decisions:
         self._appender.append(committed(half))
 
 
-def _refuse_stranger(half: StoredMessage, decision: EndTransaction) -> None:
-    """After a crash that lost the end of the log, another message may lie where the one was that a producer means."""
+def _reject_wrong_id(half: StoredMessage, decision: EndTransaction) -> None:
+    """After a crash that lost the end of the log, another message may be at the offset that a producer names."""
     named = {name for name in (decision.msg_id, decision.transaction_id) if name}
     if named and not named & {half.message_id, half.offset_id}:
         raise ImpossibleRequest(f"the half message at {half.log_offset} is {half.message_id}, not {' or '.join(named)}")
@@ -155,5 +157,5 @@ def _state_of(decision: EndTransaction) -> TransactionState:
         return TransactionState(decision.commit_or_rollback)
     except ValueError:
         raise InvalidParameter(
-            f"{decision.commit_or_rollback} is no decision: 8 commits, 12 rolls back, 0 leaves it open"
+            f"{decision.commit_or_rollback} is not a decision: 8 commits, 12 rolls back, 0 leaves it open"
         ) from None

@@ -1,14 +1,14 @@
-"""The ledger: which half messages are open. One byte for each since the first that is.
+"""The ledger: which half messages are open. One byte for each half message since the first open one.
 
-    half topic   ── passed ──┤ 1 1 0 1 1 1 0 0 ├── end         1 closed, 0 open; behind the last closed one all are open
-                           start                                start: below it, everything is closed
+    half topic   ── done ──┤ 1 1 0 1 1 1 0 0 ├── end         1 closed, 0 open; all behind the last closed one are open
+                         start                                start: everything before it is closed
 
-A half message is closed when it is decided, when it was copied to the end of the topic, and when it is given up. Closed
-offsets are noted in the op topic, several at a time. Copies are stored with the note that closes the one before, in
-this order and with one write: a crash in between leaves two that are open, never none.
+A half message is closed when it is decided, copied to the end of the topic, or given up. Closed offsets are written to
+the op topic, several in one op message. Copies are stored with the op message that closes the previous copy, in this
+order and with one write: a crash in between leaves two open copies, never none.
 
-`start`, and the first op message that speaks of something behind it, are what the group CID_RMQ_SYS_TRANS has committed. Both
-are saved only when the log is synced as far as it was: the offsets must not outlive what they speak of.
+`start`, and the first op message with an offset behind it, are the committed offsets of group CID_RMQ_SYS_TRANS. Both
+are saved only when the log is synced that far: the offsets must not outlive the messages that they refer to.
 """
 
 import logging
@@ -33,7 +33,7 @@ _OPEN, _CLOSED = 0, 1
 
 
 class Ledger:
-    """Open and closed half messages. `load` comes first; `advance` now and then, or memory grows."""
+    """Open and closed half messages. Call `load` first, and `advance` regularly, or memory grows."""
 
     def __init__(
         self, store: MessageStore, appender: Appender, offsets: OffsetTable, settings: SettingsInUse, clock: Clock
@@ -44,16 +44,16 @@ class Ledger:
         self._settings = settings
         self._clock = clock
         self._closed = bytearray()
-        self._unnoted: list[int] = []
-        self._unnoted_bytes = 0
+        self._unwritten: list[int] = []
+        self._unwritten_bytes = 0
         self._ops: deque[tuple[int, int]] = deque()  # an op message's own offset, and the largest that it closes
-        self._unsafe = 0
+        self._unsynced = 0
         self._saved = 0, 0
         self.start = 0
 
     def load(self) -> None:
-        """Begin where the committed offsets say, and read the notes since then."""
-        # As long as there is no transaction, there is nothing to save: the group would be shown as a consumer of both topics.
+        """Begin at the committed offsets, and read the op messages since then."""
+        # Save nothing before the first transaction: the group would be listed as a consumer of both topics.
         self._saved = self._stored(HALF_TOPIC), self._stored(OP_HALF_TOPIC)
         self.start = self._committed(HALF_TOPIC)
         for offset in range(self._committed(OP_HALF_TOPIC), self._store.max_offset(OP_HALF_TOPIC, 0)):
@@ -64,23 +64,23 @@ class Ledger:
                 self._ops.append((offset, max(closed, default=0)))
 
     def _committed(self, topic: str) -> int:
-        """An offset may be missing, or be that of a log that a crash has made shorter since."""
+        """An offset may be missing, or beyond the end of a log that a crash made shorter."""
         low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
         return min(max(self._stored(topic), low), high)
 
     def _stored(self, topic: str) -> int:
         return self._offsets.stored(TRANSACTION_CHECK_GROUP, topic, 0) or 0
 
-    # which are open
+    # queries
 
     @property
     def end(self) -> int:
-        """Behind the last half message."""
+        """The offset behind the last half message."""
         return self._store.max_offset(HALF_TOPIC, 0)
 
     @property
     def open_count(self) -> int:
-        """How many are not decided."""
+        """The number of undecided half messages."""
         known = min(len(self._closed), self.end - self.start)
         return self.end - self.start - known + self._closed.count(_OPEN, 0, known)
 
@@ -89,7 +89,7 @@ class Ledger:
         return index >= 0 and offset < self.end and (index >= len(self._closed) or self._closed[index] == _OPEN)
 
     def next_open(self, offset: int, end: int) -> int:
-        """The first from `offset` on that is open; `end`, when there is none before it."""
+        """The first open one from `offset` on; `end` if there is none before it."""
         index = max(offset - self.start, 0)
         if index < len(self._closed):
             found = self._closed.find(_OPEN, index)
@@ -99,46 +99,48 @@ class Ledger:
     # closing
 
     def close(self, offsets: Iterable[int]) -> None:
-        """These are decided. It is noted soon: when there is enough to note, or by the next `note`."""
+        """Mark these as decided. The op message is written when enough offsets are collected, or by `write_ops`."""
         for offset in offsets:
             if self.is_open(offset):
                 self._mark((offset,))
-                self._unnoted.append(offset)
-                self._unnoted_bytes += len(str(offset)) + 1
-        if self._unnoted_bytes >= self._settings.now.transaction.op_batch_bytes:
-            self.note_if_possible()
+                self._unwritten.append(offset)
+                self._unwritten_bytes += len(str(offset)) + 1
+        if self._unwritten_bytes >= self._settings.now.transaction.op_batch_bytes:
+            self.try_write_ops()
 
     def close_with(self, drafts: Sequence[Draft], offsets: Sequence[int]) -> list[StoredPosition]:
-        """Store what takes the place of these half messages, and the note that they are closed; where it is stored."""
-        notes = self._notes([*self._unnoted, *offsets])
-        places = self._appender.append_all([*drafts, *(draft for draft, _ in notes)])
-        self._unnoted.clear()
-        self._unnoted_bytes = 0
+        """Store the drafts that replace these half messages, and the op message that closes them. Return the positions."""
+        ops = self._op_messages([*self._unwritten, *offsets])
+        positions = self._appender.append_all([*drafts, *(draft for draft, _ in ops)])
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
         self._mark(offsets)
-        for place, (_, largest) in zip(places[len(drafts) :], notes, strict=True):
-            self._ops.append((place.queue_offset, largest))
-        return places[: len(drafts)]
+        for position, (_, largest) in zip(positions[len(drafts) :], ops, strict=True):
+            self._ops.append((position.queue_offset, largest))
+        return positions[: len(drafts)]
 
     def forget(self, offset: int) -> None:
-        """This one is not in the log any more: nothing can be noted of it, nor done with it."""
+        """Close a half message that is no longer in the log."""
         self._mark((offset,))
 
-    def note(self) -> None:
-        """Write down what was closed since the last time."""
-        if self._unnoted:
+    def write_ops(self) -> None:
+        """Write the offsets that were closed since the last time to the op topic."""
+        if self._unwritten:
             self.close_with((), ())
 
-    def note_if_possible(self) -> None:
-        """Note, where nobody must hear that it failed: the decisions themselves are stored, and are found without it."""
+    def try_write_ops(self) -> None:
+        """Write op messages, and log a failure only: the decisions themselves are stored, and are found without them."""
         try:
-            self.note()
+            self.write_ops()
         except StoreError as error:
-            log.warning("%d decided transactions cannot be noted yet: %s", len(self._unnoted), error)
+            log.warning(
+                "Cannot write op messages of %d decided transactions yet: %s; retrying", len(self._unwritten), error
+            )
 
-    def _notes(self, offsets: list[int]) -> list[tuple[Draft, int]]:
+    def _op_messages(self, offsets: list[int]) -> list[tuple[Draft, int]]:
         """Op messages that close these, each with the largest offset in it."""
-        per_note = max(1, self._settings.now.transaction.op_batch_bytes // (len(str(max(offsets, default=0))) + 1))
-        parts = [offsets[at : at + per_note] for at in range(0, len(offsets), per_note)]
+        per_message = max(1, self._settings.now.transaction.op_batch_bytes // (len(str(max(offsets, default=0))) + 1))
+        parts = [offsets[at : at + per_message] for at in range(0, len(offsets), per_message)]
         return [(self._op_message(part), max(part)) for part in parts]
 
     def _op_message(self, offsets: list[int]) -> Draft:
@@ -159,10 +161,10 @@ class Ledger:
             if index >= 0:
                 self._closed[index] = _CLOSED
 
-    # going on
+    # progress
 
     def advance(self) -> None:
-        """Move the start to the first that is open, and have the offsets saved when the log is safe."""
+        """Move the start to the first open half message, and save the offsets when the log is synced."""
         first = max(self.start, self.next_open(self.start, self.end), self._store.min_offset(HALF_TOPIC, 0))
         del self._closed[: first - self.start]
         self.start = first
@@ -170,16 +172,16 @@ class Ledger:
             self._ops.popleft()
         reached = first, self._ops[0][0] if self._ops else self._store.max_offset(OP_HALF_TOPIC, 0)
         if reached != self._saved:
-            self._unsafe += 1
+            self._unsynced += 1
             self._store.when_synced(self._store.end, partial(self._synced, reached))
 
     @property
     def is_settled(self) -> bool:
-        """Whether the offsets say all that they may: none waits for the log to be safe."""
-        return not self._unsafe
+        """Whether the saved offsets are current: none waits for a sync."""
+        return not self._unsynced
 
     def _synced(self, reached: tuple[int, int], safe: bool) -> None:
-        self._unsafe -= 1
+        self._unsynced -= 1
         if safe:
             self._save(*reached)
 

@@ -1,4 +1,4 @@
-"""All of transactions, as the rest of the broker sees them."""
+"""Transactions: the interface for the rest of the broker."""
 
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -9,7 +9,7 @@ from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
-from pocketmq.broker.transactions.checks import Asked, Checks, FindProducer
+from pocketmq.broker.transactions.checks import Checks, FindProducer, ProducerPeer
 from pocketmq.broker.transactions.decisions import Decisions
 from pocketmq.broker.transactions.half import Copies, message_at, resumed
 from pocketmq.broker.transactions.ledger import Ledger
@@ -25,11 +25,13 @@ from pocketmq.protocol.api.sending import EndTransaction
 from pocketmq.store.message_store import MessageStore
 
 MAX_UNSENT_BYTES: Final = 1024 * 1024
-"""A producer with more than this on its way to it is not asked anything more for now."""
+"""A producer with more unsent bytes than this is not checked for now."""
 
 
 class Transactions:
-    """Made after the tables are restored; `load` when the store is open. `check` and `note` are to be repeated."""
+    """Create it after the tables are restored; call `load` when the store is open, and `check` and `write_ops`
+    regularly.
+    """
 
     def __init__(
         self,
@@ -52,44 +54,44 @@ class Transactions:
         )
 
     def load(self) -> None:
-        """Find out what is open."""
+        """Find the open transactions."""
         self._copies.load()
         self._ledger.load()
         self.decisions.load()
 
     def end(self, decision: EndTransaction) -> None:
-        """Carry out what a producer decided; see `Decisions.end`."""
+        """Execute the decision of a producer; see `Decisions.end`."""
         self.decisions.end(decision)
 
-    def comes_too_soon(self, decision: EndTransaction) -> bool:
-        """Whether the half message is acknowledged and not readable yet: the transient pool has still to write it."""
+    def is_unreadable_yet(self, decision: EndTransaction) -> bool:
+        """Whether the half message is acknowledged but not readable yet, because of the transient pool."""
         unread = decision.tran_state_table_offset >= self._store.max_offset(HALF_TOPIC, 0)
         return unread and decision.commit_log_offset < self._store.end
 
     async def check(self) -> None:
-        """Ask about what is undecided. Every `check_interval_ms`."""
+        """Check undecided transactions. Every `check_interval_ms`."""
         await self.checks.run()
 
-    def note(self) -> None:
-        """Write down what was decided since the last time. Every `op_batch_ms`."""
-        self._ledger.note()
+    def write_ops(self) -> None:
+        """Write op messages of new decisions. Every `op_batch_ms`."""
+        self._ledger.write_ops()
 
     def stop(self) -> None:
-        """The last note, before the store is closed. When the disk does not take it, the next start finds out by itself."""
-        self._ledger.note_if_possible()
+        """Write the last op messages before the store is closed. If that fails, the next start finds the decisions."""
+        self._ledger.try_write_ops()
 
     async def settle(self) -> None:
-        """Wait until all progress may be saved; to be called before saving."""
+        """Wait until the offsets may be saved. Call this before saving."""
         if not self._ledger.is_settled:
             await self._appender.synced()
 
     @property
     def open_count(self) -> int:
-        """How many transactions wait for a decision."""
+        """The number of undecided transactions."""
         return self._ledger.open_count
 
     def undecided(self, limit: int) -> list[Undecided]:
-        """The transactions that wait for a decision, oldest first, at most `limit`."""
+        """The undecided transactions, oldest first, at most `limit`."""
         found: list[Undecided] = []
         at, end = self._ledger.start, self._ledger.end
         while len(found) < limit and (at := self._ledger.next_open(at, end)) < end:
@@ -99,8 +101,8 @@ class Transactions:
         return found
 
     def resume(self, message_id: str) -> None:
-        """Have a transaction asked about again that was given up. `message_id` is its offset id, or its unique key."""
-        message = self._given_up(message_id)
+        """Check a transaction again that was given up. `message_id` is its offset id or its unique key."""
+        message = self._find_given_up(message_id)
         if message is None:
             raise ImpossibleRequest(f"there is no message {message_id} in {CHECK_MAX_TIME_TOPIC}")
         key = message.properties.get(names.UNIQ_KEY, "")
@@ -109,7 +111,7 @@ class Transactions:
             raise ImpossibleRequest(f"transaction {key} was resumed before")
         self._appender.append(resumed(message))
 
-    def _given_up(self, message_id: str) -> StoredMessage | None:
+    def _find_given_up(self, message_id: str) -> StoredMessage | None:
         try:
             at = OffsetId.parse(message_id).offset
             message = self._store.message(at)
@@ -121,15 +123,15 @@ class Transactions:
         return found[0] if found else None
 
 
-def next_of(producers: Producers, may_send_to: Callable[[Peer, str], bool] | None = None) -> FindProducer:
-    """Who is asked: the producers of a group, each in its turn.
+def producer_finder(producers: Producers, may_send_to: Callable[[Peer, str], bool] | None = None) -> FindProducer:
+    """A function that returns the producers of a group in turn.
 
-    A question holds the message. So where clients are known by their accounts, only those are asked that may send to its topic.
+    A check-back contains the message. If clients have accounts, only producers that may send to its topic are checked.
     """
 
-    def find(group: str, topic: str) -> Asked | None:
+    def find(group: str, topic: str) -> ProducerPeer | None:
         def usable(connection: Hashable) -> bool:
-            return _can_be_asked(connection) and (may_send_to is None or may_send_to(peer_of(connection), topic))
+            return _is_available(connection) and (may_send_to is None or may_send_to(peer_of(connection), topic))
 
         connection = producers.next_connection(group, usable)
         return None if connection is None else peer_of(connection)
@@ -137,6 +139,6 @@ def next_of(producers: Producers, may_send_to: Callable[[Peer, str], bool] | Non
     return find
 
 
-def _can_be_asked(connection: Hashable) -> bool:
+def _is_available(connection: Hashable) -> bool:
     peer = peer_of(connection)
     return peer.is_open and peer.connection.writable and peer.connection.unsent_bytes < MAX_UNSENT_BYTES

@@ -6,7 +6,7 @@ import pytest
 from tests.broker.handlers.client_talk import served
 
 from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.notices import ask, peer_of, require_version
+from pocketmq.broker.groups.notices import call_client, peer_of, require_version
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import CallTimedOut, ImpossibleRequest
 from pocketmq.protocol.api.clients import GetConsumerRunningInfo
@@ -23,7 +23,7 @@ def test_a_client_is_asked_over_its_connection_and_its_answer_comes_back() -> No
             client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda command: command.reply(7, body=b"yes")
             (connection,) = room.server.peers
 
-            answer = await ask(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, HEADER, b"body", 500)
+            answer = await call_client(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, HEADER, b"body", 500)
 
             assert (answer.code, answer.body) == (7, b"yes")
             assert [(one.ext, one.body) for one in client.told] == [({"consumerGroup": "g", "clientId": "c1"}, b"body")]
@@ -43,7 +43,7 @@ def test_a_client_that_takes_too_long_is_not_waited_for() -> None:
             (connection,) = room.server.peers
 
             with pytest.raises(CallTimedOut):
-                await ask(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, HEADER, b"", 500)
+                await call_client(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, HEADER, b"", 500)
 
             assert room.clock.monotonic() < 1
 
@@ -51,7 +51,7 @@ def test_a_client_that_takes_too_long_is_not_waited_for() -> None:
 
 
 def test_a_token_that_is_no_peer_cannot_be_asked() -> None:
-    with pytest.raises(AssertionError, match="is a peer"):
+    with pytest.raises(AssertionError, match="are peers"):
         peer_of("not a connection")
 
 

@@ -106,7 +106,7 @@ class Sweep:
         with failing_call(number):
             try:
                 line._turn(frames)
-                self._broker.turns.take_shared()
+                self._broker.turns.handle_deferred()
             except MemoryError:  # a line that cannot even close itself
                 line.abort(ConnectionLost("no memory"))
         await asyncio.sleep(0.15)

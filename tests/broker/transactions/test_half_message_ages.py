@@ -2,40 +2,40 @@
 
 from tests.broker.transactions.kit import COMMIT, Lab
 
-from pocketmq.broker.transactions.checks import MAX_MARKS, Presence
+from pocketmq.broker.transactions.checks import MAX_MARKS, HalfMessageAges
 
 HOUR_MS = 3600 * 1000
 YEAR_MS = 365 * 24 * HOUR_MS
 
 
 def test_a_half_message_is_as_old_as_the_first_mark_behind_it() -> None:
-    presence = Presence()
-    presence.note(3, 10.0)
-    presence.note(3, 11.0)
-    presence.note(5, 20.0)
+    ages = HalfMessageAges()
+    ages.record(3, 10.0)
+    ages.record(3, 11.0)
+    ages.record(5, 20.0)
 
-    assert [presence.age_ms(offset, 30.0) for offset in (0, 2, 3, 4, 5)] == [20_000, 20_000, 10_000, 10_000, 0]
-    assert [presence.older_than(age_ms, 30.0) for age_ms in (0, 10_000, 10_001, 20_000, 20_001)] == [5, 5, 3, 3, 0]
+    assert [ages.age_ms(offset, 30.0) for offset in (0, 2, 3, 4, 5)] == [20_000, 20_000, 10_000, 10_000, 0]
+    assert [ages.older_than(age_ms, 30.0) for age_ms in (0, 10_000, 10_001, 20_000, 20_001)] == [5, 5, 3, 3, 0]
 
 
 def test_without_marks_nothing_is_old() -> None:
-    presence = Presence()
-    presence.note(3, 10.0)
-    presence.clear()
+    ages = HalfMessageAges()
+    ages.record(3, 10.0)
+    ages.clear()
 
-    assert (presence.age_ms(0, 99.0), presence.older_than(0, 99.0)) == (0, 0)
+    assert (ages.age_ms(0, 99.0), ages.older_than(0, 99.0)) == (0, 0)
 
 
 def test_marks_are_bounded_and_age_is_never_overstated() -> None:
-    presence = Presence()
+    ages = HalfMessageAges()
     for second in range(10 * MAX_MARKS):
-        presence.note(second + 1, float(second))
+        ages.record(second + 1, float(second))
 
     now = 10.0 * MAX_MARKS
-    ages = [presence.age_ms(offset, now) for offset in range(10 * MAX_MARKS)]
-    assert len(presence._marks) <= MAX_MARKS
-    assert all(age_ms <= (now - offset) * 1000 for offset, age_ms in enumerate(ages))
-    assert ages == sorted(ages, reverse=True)
+    known = [ages.age_ms(offset, now) for offset in range(10 * MAX_MARKS)]
+    assert len(ages._marks) <= MAX_MARKS
+    assert all(age_ms <= (now - offset) * 1000 for offset, age_ms in enumerate(known))
+    assert known == sorted(known, reverse=True)
 
 
 def test_after_the_clock_was_set_back_producers_are_asked_all_the_same() -> None:
@@ -87,4 +87,4 @@ def test_once_the_clock_is_where_it_was_ages_are_told_by_it_again() -> None:
     lab.clock.step_ms(60_000)
 
     assert len(lab.check(6_000)) == 1
-    assert lab.transactions.checks._presence.older_than(0, lab.clock.monotonic()) == 0
+    assert lab.transactions.checks._ages.older_than(0, lab.clock.monotonic()) == 0
