@@ -73,6 +73,9 @@ class File(Protocol):
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data`, or raise; after an error any part of it may be there."""
 
+    def write_now(self, offset: int, data: bytes) -> bool:
+        """`write_at`, or False if it would block, where the file system can tell: XFS can, ext4 cannot. Part may be written."""
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:
@@ -156,6 +159,7 @@ class DiskFile:
     def __init__(self, path: Path, flags: int, mode: int = PRIVATE_FILE) -> None:
         self._path = path
         self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
+        self._can_tell = hasattr(os, "RWF_NOWAIT")
 
     @property
     def path(self) -> Path:
@@ -182,6 +186,19 @@ class DiskFile:
             if count == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
             written += count
+
+    def write_now(self, offset: int, data: bytes) -> bool:
+        if self._can_tell:
+            try:
+                return os.pwritev(self._fd, (data,), offset, os.RWF_NOWAIT) == len(data)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+                self._can_tell = False
+        self.write_at(offset, data)
+        return True
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -388,25 +405,6 @@ def find_program(name: str, path: str | None = None) -> Path | None:
 def memory_bytes() -> int:
     """Memory of this machine: how much of what was written lately a read finds without the disk."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-_ZERO_CHUNK = bytes(64 * 1024)
-
-
-def zero_from(file: File, offset: int, end: int) -> bool:
-    """Overwrite with zeros whatever is not zero from `offset` to `end`; whether there was anything. Holes cost nothing."""
-    found = False
-    at = file.next_data(offset)
-    while at is not None and at < end:
-        chunk = file.read_at(at, min(len(_ZERO_CHUNK), end - at))
-        if not chunk:
-            break
-        if chunk != _ZERO_CHUNK[: len(chunk)]:
-            used = len(chunk.rstrip(b"\0"))  # no further: what is zero already may have no space on a full disk
-            file.write_at(at, _ZERO_CHUNK[:used])
-            found = True
-        at = file.next_data(at + len(chunk))
-    return found
 
 
 def walk(files: Files, folder: Path) -> Iterator[Path]:

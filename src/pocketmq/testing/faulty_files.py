@@ -61,7 +61,7 @@ class CrashPoint(NamedTuple):
 class FaultyFiles:
     """An in-memory `Files` with faults, a journal and crash states.
 
-    `capacity` in bytes makes it fill up; `clock` dates the files; `seed` decides how much of a failed write arrives.
+    `capacity` in bytes makes it fill up; with `tells_stalls` a write that must not block is refused where it would; `clock` dates the files; `seed` decides how much of a failed write arrives.
     """
 
     def __init__(
@@ -71,8 +71,10 @@ class FaultyFiles:
         clock: Clock | None = None,
         seed: int = 0,
         journal_max: int = JOURNAL_MAX,
+        tells_stalls: bool = False,
     ) -> None:
         self._drive = Drive(Disk(), capacity=capacity, clock=clock or FakeClock(), seed=seed, journal_max=journal_max)
+        self._drive.tells_stalls = tells_stalls
 
     def open(self, path: Path, *, create: bool = False, write: bool = True) -> FaultyFile:
         name = str(path)

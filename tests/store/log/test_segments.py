@@ -7,7 +7,7 @@ import pytest
 
 from pocketmq.errors import StoreDamaged, StoreError, StoreFull
 from pocketmq.files import DiskFiles
-from pocketmq.store.log.segments import Segments, disk_error
+from pocketmq.store.log.segments import Segments, disk_error, zero_from
 from pocketmq.testing import FaultyFiles
 
 FOLDER = Path("/log")
@@ -234,3 +234,25 @@ def test_an_error_of_the_disk_is_full_or_another_failure(code: int, kind: type[S
 
     assert type(found) is kind
     assert "writing failed: [Errno" in str(found)
+
+
+def test_what_is_not_zero_behind_an_offset_is_overwritten(tmp_path: Path) -> None:
+    with DiskFiles().open(tmp_path / "log", create=True) as file:
+        file.truncate(4 << 20)
+        file.write_at(0, b"kept" * 1024)
+        file.write_at((3 << 20) - 10, b"stale" * 100)
+
+        assert zero_from(file, 4096, 4 << 20)
+
+        assert file.read_at(0, 4 << 20) == b"kept" * 1024 + bytes((4 << 20) - 4096)
+        assert not zero_from(file, 4096, 4 << 20)
+
+
+def test_zeroing_stops_at_its_end_and_at_the_end_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"x" * 100)
+
+    with DiskFiles().open(tmp_path / "log") as file:
+        assert zero_from(file, 10, 20)
+        assert file.read_at(0, 100) == b"x" * 10 + bytes(10) + b"x" * 80
+        assert zero_from(file, 90, 1000)
+        assert file.size() == 100

@@ -33,11 +33,11 @@ from pocketmq.errors import (
     SyncFailed,
     WrongState,
 )
-from pocketmq.files import File, Files, zero_from
+from pocketmq.files import File, Files
 from pocketmq.protocol.record import BLANK_SIZE, encode_blank
 from pocketmq.store.log.preparing import FilePreparer
 from pocketmq.store.log.readable_log import ReadableLog
-from pocketmq.store.log.segments import Segment, Segments, disk_error
+from pocketmq.store.log.segments import Segment, Segments, disk_error, zero_from
 from pocketmq.store.log.transient_pool import TransientPool
 from pocketmq.store.settings import StoreSettings
 
@@ -235,11 +235,14 @@ class CommitLog(ReadableLog):
         self.end = mark.end
         self._set_limit()
 
-    def write(self) -> None:
-        """End the turn: one write for each file it touches. When it fails the turn is given back, and an error raised."""
+    def write(self, *, may_block: bool = True) -> bool:
+        """End the turn: one write for each file it touches. When it fails the turn is given back, and an error raised.
+
+        False, and the turn is as it was, when the disk would block the caller and it must not.
+        """
         end, start, segment = self.end, self._staged_from, self._segment
         if end == self._turn_start:
-            return
+            return True
         assert segment is not None
         try:
             data = b"".join(self._staged)
@@ -250,13 +253,17 @@ class CommitLog(ReadableLog):
             raise
         if pieces is not None:
             self._write_pieces(pieces)
-            return
+            return True
         try:
-            segment.file.write_at(start - segment.first, data)
+            if may_block:
+                segment.file.write_at(start - segment.first, data)
+            elif not segment.file.write_now(start - segment.first, data):
+                return False
             self._staged.clear()
         except BaseException as error:
             self._fail([Piece(segment, start, data)], self._turn_start, error)
         self._turn_start = self._staged_from = self.written = end
+        return True
 
     def _write_pieces(self, pieces: list[Piece]) -> None:
         if self._pool is not None:

@@ -24,9 +24,10 @@ from typing import NamedTuple
 
 from pocketmq.clock import Clock
 from pocketmq.errors import SyncFailed
-from pocketmq.files import File, Files, FolderNotOpened, zero_from
+from pocketmq.files import File, Files, FolderNotOpened
 from pocketmq.model.durations import Durations
 from pocketmq.store.log.commit_log import CommitLog, Stretch
+from pocketmq.store.log.segments import zero_from
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 from pocketmq.store.worker import Post, Worker
 

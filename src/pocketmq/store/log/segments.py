@@ -291,3 +291,22 @@ class OpenFiles:
         if len(self._open) > self._most:
             self._open.popitem(last=False)[1].close()
         return file
+
+
+_ZERO_CHUNK = bytes(64 * 1024)
+
+
+def zero_from(file: File, offset: int, end: int) -> bool:
+    """Overwrite with zeros whatever is not zero from `offset` to `end`; whether there was anything. Holes cost nothing."""
+    found = False
+    at = file.next_data(offset)
+    while at is not None and at < end:
+        chunk = file.read_at(at, min(len(_ZERO_CHUNK), end - at))
+        if not chunk:
+            break
+        if chunk != _ZERO_CHUNK[: len(chunk)]:
+            used = len(chunk.rstrip(b"\0"))  # no further: what is zero already may have no space on a full disk
+            file.write_at(at, _ZERO_CHUNK[:used])
+            found = True
+        at = file.next_data(at + len(chunk))
+    return found

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.errors import InvalidName, StoreDamaged
-from pocketmq.files import Files, zero_from
+from pocketmq.files import Files
 from pocketmq.model.names import TopicName, parse_topic
-from pocketmq.store.log.segments import MAX_OFFSET, NAME_DIGITS, OpenFiles
+from pocketmq.store.log.segments import MAX_OFFSET, NAME_DIGITS, OpenFiles, zero_from
 from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 

@@ -28,7 +28,7 @@ import msgspec
 
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidSetting, StoreError
-from pocketmq.files import Files, walk, zero_from
+from pocketmq.files import Files, walk
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX, is_system_topic, is_topic
@@ -38,7 +38,7 @@ from pocketmq.store.index.index_file import PlacedKey, list_index_files
 from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.layout import INDEX, LOG, QUEUES, StoreLayout
 from pocketmq.store.log.log_walk import LogScan, Unreadable, written_bytes
-from pocketmq.store.log.segments import MAX_OFFSET
+from pocketmq.store.log.segments import MAX_OFFSET, zero_from
 from pocketmq.store.owner import Owner
 from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, is_entry
 from pocketmq.store.queues.dispatch import enters_queue, tags_code_of

@@ -96,6 +96,8 @@ class Drive:
         self.owners: dict[int, object] = {}
         self._faults: tuple[Fault, ...] = ()
         self._stalls: tuple[Stall, ...] = ()
+        self.tells_stalls = False
+        """Whether a write that must not block is refused where it would stall, as by XFS, and not by ext4."""
 
     def like_this(self, disk: Disk) -> "Drive":
         """A drive of the same kind that holds another disk: no faults, no stalls, no locks."""
@@ -120,6 +122,10 @@ class Drive:
         for stall in stalls:
             stall.block()
         return os_error(faults[0].code, paths[0]) if faults else None
+
+    def would_stall(self, call: Call, path: str) -> bool:
+        """Whether the disk tells that this call would stall."""
+        return self.tells_stalls and any(stall.means(call, (path,)) for stall in self._stalls)
 
     def strike(self, call: Call, *paths: str) -> None:
         """As `admit`, for calls that do nothing at all when they fail."""
@@ -186,6 +192,12 @@ class FaultyFile:
                 self._drive.do(Operation("write", self._name, self._number, offset, bytes(data[:kept]), failed=failed))
         if error is not None:
             raise error
+
+    def write_now(self, offset: int, data: bytes) -> bool:
+        if self._drive.would_stall("write", self._name):
+            return False
+        self.write_at(offset, data)
+        return True
 
     def size(self) -> int:
         with self._drive.lock:

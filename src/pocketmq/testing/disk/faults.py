@@ -57,9 +57,13 @@ class Rule:
         """No call is meant any more."""
         self._left = 0
 
+    def means(self, call: str, paths: tuple[str, ...]) -> bool:
+        """Whether this is a call of the rule's kind, and the rule is not over."""
+        return call == self.call and not self.over and any(fnmatchcase(path, self.pattern) for path in paths)
+
     def meets(self, call: str, paths: tuple[str, ...]) -> bool:
         """Count a call; true when the rule strikes it."""
-        if call != self.call or self.over or not any(fnmatchcase(path, self.pattern) for path in paths):
+        if not self.means(call, paths):
             return False
         if self._before:
             self._before -= 1
