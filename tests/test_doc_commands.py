@@ -105,12 +105,14 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
         run_all(commands(page), server.name_server, tmp_path, monkeypatch, {"DIR": str(store)}, before)
 
 
-def test_the_commands_of_pipelines_run(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", ON_SPARK)
+def test_the_commands_of_pipelines_run(
+    spark: "SparkSession", page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pocketmq.Server() as server, pocketmq.Server(settings={"brokerName": "broker-b"}) as other:
         before = {"replay --dlq billing": lambda: leave_dead_letter(server.name_server)}
         places = {"10.0.0.7:9876": server.name_server, "10.1.0.7:9876": other.name_server}
-        for page in ON_SPARK:
-            run_all(commands(page), server.name_server, tmp_path, monkeypatch, places, before)
+        run_all(commands(page), server.name_server, tmp_path, monkeypatch, places, before)
 
 
 def run_all(
@@ -164,7 +166,8 @@ def set_up_group(name_server: str) -> None:
 def leave_dead_letter(name_server: str, group: str = "billing", topic: str = "orders") -> None:
     """As a broker leaves one: of a group, for a topic."""
     with pocketmq.Admin(name_server) as admin, pocketmq.Producer(name_server) as producer:
-        admin.topics.create(topic)
+        if not admin.topics.exists(topic):
+            admin.topics.create(topic)
         admin.topics.create(f"%DLQ%{group}", queues=1)
         admin.groups.create(group)
         letter = pocketmq.Message(f"%DLQ%{group}", b"{}")
