@@ -74,7 +74,7 @@ INNER: dict[str, dict[str, str]] = {
         "producer": "received hooks settings cluster lifecycle blocking telemetry",
         "consumer": "received running hooks settings cluster lifecycle blocking telemetry producer",
         "admin": "received settings cluster lifecycle blocking producer consumer",
-        "public": "running hooks settings cluster telemetry producer consumer admin",
+        "public_names": "running hooks settings cluster telemetry producer consumer admin",
     },
     "broker": {
         "access": "",
@@ -432,9 +432,9 @@ def test_an_import_of_a_forbidden_sibling_is_found(module: str, text: str) -> No
     [
         ("pocketmq.client.cluster.routes", "from pocketmq.client.cluster.rpc import Links"),
         ("pocketmq.client.consumer.offsets", "from pocketmq.client.producer.sending import Sending"),
-        ("pocketmq.client.public", "from pocketmq.client.admin.admin import Admin"),
+        ("pocketmq.client.public_names", "from pocketmq.client.admin.admin import Admin"),
         ("pocketmq.store.log.segments", "from pocketmq.files import Files"),
-        ("pocketmq.client", "from pocketmq.client.public import Producer"),
+        ("pocketmq.client", "from pocketmq.client.public_names import Producer"),
         ("pocketmq.model.names", "from pocketmq.model import queue"),
     ],
 )

@@ -50,7 +50,7 @@ class Unobserved:
     def arrived(self, owned: ProcessQueue) -> int | None:
         return self.enough
 
-    def left(self, owned: ProcessQueue) -> None: ...
+    def deactivated(self, owned: ProcessQueue) -> None: ...
 
 
 def process_queue(

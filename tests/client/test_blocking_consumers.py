@@ -350,7 +350,7 @@ def test_a_signal_may_stop_a_consumer_that_is_still_starting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         said = signal_at(f"127.0.0.1:{silent.getsockname()[1]}", "starting", 1)
 
-    assert said == ["this consumer was stopped while it was being started", "left"]
+    assert said == ["this consumer was stopped during its start", "left"]
 
 
 def test_a_second_signal_does_not_hold_up_the_stop_that_the_first_began(server: Server) -> None:
@@ -390,8 +390,8 @@ def test_two_members_of_a_group_in_one_process_share_its_queues(server: Server) 
             deadline = time.monotonic() + DEADLINE_S
             while time.monotonic() < deadline:
                 owned |= {at: {str(queue) for queue in one.queues()} for at, one in enumerate((first, second))}
-                shares = [{queue for queue in one if "Shared" in queue} for one in owned.values()]
-                if all(shares) and sum(map(len, shares)) == len(set.union(*shares)) == 4:
+                allocator = [{queue for queue in one if "Shared" in queue} for one in owned.values()]
+                if all(allocator) and sum(map(len, allocator)) == len(set.union(*allocator)) == 4:
                     break
                 time.sleep(0.05)
             else:

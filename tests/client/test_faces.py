@@ -33,8 +33,8 @@ FACES = [
 ONLY_ASYNC = {
     "surroundings": "virtual time and networks are for a loop of one's own",
     "wait_room": "a thread that submits waits for room by itself",
-    "hand_out": "how the blocking face polls",
-    "finish_handed": "how the blocking face is left",
+    "poll_messages": "how the blocking face polls",
+    "finish_polled": "how the blocking face is left",
     "deliver": "how the blocking face sends",
     "hand_over": "how the blocking face submits",
     "member": "what it is made of, for code that packs messages by itself",
@@ -43,7 +43,7 @@ ONLY_ASYNC = {
 ONLY_BLOCKING = {
     "core": "the async client behind it",
     "call": "how it is asked",
-    "tell": "how it is told before its start",
+    "configure": "how it is configured before its start",
     "state": "an attribute of the async one",
 }
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}

@@ -55,7 +55,7 @@ DECIDED = DecisionEvent(
 )
 
 
-PULLED = PullEvent(group="g", queue=QUEUE, messages=0, cost_ms=0, behind=0, held=0)
+PULLED = PullEvent(group="g", queue=QUEUE, messages=0, cost_ms=0, behind=0, cached=0)
 PAUSED = PauseEvent(group="g", queue=QUEUE, cause="span")
 LEFT = LeaveEvent(group="g", queue=QUEUE)
 
@@ -113,7 +113,7 @@ def test_hooks_are_called_in_order_and_a_failing_one_is_passed_over(caplog: pyte
     assert hooks.watch_consumption
     assert hooks.watch_decisions
     assert told == ["before send", "failing", "after send", "before consume", "after consume", "decision"]
-    assert "the message goes its way" in caplog.records[0].message
+    assert "the message is handled without it" in caplog.records[0].message
 
 
 def test_what_a_hook_wants_carried_and_nothing_can_carry_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,13 +121,13 @@ def test_what_a_hook_wants_carried_and_nothing_can_carry_is_left_behind(caplog: 
         def __init__(self, **properties: str) -> None:
             self._properties = properties
 
-        def carry(self, message: Message) -> dict[str, str]:
+        def extra_properties(self, message: Message) -> dict[str, str]:
             return self._properties
 
     hooks = HookList([Carrying(first="1"), Carrying(KEYS="reserved"), Carrying(empty=""), Carrying(last="2")])
     message = Message("T", b"x", properties={"own": "0"})
 
-    assert hooks.carrying(message).properties == {"own": "0", "first": "1", "last": "2"}
+    assert hooks.with_extra_properties(message).properties == {"own": "0", "first": "1", "last": "2"}
     assert message.properties == {"own": "0"}
     assert len(caplog.records) == 2
 
@@ -219,7 +219,7 @@ def test_a_filter_that_gives_no_messages_back_takes_nothing_away(wrong: Any, cap
             assert len((await puller.pull(MessageQueue("T", "broker-a", 0), 0)).messages) == 2
 
     run(main())
-    assert "which is no list of messages; all are handled" in caplog.text
+    assert "which is not a list of messages; the filter is ignored" in caplog.text
 
 
 # requests and responses

@@ -169,7 +169,7 @@ def test_a_start_that_fails_leaves_nothing_behind() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             consumer = c.pull_consumer(broadcast=True, instance_name="a/b")
-            with pytest.raises(InvalidSetting, match="cannot be the name of a folder"):
+            with pytest.raises(InvalidSetting, match="cannot be used as the name of a folder"):
                 await consumer.start()
             assert instances() == 0
 
@@ -187,7 +187,7 @@ def test_a_client_on_another_loop_says_so_instead_of_waiting_for_ever(tmp_path: 
         ):
             with pytest.raises(WrongState, match="was started on another event loop"):
                 await asyncio.wait_for(sending, 10)
-        with pytest.raises(WrongState, match="lives on another event loop"):
+        with pytest.raises(WrongState, match="belongs to another event loop"):
             await asyncio.wait_for(producer.queues("U"), 10)
 
     async def submit(producer: AsyncProducer, timeout_s: float | None) -> SendResult:

@@ -116,7 +116,7 @@ def test_a_body_that_cannot_be_read_is_told_when_it_is_next_and_may_be_passed_ov
             for _ in range(2):
                 with pytest.raises(ProtocolError) as caught:
                     await bodies_of(consumer, 1)
-            assert "offset 2 of T@broker-a:0; `seek` behind it" in caught.value.__notes__[0]
+            assert "offset 2 of T@broker-a:0; `seek` to 3 to skip it" in caught.value.__notes__[0]
 
             await consumer.seek(QUEUE, 3)
             assert await bodies_of(consumer, 1) == [b"3"]

@@ -111,11 +111,11 @@ def test_what_no_loop_takes_any_more_can_be_had_back() -> None:
     mailbox: Mailbox[int] = Mailbox(loop, lambda _: None)
     mailbox.put(1)
     mailbox.put(2)
-    assert mailbox.left() == [], "the loop may still come"
+    assert mailbox.undelivered() == [], "the loop may still come"
 
     loop.close()
 
-    assert (mailbox.left(), mailbox.left()) == ([1, 2], [])
+    assert (mailbox.undelivered(), mailbox.undelivered()) == ([1, 2], [])
     with pytest.raises(RuntimeError, match=r"closed"):
         mailbox.put(3)
 

@@ -154,18 +154,18 @@ def test_a_body_that_is_not_what_the_listener_wants_ends_as_a_dead_letter_that_s
 
     async def main() -> None:
         async with real_cluster(queues=1) as c:
-            got: list[Order] = []
+            delivered: list[Order] = []
             consumer = c.push_consumer(start_at="first", max_reconsume_times=1)
 
             async def handle(order: Order) -> None:
-                got.append(order)
+                delivered.append(order)
 
             consumer.on("T")(handle)
             async with consumer:
                 await c.send("T", b'{"number": 42}', b'{"number": "many"}', b"no JSON")
                 await until(lambda: len(c.stored("%DLQ%G")) == 2, 120)
 
-            assert got == [Order(42)]
+            assert delivered == [Order(42)]
             reasons = [message.properties[DEAD_LETTER_REASON] for message in c.stored("%DLQ%G")]
             assert any("Expected `int`, got `str`" in reason for reason in reasons)
             assert any("JSON is malformed" in reason for reason in reasons)

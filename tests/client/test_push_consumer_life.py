@@ -264,13 +264,13 @@ def test_an_error_that_cannot_be_told_does_not_hold_its_queue_up(error: Exceptio
 def test_the_number_of_calls_at_the_same_time_changes_while_it_runs(ordered: bool) -> None:
     async def main() -> None:
         async with real_cluster(queues=8) as c:
-            at_once: list[int] = []
+            all_messages: list[int] = []
             busy = 0
 
             async def handle(message: StoredMessage) -> None:
                 nonlocal busy
                 busy += 1
-                at_once.append(busy)
+                all_messages.append(busy)
                 await asyncio.sleep(1)
                 busy -= 1
 
@@ -282,9 +282,9 @@ def test_the_number_of_calls_at_the_same_time_changes_while_it_runs(ordered: boo
                 for workers, least, most in ((2, 2, 2), ((2, 6), 2, 6), (1, 1, 1)):
                     await consumer.set_workers(workers)
                     await asyncio.sleep(70 if ordered else 3)  # an ordered queue keeps its turn for a minute
-                    at_once.clear()
+                    all_messages.clear()
                     await asyncio.sleep(3)
-                    assert max(at_once) == most
+                    assert max(all_messages) == most
                     info = await consumer.running_info()
                     assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == str(least)
                 with pytest.raises(InvalidSetting, match="workers = 0 must be"):

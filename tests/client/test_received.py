@@ -5,7 +5,7 @@ import zlib
 import pytest
 from tests.client.messages import stored
 
-from pocketmq.client.received import is_of_inner_batch, one_by_one, readable, received
+from pocketmq.client.received import is_of_inner_batch, readable, received, split_inner_batches
 from pocketmq.errors import ProtocolError, UnreadableMessage
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.queue import MessageQueue
@@ -21,7 +21,7 @@ def test_a_plain_message_is_left_as_it_is() -> None:
     message = stored()
 
     assert readable(message, None) is message
-    assert one_by_one([message], 1) == [message]
+    assert split_inner_batches([message], 1) == [message]
 
 
 def test_a_compressed_body_is_as_it_was_and_the_namespace_is_gone() -> None:
@@ -34,7 +34,7 @@ def test_a_batch_that_lies_in_the_queue_as_one_comes_apart() -> None:
     body = encode_batch([(7, b"a", b"TAGS\x01A\x02"), (8, b"b", b"TAGS\x01B\x02")])
     packed = stored(10, zlib.compress(body), sys_flag=PACKED | SysFlag.COMPRESSED)
 
-    first, second, third = one_by_one([packed, stored(12)], 13)
+    first, second, third = split_inner_batches([packed, stored(12)], 13)
 
     assert [(one.queue_offset, one.body, one.flag, one.tags) for one in (first, second)] == [
         (10, b"a", 7, "A"),
@@ -51,9 +51,9 @@ TWO = encode_batch([(0, b"a", b""), (0, b"b", b"")])
 @pytest.mark.parametrize(
     ("body", "next_offset", "reason"),
     [
-        (TWO, 11, "an inner batch of 2 messages, but the broker gave its offsets to others"),
-        (b"\x00\x00\x00\x01crafted", 11, "no inner batch: item 0 of the batch"),
-        (TWO[:-1], 12, "no inner batch: item 1 of the batch"),
+        (TWO, 11, "an inner batch of 2 messages, but the broker used its offsets for others"),
+        (b"\x00\x00\x00\x01crafted", 11, "is not a valid inner batch: item 0 of the batch"),
+        (TWO[:-1], 12, "is not a valid inner batch: item 1 of the batch"),
         (encode_batch([]), 11, "an inner batch of 0 messages"),
     ],
 )
@@ -62,7 +62,10 @@ def test_a_batch_that_cannot_come_apart_stays_one_message_that_cannot_be_read(
 ) -> None:
     packed = stored(10, body, sys_flag=PACKED)
 
-    for messages in (one_by_one([packed], next_offset), one_by_one([packed, stored(next_offset)], next_offset + 1)):
+    for messages in (
+        split_inner_batches([packed], next_offset),
+        split_inner_batches([packed, stored(next_offset)], next_offset + 1),
+    ):
         assert messages[0] is packed
     with pytest.raises(UnreadableMessage, match=reason):
         readable(packed, None)

@@ -116,7 +116,7 @@ def test_a_signal_ends_a_program_after_its_listeners_and_with_offsets_committed(
     assert process.returncode == 0, said
     assert "done 1\n" in said
     assert said.endswith("returned\n")
-    assert said.count(f"{number.name}: the clients finish what is under way and stop") == 1
+    assert said.count(f"received {number.name}; the clients complete running work and stop") == 1
     with LitePullConsumer(server.name_server, group="G" + topic) as reader:
         committed = [reader.committed(queue) for queue in reader.queues_of(topic)]
     assert 1 in committed, committed
@@ -128,7 +128,7 @@ def test_a_second_signal_ends_the_program_at_once(server: Server, code: str) -> 
     with program(server, f"Twice{code}", endless.replace("endless)", "endless, stop_timeout_ms=60_000)")) as process:
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
-        while "finish what is under way" not in process.stdout.readline():
+        while "complete running work" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
 
@@ -147,7 +147,7 @@ def test_run_ends_when_another_thread_stops_the_consumer_and_restores_the_handle
     stopper.join()
     assert not consumer.is_running
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-    with pytest.raises(WrongState, match="was stopped; make a new one"):
+    with pytest.raises(WrongState, match="was stopped; create a new one"):
         consumer.run()
 
 
@@ -215,7 +215,7 @@ def test_run_is_refused_outside_the_main_thread(server: Server) -> None:
 
 
 def test_run_wants_blocking_clients() -> None:
-    with pytest.raises(UsageError, match=r"AsyncPushConsumer is for asyncio: `await consumer.run\(\)`"):
+    with pytest.raises(UsageError, match=r"AsyncPushConsumer is for asyncio: use `await consumer.run\(\)`"):
         pocketmq.run(AsyncPushConsumer("127.0.0.1:1", group="G"))  # type: ignore[arg-type]
 
 

@@ -117,7 +117,7 @@ def test_what_a_filter_passed_over_long_ago_is_not_pulled_again() -> None:
                 (owned,) = [one for one in consumer._member._owned.all() if one.queue.topic == "T"]
 
                 assert owned.pulls.next_offset == 20
-                assert owned.pulls.certain >= 10
+                assert owned.pulls.synced_to >= 10
 
     run(main())
 

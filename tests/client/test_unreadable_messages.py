@@ -144,7 +144,7 @@ def test_a_pull_ends_before_the_bad_one_and_the_next_one_names_it(body: bytes, s
             assert ([one.body for one in before.messages], before.next_offset) == ([b"0"], 1)
             with pytest.raises(UnreadableMessage) as failure:
                 await consumer.pull(QUEUE, 1)
-            assert "pull from 2 to go on without it" in "".join(failure.value.__notes__)
+            assert "pull from 2 to skip it" in "".join(failure.value.__notes__)
             behind = await consumer.pull(QUEUE, 2)
             assert [one.body for one in behind.messages] == SOUND[1:]
 

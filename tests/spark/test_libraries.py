@@ -89,7 +89,7 @@ def test_finding_the_source_brings_nothing_along_but_spark() -> None:
 def test_who_plans_a_read_brings_no_columns_and_no_producer_along() -> None:
     """Spark starts such a process for every query."""
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-    modules = "'numpy pyarrow pocketmq.client.public pocketmq.client.producer.producer pocketmq.spark.decode.decoding'.split()"
+    modules = "'numpy pyarrow pocketmq.client.public_names pocketmq.client.producer.producer pocketmq.spark.decode.decoding'.split()"
 
     done = run_without(
         "pyarrow",

@@ -23,7 +23,7 @@ Modules in reading order:
     admin/       the administrator's client
     blocking     base of all blocking clients: an async client on the loop thread
     running      runs clients as a program until SIGINT or SIGTERM
-    public       all public names, loaded with the first of them
+    public_names   the names that this package exports, loaded with the first of them
 """
 
 from typing import TYPE_CHECKING
@@ -85,9 +85,9 @@ else:
 
     def __getattr__(name: str) -> object:
         if name in __all__:
-            from pocketmq.client import public
+            from pocketmq.client import public_names
 
-            return getattr(public, name)
+            return getattr(public_names, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,17 +1,17 @@
-"""What all blocking clients are made of: an async core on the shared loop thread, and its life.
+"""Base of all blocking clients: an async core on the shared loop thread.
 
     new ── start ──► running ── stop ──► stopped
                         │ fork
-                        └──► in the child: a new core, made and started by the first use
+                        └──► in the child: a new core, created and started by the first call
 
-Programs that end without stopping a client stop it at exit, so what was handed over is sent; that takes `stop_timeout_ms` at most.
+Clients that a program has not stopped are stopped at its exit, so that sends are completed; that takes `stop_timeout_ms` at most.
 
-From threads to a loop: whatever many threads put in is taken out in one go, so the loop is woken once and not each time.
+A `Mailbox` moves items from threads to an event loop. The loop takes all items that wait, so it is woken once for many:
 
-    threads ── put ──► │ │ │ │ ── woken at once ──► loop: take, take, take, take
-    another loop ── put ──► │ │ │ ── woken when that loop has done what is ready ──► loop: take, take, take
+    threads ── put ──► │ │ │ │ ── woken at once ──► loop: deliver, deliver, deliver, deliver
+    another loop ── put ──► │ │ │ ── woken when that loop has run its ready callbacks ──► loop: deliver, deliver, deliver
 
-To wake a thread that then waits for the interpreter, which the one that woke it still has, costs both. So a loop that puts goes on first.
+A woken thread has to wait for the interpreter lock of the thread that woke it, which costs both time. So a loop that puts wakes it last.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from weakref import WeakSet
 
-from pocketmq.client.cluster.identity import generation
-from pocketmq.client.lifecycle import SHARED, State
+from pocketmq.client.cluster.identity import generation, require_same_process
+from pocketmq.client.lifecycle import SHARED_PORTAL, State
 from pocketmq.errors import WrongState
 from pocketmq.net.portal import Portal, refuse_in_a_loop
 
@@ -48,19 +48,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Calling(Protocol[A_co]):
-    """A blocking client, as its methods know it."""
+class BlockingCaller(Protocol[A_co]):
+    """A blocking client, as decorated methods see it."""
 
     def core(self) -> A_co: ...
 
     def call(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
-def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Calling[A], P], T]:
-    """A method of an async client for the blocking one: the same words and arguments, and it returns when it is done."""
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingCaller[A], P], T]:
+    """Make the blocking method of an async one, with the same name and arguments."""
 
     @wraps(method)
-    def call(self: Calling[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: BlockingCaller[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
         core = self.core()
         return self.call(method(core, *args, **kwargs))
 
@@ -68,12 +70,12 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Cal
 
 
 class BlockingClient(Generic[C]):
-    """A client for threads. `make` makes its core, again in the child of a fork; `what` is what errors call it."""
+    """A client for threads. `make` creates its core, also in the child of a fork; `what` is its name in errors."""
 
     def __init__(self, make: Callable[[], C], what: str) -> None:
         self._make = make
         self._what = what
-        self._lock = _new_lock()  # one thread at a time starts or stops; taken before SharedPortal's and Portal's
+        self._lock = _new_lock()  # one thread at a time starts or stops; taken before those of SharedPortal and Portal
         self._is_starting = False
         self._core = make()
         self._made_in = generation()
@@ -81,13 +83,12 @@ class BlockingClient(Generic[C]):
         self._portal: Portal
 
     def start(self) -> None:
-        """Take part, on the shared loop thread."""
+        """Start the client on the shared loop thread."""
         with self._lock:
             if self._state is not State.NEW:
                 raise self._state.refusal(self._what, "`with`, or start()")
-            if self._made_in != generation():
-                self._replace_core()
-            self._portal = SHARED.borrow()
+            self._renew_core()
+            self._portal = SHARED_PORTAL.acquire()
             self._is_starting = True
             try:
                 self._portal.run(self._core.start())
@@ -96,10 +97,10 @@ class BlockingClient(Generic[C]):
                 self._is_starting = False
                 try:
                     if not self.is_new or not isinstance(error, Exception):
-                        # Interrupted by a signal, whose handler may have stopped it: the core undoes its start, and the loop must not end before.
+                        # A signal handler may have stopped the client: the loop must not end before the core has undone its start.
                         self._portal.run(self._core.stop())
                 finally:
-                    SHARED.give_back()
+                    SHARED_PORTAL.release()
                 raise
             finally:
                 self._is_starting = False
@@ -107,21 +108,21 @@ class BlockingClient(Generic[C]):
         _running.add(self)
 
     def stop(self) -> None:
-        """Finish what is under way, leave. Harmless when done twice, or without a start. Refused inside a loop: it goes on."""
+        """Complete running calls, and disconnect. May be called twice, or without a start, but not inside an event loop."""
         with self._lock:
             if self._state is State.RUNNING:
                 refuse_in_a_loop()
             was, self._state = self._state, State.STOPPED
-            if self._is_starting:  # by this very thread, which a signal has interrupted: the error ends the start
-                raise WrongState(f"this {self._what} was stopped while it was being started")
+            if self._is_starting:  # by this thread, in a signal handler: the error ends the start
+                raise WrongState(f"this {self._what} was stopped during its start")
             if was is not State.RUNNING:
                 return
             _running.discard(self)
             try:
-                if self._made_in == generation():  # else it belongs to the parent, who goes on
+                if self._made_in == generation():  # else it belongs to the parent process
                     self._portal.run(self._core.stop())
             finally:
-                SHARED.give_back()
+                SHARED_PORTAL.release()
 
     def __enter__(self) -> Self:
         self.start()
@@ -132,7 +133,7 @@ class BlockingClient(Generic[C]):
 
     @property
     def is_new(self) -> bool:
-        """Whether it was not started yet."""
+        """Whether it was never started."""
         return self._state is State.NEW
 
     @property
@@ -140,19 +141,19 @@ class BlockingClient(Generic[C]):
         return self._state is State.RUNNING
 
     def core(self) -> C:
-        """The running core of this process; WrongState when there is none."""
+        """The running core of this process. Raises WrongState if there is none."""
         if self._state is not State.RUNNING:
             raise self._state.refusal(self._what, "`with`, or start()")
         if self._made_in != generation():
-            self._begin_anew()
+            self._replace_after_fork()
         return self._core
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine of the core comes to."""
+        """Run a coroutine of the core and return its result."""
         return self._portal.run(work)
 
-    def _begin_anew(self) -> None:
-        """In the child of a fork: everything of the old core belongs to the parent."""
+    def _replace_after_fork(self) -> None:
+        """In the child of a fork: the old core belongs to the parent."""
         with self._lock:
             if self._made_in == generation():
                 return  # another thread was faster
@@ -161,24 +162,32 @@ class BlockingClient(Generic[C]):
             self._started()
 
     def _started(self) -> None:
-        """A core was started: for what has to be made anew with it."""
+        """Called after the start of a core, for objects that belong to it."""
+
+    def _renew_core(self) -> None:
+        """Before the start: create a new core in the child of a fork."""
+        if self._made_in != generation():
+            self._replace_core()
+
+    def _require_same_process(self) -> None:
+        require_same_process(self._made_in, self._what)
 
     def _replace_core(self) -> None:
-        _left_to_the_parent.append(self._core)  # kept for ever: when collected, it would close what the parent uses
+        _cores_of_parent.append(self._core)  # kept for ever: its destruction would close connections of the parent
         self._core = self._make()
         self._made_in = generation()
 
     def _forked(self) -> None:
-        self._lock = _new_lock()  # a thread that the child does not have may have held it
+        self._lock = _new_lock()  # another thread of the parent may have had it
 
 
 def _new_lock() -> threading.RLock:
-    """One that its holder may take again: a handler of a signal interrupts a start or a stop, and calls `stop`."""
+    """Reentrant: a signal handler may call `stop` during a start or a stop."""
     return threading.RLock()
 
 
 _running: "WeakSet[BlockingClient[Any]]" = WeakSet()
-_left_to_the_parent: list[object] = []
+_cores_of_parent: list[object] = []
 
 
 def _forked() -> None:
@@ -191,7 +200,7 @@ def _stop_all() -> None:
         try:
             client.stop()
         except Exception:
-            log.exception("a client could not be stopped at exit")
+            log.exception("%r could not be stopped at the exit of the program", client)
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -199,52 +208,52 @@ atexit.register(_stop_all)
 
 
 class Mailbox(Generic[T]):
-    """Any thread puts, or only that of `source`; `take` is called on the loop, once for each thing, in the order of the putting.
+    """Items from any thread, or from that of the loop `source`. `deliver` is called on the loop for each, in the order of the puts.
 
-    Needs no lock: threads only add to one end of a deque, and the loop only takes from the other.
+    No lock is needed: threads append to one end of a deque, and the loop takes from the other.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        take: Callable[[T], None],
+        deliver: Callable[[T], None],
         *,
         source: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._loop = loop
-        self._take = take
+        self._deliver = deliver
         self._source = source
         self._waiting: deque[T] = deque()
-        self._is_called = False
+        self._is_scheduled = False
 
-    def put(self, thing: T) -> None:
-        """RuntimeError when the loop is closed."""
-        self._waiting.append(thing)
-        if not self._is_called:
-            # Two threads may both find it false; then the loop comes twice, and finds nothing the second time.
-            self._is_called = True
+    def put(self, item: T) -> None:
+        """Raises RuntimeError if the loop is closed."""
+        self._waiting.append(item)
+        if not self._is_scheduled:
+            # Two threads may both see False. The second callback finds no item then.
+            self._is_scheduled = True
             try:
-                self._call()
+                self._schedule()
             except RuntimeError:
-                self._is_called = False  # the next who puts is told as well
+                self._is_scheduled = False  # so that the next put fails, too
                 raise
 
     def __len__(self) -> int:
-        """Things that wait."""
+        """The number of waiting items."""
         return len(self._waiting)
 
-    def left(self) -> list[T]:
-        """What was put in and nobody took, once the loop is closed; it is taken out. Nothing before that."""
+    def undelivered(self) -> list[T]:
+        """Remove and return the items that wait for a closed loop. Nothing while it is open."""
         found: list[T] = []
         if self._loop.is_closed():
-            self._is_called = False  # first, so that whoever puts from now on is told
+            self._is_scheduled = False  # first, so that each put from now on fails
             while self._waiting:
                 found.append(self._waiting.popleft())
         return found
 
-    def _call(self) -> None:
+    def _schedule(self) -> None:
         if self._source is None:
-            self._loop.call_soon_threadsafe(self._empty)
+            self._loop.call_soon_threadsafe(self._deliver_all)
         elif self._loop.is_closed():
             raise RuntimeError("the loop is closed")
         else:
@@ -252,15 +261,15 @@ class Mailbox(Generic[T]):
 
     def _wake(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._empty)
+            self._loop.call_soon_threadsafe(self._deliver_all)
         except RuntimeError:
-            self._is_called = False  # closed meanwhile: the next who puts is told
+            self._is_scheduled = False  # the loop was closed: the next put fails
 
-    def _empty(self) -> None:
-        self._is_called = False  # first, so that whoever puts from now on calls again
+    def _deliver_all(self) -> None:
+        self._is_scheduled = False  # first, so that each put from now on schedules again
         try:
             while self._waiting:
-                self._take(self._waiting.popleft())
+                self._deliver(self._waiting.popleft())
         finally:
-            if self._waiting:  # one could not be taken, which is no fault of the others
-                self._loop.call_soon(self._empty)
+            if self._waiting:  # one raised, which must not stop the others
+                self._loop.call_soon(self._deliver_all)

@@ -1,17 +1,16 @@
-"""Hooks: what happens to messages, told to whoever wants to know. Traces, metrics and users all use the same.
+"""Hooks: callbacks for events of messages. Traces, metrics and users all use them.
 
-    carry                                                properties that a message takes along, asked where it is handed over
-    before_send ──► an attempt ──► after_send            once for each attempt, so a retried message is told of twice
+    extra_properties                                     properties to add to a message before it is sent
+    before_send ──► an attempt ──► after_send            once for each attempt, so twice for a message that is retried once
     before_consume ──► a listener ──► after_consume      once for each call of a listener
     after_decision                                       a transaction was committed, rolled back, or left open
-    after_pull, after_pause, after_leave                 a queue was pulled, had to wait, or is not read any more
-    filter_messages                                      which of the pulled messages a consumer gets
+    after_pull, after_pause, after_leave                 a queue was pulled, had to pause, or is not pulled any more
+    filter_messages                                      selects the pulled messages that a consumer gets
 
-A hook is a class with those of these methods that it wants. They run where the message is handled and must not wait. One that
-raises is logged and does no harm to the message: watching must never change what is watched. Only `filter_messages` is asked for a
-choice: what it takes away counts as done.
+Hooks run on the thread that handles the message, and must not block. An exception is logged and does not affect the message. Messages
+that `filter_messages` removes count as consumed.
 
-An `RpcHook` is below all that: it sees every request to a name server or broker, and its response.
+An `RpcHook` works below: it sees each request to a name server or broker, and its response.
 """
 
 import logging
@@ -32,7 +31,7 @@ log = logging.getLogger("pocketmq.client")
 
 
 class SendEvent(msgspec.Struct, kw_only=True):
-    """One attempt to send. `result` or `error` is there afterwards; neither is for a one-way send. `notes` are the hook's own."""
+    """One attempt to send. `result` or `error` is set afterwards, but not for a one-way send. `context` is for data of hooks."""
 
     group: str
     messages: Sequence[Message]
@@ -42,18 +41,18 @@ class SendEvent(msgspec.Struct, kw_only=True):
     kind: TracedType
     body_bytes: int
     started_ms: int
-    """By the wall clock; `started` is by the one that only grows."""
+    """Wall clock; `started` is monotonic."""
     started: float
     attempt: int = 1
-    """Above 1: the message is sent once more, because an earlier attempt failed."""
+    """Above 1 after failed attempts."""
     cost_ms: float = 0.0
     result: SendResult | None = None
     error: BaseException | None = None
-    notes: dict[str, Any] = msgspec.field(default_factory=dict)
+    context: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class DecisionEvent(msgspec.Struct, kw_only=True):
-    """How a transaction was decided."""
+    """The decision about a transaction."""
 
     group: str
     message: Message | StoredMessage
@@ -67,7 +66,7 @@ class DecisionEvent(msgspec.Struct, kw_only=True):
 
 
 class ConsumeEvent(msgspec.Struct, kw_only=True):
-    """One call of a listener. `outcome` and `cost_ms` are there afterwards. `notes` are the hook's own."""
+    """One call of a listener. `outcome` and `cost_ms` are set afterwards. `context` is for data of hooks."""
 
     group: str
     messages: Sequence[StoredMessage]
@@ -76,7 +75,7 @@ class ConsumeEvent(msgspec.Struct, kw_only=True):
     cost_ms: float = 0.0
     outcome: Outcome | None = None
     error: BaseException | None = None
-    notes: dict[str, Any] = msgspec.field(default_factory=dict)
+    context: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class PullEvent(msgspec.Struct, kw_only=True):
@@ -86,15 +85,15 @@ class PullEvent(msgspec.Struct, kw_only=True):
     queue: MessageQueue
     messages: int
     cost_ms: float
-    """Also the time for which the broker held it, when there was nothing."""
+    """Includes the time for which the broker held a pull without messages."""
     behind: int
-    """Messages of the queue that are still at the broker."""
-    held: int
-    """Those that are here and not done with."""
+    """Messages of the queue that the broker still has."""
+    cached: int
+    """Messages in this client that are not consumed."""
 
 
 class PauseEvent(msgspec.Struct, kw_only=True):
-    """A pull that had to wait."""
+    """A pull had to wait."""
 
     group: str
     queue: MessageQueue
@@ -103,14 +102,14 @@ class PauseEvent(msgspec.Struct, kw_only=True):
 
 
 class LeaveEvent(msgspec.Struct, kw_only=True):
-    """A queue that this member does not read any more."""
+    """This consumer does not pull the queue any more."""
 
     group: str
     queue: MessageQueue
 
 
 class FilterEvent(msgspec.Struct, kw_only=True):
-    """Messages of one pull, before a listener or a poll gets them. A hook sets `messages` to those that are to be handled."""
+    """Messages of one pull, before they are consumed. A hook sets `messages` to those to consume."""
 
     group: str
     queue: MessageQueue
@@ -118,38 +117,36 @@ class FilterEvent(msgspec.Struct, kw_only=True):
 
 
 class RpcHook:
-    """Sees every request of a client to a name server or a broker, and its response. Inherit, and override what you want.
+    """Sees each request of a client to a name server or broker, and its response. Inherit, and override the methods you need.
 
-    It runs on the thread of the network and must not wait. A hook that raises is logged, and the request goes its way. With a hook, sends and
-    pulls take the longer way through `Command`, which costs two to three times as much for each request.
+    It runs on the thread of the network and must not block. An exception is logged and does not affect the request. With a hook, sends and
+    pulls cost two to three times as much, because each becomes a `Command`.
     """
 
     def before_request(self, address: str, request: Command) -> None:
-        """A request is about to leave. Its `ext` fields may be changed or added to: it is signed afterwards."""
+        """Called before a request is signed and sent. You may change its `ext` fields."""
 
     def after_response(self, address: str, request: Command, response: Command) -> None:
-        """Its response came, whatever it says. Requests that are sent one-way have none, nor have those that fail."""
+        """Called for each response, also for errors. One-way requests, and those that fail, have none."""
 
 
 class Hooks:
-    """All hooks by name; each does nothing. Inherit, and override those you want."""
+    """All hooks; none does anything. Inherit, and override the methods you need."""
 
-    def carry(self, message: Message) -> Mapping[str, str] | None:
-        """Properties that `message` shall carry besides its own. Called once or twice by whoever sends it, in their thread
-        and context, before anything else happens to it.
-        """
+    def extra_properties(self, message: Message) -> Mapping[str, str] | None:
+        """Properties to add to `message`. Called once or twice in the thread and context of the sender, before everything else."""
 
     def before_send(self, event: SendEvent) -> None:
-        """An attempt is about to be made."""
+        """An attempt begins."""
 
     def after_send(self, event: SendEvent) -> None:
-        """It has an outcome."""
+        """The attempt has a result, or failed."""
 
     def before_consume(self, event: ConsumeEvent) -> None:
-        """A listener is about to be called."""
+        """A listener is called next."""
 
     def after_consume(self, event: ConsumeEvent) -> None:
-        """It returned or raised."""
+        """The listener returned or raised."""
 
     def after_decision(self, event: DecisionEvent) -> None:
         """A transaction was decided."""
@@ -158,93 +155,73 @@ class Hooks:
         """A pull was answered."""
 
     def after_pause(self, event: PauseEvent) -> None:
-        """A pull had to wait, because of a limit or because somebody said so."""
+        """A pull had to wait, because of a limit or of `pause()`."""
 
     def after_leave(self, event: LeaveEvent) -> None:
-        """A queue is read by another member from now on, or by nobody."""
+        """The queue is not pulled by this consumer any more."""
 
     def filter_messages(self, event: FilterEvent) -> None:
-        """Messages were pulled: set `event.messages` to those that are to be handled. The others count as done."""
+        """Messages were pulled: set `event.messages` to those to consume. The others count as consumed."""
 
 
 class HookList:
-    """The hooks of one client, called in the order in which they were given. Empty lists cost one look."""
+    """The hooks of one client, called in their order. Each method of `Hooks` for events is an attribute here."""
 
     def __init__(self, hooks: Iterable[Hooks] = ()) -> None:
-        hooks = checked_hooks(hooks)
-        self._carry = _overridden(hooks, "carry")
-        self._before_send = _overridden(hooks, "before_send")
-        self._after_send = _overridden(hooks, "after_send")
-        self._before_consume = _overridden(hooks, "before_consume")
-        self._after_consume = _overridden(hooks, "after_consume")
-        self._after_decision = _overridden(hooks, "after_decision")
-        self._after_pull = _overridden(hooks, "after_pull")
-        self._after_pause = _overridden(hooks, "after_pause")
-        self._after_leave = _overridden(hooks, "after_leave")
-        self._filter_messages = _overridden(hooks, "filter_messages")
-        self.filters = bool(self._filter_messages)
-        self.add_properties = bool(self._carry)
-        self.watch_sends = bool(self._before_send or self._after_send)
-        self.watch_consumption = bool(self._before_consume or self._after_consume)
-        self.watch_decisions = bool(self._after_decision)
-        self.watch_pulls = bool(self._after_pull or self._after_pause or self._after_leave)
+        self._hooks = checked_hooks(hooks)
+        self._extra_properties = self._overrides("extra_properties")
+        self.before_send = self._calls("before_send")
+        self.after_send = self._calls("after_send")
+        self.before_consume = self._calls("before_consume")
+        self.after_consume = self._calls("after_consume")
+        self.after_decision = self._calls("after_decision")
+        self.after_pull = self._calls("after_pull")
+        self.after_pause = self._calls("after_pause")
+        self.after_leave = self._calls("after_leave")
+        self.filter_messages = self._calls("filter_messages")
+        self.filters = self._has("filter_messages")
+        self.adds_properties = self._has("extra_properties")
+        self.watch_sends = self._has("before_send", "after_send")
+        self.watch_consumption = self._has("before_consume", "after_consume")
+        self.watch_decisions = self._has("after_decision")
+        self.watch_pulls = self._has("after_pull", "after_pause", "after_leave")
 
-    def carrying(self, message: Message) -> Message:
-        """The message with what hooks want it to carry; the user's own stays as it is."""
-        if not self._carry:
-            return message
-        carrying = message
-        for function in self._carry:
+    def with_extra_properties(self, message: Message) -> Message:
+        """The message with the properties that hooks add. They do not replace its own."""
+        extended = message
+        for function in self._extra_properties:
             try:
-                if carried := function(message):
-                    carrying = carrying.with_properties(carried)
+                if added := function(message):
+                    extended = extended.with_properties(added)
             except Exception:
-                log.exception("the hook %r failed; the message goes its way", function)
-        return carrying
+                log.exception("hook %r failed; the message is handled without it", function)
+        return extended
 
-    def before_send(self, event: SendEvent) -> None:
-        _call(self._before_send, event)
+    def _overrides(self, name: str) -> tuple[Callable[[Any], Any], ...]:
+        """This method of the hooks that override it."""
+        base = getattr(Hooks, name)
+        return tuple(getattr(hook, name) for hook in self._hooks if getattr(type(hook), name) is not base)
 
-    def after_send(self, event: SendEvent) -> None:
-        _call(self._after_send, event)
+    def _has(self, *names: str) -> bool:
+        return any(self._overrides(name) for name in names)
 
-    def before_consume(self, event: ConsumeEvent) -> None:
-        _call(self._before_consume, event)
+    def _calls(self, name: str) -> Callable[[Any], None]:
+        """A function that passes an event to this method of all hooks."""
+        functions = self._overrides(name)
 
-    def after_consume(self, event: ConsumeEvent) -> None:
-        _call(self._after_consume, event)
+        def call(event: object) -> None:
+            for function in functions:
+                try:
+                    function(event)
+                except Exception:
+                    log.exception("hook %r failed; the message is handled without it", function)
 
-    def after_decision(self, event: DecisionEvent) -> None:
-        _call(self._after_decision, event)
-
-    def after_pull(self, event: PullEvent) -> None:
-        _call(self._after_pull, event)
-
-    def after_pause(self, event: PauseEvent) -> None:
-        _call(self._after_pause, event)
-
-    def after_leave(self, event: LeaveEvent) -> None:
-        _call(self._after_leave, event)
-
-    def filter_messages(self, event: FilterEvent) -> None:
-        _call(self._filter_messages, event)
+        return call
 
 
 def checked_hooks(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
-    """The hooks that a client was given; InvalidSetting when they are none."""
-    given = tuple(hooks) if isinstance(hooks, Iterable) else None
-    if given is None or not all(isinstance(hook, Hooks) for hook in given):
+    """The hooks of a client. Raises InvalidSetting if they are not `Hooks`."""
+    checked = tuple(hooks) if isinstance(hooks, Iterable) else None
+    if checked is None or not all(isinstance(hook, Hooks) for hook in checked):
         raise InvalidSetting(f"hooks = {hooks!r} must be a list of objects of classes that inherit from Hooks")
-    return given
-
-
-def _overridden(hooks: Sequence[Hooks], name: str) -> tuple[Callable[[Any], Any], ...]:
-    return tuple(getattr(hook, name) for hook in hooks if getattr(type(hook), name) is not getattr(Hooks, name))
-
-
-def _call(functions: Sequence[Callable[[Any], None]], event: object) -> None:
-    for function in functions:
-        try:
-            function(event)
-        except Exception:
-            log.exception("the hook %r failed; the message goes its way", function)
+    return checked

@@ -1,26 +1,22 @@
-"""The life of a client: made, running, stopped. It is lived once; that of an async client in one process.
+"""The lifecycle of a client, and the event loop on which it runs.
 
-made ── start ──► running ── stop ──► stopped
-  └────────────────── stop ─────────────┘
+    created ── start ──► running ── stop ──► stopped
+       └────────────────── stop ─────────────┘
 
-Who gives up waiting for a stop does not keep it from coming to its end: half a stop would leave a member that takes its share of
-messages, and nobody who handles them.
+A cancelled call of `stop` does not end the stop itself: a consumer that stopped halfway would keep queues without consuming them.
 
-Calling functions of users: `async def` ones on the loop, plain ones in a thread, so that none of them stops the loop.
+The part of a consumer that talks to brokers runs in the client's thread, or on the user's event loop:
 
-Where the part of a consumer lives that talks to brokers: in the client's own thread, or on the loop of its user.
+    OwnThread     user's loop ── run(work) ──► shared loop thread ── result ──► user's loop
+    ThisLoop      user's loop ── run(work) ──► the same loop
 
-    own thread    user's loop ── run(work) ──► the shared loop thread ── result ──► user's loop
-    this loop     user's loop ── run(work) ──► itself
+In its own thread it continues while a handler blocks the user's loop: it sends heartbeats and pulls messages, and keeps its queues.
 
-In its own thread it goes on while the user's loop is held up, by a handler that computes or waits without `await`: heartbeats are
-sent, messages are pulled, no queue is lost.
+All blocking clients of a process use one loop thread, so that they share connections:
 
-One loop thread for all blocking clients of a process, so that they share connections as clients of one loop do.
+    first client ── acquire ──► the portal is created        last client ── release ──► its thread ends and is joined
 
-    first client ── borrow ──► the portal is made        last client ── give back ──► its thread ends and is joined
-
-After a fork the child's portal starts a thread of its own when it is used; who had borrowed it before still has it.
+After a fork, the child's portal starts a new thread when it is used first. The child's clients keep using it.
 """
 
 import asyncio
@@ -38,19 +34,19 @@ from pocketmq.net.portal import Portal
 
 
 class State(Enum):
-    """Where a client is in its life, in words about it."""
+    """The state of a client. The values are the texts of errors."""
 
     NEW = "was not started: use {}"
     RUNNING = "is running"
-    STOPPED = "was stopped; make a new one"
+    STOPPED = "was stopped; create a new one"
 
     def refusal(self, what: str, start: str) -> WrongState:
-        """Why a client that is called `what`, and is started so, cannot do it now."""
+        """The error of a call in the wrong state. `what` is the name of the client, `start` how to start it."""
         return WrongState(f"this {what} {self.value.format(start)}")
 
 
-class Living(ABC):
-    """Base of the async clients. `what` is how errors call them."""
+class AsyncClient(ABC):
+    """Base of the async clients. `what` is the name in errors."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -60,14 +56,14 @@ class Living(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin. WrongState when it was begun before."""
+        """Start the client. Raises WrongState if it was started before."""
 
     @abstractmethod
     async def _end(self) -> None:
-        """Finish what is under way, and leave. Called once, of a client that runs."""
+        """Complete running calls, and disconnect. Called once, for a running client."""
 
     async def stop(self) -> None:
-        """Take nothing more, finish what is under way, leave. Harmless when done twice, or without a start."""
+        """Complete running calls, and disconnect. May be called twice, or without a start."""
         was, self._state = self._state, State.STOPPED
         if was is State.RUNNING:
             require_same_process(self._made_in, self._what)
@@ -77,7 +73,7 @@ class Living(ABC):
 
     @property
     def is_new(self) -> bool:
-        """Whether it was not started yet."""
+        """Whether it was never started."""
         return self._state is State.NEW
 
     @property
@@ -107,77 +103,77 @@ T = TypeVar("T")
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether calling it gives something to await: an `async def`, a partial of one, or an object with such a `__call__`."""
+    """Whether a call returns an awaitable: an `async def` function, a partial of one, or an object with such a `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 async def call(function: Callable[..., T | Awaitable[T]], *args: Any) -> T:
-    """What `function` comes to."""
+    """Call a user's function: `async def` on this loop, others in a thread, so that they do not block it."""
     if is_async(function):
         return await cast("Awaitable[T]", function(*args))
-    outcome = await asyncio.to_thread(function, *args)
-    return await outcome if inspect.isawaitable(outcome) else outcome
+    result = await asyncio.to_thread(function, *args)
+    return await result if inspect.isawaitable(result) else result
 
 
 class SharedPortal:
-    """Counts who uses the portal."""
+    """The loop thread of all blocking clients, with a count of its users."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the two below; no other lock is taken under it
+        self._lock = threading.Lock()  # protects the next two; no other lock is taken under it
         self._portal: Portal | None = None
         self._users = 0
-        os.register_at_fork(after_in_child=self._begin_anew)
+        os.register_at_fork(after_in_child=self._forked)
 
-    def borrow(self) -> Portal:
+    def acquire(self) -> Portal:
         with self._lock:
             if self._portal is None:
                 self._portal = Portal("pocketmq client")
             self._users += 1
             return self._portal
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         with self._lock:
             self._users -= 1
             if self._users:
                 return
             portal, self._portal = self._portal, None
-        assert portal is not None, "given back more often than borrowed"
+        assert portal is not None, "released more often than acquired"
         portal.close()
 
-    def _begin_anew(self) -> None:
-        self._lock = threading.Lock()  # a thread that the child does not have may have held it
+    def _forked(self) -> None:
+        self._lock = threading.Lock()  # another thread of the parent may have had it
 
 
-SHARED = SharedPortal()
+SHARED_PORTAL = SharedPortal()
 
 
 class HostLoop(Protocol):
-    """Runs coroutines where a consumer lives."""
+    """The event loop of the part of a consumer that talks to brokers."""
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T: ...
 
     async def close(self) -> None:
-        """Nothing is run there any more."""
+        """No more coroutines are run."""
 
 
 class OwnThread:
-    """The loop thread that all clients of this process share."""
+    """The shared loop thread."""
 
     def __init__(self) -> None:
-        self._portal = SHARED.borrow()
+        self._portal = SHARED_PORTAL.acquire()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(self._portal.submit(work))
 
     async def close(self) -> None:
-        await asyncio.to_thread(SHARED.give_back)  # the last one joins the thread
+        await asyncio.to_thread(SHARED_PORTAL.release)  # the last one joins the thread
 
 
 class ThisLoop:
-    """The loop that runs."""
+    """The running event loop."""
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     async def close(self) -> None:
-        """It goes on without us."""
+        """The loop belongs to the user."""

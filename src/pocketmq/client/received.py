@@ -1,11 +1,14 @@
-"""Messages as their receiver wants them: each alone, the body as it was before it was compressed, the topic without the namespace.
+"""Received messages: prepared for users, or copied for the retry topic.
 
-    records of an answer ─┬─ sound ──────────────────────────────────────────────► messages
-                          ├─ inner batch, whose items fit its offsets ───────────► one message for each item
-                          └─ anything else that cannot be read ──────────────────► one message, which `readable` rejects
+    records of a response ─┬─ sound ─────────────────────────────────────► messages
+                           ├─ inner batch, whose items fit its offsets ──► one message for each item
+                           └─ unreadable ────────────────────────────────► one message, for which `readable` raises
 
-A body that cannot be read costs its own message and no other. The message keeps the offset that the broker gave it, fails when a
-listener is about to get it, and ends among the dead letters.
+For users, bodies are decompressed and topics have no namespace. An unreadable body affects only its own message: it keeps its offset, fails
+when a listener is called, and becomes a dead letter in the end.
+
+Failed messages that cannot be sent back are copied to %RETRY%group, with their number of attempts. A dead letter is a copy that may not be
+retried; it may have a reason.
 """
 
 from collections.abc import Sequence
@@ -28,35 +31,35 @@ from pocketmq.protocol.record import SYS_FLAG_AT, decode_record, decode_records,
 _COMPRESSION: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _PACKED: Final = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 _DAMAGED: Final = 1 << 30
-"""A bit that this module sets, and no broker: the checksum of the body is wrong."""
+"""A flag of this module, never of a broker: the checksum of the body is wrong."""
 NOT_PLAIN: Final = SysFlag.COMPRESSED | SysFlag.INNER_BATCH | _DAMAGED
-"""A message without these bits can be given to a listener as it is."""
+"""Messages without these flags need no preparation."""
 
 DEAD_LETTER_REASON: Final = "DEAD_LETTER_REASON"
-"""Property of a dead letter that says why it is one."""
+"""The property with the reason of a dead letter."""
 MAX_REASON_CHARS: Final = 500
 
-_OVER: Final = frozenset((*names.DELAYING_PROPERTIES, names.TRANSACTION_PREPARED))
-"""Properties of what lies behind the message; they would make the broker delay it once more, or wait for a decision."""
+_DROPPED: Final = frozenset((*names.DELAYING_PROPERTIES, names.TRANSACTION_PREPARED))
+"""Properties that a copy must not have: the broker would delay it again, or wait for a decision about a transaction."""
 _FLAGS_OF_BODY: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK | SysFlag.MULTI_TAGS
 
 
 def received(records: bytes, queue: MessageQueue, next_offset: int) -> tuple[Sequence[StoredMessage], int]:
-    """The messages of an answer to a pull of `queue`, and where the next pull begins.
+    """The messages of a response to a pull of `queue`, and the offset of the next pull.
 
-    ProtocolError when the first record cannot be told from the next one. When a later one cannot, the next pull begins with it.
+    Raises ProtocolError if the end of the first record cannot be found. If it is that of a later one, the next pull starts with it.
     """
     try:
         messages = decode_records(records, queue=queue)
     except ProtocolError:
-        messages, is_whole = _sound_records(records, queue)
+        messages, is_whole = _decodable_records(records, queue)
         if not is_whole:
             next_offset = messages[-1].queue_offset + 1
-    return one_by_one(messages, next_offset), next_offset
+    return split_inner_batches(messages, next_offset), next_offset
 
 
-def _sound_records(records: bytes, queue: MessageQueue) -> tuple[list[StoredMessage], bool]:
-    """The messages up to the first record whose parts do not add up, and whether these are all. Wrong checksums are marked."""
+def _decodable_records(records: bytes, queue: MessageQueue) -> tuple[list[StoredMessage], bool]:
+    """The messages up to the first malformed record, and whether these are all. Damaged bodies are marked."""
     messages: list[StoredMessage] = []
     at = 0
     while at < len(records):
@@ -76,14 +79,14 @@ def _sound_records(records: bytes, queue: MessageQueue) -> tuple[list[StoredMess
 
 
 def readable(message: StoredMessage, namespace: str | None) -> StoredMessage:
-    """`message` itself when nothing is to be done; UnreadableMessage when its body cannot be read."""
+    """The message with a decompressed body and the user's topic. Raises UnreadableMessage."""
     if message.sys_flag & NOT_PLAIN:
         message = _plain(message)
     return with_shown_topic(message, namespace)
 
 
 def with_shown_topic(message: StoredMessage, namespace: str | None) -> StoredMessage:
-    """`message` with its topic as users of the namespace call it; its body is as it was."""
+    """The message with the user's topic, without the namespace."""
     if namespace is None:
         return message
     queue = message.queue
@@ -94,13 +97,13 @@ def with_shown_topic(message: StoredMessage, namespace: str | None) -> StoredMes
 def _plain(message: StoredMessage) -> StoredMessage:
     if message.sys_flag & _DAMAGED:
         raise UnreadableMessage(f"message {message.message_id}: the checksum of its body is wrong")
-    if message.sys_flag & _PACKED == _PACKED:  # else `one_by_one` would have taken it apart
+    if message.sys_flag & _PACKED == _PACKED:  # `split_inner_batches` could not split it
         try:
             count = len(_items(message))
         except ProtocolError as error:
-            raise UnreadableMessage(f"message {message.message_id} is no inner batch: {error}") from None
+            raise UnreadableMessage(f"message {message.message_id} is not a valid inner batch: {error}") from None
         raise UnreadableMessage(
-            f"message {message.message_id} is an inner batch of {count} messages, but the broker gave its offsets to others"
+            f"message {message.message_id} is an inner batch of {count} messages, but the broker used its offsets for others"
         )
     if not message.sys_flag & SysFlag.COMPRESSED:
         return message
@@ -111,10 +114,10 @@ def _plain(message: StoredMessage) -> StoredMessage:
     return replace(message, body=body, sys_flag=message.sys_flag & ~_COMPRESSION)
 
 
-def one_by_one(messages: Sequence[StoredMessage], next_offset: int) -> Sequence[StoredMessage]:
-    """The same messages; those that lie in the queue as one batch, as topics of RocketMQ 5 may keep them, each by itself.
+def split_inner_batches(messages: Sequence[StoredMessage], next_offset: int) -> Sequence[StoredMessage]:
+    """Replace the batches that topics of RocketMQ 5 may contain by their messages.
 
-    A batch of n items has n offsets. One that has fewer, because the broker stored another message there, stays one message.
+    A batch of n messages has n offsets. It stays one message if the broker used some of them for other messages.
     """
     flags = {message.sys_flag for message in messages}  # mostly all are 0
     if not any(flags) or not any(flag & _PACKED == _PACKED for flag in flags):
@@ -157,18 +160,18 @@ def _items(message: StoredMessage) -> list[BatchItem]:
 
 
 def is_of_inner_batch(message: StoredMessage) -> bool:
-    """Whether it was one item of a batch. Brokers know the batch only, so the item cannot be sent back by its place in the log."""
+    """Whether the message was an item of a batch. Brokers know only the batch, so the item cannot be sent back by its log offset."""
     flags = int.from_bytes(message.head[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
     return flags & _PACKED == _PACKED and message.sys_flag & _PACKED != _PACKED
 
 
 def is_unreadable_as_stored(message: StoredMessage) -> bool:
-    """Whether a copy of its body would pass for a sound one: a copy has no checksum of the original, and is no inner batch."""
+    """Whether a copy would hide that the body is unreadable: it gets a new checksum, and no flag of an inner batch."""
     return bool(message.sys_flag & _DAMAGED) or message.sys_flag & _PACKED == _PACKED
 
 
 class RetryMessage(msgspec.Struct, frozen=True):
-    """A failed message as a plain one. Both counts go into the header of the send, not among the properties."""
+    """A copy of a failed message. Both counts are fields of the send header, not properties."""
 
     topic: TopicName
     body: bytes
@@ -180,19 +183,19 @@ class RetryMessage(msgspec.Struct, frozen=True):
 
 
 def retry_message(message: StoredMessage, group: GroupName, max_times: int) -> RetryMessage:
-    """For another attempt, after the delay that the broker itself would have chosen. It becomes a dead letter after the last."""
+    """A copy for another attempt, with the delay that the broker would choose. After the last attempt it becomes a dead letter."""
     delay = {names.DELAY: str(FIRST_RETRY_LEVEL + message.reconsume_times)}
     return _retry_message(message, group, delay, max_times)
 
 
 def dead_letter(message: StoredMessage, group: GroupName, reason: str = "") -> RetryMessage:
-    """For the dead letters, at once: it says that it may not be tried more often than it was."""
-    words = _one_line(reason)
-    return _retry_message(message, group, {DEAD_LETTER_REASON: words} if words else {}, message.reconsume_times)
+    """A copy for the dead letters: its attempts are used up."""
+    text = _as_property(reason)
+    return _retry_message(message, group, {DEAD_LETTER_REASON: text} if text else {}, message.reconsume_times)
 
 
 def _retry_message(message: StoredMessage, group: GroupName, added: dict[str, str], max_times: int) -> RetryMessage:
-    kept = {name: value for name, value in message.properties.items() if name not in _OVER}
+    kept = {name: value for name, value in message.properties.items() if name not in _DROPPED}
     kept.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
     kept[names.RETRY_TOPIC] = original_topic(message)
     return RetryMessage(
@@ -207,11 +210,11 @@ def _retry_message(message: StoredMessage, group: GroupName, added: dict[str, st
 
 
 def original_topic(message: StoredMessage) -> str:
-    """The topic that its producer sent it to, which is what a listener sees of a retried message."""
+    """The topic to which a retried message was sent first."""
     return message.properties.get(names.RETRY_TOPIC) or message.topic
 
 
-def _one_line(reason: str) -> str:
-    """`reason` as a property can hold it: no separators, not too long."""
+def _as_property(reason: str) -> str:
+    """The reason as a property: without separators, and not too long."""
     clean = "".join(char if char.isprintable() else " " for char in reason)
     return " ".join(clean.split())[:MAX_REASON_CHARS]

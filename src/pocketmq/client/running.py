@@ -1,12 +1,12 @@
-"""Running clients as a program: until SIGINT or SIGTERM, then an orderly end.
+"""Runs clients as a program until SIGINT or SIGTERM.
 
     run(producer, consumer) ── start in this order ──► wait ──┬─ SIGINT, SIGTERM ──────────┐
-                                                              └─ a consumer was stopped ───┼──► stop in reverse order, return
+                                                              └─ a client was stopped ─────┼──► stop in reverse order, return
     await consumer.run()    ── the same for one consumer on a loop; several may run at once ┘
 
-Stopping is that of each client: a consumer takes no more messages, waits up to `stop_timeout_ms` for its listeners, commits its offsets
-and leaves its group. A second signal ends the program at once. Python handles signals in the main thread only, so elsewhere both
-refuse. The handlers that were there before come back at the end.
+Each client stops as usual: a consumer stops pulling, waits up to `stop_timeout_ms` for its listeners, commits its offsets and leaves its
+group. A second signal ends the program at once. Python handles signals in the main thread only, so both functions raise an error in other
+threads. They restore the previous signal handlers at the end.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from pocketmq.net.portal import refuse_in_a_loop
 log = logging.getLogger("pocketmq.client")
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-LOOK_S: Final = 0.2
-"""How often `run` looks whether another thread has stopped a client."""
+CHECK_S: Final = 0.2
+"""How often `run` checks whether another thread has stopped a client."""
 
 
-class Runs(Protocol):
+class RunnableClient(Protocol):
     """A blocking client."""
 
     @property
@@ -41,30 +41,30 @@ class Runs(Protocol):
     def stop(self) -> None: ...
 
 
-def run(*clients: Runs) -> None:
+def run(*clients: RunnableClient) -> None:
     """Start blocking clients, wait for SIGINT or SIGTERM, then stop them in reverse order and return.
 
-    Clients that listeners use, such as producers, come first. It also returns when one of them was stopped elsewhere.
+    Put clients that listeners use, such as producers, first. `run` also returns after a call of `stop` in another thread. Raises
     WrongState outside the main thread.
     """
     for client in clients:
         if asyncio.iscoroutinefunction(getattr(client, "start", None)):
             raise UsageError(
-                f"{type(client).__name__} is for asyncio: `await consumer.run()`, or give the blocking class"
+                f"{type(client).__name__} is for asyncio: use `await consumer.run()`, or the blocking class"
             )
     refuse_in_a_loop()
     _require_main_thread()
-    # A queue and not an event: a handler may interrupt the wait at any point, also while an event holds its lock.
+    # Not an event: the handler may interrupt the wait while the event's lock is held.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-    starting: list[Runs] = []
+    starting: list[RunnableClient] = []
 
     def signalled(number: int, _: FrameType | None) -> None:
-        _end_at_once_next_time(number)
+        _exit_on_next_signal(number)
         signals.put(number)
         if starting:
-            starting[0].stop()  # ends the start by WrongState
+            starting[0].stop()  # ends the start with WrongState
 
-    with _handlers(signalled), ExitStack() as started:  # one that fails to stop does not keep the others from it
+    with _handlers(signalled), ExitStack() as started:  # stops all clients, even if one fails to stop
         try:
             for client in clients:
                 if not client.is_running:
@@ -80,10 +80,10 @@ def run(*clients: Runs) -> None:
             starting.clear()
 
 
-def _wait(signals: "queue.SimpleQueue[int]", clients: tuple[Runs, ...]) -> None:
+def _wait(signals: "queue.SimpleQueue[int]", clients: tuple[RunnableClient, ...]) -> None:
     while all(client.is_running for client in clients):
         try:
-            signals.get(timeout=LOOK_S)
+            signals.get(timeout=CHECK_S)
         except queue.Empty:
             continue
         return
@@ -98,71 +98,71 @@ def _handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
         yield
     finally:
         for number, old in before.items():
-            _put_back(number, old)
+            _restore_handler(number, old)
 
 
-def _put_back(number: signal.Signals, old: Any) -> None:
-    """None stands for a handler that was not set from Python, which Python cannot set again."""
+def _restore_handler(number: signal.Signals, old: Any) -> None:
+    """None is a handler that was not set from Python, and cannot be restored."""
     signal.signal(number, signal.SIG_DFL if old is None else old)
 
 
 class _LoopSignals:
-    """The signals of one event loop, for all that run on it."""
+    """The signal handlers of one event loop, for all consumers on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._users = 0
         self._before: dict[signal.Signals, Any] = {}
-        self.came = asyncio.Event()
+        self.received = asyncio.Event()
 
     def __enter__(self) -> asyncio.Event:
         if not self._users:
             self._before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-            self.came.clear()
+            self.received.clear()
             for number in STOP_SIGNALS:
                 self._loop.add_signal_handler(number, self._signalled, number)
         self._users += 1
-        return self.came
+        return self.received
 
     def __exit__(self, *exc: object) -> None:
         self._users -= 1
         if not self._users:
             for number, old in self._before.items():
                 self._loop.remove_signal_handler(number)
-                _put_back(number, old)
+                _restore_handler(number, old)
 
     def _signalled(self, number: int) -> None:
         for each in STOP_SIGNALS:
             self._loop.remove_signal_handler(each)
-        _end_at_once_next_time(number)
-        self.came.set()
+        _exit_on_next_signal(number)
+        self.received.set()
 
 
-_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopSignals] = WeakKeyDictionary()
+_signals_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopSignals] = WeakKeyDictionary()
 
 
 def signals_of_loop() -> _LoopSignals:
-    """For `with`: an event that is set when SIGINT or SIGTERM comes. WrongState outside the main thread."""
+    """A context manager with an event that SIGINT and SIGTERM set. Raises WrongState outside the main thread."""
     _require_main_thread()
     loop = asyncio.get_running_loop()
-    found = _of_loops.get(loop)
+    found = _signals_by_loop.get(loop)
     if found is None:
-        found = _of_loops[loop] = _LoopSignals(loop)
+        found = _signals_by_loop[loop] = _LoopSignals(loop)
     return found
 
 
 def _require_main_thread() -> None:
     if threading.current_thread() is not threading.main_thread():
         raise WrongState(
-            "run() handles SIGINT and SIGTERM, which Python allows in the main thread only: elsewhere start the client "
-            "with `with`, wait with `wait()`, and call `stop()` from the main thread"
+            "run() handles SIGINT and SIGTERM, which Python allows in the main thread only. In other threads use `with` and "
+            "`wait()`, and call `stop()` from the main thread"
         )
 
 
-def _end_at_once_next_time(number: int) -> None:
+def _exit_on_next_signal(number: int) -> None:
     for each in STOP_SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     log.info(
-        "%s: the clients finish what is under way and stop; a second signal ends the program at once",
+        "received %s; the clients complete running work and stop. A second signal ends the program at once",
         signal.Signals(number).name,
     )

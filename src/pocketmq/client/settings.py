@@ -1,7 +1,7 @@
-"""Every option of a client, with RocketMQ's defaults where it has them.
+"""The options of all clients and of producers, with RocketMQ's defaults.
 
-Options are the keyword arguments of the clients: `AsyncProducer("10.0.0.1:9876", group="orders", retries=3)`. A name that is
-none is refused with the nearest one that is; a value that can never work is refused before anything is sent.
+Options are the keyword arguments of the clients: `AsyncProducer("10.0.0.1:9876", group="orders", retries=3)`. An unknown name is
+rejected with a suggestion, and an invalid value before anything is sent.
 """
 
 import ssl
@@ -23,24 +23,24 @@ KIB = 1024
 MIB = 1024 * KIB
 
 DEFAULT_INSTANCE = "DEFAULT"
-"""The instance name that stands for: one for this process."""
+"""This instance name stands for a name of the process."""
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 
 _MAY_BE_ZERO = frozenset({"linger_ms", "retries", "compression_level", "brokers_good_ms"})
 _LARGEST = 2**31 - 1
-"""Java's clients keep these numbers in 32 bits, and timers of the loop cannot wait for much longer ones."""
+"""Java's clients use 32-bit numbers, and timers of the event loop cannot wait much longer."""
 _AT_MOST = {"linger_ms": 30_000, "start_at": 253_402_300_799_999}
-"""RocketMQ's bound of `batchMaxDelayMs`, and the end of the year 9999. Other numbers are bounded by `_LARGEST`."""
-_OF_SEVERAL_KINDS = frozenset({"workers"})
-"""Checked by the settings that have them."""
-_A_KIND: dict[type, str] = {bool: "True or False", int: "a whole number", str: "a text"}
-_OR_NONE: dict[str, tuple[type, str]] = {
+"""RocketMQ's limit for `batchMaxDelayMs`, and the end of the year 9999. The limit of other numbers is `_LARGEST`."""
+_CHECKED_ELSEWHERE = frozenset({"workers"})
+"""Checked by the class that defines them."""
+_TYPE_NAMES: dict[type, str] = {bool: "True or False", int: "a whole number", str: "a text"}
+_OPTIONAL_TYPES: dict[str, tuple[type, str]] = {
     "namespace": (str, "a text"),
     "client_ip": (str, "a text"),
     "unit_name": (str, "a text"),
     "credentials": (Credentials, "Credentials(access_key, secret)"),
 }
-"""What is None by default, and else of this kind."""
+"""The types of options with None as a second choice."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -90,9 +90,9 @@ class ProducerOptions(ClientOptions, total=False):
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all clients share."""
+    """The options of all clients."""
 
-    # whom it talks to, and as whom
+    # connection and identity
     name_servers: str | Sequence[str] | None = None
     """The addresses of the name servers: `"a:9876;b:9876"` or a list. None: the environment variable `NAMESRV_ADDR`."""
     namespace: str | None = None
@@ -153,22 +153,22 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         parse_topic(self.trace_topic)
         if not self.instance_name or "@" in self.instance_name:
             raise InvalidSetting(
-                f"instance_name {self.instance_name!r} is empty or holds '@', which separates client ids"
+                f"instance_name {self.instance_name!r} is empty or contains '@', the separator in client ids"
             )
 
     @property
     def keeps_default_name(self) -> bool:
-        """Whether the default instance name is used as it is, instead of standing for one of this process."""
+        """Whether `DEFAULT` is used as it is, instead of a name of the process."""
         return False
 
     @property
     def instance_mark(self) -> str:
-        """Behind the default instance name of this process: keeps clients of a kind apart from all others."""
+        """Appended to the default instance name, so that clients of this kind do not share connections with others."""
         return ""
 
 
 class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
-    """What a producer needs beside that."""
+    """The options of a producer."""
 
     group: str = DEFAULT_PRODUCER_GROUP
     """The producer group. Transactions need a group of their own: brokers send checks to any producer of the group."""
@@ -243,9 +243,9 @@ def settings_of(
     options: Mapping[str, Any],
     arguments: Sequence[str] = ("hooks",),
 ) -> S:
-    """The settings that a client was given as arguments; InvalidSetting says what is wrong with them.
+    """The settings from the arguments of a client. Raises InvalidSetting.
 
-    `arguments` are those that the client has beside its settings, which may be meant.
+    `arguments` are further keyword arguments of the client, for suggestions.
     """
     known = kind.__struct_fields__
     for name in options:
@@ -255,7 +255,7 @@ def settings_of(
 
 
 def _check_values(settings: ClientSettings) -> None:
-    """Of the kind of their defaults, and numbers above 0 where 0 means nothing."""
+    """Check types by the defaults, and that numbers are above 0 unless 0 is allowed."""
     kind = type(settings)
     for name, default in zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True):
         value = getattr(settings, name)
@@ -263,19 +263,19 @@ def _check_values(settings: ClientSettings) -> None:
             if not isinstance(value, bool | ssl.SSLContext):
                 raise InvalidSetting(f"option tls = {value!r} must be True, False or a context of `client_context`")
             continue
-        if name in _OF_SEVERAL_KINDS:
+        if name in _CHECKED_ELSEWHERE:
             continue
-        if name in _OR_NONE and value is not None and not isinstance(value, _OR_NONE[name][0]):
+        if name in _OPTIONAL_TYPES and value is not None and not isinstance(value, _OPTIONAL_TYPES[name][0]):
             shown = "…" if name == "credentials" else repr(value)
-            raise InvalidSetting(f"option {name} = {shown} must be {_OR_NONE[name][1]}, or None")
-        wanted = type(default)
-        example = f", for example {name}={default!r}" if default and wanted is not bool else ""
-        if wanted in _A_KIND and type(value) is not wanted:
-            raise InvalidSetting(f"option {name} = {value!r} must be {_A_KIND[wanted]}{example}")
-        if wanted is int and value < (0 if name in _MAY_BE_ZERO else 1):
+            raise InvalidSetting(f"option {name} = {shown} must be {_OPTIONAL_TYPES[name][1]}, or None")
+        expected = type(default)
+        example = f", for example {name}={default!r}" if default and expected is not bool else ""
+        if expected in _TYPE_NAMES and type(value) is not expected:
+            raise InvalidSetting(f"option {name} = {value!r} must be {_TYPE_NAMES[expected]}{example}")
+        if expected is int and value < (0 if name in _MAY_BE_ZERO else 1):
             raise InvalidSetting(
                 f"option {name} = {value} must be {'0 or above' if name in _MAY_BE_ZERO else 'above 0'}{example}"
             )
-        is_bounded = wanted is int or name in _AT_MOST
+        is_bounded = expected is int or name in _AT_MOST
         if is_bounded and type(value) is int and value > (most := _AT_MOST.get(name, _LARGEST)):
             raise InvalidSetting(f"option {name} = {value} must be {most} at most{example}")

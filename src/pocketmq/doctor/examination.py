@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import Final, NamedTuple, Unpack
 
 from pocketmq.client.cluster.instance import Surroundings
-from pocketmq.client.lifecycle import SHARED
+from pocketmq.client.lifecycle import SHARED_PORTAL
 from pocketmq.client.settings import settings_of
 from pocketmq.doctor.broker_checks import check_accounts, check_clocks, check_disk, check_flush, check_tls
 from pocketmq.doctor.connection_checks import check_address, check_brokers, check_name_servers, check_route
@@ -132,11 +132,11 @@ def examine(
 ) -> Report:
     """`async_examine` for blocking code. `on_step` is called in another thread."""
     refuse_in_a_loop()
-    portal = SHARED.borrow()
+    portal = SHARED_PORTAL.acquire()
     try:
         return portal.run(async_examine(name_servers, topic=topic, group=group, on_step=on_step, **options))
     finally:
-        SHARED.give_back()
+        SHARED_PORTAL.release()
 
 
 async def _run(context: DoctorContext, check: Check, causes: dict[str, str]) -> Finding:

@@ -21,7 +21,7 @@ def test_a_stop_while_it_is_being_started_undoes_the_start() -> None:
 
             assert not c.members("G")
             assert (await consumer.wait(0), consumer.is_running) == (True, False)
-            with pytest.raises(WrongState, match="stopped while it was being started"):
+            with pytest.raises(WrongState, match="stopped during its start"):
                 await starting
 
     run(main())
@@ -35,7 +35,7 @@ def test_a_second_start_is_refused_and_does_the_first_no_harm() -> None:
             consumer.on("T")(basket)
             starting = asyncio.create_task(consumer.start())
             await asyncio.sleep(0)
-            with pytest.raises(WrongState, match="being started already"):
+            with pytest.raises(WrongState, match="starting already"):
                 await consumer.start()
             await starting
 

@@ -98,7 +98,7 @@ def test_queues_may_be_assigned_before_the_start(server: Server) -> None:
     consumer = LitePullConsumer(server.name_server, group="assign-before", start_at="first")
 
     consumer.assign(queues)
-    with pytest.raises(WrongState, match="given its queues"):
+    with pytest.raises(WrongState, match="uses `assign`"):
         consumer.subscribe("AssignBefore")
 
     with consumer:

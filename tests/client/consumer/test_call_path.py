@@ -17,7 +17,7 @@ MAX_MODULES = 14
 
 def test_a_message_takes_few_calls_from_the_answer_to_its_pull_to_its_recorded_offset() -> None:
     async def main(server: Server, producer: Producer) -> list[tuple[int, int, str]]:
-        tracer = PathTracer(begins=PullRun.answered, aside=PullRun.go_on)
+        tracer = PathTracer(begins=PullRun.answered, aside=PullRun.continue_run)
         consumer = AsyncPushConsumer(
             server.name_server, group="G", start_at="first", client_ip="127.0.0.1", own_thread=False
         )

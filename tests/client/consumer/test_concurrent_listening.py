@@ -15,6 +15,7 @@ from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.jobs import Job
 from pocketmq.client.consumer.listener import Listener, ListenerTable
+from pocketmq.client.consumer.listening import ListeningParts
 from pocketmq.client.consumer.offsets import Offsets, RemoteOffsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, RetrySender
@@ -149,7 +150,7 @@ def test_of_a_queue_that_is_left_no_call_is_made_that_was_not_begun() -> None:
         finish(submitted[0])
         assert owned.consuming == 19, "short calls travel together"
 
-        owned.leave()
+        owned.deactivate()
 
         assert (owned.consuming, owned.waiting) == (0, 19)
         finish(submitted[1])
@@ -183,12 +184,12 @@ def test_a_message_that_cannot_be_sent_back_as_nobody_foresaw_is_tried_again_her
         submitted = Submitted()
         listening, (owned,) = listening_to(submitted, workers=1, retry_sender=cast("RetrySender", Broken()))
         owned.put(run_of(0, 1))
-        submitted[0].note(submitted[0].todo.popleft(), ValueError("of the listener"))
+        submitted[0].record(submitted[0].todo.popleft(), ValueError("of the listener"))
         submitted[0].finished(submitted[0])
 
         await asyncio.sleep(LOCAL_RETRY_SECONDS + 1)
 
-        assert [message.reconsume_times for message in submitted[1].take_back()] == [1]
+        assert [message.reconsume_times for message in submitted[1].withdraw()] == [1]
         await listening.stop()
 
     run(main())
@@ -212,7 +213,7 @@ def test_of_overdue_messages_what_is_done_while_others_are_sent_back_is_not_sent
 
         begun = [job.todo.popleft() for job in submitted]
         await until(lambda: slow.sent, timeout_s=2000)
-        submitted[1].note(begun[1], None)
+        submitted[1].record(begun[1], None)
         submitted[1].finished(submitted[1])
         await until(lambda: not owned.count)
 
@@ -243,7 +244,7 @@ def listening_to(
     listeners.put("T", Listener(lambda _: None))
     clock = FakeClock(asyncio.get_running_loop())
     all_owned = OwnedQueues()
-    listening = ConcurrentListening(
+    parts = ListeningParts(
         clock,
         listeners,
         cast("Dispatch", submitted),
@@ -251,11 +252,8 @@ def listening_to(
         retry_sender,
         ConsumeEvents(HookList(()), "G", None, clock, timeout_ms=1),
         ConsumeStats(0.0),
-        all_owned,
-        workers=workers,
-        timeout_s=900,
-        ahead=64,
     )
+    listening = ConcurrentListening(parts, all_owned, workers=workers, timeout_s=900, ahead=64)
     for number in range(queues):
         all_owned.add(process_queue(queue_id=number, observer=listening))
     listening.start()

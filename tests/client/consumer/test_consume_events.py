@@ -6,8 +6,8 @@ import os
 import pytest
 from tests.client.real_cluster import real_cluster, until
 
-from pocketmq.client.consumer.consume_events import users_lines
-from pocketmq.client.consumer.dispatch import _travelling
+from pocketmq.client.consumer.consume_events import user_frames
+from pocketmq.client.consumer.dispatch import _picklable
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run
 
@@ -63,10 +63,10 @@ def test_a_failure_in_another_process_brings_its_lines_along() -> None:
     try:
         charge_at_once(type("M", (), {"body": b"free"})())
     except ValueError as error:
-        failed = _travelling(error)
+        failed = _picklable(error)
 
     assert "in look_up" in "".join(failed.__notes__)
 
 
 def test_an_error_of_this_client_alone_has_no_lines() -> None:
-    assert users_lines(None) is None
+    assert user_frames(None) is None

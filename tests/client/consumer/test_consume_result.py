@@ -7,7 +7,7 @@ from tests.client.messages import stored
 
 from pocketmq.client.consumer.consume_result import (
     LATER,
-    MAX_PLACES,
+    MAX_FRAMES,
     SUCCESS,
     AckIndex,
     ConsumeResult,
@@ -103,7 +103,7 @@ def test_verdicts_that_are_raised_read_well() -> None:
     assert str(DeadLetter("no such customer")) == "no such customer"
     assert str(RetryLater("locked")) == "locked"
     assert Suspend("locked").wait_ms == 1000
-    with pytest.raises(UsageError, match="cannot wait for nan ms"):
+    with pytest.raises(UsageError, match="wait_ms = nan must be"):
         Suspend(wait_ms=float("nan"))  # type: ignore[arg-type]
 
 
@@ -250,7 +250,7 @@ def test_of_a_deep_error_the_innermost_places_are_told() -> None:
     except ValueError as error:
         raised = error
 
-    assert verdicts(raised, 1)[0].reason.count(", at ") == MAX_PLACES
+    assert verdicts(raised, 1)[0].reason.count(", at ") == MAX_FRAMES
 
 
 class Speechless(Exception):
@@ -268,10 +268,10 @@ class Mute:
 
 
 def test_what_cannot_say_what_it_is_counts_as_what_it_is() -> None:
-    assert verdicts(Speechless(), 2) == [Verdict(False, 0, "Speechless: Speechless without words")] * 2
+    assert verdicts(Speechless(), 2) == [Verdict(False, 0, "Speechless: Speechless without text")] * 2
     assert orderly_verdict(Speechless(), [stored(1)], UNLIMITED).again == (stored(1),)
     result: Any = Mute()
-    with pytest.raises(UsageError, match="the listener returned Mute without words; return nothing"):
+    with pytest.raises(UsageError, match="the listener returned Mute without text; expected None"):
         verdicts(result, 1)
 
 

@@ -7,8 +7,8 @@ from pocketmq.protocol.bodies.running_info import ConsumeStatus
 def test_rates_are_those_of_the_last_minute() -> None:
     stats = ConsumeStats(now=0.0)
     for tick in range(1, 13):
-        stats.note_pull("T", 30, 0.003)
-        stats.note_consumed("T", 20, 10, 0.6)
+        stats.record_pull("T", 30, 0.003)
+        stats.record_consumed("T", 20, 10, 0.6)
         stats.sample(tick * SAMPLE_S)
 
     status = stats.status("T", 120.0)
@@ -20,7 +20,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
 
 def test_before_the_first_sample_everything_counts_since_the_start() -> None:
     stats = ConsumeStats(now=100.0)
-    stats.note_consumed("T", 5, 1, 0.3)
+    stats.record_consumed("T", 5, 1, 0.3)
 
     status = stats.status("T", 105.0)
 
@@ -30,15 +30,15 @@ def test_before_the_first_sample_everything_counts_since_the_start() -> None:
 
 def test_pulls_that_found_nothing_were_held_on_purpose() -> None:
     stats = ConsumeStats(now=0.0)
-    stats.note_pull("T", 0, 15.0)
-    stats.note_pull("T", 10, 0.002)
+    stats.record_pull("T", 0, 15.0)
+    stats.record_pull("T", 10, 0.002)
 
     assert stats.status("T", 10.0).pull_rt == 2.0
 
 
 def test_failures_older_than_an_hour_are_forgotten() -> None:
     stats = ConsumeStats(now=0.0)
-    stats.note_consumed("T", 0, 9, 0.1)
+    stats.record_consumed("T", 0, 9, 0.1)
     for tick in range(1, 400):
         stats.sample(tick * SAMPLE_S)
 
@@ -47,7 +47,7 @@ def test_failures_older_than_an_hour_are_forgotten() -> None:
 
 def test_a_topic_that_nobody_reads_has_no_numbers() -> None:
     stats = ConsumeStats(now=0.0)
-    stats.note_consumed("T", 1, 0, 0.1)
+    stats.record_consumed("T", 1, 0, 0.1)
     stats.forget("T")
 
     assert stats.status("T", 1.0) == ConsumeStatus()

@@ -13,6 +13,7 @@ from pocketmq.client.consumer.settings import (
     PullSettings,
     PushSettings,
     RebalanceSettings,
+    worker_range,
 )
 from pocketmq.client.settings import settings_of
 from pocketmq.errors import InvalidName, InvalidSetting
@@ -104,7 +105,7 @@ def test_where_a_new_group_begins(start_at: Any, where: ConsumeFromWhere, time_m
         ({"workers": (0, 4)}, "workers"),
         ({"workers": (1, 2, 3)}, "workers"),
         ({"workers": True}, "workers"),
-        ({"auto_commit": False}, "auto_commit = False needs ordered=True"),
+        ({"auto_commit": False}, "auto_commit = False requires ordered=True"),
     ],
 )
 def test_what_can_never_work_is_refused(options: dict[str, Any], said: str) -> None:
@@ -135,8 +136,8 @@ def test_a_lite_pull_consumer_refuses_them_as_well() -> None:
 def test_what_is_at_a_bound_is_accepted() -> None:
     settings = push(pull_batch=1024, pull_interval_ms=0, max_reconsume_times=-1, pull_wait_ms=30_000, workers=(1, 1000))
 
-    assert (settings.min_workers, settings.max_workers) == (1, 1000)
-    assert (push(workers=7).min_workers, push(workers=7).max_workers) == (7, 7)
+    assert worker_range(settings.workers) == (1, 1000)
+    assert worker_range(push(workers=7).workers) == (7, 7)
 
 
 def test_a_group_has_a_name_that_brokers_take() -> None:
@@ -170,5 +171,7 @@ def test_the_words_of_the_command_line_and_of_spark_say_where_to_begin_as_well()
     for words in (("first", "earliest"), ("last", "latest")):
         one, other = (PushSettings(group="G", start_at=word).from_where for word in words)
         assert one is other
-    with pytest.raises(InvalidSetting, match="start_at = 'newest' is not 'first' or 'earliest', 'last' or 'latest'"):
+    with pytest.raises(
+        InvalidSetting, match="start_at = 'newest' is invalid; expected 'first' or 'earliest', 'last' or 'latest'"
+    ):
         PushSettings(group="G", start_at="newest")

@@ -8,7 +8,7 @@ from tests.net.test_blocking_connection import served, wait_for_the_end
 from tests.spark.made_records import made
 
 from pocketmq.client.cluster.message_calls import Pulled, pulled_of
-from pocketmq.client.consumer.direct_pulls import MAX_LINES, DirectPulls, connections_for_pulls
+from pocketmq.client.consumer.direct_pulls import MAX_CONNECTIONS, DirectPulls, connections_for_pulls
 from pocketmq.clock import SystemClock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectFailed, ConnectionLost, PocketMQError, TooManyCalls
@@ -35,7 +35,7 @@ class Pulls:
     ) -> bytes:
         return encode_command(Command(11, {"at": str(offset)}, opaque=number))
 
-    def heard(self, queue: MessageQueue, answer: Command) -> Pulled:
+    def parse_records(self, queue: MessageQueue, answer: Command) -> Pulled:
         return pulled_of(answer)
 
 
@@ -47,11 +47,11 @@ class Taken:
         self.told: tuple[int, int, int] | None = None
         self.failure: PocketMQError | None = None
 
-    def room(self, size: int) -> memoryview:
+    def buffer(self, size: int) -> memoryview:
         self.body = bytearray(size)
         return memoryview(self.body)
 
-    def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
+    def received(self, next_offset: int, min_offset: int, max_offset: int) -> None:
         self.told = (next_offset, min_offset, max_offset)
 
     def fail(self, error: PocketMQError) -> None:
@@ -75,10 +75,10 @@ def after_requests(count: int, then: Callable[[socket.socket], None]) -> Callabl
 
 
 def asked(pulls: DirectPulls, count: int) -> list[Taken]:
-    takers = [Taken() for _ in range(count)]
-    for number, taker in enumerate(takers):
-        pulls.ask(taker, QUEUE, number * 10, ALL, 10)
-    return takers
+    receivers = [Taken() for _ in range(count)]
+    for number, receiver in enumerate(receivers):
+        pulls.send(receiver, QUEUE, number * 10, ALL, 10)
+    return receivers
 
 
 def test_answers_find_their_takers_in_any_order() -> None:
@@ -90,14 +90,14 @@ def test_answers_find_their_takers_in_any_order() -> None:
     with served(after_requests(3, behave)) as address:
         lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        takers = asked(pulls, 3)
-        for taker in takers:
-            while taker.told is None:
-                pulls.pump(taker)
+        receivers = asked(pulls, 3)
+        for receiver in receivers:
+            while receiver.told is None:
+                pulls.receive(receiver)
         pulls.close()
         lines.close()
 
-    assert [(bytes(taker.body), taker.told) for taker in takers] == [
+    assert [(bytes(receiver.body), receiver.told) for receiver in receivers] == [
         (b"1", (1, 0, 100)),
         (b"2", (2, 0, 100)),
         (b"3", (3, 0, 100)),
@@ -113,8 +113,8 @@ def test_a_refusal_is_told_to_whom_it_concerns() -> None:
         lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
         first, second = asked(pulls, 2)
-        pulls.pump(first)
-        pulls.pump(second)
+        pulls.receive(first)
+        pulls.receive(second)
         pulls.close()
         lines.close()
 
@@ -130,12 +130,12 @@ def test_a_group_that_was_reset_is_not_led_past_messages_that_are_there() -> Non
     with served(after_requests(1, behave)) as address:
         lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        (taker,) = asked(pulls, 1)
-        pulls.pump(taker)
+        (receiver,) = asked(pulls, 1)
+        pulls.receive(receiver)
         pulls.close()
         lines.close()
 
-    assert (taker.told, taker.failure is None) == (None, False)
+    assert (receiver.told, receiver.failure is None) == (None, False)
 
 
 def led_to_seven(code: int, body: bytes, expression: str) -> Taken:
@@ -145,15 +145,15 @@ def led_to_seven(code: int, body: bytes, expression: str) -> Taken:
         connection.sendall(answer(1, body, code, next_offset=7))
         wait_for_the_end(connection)
 
-    taker = Taken()
+    receiver = Taken()
     with served(after_requests(1, behave)) as address:
         lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        pulls.ask(taker, QUEUE, 0, Subscription.parse("orders", expression), 10)
-        pulls.pump(taker)
+        pulls.send(receiver, QUEUE, 0, Subscription.parse("orders", expression), 10)
+        pulls.receive(receiver)
         pulls.close()
         lines.close()
-    return taker
+    return receiver
 
 
 @pytest.mark.parametrize(
@@ -168,30 +168,30 @@ def led_to_seven(code: int, body: bytes, expression: str) -> Taken:
 )
 @pytest.mark.parametrize("expression", ["*", "A"])
 def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken: bool, expression: str) -> None:
-    taker = led_to_seven(code, body, expression)
+    receiver = led_to_seven(code, body, expression)
 
-    assert (taker.told is not None) == (is_taken or expression == "A")
-    assert (taker.failure is None) == (taker.told is not None)
+    assert (receiver.told is not None) == (is_taken or expression == "A")
+    assert (receiver.failure is None) == (receiver.told is not None)
 
 
 @pytest.mark.parametrize("expression", ["*", "A"])
 def test_nobody_is_led_past_a_hole_in_the_queue(expression: str) -> None:
-    taker = led_to_seven(ResponseCode.PULL_NOT_FOUND, b"", expression)
+    receiver = led_to_seven(ResponseCode.PULL_NOT_FOUND, b"", expression)
 
-    assert taker.told is None
-    assert "hole" in str(taker.failure)
+    assert receiver.told is None
+    assert "hole" in str(receiver.failure)
 
 
 def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
     lines = connections_for_pulls(SystemClock(), connect_s=3)
     with served(after_requests(3, lambda connection: connection.sendall(answer(1, b"one")[:-1]))) as address:
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        takers = asked(pulls, 3)
-        pulls.pump(takers[0])
+        receivers = asked(pulls, 3)
+        pulls.receive(receivers[0])
         pulls.close()
 
     assert lines.open_connections() == {}
-    assert all(isinstance(taker.failure, ConnectionLost) for taker in takers)
+    assert all(isinstance(receiver.failure, ConnectionLost) for receiver in receivers)
 
 
 def test_that_a_broker_cannot_be_reached_is_told() -> None:
@@ -213,9 +213,9 @@ def test_only_a_line_on_which_nothing_is_to_come_is_used_again(awaited: int) -> 
     with served(after_requests(1 + awaited, behave)) as address:
         lines = connections_for_pulls(SystemClock(), connect_s=3)
         pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        takers = asked(pulls, 1 + awaited)
-        line = pulls._asked[address].connection
-        pulls.pump(takers[0])
+        receivers = asked(pulls, 1 + awaited)
+        line = pulls._pending[address].connection
+        pulls.receive(receivers[0])
         pulls.close()
 
         assert line.is_open is not bool(awaited)
@@ -230,7 +230,7 @@ def test_when_all_lines_are_busy_who_asks_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         address = Address(*door.getsockname()[:2])
         lines = connections_for_pulls(SystemClock(), connect_s=3)
-        taken = [lines.take(address) for _ in range(MAX_LINES)]
+        taken = [lines.take(address) for _ in range(MAX_CONNECTIONS)]
 
         (refused,) = asked(DirectPulls(Pulls(address), lines, timeout_s=5), 1)  # type: ignore[arg-type]
 

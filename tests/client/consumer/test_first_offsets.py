@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from pocketmq.client.cluster.message_calls import OffsetCalls
-from pocketmq.client.consumer.first_offsets import SECOND_LOOK_S, FirstOffsets
+from pocketmq.client.consumer.first_offsets import SECOND_CHECK_S, FirstOffsets
 from pocketmq.client.consumer.offsets import Offsets, RemoteOffsets
 from pocketmq.errors import ConnectFailed
 from pocketmq.model.queue import MessageQueue
@@ -53,33 +53,35 @@ class Brokers:
         self.kept[queue] = offset
 
 
-def first_offsets(brokers: Brokers, wish: ConsumeFromWhere) -> FirstOffsets:
+def first_offsets(brokers: Brokers, from_where: ConsumeFromWhere) -> FirstOffsets:
     calls = cast("OffsetCalls", brokers)
-    return FirstOffsets(calls, Offsets(RemoteOffsets(calls, "G")), wish, 1234)
+    return FirstOffsets(calls, Offsets(RemoteOffsets(calls, "G")), from_where, 1234)
 
 
-@pytest.mark.parametrize(("wish", "offset"), [(FIRST, 10), (LAST, 99), (TIME, 50)])
-def test_a_new_group_gets_an_offset_in_every_queue_by_its_first_member(wish: ConsumeFromWhere, offset: int) -> None:
+@pytest.mark.parametrize(("from_where", "offset"), [(FIRST, 10), (LAST, 99), (TIME, 50)])
+def test_a_new_group_gets_an_offset_in_every_queue_by_its_first_member(
+    from_where: ConsumeFromWhere, offset: int
+) -> None:
     brokers = Brokers()
 
-    assert run(first_offsets(brokers, wish).find(QUEUES[1], QUEUES)) == offset
+    assert run(first_offsets(brokers, from_where).find(QUEUES[1], QUEUES)) == offset
     assert brokers.kept == dict.fromkeys(QUEUES, offset)
 
 
-@pytest.mark.parametrize("wish", [FIRST, LAST, TIME])
-def test_a_stored_offset_wins_and_nothing_is_kept(wish: ConsumeFromWhere) -> None:
+@pytest.mark.parametrize("from_where", [FIRST, LAST, TIME])
+def test_a_stored_offset_wins_and_nothing_is_kept(from_where: ConsumeFromWhere) -> None:
     brokers = Brokers()
     brokers.kept[QUEUES[0]] = 77
 
-    assert run(first_offsets(brokers, wish).find(QUEUES[0], QUEUES)) == 77
+    assert run(first_offsets(brokers, from_where).find(QUEUES[0], QUEUES)) == 77
     assert brokers.kept == {QUEUES[0]: 77}
 
 
-@pytest.mark.parametrize("wish", [FIRST, LAST, TIME])
-def test_a_retry_queue_is_read_from_its_first_message(wish: ConsumeFromWhere) -> None:
+@pytest.mark.parametrize("from_where", [FIRST, LAST, TIME])
+def test_a_retry_queue_is_read_from_its_first_message(from_where: ConsumeFromWhere) -> None:
     brokers = Brokers()
 
-    assert run(first_offsets(brokers, wish).find(RETRY, [RETRY])) == 10
+    assert run(first_offsets(brokers, from_where).find(RETRY, [RETRY])) == 10
     assert brokers.kept == {RETRY: 10}
 
 
@@ -129,7 +131,7 @@ def test_an_old_group_waits_once_for_all_queues_that_it_has_no_offset_for() -> N
         began = loop.time()
 
         assert [await first.find(queue, queues) for queue in queues] == [77] + 49 * [10]
-        assert loop.time() - began < 2 * SECOND_LOOK_S
+        assert loop.time() - began < 2 * SECOND_CHECK_S
 
     run(main())
 
@@ -139,7 +141,7 @@ def test_what_another_member_keeps_in_that_time_is_found() -> None:
         brokers = Brokers()
         brokers.kept[QUEUES[0]] = 77
         first = first_offsets(brokers, LAST)
-        asyncio.get_running_loop().call_later(SECOND_LOOK_S / 2, brokers.kept.update, dict.fromkeys(QUEUES, 98))
+        asyncio.get_running_loop().call_later(SECOND_CHECK_S / 2, brokers.kept.update, dict.fromkeys(QUEUES, 98))
 
         assert [await first.find(queue, QUEUES) for queue in QUEUES[1:]] == [98, 98]
 

@@ -94,7 +94,7 @@ def test_a_limit_below_one_is_refused_by_name(name: str) -> None:
 def test_pauses_are_counted_by_their_cause() -> None:
     counts = PauseCounts()
 
-    waits = [counts.note(cause) for cause in (PauseCause.SPAN, PauseCause.SPAN, PauseCause.PAUSED)]
+    waits = [counts.count(cause) for cause in (PauseCause.SPAN, PauseCause.SPAN, PauseCause.PAUSED)]
 
     assert waits == [50, 50, 1000]
     assert counts[PauseCause.SPAN] == 2

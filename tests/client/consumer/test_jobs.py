@@ -85,7 +85,7 @@ def test_calls_are_made_in_order_and_collected_once() -> None:
     assert [(call.messages[0].queue_offset, call.result) for call in collected.others] == [(0, False), (4, LATER)]
     assert collected.calls == 5
     assert made.collect(0.0) == ([], [], 0, 0.0)
-    assert made.take_back() == []
+    assert made.withdraw() == []
 
 
 def test_batches_are_called_with_lists_and_collected_as_messages() -> None:
@@ -127,7 +127,7 @@ def test_a_job_that_did_not_begin_has_nothing_to_tell() -> None:
     made = job(lambda message: None, 2)
 
     assert made.collect(99.0) == ([], [], 0, 0.0)
-    assert [message.queue_offset for message in made.take_back()] == [1, 0]
+    assert [message.queue_offset for message in made.withdraw()] == [1, 0]
 
 
 def test_what_is_not_begun_can_be_taken_back() -> None:
@@ -135,7 +135,7 @@ def test_what_is_not_begun_can_be_taken_back() -> None:
 
     def handle(message: StoredMessage) -> None:
         if message.queue_offset == 1:
-            assert [one.queue_offset for one in made.take_back()] == [3, 2]
+            assert [one.queue_offset for one in made.withdraw()] == [3, 2]
 
     made = job(handle, 4)
     made.run(lambda: 0.0)
@@ -151,7 +151,7 @@ def test_an_ordered_job_ends_with_the_first_that_is_no_plain_success() -> None:
     collected = made.collect(0.0)
     assert [message.queue_offset for message in collected.done] == [0]
     assert [call.result for call in collected.others] == [LATER]
-    assert [message.queue_offset for message in made.take_back()] == [3, 2]
+    assert [message.queue_offset for message in made.withdraw()] == [3, 2]
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.client.messages import run_of, stored
 
-from pocketmq.client.consumer.listener import Listener, as_seen
+from pocketmq.client.consumer.listener import Listener, for_user
 from pocketmq.errors import InvalidSetting, ProtocolError, UsageError
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
@@ -166,8 +166,8 @@ def unreadable(value: Callable[[], None]) -> None: ...
         (too_much, None, "must take a message"),
         (lost, None, "Decimal"),
         (no_list, 3, "as a list"),
-        (unreadable, None, "cannot be read from JSON"),
-        ("no function", None, "give a function"),
+        (unreadable, None, "cannot be decoded from JSON"),
+        ("no function", None, "expected a function"),
     ],
 )
 def test_what_cannot_be_a_listener_is_refused_when_it_is_registered(
@@ -193,12 +193,12 @@ def test_a_body_that_cannot_be_read_fails_when_it_is_called() -> None:
 def test_messages_are_seen_as_they_were_sent() -> None:
     compressed = stored(0, zlib.compress(b"long"), topic="%RETRY%ns%G", properties={"RETRY_TOPIC": "ns%T"}, sys_flag=1)
 
-    seen = as_seen(compressed, "ns")
+    seen = for_user(compressed, "ns")
 
     assert (seen.topic, seen.body, seen.sys_flag & SysFlag.COMPRESSED) == ("T", b"long", 0)
-    assert as_seen(BODY, None) is BODY
+    assert for_user(BODY, None) is BODY
     with pytest.raises(ProtocolError):
-        as_seen(stored(0, b"damaged", sys_flag=1), None)
+        for_user(stored(0, b"damaged", sys_flag=1), None)
 
 
 def test_a_function_that_wants_messages_is_called_with_them_unless_something_is_to_be_read_first() -> None:

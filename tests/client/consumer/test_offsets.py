@@ -102,11 +102,11 @@ def test_a_broker_that_is_away_does_not_cost_the_offsets_of_the_others(caplog: p
 
         calls.away = {A}
         with pytest.raises(ConnectFailed):
-            await offsets.keep({A: 8, B: 8})
+            await offsets.commit({A: 8, B: 8})
         assert calls.kept == {A: 7, B: 8}
 
     run(main())
-    assert len([record for record in caplog.records if "cannot be kept" in record.message]) == 1
+    assert len([record for record in caplog.records if "could not be stored" in record.message]) == 1
 
 
 def test_the_first_offset_of_a_group_in_a_topic_of_a_broker_comes_before_the_others() -> None:
@@ -129,7 +129,7 @@ def test_the_first_offset_of_a_group_in_a_topic_of_a_broker_comes_before_the_oth
     async def main() -> None:
         calls = SlowCalls()
         offsets = Offsets(RemoteOffsets(cast("OffsetCalls", calls), "G"))
-        keeping = asyncio.create_task(offsets.keep(dict.fromkeys(queues, 5)))
+        keeping = asyncio.create_task(offsets.commit(dict.fromkeys(queues, 5)))
         await asyncio.sleep(1)
         assert {(queue.topic, queue.broker_name) for queue in calls.first} == {
             (topic, broker) for topic in "TU" for broker in "ab"
@@ -141,7 +141,7 @@ def test_the_first_offset_of_a_group_in_a_topic_of_a_broker_comes_before_the_oth
 
         calls.first.clear()
         calls.is_answering.clear()
-        keeping = asyncio.create_task(offsets.keep(dict.fromkeys(queues, 6)))
+        keeping = asyncio.create_task(offsets.commit(dict.fromkeys(queues, 6)))
         await asyncio.sleep(1)
         assert len(calls.first) == len(queues), "all at once from then on"
         calls.is_answering.set()
@@ -158,13 +158,13 @@ def test_a_file_keeps_offsets_over_a_restart() -> None:
     async def main() -> None:
         files = FaultyFiles()
         before = local(files)
-        assert await before.load(A) is None
-        await before.begin(A, 4)
+        assert await before.store.load(A) is None
+        await before.store.begin(A, 4)
         before.move(B, 5)
         await before.persist([A, B])
 
         after = local(files)
-        assert (await after.load(A), await after.load(B)) == (4, 5)
+        assert (await after.store.load(A), await after.store.load(B)) == (4, 5)
         assert b"broker-a" in files.read(Path("/home/10.0.0.1@DEFAULT/G/offsets.json"))
 
     run(main())
@@ -174,10 +174,10 @@ def test_saves_at_the_same_time_lose_nothing() -> None:
     async def main() -> None:
         files = FaultyFiles()
         offsets = local(files)
-        await asyncio.gather(*(offsets.begin(queue, number) for number, queue in enumerate((A, B, C))))
+        await asyncio.gather(*(offsets.store.begin(queue, number) for number, queue in enumerate((A, B, C))))
 
         again = local(files)
-        assert [await again.load(queue) for queue in (A, B, C)] == [0, 1, 2]
+        assert [await again.store.load(queue) for queue in (A, B, C)] == [0, 1, 2]
 
     run(main())
 
@@ -213,8 +213,8 @@ def test_a_disk_that_refuses_is_told_when_it_matters() -> None:
 
         offsets.move(A, 1)
         await offsets.persist([A])
-        with pytest.raises(PocketMQError, match="cannot be made"):
-            await offsets.keep({A: 1})
+        with pytest.raises(PocketMQError, match="cannot be created"):
+            await offsets.commit({A: 1})
 
     run(main())
 
@@ -329,7 +329,7 @@ class Giving(Shelf):
 def test_what_a_store_does_wrong_is_an_error_of_the_store() -> None:
     async def main() -> None:
         place = MessageQueue("T", "broker-a", 0)
-        wrong = [(Giving(given), f"it gave {given!r} for T@broker-a:0") for given in ("5", True, 5.0, 2**63)]
+        wrong = [(Giving(given), f"it returned {given!r} for T@broker-a:0") for given in ("5", True, 5.0, 2**63)]
         for store, words in ((Plain(), "KeyError: 'no await'"), *wrong):
             with pytest.raises(StoreError, match=words):
                 await UserOffsets(store, None).load(place)

@@ -132,7 +132,7 @@ def test_what_was_given_back_is_taken_again_before_the_rest(queue: ProcessQueue)
     queue.put(run_of(10, 16))
     batch = queue.take(3, NOW)
 
-    queue.give_back([batch[2], batch[0]])
+    queue.requeue([batch[2], batch[0]])
 
     assert not queue.is_consuming(batch[0])
     assert queue.is_consuming(batch[1])
@@ -215,7 +215,7 @@ def test_a_clean_up_takes_sixteen_at_most(queue: ProcessQueue) -> None:
 
 def test_a_message_that_is_taken_again_begins_its_time_anew(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 11))
-    queue.give_back(queue.take(1, NOW))
+    queue.requeue(queue.take(1, NOW))
     queue.take(1, NOW + 500)
 
     assert queue.overdue(NOW + 1000, 900.0) == []
@@ -244,7 +244,7 @@ class RefusedMeanwhile(ProcessQueue):
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        if name == "is_taken_over":
+        if name == "was_locked_elsewhere":
             self.unlock()
         return found
 
@@ -259,7 +259,7 @@ def test_a_thread_may_ask_for_the_lock_while_the_loop_loses_it() -> None:
 
 @pytest.mark.parametrize(("passed", "is_dead"), [(-0.001, False), (0.0, False), (0.001, True)])
 def test_a_queue_that_was_not_pulled_for_two_minutes_is_dead(queue: ProcessQueue, passed: float, is_dead: bool) -> None:
-    queue.note_pull(NOW + 10)
+    queue.record_pull(NOW + 10)
 
     assert queue.is_pull_dead(NOW + 10 + PULL_IDLE_SECONDS + passed) is is_dead
 
@@ -269,7 +269,7 @@ def test_an_administrator_sees_a_concurrent_queue() -> None:
     queue.put([stored(offset, bytes(300_000)) for offset in range(10, 20)])
     queue.take(4, NOW + 5)
     queue.finish([stored(10, bytes(300_000))], NOW + 6)
-    queue.note_pull(NOW + 7)
+    queue.record_pull(NOW + 7)
 
     assert queue.info(10, NOW + 10, 1_700_000_010_000) == ProcessQueueInfo(
         commit_offset=10,
@@ -384,9 +384,9 @@ class ProcessQueueModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.consumed())
     @rule(data=st.data())
-    def give_back(self, data: st.DataObject) -> None:
+    def requeue(self, data: st.DataObject) -> None:
         again = data.draw(st.lists(st.sampled_from(self.consumed()), unique=True, max_size=4))
-        self.queue.give_back([self.message(offset) for offset in again])
+        self.queue.requeue([self.message(offset) for offset in again])
         self.model |= dict.fromkeys(again)
 
     @rule(timeout=st.integers(0, 20))

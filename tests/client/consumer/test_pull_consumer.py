@@ -283,4 +283,4 @@ def test_a_task_that_says_nothing_is_called_soon_and_one_that_fails_after_a_seco
             assert len(times) == count
 
     run(main())
-    assert "the pull task of T@broker-a:0 failed; it is called again in 1 s" in caplog.text
+    assert "pull task of T@broker-a:0 failed; next call in 1 s" in caplog.text

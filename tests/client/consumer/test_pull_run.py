@@ -8,11 +8,10 @@ from tests.client.consumer.test_pull_loop import PULL, pulled
 from tests.client.kit import refuse, until
 from tests.client.messages import Unobserved, process_queue, run_of
 
-from pocketmq.client.consumer.consume_events import PullEvents
 from pocketmq.client.consumer.flow_limits import FlowLimits, PauseCause
 from pocketmq.client.consumer.process_queue import CATCH_UP_S
 from pocketmq.client.consumer.pull_loop import PullLoop, PullLoopSettings, PullRun
-from pocketmq.client.consumer.pulling import Pulling, PullResult, PullStatus
+from pocketmq.client.consumer.pulling import PullEvents, Pulling, PullResult, PullStatus
 from pocketmq.client.hooks import HookList, Hooks, PauseEvent, PullEvent
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
@@ -37,17 +36,17 @@ class Script(PullLoop):
         self.is_illegal = False
         self.owned = process_queue(observer=Unobserved(enough))
         self.settings = PullLoopSettings(
-            batch=32, interval_s=None, retry_s=1, timeout_s=20.0, limits=FlowLimits(), tells_offsets=True
+            batch=32, interval_s=None, retry_s=1, timeout_s=20.0, limits=FlowLimits(), commits_offsets=True
         )
         self.events = PullEvents(HookList(), "G", None)
         self.pulling = cast("Pulling", self)
         self.run_of_pulls = PullRun(self, Subscription.parse("T"))
 
-    def hear(self, answer: Command, queue: MessageQueue, subscription: Subscription) -> PullResult:
+    def parse(self, answer: Command, queue: MessageQueue, subscription: Subscription) -> PullResult:
         assert (answer, queue) == (ANSWER, self.owned.queue)
         return RESULT
 
-    def take_in(self, result: PullResult, sent_at: float) -> bool:
+    def accept(self, result: PullResult, sent_at: float) -> bool:
         assert result is RESULT
         return not self.is_illegal
 
@@ -139,14 +138,14 @@ def test_the_next_pull_is_held_back_until_listeners_have_no_more_than_enough() -
 
         script.run_of_pulls.answered(ANSWER)
         owned.finish(run_of(0, 1), 0.0)
-        owned.note_done()
+        owned.consumption_changed()
         assert script.sent == 0
         owned.finish(run_of(1, 2), 0.0)
-        owned.note_done()
+        owned.consumption_changed()
         assert script.sent == 1
 
         owned.finish(run_of(2, 3), 0.0)
-        owned.note_done()
+        owned.consumption_changed()
         await asyncio.sleep(1)
         assert script.sent == 1, "it leaves once"
 
@@ -189,7 +188,7 @@ def test_a_pull_that_is_held_back_does_not_leave_when_nobody_pulls_the_queue_any
         script.run_of_pulls.ended.cancel()
 
         owned.finish(run_of(0, 5), 0.0)
-        owned.note_done()
+        owned.consumption_changed()
         await asyncio.sleep(CATCH_UP_S * 2)
 
         assert script.sent == 0
@@ -229,7 +228,7 @@ class _Told(Hooks):
         self.said: list[tuple[object, ...]] = []
 
     def after_pull(self, event: PullEvent) -> None:
-        self.said.append((event.queue.queue_id, event.messages, event.behind, event.held))
+        self.said.append((event.queue.queue_id, event.messages, event.behind, event.cached))
 
     def after_pause(self, event: PauseEvent) -> None:
         self.said.append((event.queue.queue_id, event.cause))
@@ -311,7 +310,7 @@ def test_a_pull_after_a_failure_goes_alone_and_the_queue_is_said_to_be_pulled_ag
 
     with caplog.at_level("INFO", "pocketmq.client"):
         run(main())
-    assert [one.message for one in caplog.records if "T@broker-a:0 is pulled again" in one.message] == [
-        "T@broker-a:0 is pulled again"
+    assert [one.message for one in caplog.records if "succeed again" in one.message] == [
+        "pulls of T@broker-a:0 succeed again"
     ]
-    assert len([one for one in caplog.records if "failed, and is tried again" in one.message]) == 1
+    assert len([one for one in caplog.records if "pull of T@broker-a:0 failed" in one.message]) == 1

@@ -66,9 +66,9 @@ def test_a_signed_push_consumer_pulls_in_runs_and_its_group_moves_on(server: Ser
     consumer.on("orders")(lambda message: bodies.put(message.body))
 
     with consumer:
-        got = {bodies.get(timeout=30) for _ in range(COUNT)}
+        delivered = {bodies.get(timeout=30) for _ in range(COUNT)}
 
-    assert got == {b"%d" % number for number in range(COUNT)}
+    assert delivered == {b"%d" % number for number in range(COUNT)}
     assert sum(left_at_once) >= COUNT // 32
     with Admin(server.name_server, credentials=OWNER) as admin:
         assert admin.offsets.lag("workers").of_topic("orders").messages == 0

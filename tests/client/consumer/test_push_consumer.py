@@ -159,7 +159,7 @@ def test_messages_are_filtered_by_sql() -> None:
 def test_a_filter_that_nobody_can_read_is_refused_at_once_with_where_it_is_wrong() -> None:
     async def main() -> None:
         async with real_cluster(property_filter=True) as c:
-            with pytest.raises(InvalidExpression, match=r"'a >>> 1' for topic 'T' is wrong: .* column 4"):
+            with pytest.raises(InvalidExpression, match=r"'a >>> 1' for topic 'T' is invalid: .* column 4"):
                 c.push_consumer().on("T", sql="a >>> 1")(Basket())
 
     run(main())
@@ -171,7 +171,7 @@ def test_a_filter_that_the_broker_does_not_offer_is_refused_at_the_start() -> No
             consumer = c.push_consumer()
             consumer.on("T", sql="a > 1")(Basket())
 
-            with pytest.raises(InvalidExpression, match=r"topic T by SQL92 'a > 1': .*switched off"):
+            with pytest.raises(InvalidExpression, match=r"topic T by SQL92 'a > 1': .*enablePropertyFilter is off"):
                 await consumer.start()
             await consumer.stop()
 

@@ -28,13 +28,13 @@ async def queue_ids(consumer: AsyncPushConsumer, topic: str = "T") -> list[int]:
     return sorted(queue.queue_id for queue in await consumer.queues() if queue.topic == topic)
 
 
-async def shares(consumers: Sequence[AsyncPushConsumer]) -> list[list[int]]:
+async def allocator(consumers: Sequence[AsyncPushConsumer]) -> list[list[int]]:
     return [await queue_ids(consumer) for consumer in consumers]
 
 
 async def settle(consumers: Sequence[AsyncPushConsumer], *wanted: list[int], timeout_s: float = 30) -> None:
     async with asyncio.timeout(timeout_s):
-        while await shares(consumers) != [*wanted]:  # noqa: ASYNC110 what is waited for tells nobody
+        while await allocator(consumers) != [*wanted]:  # noqa: ASYNC110 what is waited for tells nobody
             await asyncio.sleep(0.05)
 
 
@@ -361,7 +361,7 @@ def test_a_topic_that_does_not_exist_is_warned_of_once_after_a_few_seconds(
                 await asyncio.sleep(300)
                 assert len(told("No route info of this topic")) == 1, "once, and not for the retry topic"
                 c.add_topic("Missing")
-                await until(lambda: told("Missing: 4 of 4 queues"), 30)
+                await until(lambda: told("assigned 4 of 4 queues of Missing"), 30)
 
     run(main())
 

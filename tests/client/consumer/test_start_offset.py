@@ -28,41 +28,43 @@ OLD_WORDS = [
 ]
 
 
-@pytest.mark.parametrize("wish", list(ConsumeFromWhere))
+@pytest.mark.parametrize("from_where", list(ConsumeFromWhere))
 @pytest.mark.parametrize("offset", [0, 1, 12345])
 @pytest.mark.parametrize(("is_retry", "is_later"), [(False, False), (True, False), (False, True), (True, True)])
-def test_a_stored_offset_always_wins(wish: ConsumeFromWhere, offset: int, is_retry: bool, is_later: bool) -> None:
-    start = start_of(offset, wish, is_retry=is_retry, is_later=is_later)
+def test_a_stored_offset_always_wins(from_where: ConsumeFromWhere, offset: int, is_retry: bool, is_later: bool) -> None:
+    start = start_of(offset, from_where, is_retry=is_retry, is_later=is_later)
 
-    assert start == Start(StartPosition.STORED, "the group has been here before", offset)
+    assert start == Start(StartPosition.STORED, "the group has a committed offset", offset)
 
 
 @pytest.mark.parametrize(
-    ("wish", "place"),
+    ("from_where", "position"),
     [(FIRST, StartPosition.MIN), (LAST, StartPosition.MAX), (TIMESTAMP, StartPosition.BY_TIME)]
-    + [(wish, StartPosition.MAX) for wish in OLD_WORDS],
+    + [(from_where, StartPosition.MAX) for from_where in OLD_WORDS],
 )
 @pytest.mark.parametrize("stored", [None, -1])
-def test_a_new_group_begins_where_it_wishes(wish: ConsumeFromWhere, place: StartPosition, stored: int | None) -> None:
-    start = start_of(stored, wish, is_retry=False, is_later=False)
+def test_a_new_group_begins_where_it_wishes(
+    from_where: ConsumeFromWhere, position: StartPosition, stored: int | None
+) -> None:
+    start = start_of(stored, from_where, is_retry=False, is_later=False)
 
-    assert (start.place, start.offset) == (place, None)
-
-
-@pytest.mark.parametrize("wish", list(ConsumeFromWhere))
-def test_a_queue_that_appears_after_the_group_is_read_from_its_minimum(wish: ConsumeFromWhere) -> None:
-    start = start_of(None, wish, is_retry=False, is_later=True)
-
-    assert start.place is StartPosition.MIN
-    assert "appeared after the group" in start.reason
+    assert (start.position, start.offset) == (position, None)
 
 
-@pytest.mark.parametrize("wish", list(ConsumeFromWhere))
+@pytest.mark.parametrize("from_where", list(ConsumeFromWhere))
+def test_a_queue_that_appears_after_the_group_is_read_from_its_minimum(from_where: ConsumeFromWhere) -> None:
+    start = start_of(None, from_where, is_retry=False, is_later=True)
+
+    assert start.position is StartPosition.MIN
+    assert "younger than the group" in start.reason
+
+
+@pytest.mark.parametrize("from_where", list(ConsumeFromWhere))
 @pytest.mark.parametrize("is_later", [False, True])
-def test_retries_are_never_skipped(wish: ConsumeFromWhere, is_later: bool) -> None:
-    start = start_of(None, wish, is_retry=True, is_later=is_later)
+def test_retries_are_never_skipped(from_where: ConsumeFromWhere, is_later: bool) -> None:
+    start = start_of(None, from_where, is_retry=True, is_later=is_later)
 
-    assert start.place is StartPosition.MIN
+    assert start.position is StartPosition.MIN
     assert "retries" in start.reason
 
 

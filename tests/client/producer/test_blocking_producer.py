@@ -144,7 +144,9 @@ async def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def test_what_no_loop_took_before_the_stop_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocking, "SHARED", SharedPortal())  # whose loop ends with this producer, whoever else runs now
+    monkeypatch.setattr(
+        blocking, "SHARED_PORTAL", SharedPortal()
+    )  # whose loop ends with this producer, whoever else runs now
     producer = Producer(server.name_server, group="PG_late", max_in_flight_messages=3)
     producer.start()
     producer.send("Blocking", b"x")
@@ -154,7 +156,7 @@ def test_what_no_loop_took_before_the_stop_is_told(server: Server, monkeypatch: 
     mailbox = producer._mailbox
     assert mailbox is not None
     loop = mailbox._loop
-    mailbox._call = lambda: None  # type: ignore[method-assign]  # as if the loop had just looked for the last time
+    mailbox._schedule = lambda: None  # type: ignore[method-assign]  # as if the loop had just looked for the last time
     for handed in late:
         mailbox.put(handed)
     producer.stop()

@@ -79,7 +79,7 @@ def test_its_life_has_one_way() -> None:
             await producer.stop()
             await producer.stop()
             for call in (producer.send("T", b"x"), producer.flush(), producer.send_many([]), producer.queues("T")):
-                with pytest.raises(WrongState, match="was stopped; make a new one"):
+                with pytest.raises(WrongState, match="was stopped; create a new one"):
                     await call
             with pytest.raises(WrongState, match="was stopped"):
                 producer.submit("T", b"x")

@@ -25,8 +25,8 @@ def new_metrics() -> tuple[m.MetricsInMemory, m.ClientMetrics]:
     return kept, m.ClientMetrics(kept)
 
 
-def pulled(behind: int, held: int, messages: int = 0) -> PullEvent:
-    return PullEvent(group="G", queue=QUEUE, messages=messages, cost_ms=5, behind=behind, held=held)
+def pulled(behind: int, cached: int, messages: int = 0) -> PullEvent:
+    return PullEvent(group="G", queue=QUEUE, messages=messages, cost_ms=5, behind=behind, cached=cached)
 
 
 def consumed(count: int, outcome: Outcome) -> ConsumeEvent:
@@ -124,7 +124,7 @@ def test_a_lite_pull_consumer_tells_of_its_pulls() -> None:
 def test_lag_is_what_the_broker_has_and_what_is_here() -> None:
     kept, metrics = new_metrics()
 
-    metrics.after_pull(pulled(behind=100, held=32, messages=32))
+    metrics.after_pull(pulled(behind=100, cached=32, messages=32))
     assert kept.value(m.LAG, *OF_QUEUE) == 132
     metrics.before_consume(consumed(30, Outcome.SUCCESS))
     metrics.after_consume(consumed(30, Outcome.SUCCESS))

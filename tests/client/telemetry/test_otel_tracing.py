@@ -118,7 +118,7 @@ def test_a_send_that_fails_is_a_span_with_the_error(spans: Spans) -> None:
 def test_a_message_that_has_a_context_keeps_it(spans: Spans) -> None:
     carried = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
-    assert OpenTelemetryTracing(spans.tracer).carry(Message("t", b"", properties=carried)) is None
+    assert OpenTelemetryTracing(spans.tracer).extra_properties(Message("t", b"", properties=carried)) is None
     assert spans.named("create t") == []
 
 

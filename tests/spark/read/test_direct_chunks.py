@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.spark.made_records import made
 from tests.spark.read.test_range_reading import FakePuller, all_of, numbers, partition
 
-from pocketmq.client.consumer.direct_pulls import Taker
+from pocketmq.client.consumer.direct_pulls import PullReceiver
 from pocketmq.errors import ConnectionLost
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.queue import MessageQueue, QueueRange
@@ -48,26 +48,32 @@ class FakePulls:
         self._backwards = backwards
         self._odd = odd
         self._generous = generous
-        self._asked: list[tuple[Taker, int, int, int]] = []
+        self._asked: list[tuple[PullReceiver, int, int, int]] = []
         self.count = 0
         self.is_closed = False
 
-    def ask(
-        self, taker: Taker, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, more_flags: int
+    def send(
+        self,
+        receiver: PullReceiver,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        limit: int,
+        more_flags: int,
     ) -> None:
         self.count += 1
         if self.count in self._failing:
-            taker.fail(ConnectionLost("cut"))
+            receiver.fail(ConnectionLost("cut"))
         else:
             count = min(limit, self._at_once) + (self.count in self._generous)
-            self._asked.append((taker, offset, min(offset + count, HELD.max), more_flags))
+            self._asked.append((receiver, offset, min(offset + count, HELD.max), more_flags))
 
-    def pump(self, taker: Taker) -> None:
+    def receive(self, receiver: PullReceiver) -> None:
         whose, start, end, flags = self._asked.pop(-1 if self._backwards else 0)
         is_packed = flags == PullFlag.ONLY_BODIES and start < end and not {*self._odd}.intersection(range(start, end))
         records = pack_of(start, end) if is_packed else numbers(start, end)
-        whose.room(len(records))[:] = records
-        whose.take(max(end, start), HELD.min, HELD.max)
+        whose.buffer(len(records))[:] = records
+        whose.received(max(end, start), HELD.min, HELD.max)
 
     def close(self) -> None:
         self.is_closed = True

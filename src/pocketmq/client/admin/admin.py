@@ -39,11 +39,11 @@ from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.admin.transactions import TransactionAdmin
 from pocketmq.client.blocking import BlockingClient
 from pocketmq.client.cluster.instance import Instance, Surroundings
-from pocketmq.client.lifecycle import Living, State
+from pocketmq.client.lifecycle import AsyncClient, State
 from pocketmq.client.settings import settings_of
 
 
-class AsyncAdmin(Living):
+class AsyncAdmin(AsyncClient):
     """Asks and changes a cluster. `name_servers` and all other options are those of `AdminSettings`."""
 
     def __init__(

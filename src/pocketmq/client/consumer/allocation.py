@@ -1,19 +1,19 @@
-"""Allocation: which queues of a topic each member of a group reads.
+"""Allocation strategies: which queues of a topic each member of a group consumes.
 
-    queues sorted, members sorted ──► strategy(queues, members, me) ──► my queues
+    sorted queues, sorted members ──► strategy(queues, members, me) ──► my queues
 
-Nobody hands the queues out: every member computes the same split from the same two lists and takes its own part. So a
-strategy must give what Java gives, to the last queue, or a group with members of both kinds reads some queues twice and
-others never. Sorted means as Java sorts: names by UTF-16 unit, queue ids as numbers.
+No server allocates queues: every member computes the same allocation from the same two lists, and takes its own part. So a strategy must
+return exactly what Java returns. Otherwise members of a mixed group would consume some queues twice, and others never. The order is that of
+Java: names by UTF-16 unit, queue ids as numbers.
 
-    AVG                     aaabbbcc    neighbours together, the first members one more
+    AVG                     aaabbbcc    neighbours together; the first members get one more
     AVG_BY_CIRCLE           abcabcab    one after the other
-    CONSISTENT_HASH         acabbbbc    by a ring: few queues move when a member comes or goes; not balanced
-    CONFIG                              the ones that the user named
-    MACHINE_ROOM            ---aaabbb   only brokers called `room@name` of some rooms
-    MACHINE_ROOM_NEARBY-x               each room's queues to its own members by x; those of rooms without members to all
+    CONSISTENT_HASH         acabbbbc    by a hash ring: few queues move when a member joins or leaves; not balanced
+    CONFIG                              the configured queues
+    MACHINE_ROOM            ---aaabbb   only brokers called `room@name` of certain machine rooms
+    MACHINE_ROOM_NEARBY-x               the queues of each machine room to its own members by x, or to all
 
-A strategy of the user's is any callable with a name. All members of a group must use the same.
+A user's strategy is any callable with a name. All members of a group must use the same strategy.
 """
 
 from bisect import bisect_left
@@ -27,42 +27,40 @@ from pocketmq.model.names import room_of_broker
 from pocketmq.model.queue import MessageQueue, java_sorted
 
 VIRTUAL_NODES: Final = 10
-"""Places on the ring that each member has."""
+"""The number of positions of each member on the hash ring."""
 NEARBY_PREFIX: Final = "MACHINE_ROOM_NEARBY-"
 
 Hash = Callable[[str], int]
 
 
 class AllocationStrategy(Protocol):
-    """How queues are shared out. `name` is what an error, a log or an administrator reads."""
+    """Allocates queues. `name` appears in errors, logs and the consumer's running info."""
 
     @property
     def name(self) -> str: ...
 
     def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> Sequence[MessageQueue]:
-        """The part of member `me`. Both lists are sorted, hold nothing twice, and are not empty; `me` is a member."""
+        """The queues of member `me`. Both lists are sorted, without duplicates and not empty; `me` is a member."""
 
 
 def allocate(
     strategy: AllocationStrategy, queues: Iterable[MessageQueue], members: Iterable[str], me: str
 ) -> list[MessageQueue]:
-    """The queues of member `me`, sorted; none when the group does not know it (yet).
+    """The queues of member `me`, sorted; none if the group does not know the member (yet).
 
-    UsageError when the strategy gives a queue that does not exist, or one twice: reading on with that could lose messages.
+    Raises UsageError if the strategy returns an unknown queue, or one twice: messages could be lost.
     """
     all_queues = sort_queues(queues)
     all_members = java_sorted(list(set(members)))
     if not all_queues or me not in all_members:
         return []
     mine = strategy(all_queues, all_members, me)
-    given = set(mine)
-    if len(given) != len(mine) or not given <= set(all_queues):
-        strange = sorted(map(str, given.difference(all_queues)))
-        fault = f"queues that do not exist: {', '.join(strange)}" if strange else "some queue twice"
-        raise UsageError(
-            f"allocation strategy {strategy.name} gave {fault}; it may choose from the queues that it is shown"
-        )
-    return sort_queues(given)
+    found = set(mine)
+    if len(found) != len(mine) or not found <= set(all_queues):
+        strange = sorted(map(str, found.difference(all_queues)))
+        fault = f"queues that do not exist: {', '.join(strange)}" if strange else "a queue twice"
+        raise UsageError(f"allocation strategy {strategy.name} returned {fault}; expected only queues of its argument")
+    return sort_queues(found)
 
 
 def sort_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -79,7 +77,7 @@ def _units(text: str) -> bytes:
 
 
 class Average:
-    """Runs of neighbours. With fewer queues than members, the last members get none."""
+    """Neighbours together. With fewer queues than members, the last members get none."""
 
     name = "AVG"
 
@@ -91,7 +89,7 @@ class Average:
 
 
 class Circle:
-    """Dealt out like cards."""
+    """One queue to each member in turn."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -100,25 +98,23 @@ class Circle:
 
 
 class ConsistentHash:
-    """A queue belongs to the member whose next place on the ring comes after it.
+    """A queue belongs to the member with the next position on the ring.
 
-    `hashing` gives a text its place; all members must use the same, and Java's is the default.
+    `hashing` computes positions. All members must use the same; the default is that of Java.
     """
 
     name = "CONSISTENT_HASH"
 
     def __init__(self, virtual_nodes: int = VIRTUAL_NODES, hashing: Hash | None = None) -> None:
         if virtual_nodes < 1:
-            raise InvalidSetting(f"{virtual_nodes} virtual nodes leave the ring empty; give at least 1")
+            raise InvalidSetting(f"virtual_nodes = {virtual_nodes} must be at least 1")
         self._virtual_nodes = virtual_nodes
         self._hashing = hashing or _md5_start
 
     def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> Sequence[MessageQueue]:
-        places, owners = _ring(tuple(members), self._virtual_nodes, self._hashing)
-        hashing = self._hashing
-        return [
-            queue for queue in queues if owners[bisect_left(places, hashing(queue.java_text())) % len(places)] == me
-        ]
+        positions, owners = _ring(tuple(members), self._virtual_nodes, self._hashing)
+        count, hashing = len(positions), self._hashing
+        return [queue for queue in queues if owners[bisect_left(positions, hashing(queue.java_text())) % count] == me]
 
 
 def _md5_start(text: str) -> int:
@@ -128,14 +124,14 @@ def _md5_start(text: str) -> int:
 
 @lru_cache(maxsize=16)
 def _ring(members: tuple[str, ...], virtual_nodes: int, hashing: Hash) -> tuple[list[int], list[str]]:
-    """Places in order, and whose they are. Kept, because every topic of a group asks for the same ring at each rebalance."""
+    """Sorted positions and their members. Cached: all topics of a group use the same ring at each rebalance."""
     ring = {hashing(f"{member}-{node}"): member for member in members for node in range(virtual_nodes)}
-    places = sorted(ring)
-    return places, [ring[place] for place in places]
+    positions = sorted(ring)
+    return positions, [ring[position] for position in positions]
 
 
 class Configured:
-    """The queues that the user named; of those, the ones that exist."""
+    """The configured queues that exist."""
 
     name = "CONFIG"
 
@@ -147,17 +143,19 @@ class Configured:
 
 
 class MachineRoom:
-    """Queues of brokers in the given rooms, in even runs; the rest one by one from the end. Other brokers are read by nobody."""
+    """Queues of brokers in the given machine rooms, the same number to each member, then one more from the end. Ignores other brokers."""
 
     name = "MACHINE_ROOM"
 
-    def __init__(self, rooms: Collection[str]) -> None:
-        if isinstance(rooms, str) or not rooms:
-            raise InvalidSetting(f"MACHINE_ROOM needs the rooms to read from, such as {{'hz', 'sh'}}, not {rooms!r}")
-        self._rooms = frozenset(rooms)
+    def __init__(self, machine_rooms: Collection[str]) -> None:
+        if isinstance(machine_rooms, str) or not machine_rooms:
+            raise InvalidSetting(
+                f"MACHINE_ROOM requires a set of machine rooms, such as {{'hz', 'sh'}}, not {machine_rooms!r}"
+            )
+        self._machine_rooms = frozenset(machine_rooms)
 
     def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> Sequence[MessageQueue]:
-        inside = [queue for queue in queues if room_of_broker(queue.broker_name) in self._rooms]
+        inside = [queue for queue in queues if room_of_broker(queue.broker_name) in self._machine_rooms]
         size, left_over = divmod(len(inside), len(members))
         position = members.index(me)
         mine = inside[position * size : (position + 1) * size]
@@ -167,17 +165,17 @@ class MachineRoom:
 
 
 class MachineRoomNearby:
-    """Another strategy, applied room by room. `queue_room` and `member_room` say where a queue's broker and a member are."""
+    """Another strategy, applied to each machine room. The functions return the machine room of a queue's broker and of a member."""
 
     def __init__(
         self,
         inner: AllocationStrategy,
-        queue_room: Callable[[MessageQueue], str],
-        member_room: Callable[[str], str],
+        machine_room_of_queue: Callable[[MessageQueue], str],
+        machine_room_of_member: Callable[[str], str],
     ) -> None:
         self._inner = inner
-        self._queue_room = queue_room
-        self._member_room = member_room
+        self._machine_room_of_queue = machine_room_of_queue
+        self._machine_room_of_member = machine_room_of_member
 
     @property
     def name(self) -> str:
@@ -186,25 +184,25 @@ class MachineRoomNearby:
     def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> Sequence[MessageQueue]:
         members_in: dict[str, list[str]] = {}
         for member in members:
-            members_in.setdefault(self._room(member, self._member_room(member)), []).append(member)
+            members_in.setdefault(self._checked(member, self._machine_room_of_member(member)), []).append(member)
         queues_in: dict[str, list[MessageQueue]] = {}
         for queue in queues:
-            queues_in.setdefault(self._room(queue, self._queue_room(queue)), []).append(queue)
+            queues_in.setdefault(self._checked(queue, self._machine_room_of_queue(queue)), []).append(queue)
         mine: list[MessageQueue] = []
-        for room, found in queues_in.items():
-            sharing = members_in.get(room, members)
-            if me in sharing:
-                mine.extend(self._inner(found, sharing, me))
+        for machine_room, found in queues_in.items():
+            candidates = members_in.get(machine_room, members)
+            if me in candidates:
+                mine.extend(self._inner(found, candidates, me))
         return mine
 
-    def _room(self, what: MessageQueue | str, room: str) -> str:
-        if not room:
-            raise UsageError(f"{self.name}: no machine room is known for {what}; the functions must name one for each")
-        return room
+    def _checked(self, what: MessageQueue | str, machine_room: str) -> str:
+        if not machine_room:
+            raise UsageError(f"{self.name}: no machine room for {what}; the functions must return one for each")
+        return machine_room
 
 
 AVERAGE: Final = Average()
-"""What a consumer uses when told nothing."""
+"""The default of consumers."""
 _PLAIN: Final[dict[str, Callable[[], AllocationStrategy]]] = {
     Average.name: Average,
     Circle.name: Circle,
@@ -216,21 +214,23 @@ def strategy_named(
     name: str,
     *,
     queues: Iterable[MessageQueue] | None = None,
-    rooms: Collection[str] | None = None,
-    queue_room: Callable[[MessageQueue], str] | None = None,
-    member_room: Callable[[str], str] | None = None,
+    machine_rooms: Collection[str] | None = None,
+    machine_room_of_queue: Callable[[MessageQueue], str] | None = None,
+    machine_room_of_member: Callable[[str], str] | None = None,
 ) -> AllocationStrategy:
-    """The strategy that RocketMQ calls `name`. What it needs besides has to be given, or InvalidSetting says so."""
+    """The strategy of RocketMQ with this name. Raises InvalidSetting if it is unknown, or an argument is missing."""
     if name in _PLAIN:
         return _PLAIN[name]()
     if name == Configured.name and queues is not None:
         return Configured(queues)
-    if name == MachineRoom.name and rooms is not None:
-        return MachineRoom(rooms)
-    if name.startswith(NEARBY_PREFIX) and queue_room and member_room:
-        return MachineRoomNearby(strategy_named(name.removeprefix(NEARBY_PREFIX)), queue_room, member_room)
+    if name == MachineRoom.name and machine_rooms is not None:
+        return MachineRoom(machine_rooms)
+    if name.startswith(NEARBY_PREFIX) and machine_room_of_queue and machine_room_of_member:
+        return MachineRoomNearby(
+            strategy_named(name.removeprefix(NEARBY_PREFIX)), machine_room_of_queue, machine_room_of_member
+        )
     raise InvalidSetting(
-        f"allocation strategy {name!r} is unknown or lacks something. There are {', '.join(_PLAIN)}, "
-        f"{Configured.name} (with queues), {MachineRoom.name} (with rooms) and {NEARBY_PREFIX}x (with queue_room and "
-        f"member_room)"
+        f"allocation strategy {name!r} is unknown or lacks an argument. Known are {', '.join(_PLAIN)}, "
+        f"{Configured.name} (with queues), {MachineRoom.name} (with machine_rooms) and {NEARBY_PREFIX}x (with "
+        f"machine_room_of_queue and machine_room_of_member)"
     )

@@ -1,20 +1,20 @@
-"""Assignment: the queues that this member owns, and how it gets and loses them.
+"""Assignment: the queues that are assigned to this member, and how it acquires and releases them.
 
-    wanted ── not owned ──► (locked) ── first offset ──► owned, pulled
-    owned ── not wanted, or its pulls are dead ──► leaving ── idle, or 0.4 s ──► offset kept, dropped, (unlocked)
+    allocated, not assigned ──► (locked) ──► first offset ──► assigned, pulled
+    assigned, not allocated, or without pulls ──► deactivated ── idle, or 0.4 s ──► offset committed, dropped, (unlocked)
 
-A queue changes hands in two halves. Its old owner begins nothing new, lets listeners finish for a moment and has its offset kept;
-its new owner waits for that moment before it asks where the group is. So what is handled twice is what takes longer than that.
-An ordered queue is not given up while a listener works on it, and not taken before it is locked. One whose lock another client had
-meanwhile is begun anew where the group is by then.
+A queue moves in two steps. Its old owner starts no more calls, lets running listeners finish for a moment and commits the offset. Its new
+owner waits for that moment before it loads the offset. So only messages whose listeners take longer are consumed twice. An orderly queue
+is not released while a listener works on it, and not acquired before it is locked. If another client had the lock meanwhile, the queue
+restarts at the committed offset.
 
-Locks on queues, which orderly consumption needs: a broker gives each to one client of a group at a time.
+Queue locks, for orderly consumption: a broker gives the lock of a queue to one client of a group at a time.
 
-    owned queues, by broker ── lock, again every 20 s ──► those that are ours now ── believed in for 30 s
-    a queue given up ── unlock
+    assigned queues, by broker ── lock, again every 20 s ──► trusted for 30 s
+    released queue ── unlock
 
-A broker forgets a lock 60 s after it was last asked for, so a client that is gone holds nobody up for longer. It forgets all of them
-when it is restarted: so a lock is believed in only as long as the line lasts on which it was given.
+A broker releases a lock that was not renewed for 60 s, so a client that crashed blocks others for that time only. A broker forgets all
+locks when it restarts. So a lock is trusted only while the connection exists on which it was granted.
 """
 
 import asyncio
@@ -46,57 +46,55 @@ class QueueLocks:
         self._instance = instance
         self._calls = instance.brokers.members
         self._group = group
-        self._lines: dict[MessageQueue, Peer] = {}
-        """On which line each was given last."""
+        self._connections: dict[MessageQueue, Peer] = {}
+        """The connection on which each lock was granted last."""
 
     def holds(self, owned: ProcessQueue) -> bool:
-        """Whether the lock of `owned` is ours, as far as anybody can know without asking."""
-        line = self._lines.get(owned.queue)
-        return owned.is_locked(self._instance.clock.monotonic()) and line is not None and line.is_open
+        """Whether this client has the lock of a queue, as far as it knows."""
+        connection = self._connections.get(owned.queue)
+        return owned.is_locked(self._instance.clock.monotonic()) and connection is not None and connection.is_open
 
     async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Those of `queues` that are ours now. A broker that cannot be asked gives none."""
+        """Lock queues. Returns those that are locked now; none of a broker that does not answer."""
         of_brokers = await asyncio.gather(*(self._lock(*each) for each in by_broker(queues).items()))
         return frozenset(queue for locked, _ in of_brokers for queue in locked)
 
     async def renew(self, owned: Collection[ProcessQueue]) -> None:
-        """Ask for the locks of all owned queues; each is told how it stands."""
+        """Renew the locks of assigned queues, and update their process queues."""
         queues = {one.queue: one for one in owned if not one.is_dropped}
-        asked_at = self._instance.clock.monotonic()
+        requested_at = self._instance.clock.monotonic()
 
-        async def of_broker(name: str, wanted: list[MessageQueue]) -> None:
-            locked, is_answered = await self._lock(name, wanted)
-            for queue in wanted:
+        async def of_broker(name: str, assigned: list[MessageQueue]) -> None:
+            locked, is_answered = await self._lock(name, assigned)
+            for queue in assigned:
                 if queue in locked:
-                    queues[queue].lock(asked_at)
+                    queues[queue].lock(requested_at)
                 elif is_answered:
-                    log.warning(
-                        "the lock of %s is another client's; nothing of it is consumed here until it is ours", queue
-                    )
+                    log.warning("%s is locked by another client; consumption pauses until the lock is granted", queue)
                     queues[queue].unlock()
 
         await asyncio.gather(*(of_broker(*each) for each in by_broker(queues).items()))
 
     async def unlock(self, queues: Iterable[MessageQueue], *, wait: bool) -> None:
-        """Let go of them; with `wait`, hear that it happened. What fails ends by itself, 60 s later."""
+        """Unlock queues; with `wait`, wait for the brokers. A lock that cannot be released expires after 60 s."""
         queues = list(queues)
         for queue in queues:
-            self._lines.pop(queue, None)
+            self._connections.pop(queue, None)
         for name, of_broker in by_broker(queues).items():
             try:
                 await self._calls.unlock(name, self._group, self._instance.client_id, of_broker, wait=wait)
             except PocketMQError as error:
-                log.warning("queues of %s could not be unlocked, which ends by itself after 60 s: %s", name, error)
+                log.warning("queues of %s could not be unlocked: %s; their locks expire after 60 s", name, error)
 
     async def _lock(self, name: str, queues: list[MessageQueue]) -> tuple[frozenset[MessageQueue], bool]:
-        """Those that are ours, and whether the broker has answered."""
+        """The locked queues, and whether the broker has answered."""
         try:
-            line = await self._instance.brokers.peer(self._instance.brokers.master(name))
+            connection = await self._instance.brokers.peer(self._instance.brokers.master(name))
             locked = await self._calls.lock(name, self._group, self._instance.client_id, queues)
-            self._lines.update(dict.fromkeys(locked, line))
+            self._connections.update(dict.fromkeys(locked, connection))
             return locked, True
         except PocketMQError as error:
-            log.warning("queues of %s could not be locked, which is tried again: %s", name, error)
+            log.warning("queues of %s could not be locked: %s; retrying", name, error)
             return frozenset(), False
 
 
@@ -107,15 +105,15 @@ def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     return found
 
 
-HAND_OVER_S = 1.0
-"""How long a new owner waits for the old one, who may hear of the change later."""
+HANDOVER_S = 1.0
+"""How long a new owner waits for the old one, who may learn of the change later."""
 DRAIN_S = 0.4
-"""How long an old owner waits for its listeners; less, so that its offset is kept when the new one asks."""
+"""How long an old owner waits for its listeners: shorter, so that its offset is committed when the new owner loads it."""
 ORDERED_DRAIN_S = 0.5
 
 
 class OwnedQueues:
-    """The queues that a consumer owns now. Its assignment changes them, others look."""
+    """The queues that are assigned to a consumer. Only its `Assignment` changes them."""
 
     def __init__(self) -> None:
         self._owned: dict[MessageQueue, ProcessQueue] = {}
@@ -140,7 +138,7 @@ class OwnedQueues:
         return [owned for owned in self._owned.values() if owned.queue.topic == topic]
 
     def count(self, topic: str) -> int:
-        """How many queues of `topic` are owned."""
+        """The number of assigned queues of `topic`."""
         return self._counts[topic]
 
     def add(self, owned: ProcessQueue) -> None:
@@ -153,23 +151,23 @@ class OwnedQueues:
 
 
 class Restart(NamedTuple):
-    """A queue has to be begun anew, at `offset`. `for_group`: the whole group goes on there."""
+    """A queue has to restart at `offset`. `for_group`: commit this offset for the group."""
 
     offset: int
     for_group: bool = True
     is_topic_missing: bool = False
-    """Its topic was deleted, and it waits for another of the same name."""
+    """The topic was deleted, and the queue waits for a new topic of the same name."""
 
 
 class Pulls(Protocol):
-    """Who pulls; see `pull_loop.PullLoops`."""
+    """Pulls queues; see `pull_loop.PullLoops`."""
 
     async def run(self, owned: ProcessQueue) -> Restart | None:
-        """Pull a queue until it is left; or until it has to be begun anew, which is then said."""
+        """Pull a queue until it is deactivated, or has to restart."""
 
 
 class Assignment:
-    """How one consumer gets and loses queues. `observer` consumes their messages."""
+    """Acquires and releases the queues of one consumer. `observer` consumes their messages."""
 
     def __init__(
         self,
@@ -181,9 +179,9 @@ class Assignment:
         pulls: Pulls,
         locks: QueueLocks | None = None,
         *,
-        notes_first: bool = True,
+        commits_start: bool = True,
     ) -> None:
-        """`notes_first`: where a queue is begun is kept for the group again and again, also while nothing of it is done."""
+        """`commits_start`: commit the start offset of a queue repeatedly, also before the first message is consumed."""
         self._clock = clock
         self._owned = owned
         self._observer = observer
@@ -191,54 +189,54 @@ class Assignment:
         self._first = first
         self._pulls = pulls
         self._locks = locks
-        self._notes_first = notes_first
+        self._commits_start = commits_start
         self._tasks: dict[ProcessQueue, asyncio.Task[None]] = {}
-        """Those that pull."""
-        self._changing = asyncio.Lock()  # one change at a time: rebalance, repairs, resets and seeks all wait for calls
+        """The pull loops."""
+        self._changing = asyncio.Lock()  # rebalance, repairs, resets and seeks wait for requests: one change at a time
 
     def topics(self) -> set[str]:
         return self._owned.topics()
 
     async def apply(
-        self, topic: str, all_queues: Sequence[MessageQueue], wanted: Sequence[MessageQueue], *, is_shared: bool
+        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue], *, has_other_members: bool
     ) -> tuple[bool, bool]:
-        """Own the `wanted` queues of `topic` and no others. Whether anything changed, and whether it is all as wanted.
+        """Assign exactly the queues `mine` of `topic`. Whether anything changed, and whether the assignment is complete.
 
-        `is_shared`: the group has other members, from whom queues may come.
+        `has_other_members`: the queues may come from other members of the group.
         """
         async with self._changing:
             now = self._clock.monotonic()
-            keep = frozenset(wanted)
+            keep = frozenset(mine)
             ending = [
                 owned
                 for owned in self._owned.of_topic(topic)
-                if owned.queue not in keep or owned.is_taken_over or owned.is_pull_dead(now)
+                if owned.queue not in keep or owned.was_locked_elsewhere or owned.is_pull_dead(now)
             ]
             for owned in self._owned.of_topic(topic):
                 if owned not in ending and not owned.is_active:
-                    owned.stay()
-                    self._begin(owned)
-            given_up = await asyncio.gather(*(self._give_up(owned, now) for owned in ending))
-            missing = [queue for queue in wanted if queue not in self._owned]
-            taken = await self._take(missing, all_queues, is_shared=is_shared)
-            return any(given_up) or taken > 0, all(given_up) and taken == len(missing)
+                    owned.reactivate()
+                    self._start_pulls(owned)
+            released = await asyncio.gather(*(self._release(owned, now) for owned in ending))
+            missing = [queue for queue in mine if queue not in self._owned]
+            added = await self._add(missing, all_queues, has_other_members=has_other_members)
+            return any(released) or added > 0, all(released) and added == len(missing)
 
-    def leave_topic(self, topic: str) -> None:
-        """Begin nothing more of its queues, which the next rebalance takes away; or they stay, if it is wanted again by then."""
+    def deactivate_topic(self, topic: str) -> None:
+        """Stop consuming the topic. The next rebalance releases its queues, or reactivates them if it is subscribed to again."""
         for owned in self._owned.of_topic(topic):
-            self._leave(owned)
+            self._deactivate(owned)
 
     async def drop_topic(self, topic: str) -> None:
-        """The topic is not subscribed to any more."""
+        """Release the queues of a topic that is not subscribed to any more."""
         async with self._changing:
             now = self._clock.monotonic()
-            await asyncio.gather(*(self._give_up(owned, now) for owned in self._owned.of_topic(topic)))
+            await asyncio.gather(*(self._release(owned, now) for owned in self._owned.of_topic(topic)))
             self._first.forget(topic)
 
     async def restart(self, offsets: Iterable[tuple[MessageQueue, int]], *, for_group: bool = True) -> None:
-        """Go on at other offsets in queues that are owned. What is in work of them ends, but counts for nothing.
+        """Continue at other offsets in assigned queues. Running listeners end, but their results are ignored.
 
-        `for_group`: the whole group goes on there, whoever owns the queue next.
+        `for_group`: commit the new offsets for the group.
         """
         async with self._changing:
             moved = [(owned, offset) for queue, offset in offsets if (owned := self._owned.get(queue))]
@@ -247,12 +245,12 @@ class Assignment:
                 self._offsets.forget(owned.queue)
                 if for_group:
                     self._offsets.move(owned.queue, offset)
-            await self._keep([owned for owned, _ in moved], wait=True)
+            await self._commit([owned for owned, _ in moved], wait=True)
             for owned, offset in moved:
                 self._own(owned.queue, offset, was=owned)
 
     async def topic_missing(self, queue: MessageQueue) -> None:
-        """The topic of an owned queue was deleted. Offsets of its messages mean nothing in a topic that is created under its name."""
+        """The topic of an assigned queue was deleted. Its offsets are meaningless in a new topic of the same name."""
         async with self._changing:
             owned = self._owned.get(queue)
             if owned is None:
@@ -263,96 +261,100 @@ class Assignment:
             self._offsets.forget(queue)
             if self._offsets.are_local:
                 try:
-                    await self._offsets.begin(queue, 0)
+                    await self._offsets.store.begin(queue, 0)
                 except PocketMQError as error:
-                    log.warning("%s was deleted, and its old offset is still kept: %s", queue, error)
+                    log.warning("the offset of %s in a deleted topic could not be reset: %s", queue, error)
             self._own(queue, 0, was=owned).pulls.awaits_topic = True
 
-    async def clear(self, drain_s: float) -> None:
-        """Leave all of them: wait for listeners, if there are any, keep the offsets, unlock."""
+    async def release_all(self, drain_s: float) -> None:
+        """Release all queues: wait for running listeners, commit the offsets, unlock."""
         async with self._changing:
             all_owned = self._owned.all()
             for owned in all_owned:
-                self._leave(owned)
+                self._deactivate(owned)
             idle = await asyncio.gather(*(owned.wait_idle(drain_s) for owned in all_owned))
             busy = [str(owned.queue) for owned, is_idle in zip(all_owned, idle, strict=True) if not is_idle]
             if busy and drain_s:
                 log.warning(
-                    "listeners were still at work when their consumer was stopped, their messages come again: %s", busy
+                    "listeners were still running when the consumer stopped; their messages are delivered again: %s",
+                    busy,
                 )
-            await self._keep(self._ours(), wait=True)
+            await self._commit(self._ours(), wait=True)
             for owned in all_owned:
                 self._drop(owned)
             if self._locks is not None:
                 await self._locks.unlock([owned.queue for owned in all_owned], wait=True)
 
     async def persist(self) -> None:
-        """Keep the offsets of all owned queues."""
-        await self._keep(self._ours())
+        """Commit the offsets of all assigned queues."""
+        await self._commit(self._ours())
 
-    async def _keep(self, some: Sequence[ProcessQueue], *, wait: bool = False) -> None:
-        for owned in some:
+    async def _commit(self, queues: Sequence[ProcessQueue], *, wait: bool = False) -> None:
+        for owned in queues:
             self._offsets.mark(owned.queue, owned.pulls.last_pulled)
-        await self._offsets.persist([owned.queue for owned in some], wait=wait)
+        await self._offsets.persist([owned.queue for owned in queues], wait=wait)
 
     def _ours(self) -> list[ProcessQueue]:
-        """Those of which nobody else can know better how far the group is."""
-        return [owned for owned in self._owned.all() if not owned.is_taken_over]
+        """The queues whose offset no other member can know better."""
+        return [owned for owned in self._owned.all() if not owned.was_locked_elsewhere]
 
-    async def _take(
-        self, queues: Sequence[MessageQueue], all_queues: Sequence[MessageQueue], *, is_shared: bool
+    async def _add(
+        self, queues: Sequence[MessageQueue], all_queues: Sequence[MessageQueue], *, has_other_members: bool
     ) -> int:
-        """How many of `queues` are owned afterwards."""
-        asked_at = self._clock.monotonic()
+        """Acquire queues. Returns the number of those that are assigned now."""
+        requested_at = self._clock.monotonic()
         if self._locks is None or not queues:
-            return await self._begin_with(queues, all_queues, is_shared=is_shared)
-        mine: Collection[MessageQueue] = queues  # as far as anybody knows until brokers have answered
+            return await self._start_queues(queues, all_queues, has_other_members=has_other_members)
+        mine: Collection[MessageQueue] = queues  # until the brokers have answered
         try:
             mine = await self._locks.lock(queues)
             for queue in queues:
                 if queue not in mine:
-                    log.info("%s is still locked by another client, and tried again", queue)
-            return await self._begin_with(
-                [queue for queue in queues if queue in mine], all_queues, is_shared=is_shared, asked_at=asked_at
+                    log.info("%s is still locked by another client; retrying", queue)
+            return await self._start_queues(
+                [queue for queue in queues if queue in mine],
+                all_queues,
+                has_other_members=has_other_members,
+                requested_at=requested_at,
             )
-        finally:  # also when this member is stopped meanwhile: nobody else would unlock them for a minute
+        finally:  # also when the member is stopped meanwhile: the locks would remain for a minute
             left = [queue for queue in mine if queue not in self._owned]
             if left:
                 await self._locks.unlock(left, wait=False)
 
-    async def _begin_with(
+    async def _start_queues(
         self,
         queues: Sequence[MessageQueue],
         all_queues: Sequence[MessageQueue],
         *,
-        is_shared: bool,
-        asked_at: float | None = None,
+        has_other_members: bool,
+        requested_at: float | None = None,
     ) -> int:
-        """How many of `queues` could be begun. `asked_at`: when their locks were asked for, which are ours."""
-        taken = 0
+        """Find the first offsets and start the pulls. Returns the number of started queues. `requested_at` is the time of their locks."""
+        added = 0
         for queue in queues:
             try:
                 offset = await self._first.find(queue, all_queues)
             except PocketMQError as error:
-                log.warning("%s cannot be begun, and is tried again: %s", queue, error)
+                log.warning("first offset of %s not found: %s; retrying", queue, error)
                 continue
-            if self._notes_first:
+            if self._commits_start:
                 self._offsets.move(queue, offset)
-            owned = self._own(queue, offset, is_shared=is_shared)
-            if asked_at is not None:
-                owned.lock(asked_at)
-            taken += 1
-        return taken
+            owned = self._own(queue, offset, has_other_members=has_other_members)
+            if requested_at is not None:
+                owned.lock(requested_at)
+            added += 1
+        return added
 
     def _own(
-        self, queue: MessageQueue, offset: int, *, is_shared: bool = False, was: ProcessQueue | None = None
+        self, queue: MessageQueue, offset: int, *, has_other_members: bool = False, was: ProcessQueue | None = None
     ) -> ProcessQueue:
         is_ordered = self._locks is not None
         pulls = PullPosition(
             queue,
             offset,
-            start_after_s=HAND_OVER_S if is_shared else 0.0,
-            reread=was is None and (is_shared or is_ordered),
+            start_after_s=HANDOVER_S if has_other_members else 0.0,
+            reload_offset=was is None and (has_other_members or is_ordered),
         )
         owned = ProcessQueue(pulls, self._observer, self._clock.monotonic(), is_orderly=is_ordered)
         if was is None:
@@ -361,15 +363,14 @@ class Assignment:
         else:
             owned.is_paused = was.is_paused
             owned.pulls.last_pulled = was.pulls.last_pulled
-            owned.earlier = was if is_ordered else None
+            owned.predecessor = was if is_ordered else None
             if was.locked_at is not None:
                 owned.lock(was.locked_at)
         self._owned.add(owned)
-        self._begin(owned)
+        self._start_pulls(owned)
         return owned
 
-    def _begin(self, owned: ProcessQueue) -> None:
-        """Pull it from now on."""
+    def _start_pulls(self, owned: ProcessQueue) -> None:
         task = asyncio.get_running_loop().create_task(self._pull(owned), name=f"pocketmq pulls of {owned.queue}")
         self._tasks[owned] = task
 
@@ -382,40 +383,40 @@ class Assignment:
         else:
             await self.restart([(owned.queue, restart.offset)], for_group=restart.for_group)
 
-    async def _give_up(self, owned: ProcessQueue, now: float) -> bool:
-        """Whether it is not owned any more."""
-        self._leave(owned)
+    async def _release(self, owned: ProcessQueue, now: float) -> bool:
+        """Release a queue; False if it remains assigned because a listener works on it."""
+        self._deactivate(owned)
         is_idle = await owned.wait_idle(DRAIN_S if self._locks is None else ORDERED_DRAIN_S)
         if self._locks is not None and not is_idle:
             owned.unlock_attempts += 1
-            log.info("%s is given up when its listener is done", owned.queue)
+            log.info("%s is released when its listener returns", owned.queue)
             return False
         if owned.is_pull_dead(now):
-            log.warning("%s was not pulled for too long: it is dropped and begun anew", owned.queue)
-        if owned.is_taken_over:
+            log.warning("%s was not pulled for too long; it is dropped and assigned again", owned.queue)
+        if owned.was_locked_elsewhere:
             await self._forget_if_behind(owned.queue)
         self._drop(owned)
-        await self._keep([owned], wait=True)
+        await self._commit([owned], wait=True)
         self._offsets.forget(owned.queue)
         if self._locks is not None:
             await self._locks.unlock([owned.queue], wait=False)
         return True
 
     async def _forget_if_behind(self, queue: MessageQueue) -> None:
-        """Whoever had the queue meanwhile may have got further with it."""
-        noted = self._offsets.get(queue)
+        """Forget the local offset if another owner has committed a larger one."""
+        local = self._offsets.get(queue)
         try:
-            stored = await self._offsets.load(queue)
+            stored = await self._offsets.store.load(queue)
         except PocketMQError:
             self._offsets.forget(queue)
             return
-        if noted is not None and stored is not None and noted < stored:
+        if local is not None and stored is not None and local < stored:
             self._offsets.forget(queue)
 
-    def _leave(self, owned: ProcessQueue) -> None:
-        """Nothing more of it is pulled or begun."""
+    def _deactivate(self, owned: ProcessQueue) -> None:
+        """Stop the pulls and the consumption of a queue."""
         self._stop_pulls(owned)
-        owned.leave()
+        owned.deactivate()
 
     def _drop(self, owned: ProcessQueue) -> None:
         self._stop_pulls(owned)
@@ -423,7 +424,7 @@ class Assignment:
         self._owned.remove(owned)
 
     def _stop_pulls(self, owned: ProcessQueue) -> None:
-        """The answer to a pull that is under way is not waited for."""
+        """Cancel the pull loop without waiting for a response."""
         task = self._tasks.pop(owned, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()

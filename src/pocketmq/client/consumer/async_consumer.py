@@ -1,26 +1,29 @@
-"""What all async consumers are made of: a member of the group, where it lives, and its life.
+"""Base of the async consumers: creates the group member on its event loop, starts and stops it.
 
-new ── start: the member is made and joins ──► running ── stop: what is in work is waited for ──► stopped
-         └── stop: the start comes to its end, is undone, and fails ──┘
+new ── start: the member is created and joins ──► running ── stop: running work is finished ──► stopped
+         └── stop: the start is completed, undone, and fails ──┘
 """
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Generic, Protocol, TypeVar
 
 from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.consumer.settings import GroupSettings
-from pocketmq.client.lifecycle import HostLoop, Living, OwnThread, State, ThisLoop
+from pocketmq.client.lifecycle import AsyncClient, HostLoop, OwnThread, State, ThisLoop
+from pocketmq.client.settings import settings_of
 from pocketmq.errors import WrongState
 from pocketmq.model.names import TopicName, parse_topic, wrap
+from pocketmq.model.queue import MessageQueue
 
 T = TypeVar("T")
 
 
 class Member(Protocol):
-    """The part that lives where the network is. It was given an instance, which it leaves when it stops or cannot start."""
+    """The part of a consumer on the network's event loop. It leaves its instance when it stops or cannot start."""
 
     @property
     def client_id(self) -> str: ...
@@ -34,40 +37,50 @@ M = TypeVar("M", bound=Member)
 S = TypeVar("S", bound=GroupSettings)
 
 
-class AsyncConsumer(Living, Generic[M, S]):
-    """Base of the async consumers. `is_stream`: brokers are told that its messages are read as a stream."""
+class AsyncConsumer(AsyncClient, Generic[M, S]):
+    """Base of the async consumers. For `arguments` see `settings_of`. `is_stream` is reported to brokers: the user reads the messages as a stream."""
 
-    def __init__(self, settings: S, surroundings: Surroundings | None, *, is_stream: bool) -> None:
+    def __init__(
+        self,
+        kind: type[S],
+        name_servers: str | Sequence[str] | None,
+        options: Mapping[str, Any],
+        surroundings: Surroundings | None,
+        *,
+        arguments: Sequence[str] = ("hooks",),
+        is_stream: bool,
+    ) -> None:
         super().__init__("consumer")
-        self._settings = settings
+        self._settings = settings_of(kind, name_servers, options, arguments)
         self._around = surroundings or Surroundings()
+        self._names = QueueNames(self._settings.namespace)
         self._is_stream = is_stream
         self._stopped = asyncio.Event()
         self._starting: asyncio.Event | None = None
-        """While it is being started: set when that is over."""
+        """Exists during the start, and is set at its end."""
         self._user_loop: asyncio.AbstractEventLoop | None = None
-        """The loop on which it was started."""
+        """The event loop on which it was started."""
         self._joined: tuple[HostLoop, M] | None = None
-        """Its member since it was started, and where that lives."""
+        """The started member, and the event loop that it runs on."""
 
     @abstractmethod
     def _make_member(self, instance: Instance) -> M:
-        """A member that is not started yet, on the loop where it is to live."""
+        """Create the member, on its event loop."""
 
     async def start(self) -> None:
-        """Join the group. Servers that are away are tried again; InvalidExpression when a broker cannot read a filter."""
+        """Join the group. Retries while servers are away; raises InvalidExpression if a broker rejects a filter."""
         self._require_new()
         if self._starting is not None:
-            raise WrongState("this consumer is being started already")
+            raise WrongState("this consumer is starting already")
         self._starting = asyncio.Event()
         self._user_loop = asyncio.get_running_loop()
         try:
-            await self._begin()
+            await self._start_member()
         finally:
             self._starting.set()
             self._starting = None
 
-    async def _begin(self) -> None:
+    async def _start_member(self) -> None:
         host: HostLoop = OwnThread() if self._settings.own_thread else ThisLoop()
         async with AsyncExitStack() as undo:
             undo.push_async_callback(host.close)
@@ -76,7 +89,7 @@ class AsyncConsumer(Living, Generic[M, S]):
         if self._state is State.STOPPED:
             self._ending = asyncio.get_running_loop().create_task(self._end())
             await asyncio.shield(self._ending)
-            raise WrongState("this consumer was stopped while it was being started")
+            raise WrongState("this consumer was stopped during its start")
         self._state = State.RUNNING
 
     async def _join(self) -> M:
@@ -89,9 +102,9 @@ class AsyncConsumer(Living, Generic[M, S]):
         return member
 
     async def stop(self) -> None:
-        """Take no more messages, wait for those in work, leave the group. Harmless when done twice, or without a start.
+        """Stop pulling, wait for running listeners, commit offsets and leave the group. May be called twice, or without a start.
 
-        What is not done within `stop_timeout_ms` comes again, to another member.
+        Messages that are not consumed within `stop_timeout_ms` are delivered again, to another member.
         """
         await super().stop()
         if self._starting is not None:
@@ -108,7 +121,7 @@ class AsyncConsumer(Living, Generic[M, S]):
             self._stopped.set()
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether the consumer was stopped, at once or before the time is up."""
+        """Wait until the consumer is stopped; False after the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._stopped.wait()
@@ -122,21 +135,24 @@ class AsyncConsumer(Living, Generic[M, S]):
 
     @property
     def client_id(self) -> str:
-        """How brokers call this client."""
+        """The client id that brokers know."""
         return self._member.client_id
 
     @property
     def _member(self) -> M:
-        """The member of a consumer that runs; WrongState for any other."""
+        """The member of a running consumer; WrongState for any other."""
         self._require_running()
         assert self._joined is not None
         return self._joined[1]
 
     def _wire_topic(self, topic: str) -> TopicName:
-        """`topic` as it is called on the wire."""
+        """The topic with its namespace."""
         return parse_topic(wrap(self._settings.namespace, topic))
 
+    def _wire(self, queue: MessageQueue) -> MessageQueue:
+        return self._names.on_the_wire(queue, wrap(self._settings.namespace, queue.topic))
+
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine of the member comes to, run where it lives."""
+        """Run a coroutine of the member on its event loop."""
         assert self._joined is not None
         return await self._joined[0].run(work)

@@ -1,12 +1,10 @@
-"""What all blocking consumers are made of: an async one on the shared loop thread.
+"""The blocking consumers. Each runs an async consumer on the shared loop thread, with the same methods and arguments.
 
-    on, subscribe, unsubscribe, assign ──┬─ before the start: told to the core at once, which waits for nothing yet
-                                         └─ while running: on the loop thread, as everything else
+    on, subscribe, unsubscribe, assign ──┬─ before the start: called at once; they do not wait for anything then
+                                         └─ while running: on the loop thread, as all other methods
 
-After a fork a consumer belongs to the parent process, which goes on reading: the child is refused, and makes its own. One that was made
-but not started before the fork may be started in the child: what it was told is told to the core there.
-
-The push consumer for code that does not await: the same words as `AsyncPushConsumer`.
+After a fork, a started consumer belongs to the parent process; the child gets an error and creates its own. A consumer that was created
+but not started may be started in the child: the calls before the start are repeated there.
 
     consumer = PushConsumer("127.0.0.1:9876", group="billing")
 
@@ -16,25 +14,19 @@ The push consumer for code that does not await: the same words as `AsyncPushCons
 
     consumer.run()                                  # until SIGINT or SIGTERM; or: with consumer: …
 
-The network lives in a thread of its own, plain listeners in a pool of threads, `async def` ones on a loop of theirs. So whatever a
-listener does, its queues stay with this client.
-
-The pull consumer for code that does not await: the same words as `AsyncPullConsumer`.
-
-with PullConsumer("127.0.0.1:9876", group="audit") as consumer:
-    for queue in consumer.queues("orders"):
-        result = consumer.pull(queue, consumer.committed(queue) or 0)
-        ...
-        consumer.commit({queue: result.next_offset})
-
-The lite pull consumer for code that does not await: the same words as `AsyncLitePullConsumer`.
-
     with LitePullConsumer("127.0.0.1:9876", group="reports") as consumer:
         consumer.subscribe("orders", tags="paid")
         for message in consumer:                        # or: messages = consumer.poll()
             ...
 
-One thread at a time polls: what was handed out before counts as done then.
+    with PullConsumer("127.0.0.1:9876", group="audit") as consumer:
+        for queue in consumer.queues("orders"):
+            result = consumer.pull(queue, consumer.committed(queue) or 0)
+            ...
+            consumer.commit({queue: result.next_offset})
+
+The network has its own thread, plain listeners run in a pool of threads, and `async def` listeners on a separate event loop. So a slow
+listener does not cost the consumer its queues. Only one thread at a time may poll a LitePullConsumer.
 """
 
 import asyncio
@@ -45,12 +37,10 @@ from functools import wraps
 from typing import Any, Concatenate, Final, Never, ParamSpec, Protocol, TypeVar, Unpack
 
 from pocketmq.client.blocking import BlockingClient, blocking
-from pocketmq.client.cluster.identity import generation, require_same_process
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
-from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer, QueuesChanged
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
-from pocketmq.client.consumer.push_consumer import LISTENER_ARGUMENTS, AsyncPushConsumer
+from pocketmq.client.consumer.push_consumer import AsyncPushConsumer, Pauses
 from pocketmq.client.consumer.settings import (
     LitePullOptions,
     LitePullSettings,
@@ -61,9 +51,7 @@ from pocketmq.client.consumer.settings import (
 )
 from pocketmq.client.hooks import Hooks, checked_hooks
 from pocketmq.client.running import run
-from pocketmq.errors import WrongState
 from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import refuse_unknown
 from pocketmq.model.queue import MessageQueue
 
 C = TypeVar("C", bound=AsyncConsumer[Any, Any])
@@ -76,90 +64,88 @@ class BlockingConsumer(BlockingClient[C]):
     """Base of the blocking consumers."""
 
     def __init__(self, make: Callable[[], C]) -> None:
-        self._told: list[Callable[[C], object]] = []
+        self._configured: list[Callable[[C], object]] = []
 
-        def make_and_tell() -> C:
+        def make_and_configure() -> C:
             core = make()
-            for tell in self._told:
-                tell(core)
+            for configure in self._configured:
+                configure(core)
             return core
 
-        super().__init__(make_and_tell, "consumer")
+        super().__init__(make_and_configure, "consumer")
         self._over = threading.Event()
 
     def stop(self) -> None:
-        """Take no more messages, wait for those in work, leave the group. Harmless when done twice, or without a start."""
+        """Stop pulling, wait for running listeners, commit offsets and leave the group. May be called twice, or without a start."""
         super().stop()
         self._over.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether the consumer was stopped, at once or before the time is up. Ctrl-C ends the waiting."""
+        """Wait until the consumer is stopped; False after the timeout. Ctrl-C ends the wait."""
         return self._over.wait(timeout_s)
 
     @property
     def client_id(self) -> str:
-        """How brokers call this client."""
+        """The client id that brokers know."""
         return self.core().client_id
 
-    def _tell_new(self, tell: Callable[[C], object]) -> bool:
-        """Tell the core something before the start; False when it is too late for that."""
+    def _configure_new(self, configure: Callable[[C], object]) -> bool:
+        """Configure the core before the start; False after it."""
         with self._lock:
             if not self.is_new:
                 return False
-            if self._made_in != generation():
-                self._replace_core()
-            tell(self._core)
-            self._told.append(tell)
+            self._renew_core()
+            configure(self._core)
+            self._configured.append(configure)
             return True
 
-    def tell(self, work: Callable[[C], Coroutine[Any, Any, None]]) -> None:
-        """Tell the core something, before the start or while running."""
-        if not self._tell_new(lambda core: _at_once(work(core))):
+    def configure(self, work: Callable[[C], Coroutine[Any, Any, None]]) -> None:
+        """Configure the core, before the start or while running."""
+        if not self._configure_new(lambda core: self._run_at_once(work(core))):
             self.call(work(self.core()))
 
-    def _begin_anew(self) -> None:
-        require_same_process(self._made_in, "consumer")
+    def _run_at_once(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that does not wait for anything, with or without a running event loop."""
+        try:
+            work.send(None)
+        except StopIteration:
+            return
+        work.close()
+        raise self._state.refusal(self._what, "`with`, or start()")
+
+    def _replace_after_fork(self) -> None:
+        self._require_same_process()
 
 
-def _at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that has nothing to wait for, with or without a loop around."""
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    work.close()
-    raise WrongState("this has to wait for others, which it can only once the consumer was started")
+class Configurable(Protocol[A_co]):
+    """A blocking consumer, as decorated methods see it."""
+
+    def configure(self, work: Callable[[A_co], Coroutine[Any, Any, None]]) -> None: ...
 
 
-class Telling(Protocol[A_co]):
-    """A blocking consumer, as its methods know it."""
-
-    def tell(self, work: Callable[[A_co], Coroutine[Any, Any, None]]) -> None: ...
-
-
-def telling(
+def configuring(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, None]],
-) -> Callable[Concatenate[Telling[A], P], None]:
-    """As `blocking`, for what a consumer may be told before its start."""
+) -> Callable[Concatenate[Configurable[A], P], None]:
+    """As `blocking`, for methods that may be called before the start."""
 
     @wraps(method)
-    def tell(self: Telling[A], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        self.tell(lambda core: method(core, *args, **kwargs))
+    def configure(self: Configurable[A], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self.configure(lambda core: method(core, *args, **kwargs))
 
-    return tell
+    return configure
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Core(AsyncPushConsumer):
-    """On the shared loop, where listeners must not run."""
+class _PushCore(AsyncPushConsumer):
+    """Runs on the shared event loop, where listeners must not run."""
 
     _listeners_run_here = False
 
 
-class PushConsumer(BlockingConsumer[_Core]):
-    """A member of a consumer group whose messages are brought to listeners. Options are those of `AsyncPushConsumer`."""
+class PushConsumer(BlockingConsumer[_PushCore]):
+    """A member of a consumer group that calls listeners with messages. The options are those of `AsyncPushConsumer`."""
 
     def __init__(
         self,
@@ -169,14 +155,14 @@ class PushConsumer(BlockingConsumer[_Core]):
         **options: Unpack[PushOptions],
     ) -> None:
         hooks = checked_hooks(hooks)
-        options["own_thread"] = False  # the shared loop is that thread
-        super().__init__(lambda: _Core(name_servers, hooks=hooks, **options))
+        options["own_thread"] = False  # the shared loop thread is used anyway
+        super().__init__(lambda: _PushCore(name_servers, hooks=hooks, **options))
 
     @property
     def settings(self) -> PushSettings:
         return self._core.settings
 
-    # what it listens to
+    # subscriptions
 
     def on(
         self,
@@ -187,31 +173,35 @@ class PushConsumer(BlockingConsumer[_Core]):
         batch_size: int | None = None,
         **unknown: Never,
     ) -> Callable[[F], F]:
-        """Make a function the listener of `topic`, before the start; see `AsyncPushConsumer.on`."""
-        refuse_unknown("on", unknown, LISTENER_ARGUMENTS)
+        """Decorator: make a function the listener of `topic` before the start; see `AsyncPushConsumer.on`."""
+
+        def listen(core: AsyncPushConsumer) -> Callable[[F], F]:
+            return core.on(topic, tags=tags, sql=sql, batch_size=batch_size, **unknown)
+
+        listen(self._core)  # checks the arguments
 
         def register(function: F) -> F:
-            if not self._tell_new(lambda core: core.on(topic, tags=tags, sql=sql, batch_size=batch_size)(function)):
+            if not self._configure_new(lambda core: listen(core)(function)):
                 raise self._state.refusal(self._what, "subscribe()")
             return function
 
         return register
 
-    subscribe = telling(AsyncPushConsumer.subscribe)
-    unsubscribe = telling(AsyncPushConsumer.unsubscribe)
+    subscribe = configuring(AsyncPushConsumer.subscribe)
+    unsubscribe = configuring(AsyncPushConsumer.unsubscribe)
 
     def run(self) -> None:
-        """Start, consume until SIGINT or SIGTERM, stop as `stop` does, and return: the last line of a program.
+        """Start, consume until SIGINT or SIGTERM, then stop and return: the last line of a program.
 
-        `pocketmq.run` does it for several clients; a second signal ends the program. Returns also after a `stop` from
-        another thread. WrongState outside the main thread.
+        Use `pocketmq.run` for several clients. A second signal ends the program. `run` also returns after a call of `stop` in another
+        thread. Raises WrongState outside the main thread.
         """
         run(self)
 
-    # what it does
+    # control
 
     def pause(self) -> None:
-        """Pull nothing more until `resume`; what is here is still handled. It stays a member, and keeps its queues."""
+        """Stop pulling until `resume`. Pulled messages are still consumed, and the queues stay assigned."""
         self.core().pause()
 
     def resume(self) -> None:
@@ -221,12 +211,12 @@ class PushConsumer(BlockingConsumer[_Core]):
 
     @property
     def at_work(self) -> int:
-        """Calls of listeners, or runs of short ones, that are under way."""
+        """Running calls of listeners; a run of short calls counts as one."""
         return self.core().at_work
 
     @property
-    def pauses(self) -> dict[PauseCause, int]:
-        """How often pulls had to wait, and why."""
+    def pauses(self) -> Pauses:
+        """How often pulls paused, by cause."""
         return self.core().pauses
 
     queues = blocking(AsyncPushConsumer.queues)
@@ -234,14 +224,14 @@ class PushConsumer(BlockingConsumer[_Core]):
 
 
 TASK_THREADS: Final = 20
-"""Threads that call scheduled tasks, as RocketMQ's scheduler has."""
+"""Threads for scheduled tasks, as many as RocketMQ's scheduler has."""
 BlockingPullTask = Callable[[MessageQueue], float | None]
 
 
 class PullConsumer(BlockingConsumer[AsyncPullConsumer]):
-    """A member of a consumer group that pulls by itself. Options are those of `AsyncPullConsumer`.
+    """A member of a consumer group whose user pulls. The options are those of `AsyncPullConsumer`.
 
-    Listeners of `on_queues_changed` are called on the client's own thread, and must not block it.
+    `on_queues_changed` listeners are called on the client's thread, and must not block it.
     """
 
     def __init__(
@@ -252,15 +242,15 @@ class PullConsumer(BlockingConsumer[AsyncPullConsumer]):
         **options: Unpack[PullOptions],
     ) -> None:
         hooks = checked_hooks(hooks)
-        options["own_thread"] = False  # the shared loop is that thread
+        options["own_thread"] = False  # the shared loop thread is used anyway
         super().__init__(lambda: AsyncPullConsumer(name_servers, hooks=hooks, **options))
         self._pool: ThreadPoolExecutor | None = None
 
     def stop(self) -> None:
-        """Leave the group, and call scheduled tasks no more. Harmless when done twice, or without a start."""
+        """Leave the group, and end scheduled tasks. May be called twice, or without a start."""
         super().stop()
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)  # a task may be the one that stops it
+            self._pool.shutdown(wait=False, cancel_futures=True)  # without waiting: a task may call `stop`
 
     @property
     def settings(self) -> PullSettings:
@@ -284,9 +274,9 @@ class PullConsumer(BlockingConsumer[AsyncPullConsumer]):
     on_queues_changed = blocking(AsyncPullConsumer.on_queues_changed)
 
     def schedule(self, topic: str, task: BlockingPullTask) -> None:
-        """Call `task` with each queue of this member's share of `topic`, again and again; see `AsyncPullConsumer.schedule`.
+        """Call `task` repeatedly with each queue of `topic` that is allocated to this member; see `AsyncPullConsumer.schedule`.
 
-        It is called in one of 20 threads, and may block.
+        It runs in one of 20 threads, and may block.
         """
         core = self.core()
         with self._lock:
@@ -301,9 +291,9 @@ class PullConsumer(BlockingConsumer[AsyncPullConsumer]):
 
 
 class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
-    """A member of a consumer group that is polled. Options are those of `AsyncLitePullConsumer`.
+    """A member of a consumer group whose user polls. The options are those of `AsyncLitePullConsumer`.
 
-    `on_queues_changed` is called on the client's own thread, and must not block it.
+    `on_queues_changed` is called on the client's thread, and must not block it.
     """
 
     def __init__(
@@ -315,7 +305,7 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
         **options: Unpack[LitePullOptions],
     ) -> None:
         hooks = checked_hooks(hooks)
-        options["own_thread"] = False  # the shared loop is that thread
+        options["own_thread"] = False  # the shared loop thread is used anyway
         super().__init__(
             lambda: AsyncLitePullConsumer(name_servers, on_queues_changed=on_queues_changed, hooks=hooks, **options)
         )
@@ -330,15 +320,15 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
     def settings(self) -> LitePullSettings:
         return self._core.settings
 
-    # what it reads
+    # subscriptions
 
-    subscribe = telling(AsyncLitePullConsumer.subscribe)
-    unsubscribe = telling(AsyncLitePullConsumer.unsubscribe)
+    subscribe = configuring(AsyncLitePullConsumer.subscribe)
+    unsubscribe = configuring(AsyncLitePullConsumer.unsubscribe)
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None) -> None:
-        """Read these queues, whoever else reads them, instead of those that were assigned before."""
+        """Read these queues, without regard to other members, in place of those that were assigned before."""
         chosen = list(queues)
-        self.tell(lambda core: core.assign(chosen, tags=tags, sql=sql))
+        self.configure(lambda core: core.assign(chosen, tags=tags, sql=sql))
 
     queues_of = blocking(AsyncLitePullConsumer.queues_of)
     queues = blocking(AsyncLitePullConsumer.queues)
@@ -346,13 +336,13 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
     # messages
 
     def poll(self, timeout_s: float | None = None) -> list[StoredMessage]:
-        """The next messages, of one queue; none when none come in time. Those of the last poll are done with."""
+        """The next messages, all of one queue; an empty list after the timeout. The messages of the previous poll count as consumed."""
         core = self.core()
         polled = self.call(core.poll_messages(timeout_s))
-        return [] if polled is None else polled.at_once()
+        return [] if polled is None else polled.all_messages()
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        """Messages one by one, until the consumer is stopped. Each is done with when the next one is asked for."""
+        """The messages one by one, until the consumer is stopped. A message counts as consumed when you take the next one."""
         core = self.core()
         while core.is_running:
             polled = self.call(core.poll_messages())
@@ -362,7 +352,7 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
 
     commit = blocking(AsyncLitePullConsumer.commit)
 
-    # where it is
+    # offsets
 
     position = blocking(AsyncLitePullConsumer.position)
     committed = blocking(AsyncLitePullConsumer.committed)
@@ -373,7 +363,7 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
     seek_to_time = blocking(AsyncLitePullConsumer.seek_to_time)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Get nothing of these queues until `resume`. They stay this member's."""
+        """Stop polling these queues until `resume`. They stay assigned."""
         core = self.core()
         self.call(core.pause(list(queues)))
 

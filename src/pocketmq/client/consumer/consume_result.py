@@ -1,21 +1,20 @@
-"""Consume results: what a listener says, and what that means for each message.
+"""Consume results: what a listener returns, and what follows for each message.
 
-    a listener returns, or raises                 concurrent            orderly
+    a listener returns or raises                  concurrent            orderly
     None, True, SUCCESS                           done                  done
-    False, LATER, any exception                   tried again           the queue waits a moment, then tried again
-    RetryLater(delay_level=5)                     … after that level    … after that level's time
+    False, LATER, any exception                   retried               the queue pauses, then the message is retried
+    RetryLater(delay_level=5)                     retried, that level   the same, after the time of that level
     DeadLetter("no such customer")                a dead letter         a dead letter
-    Suspend(wait_ms=200)                          —                     the queue waits so long
+    Suspend(wait_ms=200)                          —                     the queue pauses for so long
     COMMIT, ROLLBACK                              —                     with auto_commit=False: see below
-    AckIndex(2)                                   the first three done, the others tried again
+    AckIndex(2)                                   the first three done, the others retried
     [SUCCESS, DeadLetter(…), …]                   one for each message
 
-With `auto_commit=False`, what an orderly listener has done is committed only when it returns COMMIT, together with all that it did before.
-ROLLBACK lets all of that come again. Neither counts as an attempt, and a crash is a rollback. A failure is only that of its own messages.
+With `auto_commit=False`, handled messages of an orderly listener are committed together when it returns COMMIT. ROLLBACK delivers all
+of them again. Neither counts as an attempt, and a crash is a rollback. A failure affects only the messages of its call.
 
-A listener that comes to its end is content: to say nothing is success, as everywhere in Python. Anything else that it returns
-is an error (UsageError), and counts as any exception: a text or a number may have been meant as a failure, and a message that
-comes once more does less harm than one that is lost.
+A listener that returns None has succeeded. Any other result is a UsageError, which counts as an exception: a text or a number may have
+been meant as a failure, and a repeated message does less harm than a lost one.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,15 +32,15 @@ from pocketmq.protocol.bodies.running_info import ConsumeOutcome
 from pocketmq.protocol.trace_text import Outcome
 
 SUSPEND_MS: Final = 1000
-"""How long an ordered queue waits when nobody says."""
+"""The pause of an orderly queue unless the listener gives one."""
 MIN_SUSPEND_MS: Final = 10
 MAX_SUSPEND_MS: Final = 30_000
-MAX_PLACES: Final = 5
-"""Calls that the reason of a dead letter tells of, when an error made it one."""
+MAX_FRAMES: Final = 5
+"""Calls in the reason of a dead letter that an exception caused."""
 
 
 class ConsumeResult(Enum):
-    """What a listener may return."""
+    """Results of a listener."""
 
     SUCCESS = "success"
     LATER = "later"
@@ -56,37 +55,37 @@ ROLLBACK: Final = ConsumeResult.ROLLBACK
 
 
 class RetryLater(Exception):
-    """The message is to be tried again, after the time of `delay_level`; 0 lets the broker choose, longer every time."""
+    """Retry the message after the time of `delay_level`. With 0 the broker chooses it, longer each time."""
 
     def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
         if fault := delay_level_fault(delay_level):
-            raise UsageError(f"{fault}, or 0: the broker chooses; for a dead letter raise DeadLetter")
+            raise UsageError(f"{fault}, or 0 to let the broker choose; raise DeadLetter for a dead letter")
         super().__init__(reason)
-        self.reason = words_of(reason)
+        self.reason = text_of(reason)
         self.delay_level = delay_level
 
 
 class DeadLetter(Exception):
-    """The message can never be handled. It goes to the dead letters at once, with the reason."""
+    """The message cannot be handled: move it to the dead letters at once, with the reason."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = words_of(reason)
+        self.reason = text_of(reason)
 
 
 class Suspend(Exception):
-    """An orderly listener wants its queue to wait `wait_ms`, and then the same messages again."""
+    """Pause the queue of an orderly listener for `wait_ms`, then deliver the same messages again."""
 
     def __init__(self, reason: str = "", *, wait_ms: int = SUSPEND_MS) -> None:
         if not isinstance(wait_ms, int | float) or isnan(wait_ms):
-            raise UsageError(f"a queue cannot wait for {wait_ms!r} ms; give a number")
+            raise UsageError(f"wait_ms = {wait_ms!r} must be a number")
         super().__init__(reason)
-        self.reason = words_of(reason)
+        self.reason = text_of(reason)
         self.wait_ms = wait_ms
 
 
 class AckIndex(NamedTuple):
-    """Of a batch, the messages up to index `last` are done, -1 for none; the others are tried again after `delay_level`."""
+    """Of a batch, the messages up to index `last` are done (-1: none); the others are retried after `delay_level`."""
 
     last: int
     delay_level: int = 0
@@ -94,11 +93,11 @@ class AckIndex(NamedTuple):
 
 OneResult = ConsumeResult | Exception | bool | None
 ListenerResult = OneResult | AckIndex | Sequence[OneResult]
-"""What a listener returns. Exceptions may be raised as well as returned, one by one as `gather` gives them."""
+"""What a listener returns. Exceptions may be raised or returned, also in a list, as `asyncio.gather` returns them."""
 
 
 class Verdict(NamedTuple):
-    """What happens to one message: done, sent back with a delay level, or buried (level -1) for a reason."""
+    """What happens to one message: done, sent back with a delay level, or made a dead letter (level -1) with a reason."""
 
     is_done: bool
     delay_level: int = 0
@@ -113,19 +112,24 @@ DONE: Final = Verdict(True)
 
 
 def verdicts(result: ListenerResult | BaseException, count: int) -> list[Verdict]:
-    """One for each of `count` messages that a concurrent listener was given. UsageError for what is no result."""
+    """One for each of `count` messages of a concurrent listener. Raises UsageError for an invalid result."""
     try:
         return _verdicts(result, count)
-    except (TypeError, AttributeError) as error:  # an AckIndex of no number, say
-        raise UsageError(f"the listener returned {words_of(result, repr):.80}, which means nothing: {error}") from error
+    except (TypeError, AttributeError) as error:  # for example an AckIndex without a number
+        raise UsageError(f"the listener returned {text_of(result, repr):.80}, which is invalid: {error}") from error
 
 
-def words_of(thing: object, say: Callable[[object], str] = str) -> str:
-    """What it says, also if it cannot: an error of the user's must not keep its own message from coming again."""
+def text_of(thing: object, text: Callable[[object], str] = str) -> str:
+    """The text of an object of the user, also if its `__str__` raises: that must not prevent the retry of a message."""
     try:
-        return say(thing)
+        return text(thing)
     except Exception:
-        return f"{type(thing).__name__} without words"
+        return f"{type(thing).__name__} without text"
+
+
+def is_exception(result: object) -> bool:
+    """Whether the listener raised or returned an exception that is not one of this module's results."""
+    return isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend)
 
 
 def _verdicts(result: ListenerResult | BaseException, count: int) -> list[Verdict]:
@@ -136,7 +140,7 @@ def _verdicts(result: ListenerResult | BaseException, count: int) -> list[Verdic
         return [DONE] * done + [Verdict(False, result.delay_level)] * (count - done)
     if isinstance(result, Sequence) and not isinstance(result, str | bytes):
         if len(result) != count:
-            raise UsageError(f"the listener gave {len(result)} results for {count} messages; one for each is needed")
+            raise UsageError(f"the listener returned {len(result)} results for {count} messages; expected one for each")
         return [_verdict(one) for one in result]
     return [_verdict(result)] * count
 
@@ -147,7 +151,7 @@ def _verdict(result: object) -> Verdict:
             return DONE
         case ConsumeResult.ROLLBACK:
             raise UsageError(
-                "the listener returned ROLLBACK, which is for ordered consumers with auto_commit=False; return LATER instead"
+                "the listener returned ROLLBACK, which requires ordered=True and auto_commit=False; return LATER instead"
             )
         case False | ConsumeResult.LATER:
             return Verdict(False)
@@ -158,28 +162,28 @@ def _verdict(result: object) -> Verdict:
         case Suspend():
             return Verdict(False, reason=result.reason)
         case BaseException():
-            return Verdict(False, reason=_told(result))
+            return Verdict(False, reason=_error_text(result))
     raise UsageError(
-        f"the listener returned {words_of(result, repr):.80}; return nothing or SUCCESS, LATER, RetryLater(…) or "
-        "DeadLetter(…), or raise"
+        f"the listener returned {text_of(result, repr):.80}; expected None, SUCCESS, LATER, RetryLater(…) or "
+        "DeadLetter(…), or an exception"
     )
 
 
-def _told(error: BaseException) -> str:
-    """What went wrong, and where in the user's code, innermost first: `ValueError: no price, at tax.py:7 in rate, at …`."""
-    places = [
+def _error_text(error: BaseException) -> str:
+    """The error, and where it was raised in the user's code, innermost first: `ValueError: no price, at tax.py:7 in rate, at …`."""
+    frames = [
         f", at {PurePath(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name}"
         for frame, line in walk_tb(error.__traceback__)
         if not frame.f_globals.get("__name__", "").startswith("pocketmq.")
     ]
-    return f"{type(error).__name__}: {words_of(error)}" + "".join(places[: -MAX_PLACES - 1 : -1])
+    return f"{type(error).__name__}: {text_of(error)}" + "".join(frames[: -MAX_FRAMES - 1 : -1])
 
 
 class OrderlyVerdict(NamedTuple):
-    """What happens to the messages that an orderly listener was given.
+    """What happens to the messages of an orderly listener.
 
-    `dead` are sent to the dead letters and are then done, each for its reason. With `wait_ms`, all `again` wait in the
-    process queue with one attempt more, and the queue rests so long. Everything else is done.
+    `dead` become dead letters, each with its reason, and are done then. `again` are retried after a pause of `wait_ms`. All others
+    are done.
     """
 
     dead: tuple[tuple[StoredMessage, str], ...] = ()
@@ -193,30 +197,32 @@ def orderly_verdict(
     max_times: int,
     suspend_ms: int = SUSPEND_MS,
 ) -> OrderlyVerdict:
-    """From the first that may be tried again, all come again: what follows it must not be handled before it.
+    """All messages from the first retried one on are delivered again, to keep their order.
 
-    One that was tried `max_times` again already is a dead letter; so is one that the listener gives up, and one whose body cannot
-    be read: another attempt reads the same bytes, and would hold up the queue for ever.
+    A message becomes a dead letter if the listener gives it up, if it was retried `max_times`, or if its body is unreadable: another
+    attempt would read the same bytes, and always block the queue.
     """
-    result = [*map(_given_up, result)] if isinstance(result, list) else _given_up(result)
-    fates = list(zip(messages, verdicts(result, len(messages)), strict=True))
-    cut = next((at for at, (message, fate) in enumerate(fates) if _comes_again(message, fate, max_times)), len(fates))
-    dead = tuple(
-        (message, fate.reason or f"failed {message.reconsume_times + 1} times")
-        for message, fate in fates[:cut]
-        if not fate.is_done
+    result = [*map(_as_dead_letter, result)] if isinstance(result, list) else _as_dead_letter(result)
+    found = list(zip(messages, verdicts(result, len(messages)), strict=True))
+    cut = next(
+        (at for at, (message, verdict) in enumerate(found) if _is_retried(message, verdict, max_times)), len(found)
     )
-    if cut == len(fates):
+    dead = tuple(
+        (message, verdict.reason or f"failed {message.reconsume_times + 1} times")
+        for message, verdict in found[:cut]
+        if not verdict.is_done
+    )
+    if cut == len(found):
         return OrderlyVerdict(dead)
     return OrderlyVerdict(dead, tuple(messages[cut:]), _wait_ms(result, suspend_ms))
 
 
-def _given_up(result: Any) -> Any:
-    return DeadLetter(_told(result)) if isinstance(result, UnreadableMessage) else result
+def _as_dead_letter(result: Any) -> Any:
+    return DeadLetter(_error_text(result)) if isinstance(result, UnreadableMessage) else result
 
 
-def _comes_again(message: StoredMessage, fate: Verdict, max_times: int) -> bool:
-    return not fate.is_done and not fate.is_dead and message.reconsume_times < max_times
+def _is_retried(message: StoredMessage, verdict: Verdict, max_times: int) -> bool:
+    return not verdict.is_done and not verdict.is_dead and message.reconsume_times < max_times
 
 
 def _wait_ms(result: object, suspend_ms: int) -> int:
@@ -231,23 +237,26 @@ def _wait_ms(result: object, suspend_ms: int) -> int:
 
 
 def direct_outcome(result: ListenerResult | BaseException) -> ConsumeOutcome:
-    """What an administrator is told who had one message consumed directly."""
-    if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
+    """The result that an administrator gets for a message that was consumed directly."""
+    if is_exception(result):
         return ConsumeOutcome.CR_THROW_EXCEPTION
     if result is COMMIT:
         return ConsumeOutcome.CR_COMMIT
     if result is ROLLBACK:
         return ConsumeOutcome.CR_ROLLBACK
-    return ConsumeOutcome.CR_SUCCESS if verdicts(result, 1)[0].is_done else ConsumeOutcome.CR_LATER
+    try:
+        return ConsumeOutcome.CR_SUCCESS if verdicts(result, 1)[0].is_done else ConsumeOutcome.CR_LATER
+    except UsageError:
+        return ConsumeOutcome.CR_THROW_EXCEPTION
 
 
 def traced_outcome(result: ListenerResult | BaseException, took_ms: float, timeout_ms: float) -> Outcome:
-    """What a trace record says of it: of a batch, success only when every message is done."""
-    if isinstance(result, BaseException) and not isinstance(result, RetryLater | DeadLetter | Suspend):
+    """The result in a trace record: a batch succeeds if every message is done."""
+    if is_exception(result):
         return Outcome.RAISED
     if took_ms >= timeout_ms:
         return Outcome.TIMED_OUT
     if result is ROLLBACK:
         return Outcome.FAILED
     count = len(result) if isinstance(result, Sequence) and not isinstance(result, AckIndex) else 1
-    return Outcome.SUCCESS if all(fate.is_done for fate in verdicts(result, count)) else Outcome.FAILED
+    return Outcome.SUCCESS if all(verdict.is_done for verdict in verdicts(result, count)) else Outcome.FAILED

@@ -1,47 +1,27 @@
-"""How fast a consumer goes, by topic: what administrators are told with its running info.
+"""Statistics of a consumer by topic, and texts of its running info, which `mqadmin consumerStatus` shows.
 
     counts since the start ── a sample every 10 s, for an hour ──► rates of the last minute, failures of the last hour
 
-Told the time, as monotonic seconds.
-
-What a consumer tells about itself when an administrator asks: the numbers that `mqadmin consumerStatus` shows.
+Times are monotonic seconds.
 """
 
 import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterable
 from typing import Final
 
-from pocketmq.client.consumer.flow_limits import PauseCounts
-from pocketmq.client.consumer.offsets import Offsets
-from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.settings import RebalanceSettings
-from pocketmq.clock import Clock
-from pocketmq.codes import VERSION
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.clients import ConsumeType
-from pocketmq.protocol.bodies.running_info import (
-    CLIENT_VERSION,
-    CONSUME_ORDERLY,
-    CONSUME_TYPE,
-    CONSUMER_START_TIMESTAMP,
-    NAMESERVER_ADDR,
-    THREADPOOL_CORE_SIZE,
-    ConsumerRunningInfo,
-    ConsumeStatus,
-)
+from pocketmq.client.consumer.settings import GroupSettings
+from pocketmq.protocol.bodies.running_info import ConsumeStatus
 
 SAMPLE_S: Final = 10.0
 _MINUTE: Final = 6
 _HOUR: Final = 360
-"""Samples."""
+"""Numbers of samples."""
 
 
 class _Counts:
-    """Of one topic, since the start. The order of the fields is that of a sample."""
+    """Counts of one topic since the start. The order of the fields is that of a sample."""
 
     __slots__ = ("consume_s", "failed", "ok", "pull_s", "pulled", "pulls", "samples")
 
@@ -60,29 +40,29 @@ class _Counts:
 
 
 class ConsumeStats:
-    """The numbers of one consumer, from `now` on."""
+    """Statistics of one consumer since `now`."""
 
     def __init__(self, now: float) -> None:
         self._start = now
         self._topics: dict[str, _Counts] = {}
 
-    def note_pull(self, topic: str, messages: int, took_s: float) -> None:
-        """A pull was answered. Only those that found something say how fast pulls are; others were held on purpose."""
+    def record_pull(self, topic: str, messages: int, took_s: float) -> None:
+        """A pull was answered. Only pulls with messages count: brokers hold the others on purpose."""
         counts = self._topics.get(topic) or self._new(topic)
         if messages:
             counts.pulls += 1
             counts.pulled += messages
             counts.pull_s += took_s
 
-    def note_consumed(self, topic: str, ok: int, failed: int, took_s: float) -> None:
-        """Listeners are done with messages."""
+    def record_consumed(self, topic: str, ok: int, failed: int, took_s: float) -> None:
+        """Listeners returned for messages."""
         counts = self._topics.get(topic) or self._new(topic)
         counts.ok += ok
         counts.failed += failed
         counts.consume_s += took_s
 
     def sample(self, now: float) -> None:
-        """To be called every `SAMPLE_S`."""
+        """Call it every `SAMPLE_S`."""
         for counts in self._topics.values():
             counts.sample(now)
 
@@ -123,52 +103,17 @@ def _ratio(amount: float, of: float) -> float:
 _SECRET = frozenset({"credentials", "tls", "name_servers", "rpc_hook", "offset_store"})
 
 
-def running_info(
-    settings: RebalanceSettings,
-    core_workers: int,
-    name_servers: str,
-    consume_type: ConsumeType,
-    subscriptions: Iterable[Subscription],
-    owned: Iterable[ProcessQueue],
-    offsets: Offsets,
-    stats: ConsumeStats,
-    pauses: PauseCounts,
-    clock: Clock,
-    *,
-    started_ms: int,
-    stacks: bool,
-) -> ConsumerRunningInfo:
-    """All of it. With `stacks`, also what every thread of this process is doing."""
-    now, now_ms = clock.monotonic(), clock.now_ms()
-    wanted = tuple(subscriptions)
-    return ConsumerRunningInfo(
-        properties={
-            NAMESERVER_ADDR: name_servers + ";",
-            CONSUME_TYPE: consume_type.value,
-            CONSUME_ORDERLY: _text(getattr(settings, "ordered", False)),
-            THREADPOOL_CORE_SIZE: str(core_workers),
-            CONSUMER_START_TIMESTAMP: str(started_ms),
-            CLIENT_VERSION: VERSION.name,
-            **{name: _text(getattr(settings, name)) for name in settings.__struct_fields__ if name not in _SECRET},
-            **{f"pauses: {cause}": str(count) for cause, count in pauses.snapshot().items()},
-        },
-        subscription_set=wanted,
-        mq_table={one.queue: one.info(_committed(offsets, one.queue), now, now_ms) for one in owned},
-        status_table={one.topic: stats.status(one.topic, now) for one in wanted},
-        jstack=_stacks() if stacks else None,
-    )
+def shown_settings(settings: GroupSettings) -> dict[str, str]:
+    """The options of a consumer for its running info."""
+    return {name: shown(getattr(settings, name)) for name in settings.__struct_fields__ if name not in _SECRET}
 
 
-def _committed(offsets: Offsets, queue: MessageQueue) -> int:
-    offset = offsets.get(queue)
-    return -1 if offset is None else offset
-
-
-def _text(value: object) -> str:
+def shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _stacks() -> str:
+def thread_stacks() -> str:
+    """The stacks of all threads of this process."""
     frames = sys._current_frames()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(

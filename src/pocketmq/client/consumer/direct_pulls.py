@@ -1,11 +1,11 @@
-"""Pulls of a thread that reads megabytes: over lines of its own, past the loop.
+"""Pulls of a thread that reads megabytes, on its own connections instead of the event loop.
 
-    ask(taker, …) ──► request, of as many takers as there are ──► one line to each broker
-    pump(taker)   ◄── the next answer there, whoever's it is: body ──► the room that its taker has for it
-                          └─ line lost, time is up, refused ──► all takers there fail: the loop can do it, and say what is wrong
+    send(receiver, …)    ──► request; one connection to each broker for all receivers of the thread
+    receive(receiver)    ◄── next response on that connection, of any receiver: body ──► buffer of its receiver
+                                └─ connection lost, timeout, refused ──► all its receivers fail, and use the event loop instead
 
-As with `direct_sends`, these lines are never greeted, so no broker sends anything over them but answers. Threads only read what the loop
-owns (routes, addresses), and sign with keys that never change.
+As for `direct_sends`, no heartbeat is sent on these connections, so brokers send only responses on them. Threads only read the routes and
+addresses that belong to the event loop, and sign with keys that never change.
 """
 
 from typing import Final, Protocol
@@ -20,35 +20,35 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.blocking import BlockingCalls, IdleConnections
 
-MAX_LINES: Final = 16
-"""Lines to one broker; a thread that finds them all busy takes the way over the loop."""
+MAX_CONNECTIONS: Final = 16
+"""Connections to one broker. A thread that gets none uses the event loop."""
 
 
-class Taker(Protocol):
-    """Who waits for the answer to a pull."""
+class PullReceiver(Protocol):
+    """Waits for the response to a pull."""
 
-    def room(self, size: int) -> memoryview:
-        """Where the `size` bytes of its records go."""
+    def buffer(self, size: int) -> memoryview:
+        """A buffer for `size` bytes of records."""
 
-    def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
-        """They are there; what the answer says beside them."""
+    def received(self, next_offset: int, min_offset: int, max_offset: int) -> None:
+        """The records are in the buffer."""
 
     def fail(self, error: PocketMQError) -> None:
-        """There will be no answer, or it is a refusal."""
+        """There is no response, or it is an error."""
 
 
 def connections_for_pulls(clock: Clock, *, connect_s: float) -> IdleConnections[BlockingCalls]:
-    """The lines of one client's threads."""
-    return IdleConnections(lambda address, _: BlockingCalls(address, clock, connect_s=connect_s), most=MAX_LINES)
+    """The connections of all threads of a client."""
+    return IdleConnections(lambda address, _: BlockingCalls(address, clock, connect_s=connect_s), most=MAX_CONNECTIONS)
 
 
-class _Asked:
-    """A line, and who waits on it, by the number of his request."""
+class _PendingPulls:
+    """A connection, and its receivers by request number."""
 
     def __init__(self, connection: BlockingCalls) -> None:
         self.connection = connection
-        self.waiting: dict[int, tuple[Taker, MessageQueue, int, bool]] = {}
-        """With the offset that was asked for, and whether all messages from there on were."""
+        self.waiting: dict[int, tuple[PullReceiver, MessageQueue, int, bool]] = {}
+        """With queue and offset of the request, and whether it has no filter."""
 
 
 class DirectPulls:
@@ -58,82 +58,84 @@ class DirectPulls:
         self._pulls = pulls
         self._connections = connections
         self._timeout_s = timeout_s
-        self._asked: dict[Address, _Asked] = {}
-        self._places: dict[Taker, _Asked] = {}
+        self._pending: dict[Address, _PendingPulls] = {}
+        self._by_receiver: dict[PullReceiver, _PendingPulls] = {}
 
-    def ask(
+    def send(
         self,
-        taker: Taker,
+        receiver: PullReceiver,
         queue: MessageQueue,
         offset: int,
         subscription: Subscription,
         limit: int,
         more_flags: int = 0,
     ) -> None:
-        """Send a pull, whose answer the taker will have. What goes wrong, he is told."""
-        asked = None
+        """Send a pull. An error is passed to the receiver."""
+        pending = None
         try:
             address = self._pulls.address_of(queue)
-            asked = self._asked.get(address)
-            if asked is None:
+            pending = self._pending.get(address)
+            if pending is None:
                 connection = self._connections.take(address)
                 if connection is None:
-                    raise TooManyCalls(f"{MAX_LINES} lines to {address} are in use, or the client is stopping")
-                asked = self._asked[address] = _Asked(connection)
-            number = asked.connection.next_number()
-            asked.waiting[number] = taker, queue, offset, subscription.takes_all
-            self._places[taker] = asked
-            asked.connection.send(
+                    raise TooManyCalls(
+                        f"{MAX_CONNECTIONS} connections to {address} are in use, or the client is stopping"
+                    )
+                pending = self._pending[address] = _PendingPulls(connection)
+            number = pending.connection.next_number()
+            pending.waiting[number] = receiver, queue, offset, subscription.takes_all
+            self._by_receiver[receiver] = pending
+            pending.connection.send(
                 self._pulls.frame(queue, offset, subscription, limit, more_flags, number), self._timeout_s
             )
         except PocketMQError as error:
-            taker.fail(error)
-            if asked is not None:
-                self._lost(asked, error)
+            receiver.fail(error)
+            if pending is not None:
+                self._connection_lost(pending, error)
 
-    def pump(self, taker: Taker) -> None:
-        """Take the next answer on the line on which the taker waits, his own or another's."""
-        asked = self._places[taker]
+    def receive(self, receiver: PullReceiver) -> None:
+        """Read the next response on the connection of a receiver. It may be that of another one."""
+        pending = self._by_receiver[receiver]
         try:
-            answer, size = asked.connection.head(self._timeout_s)
-            found = asked.waiting.get(answer.opaque) if answer.is_response else None
-            room = memoryview(bytearray(size)) if found is None else found[0].room(size)
-            asked.connection.body_into(room, self._timeout_s)
+            answer, size = pending.connection.head(self._timeout_s)
+            found = pending.waiting.get(answer.opaque) if answer.is_response else None
+            buffer = memoryview(bytearray(size)) if found is None else found[0].buffer(size)
+            pending.connection.body_into(buffer, self._timeout_s)
         except PocketMQError as error:
-            self._lost(asked, error)
+            self._connection_lost(pending, error)
             return
         if found is None:
-            return  # for nobody who is known here
-        whose, queue, offset, wants_all = found
-        del asked.waiting[answer.opaque], self._places[whose]
+            return  # not a response to one of our requests
+        owner, queue, offset, takes_all = found
+        del pending.waiting[answer.opaque], self._by_receiver[owner]
         try:
-            code, told, _, _ = self._pulls.heard(queue, answer)
+            code, header, _, _ = self._pulls.parse_records(queue, answer)
             if code == ResponseCode.PULL_OFFSET_MOVED:
-                raise error_for(code, answer.remark)  # what lies at the offset may be there: the group was reset
-            if is_hole(code, told.next_begin_offset, offset):
-                raise ProtocolError(f"there is a hole in the queue at {offset}")
-            if wants_all and passes_over(code, room, offset):
-                raise ProtocolError(f"messages at {offset} are passed over, as if they were none")
+                raise error_for(code, answer.remark)  # the message may exist: an administrator has reset the group
+            if is_hole(code, header.next_begin_offset, offset):
+                raise ProtocolError(f"there is a hole in the queue at offset {offset}")
+            if takes_all and passes_over(code, buffer, offset):
+                raise ProtocolError(f"the response skips messages at offset {offset}")
         except PocketMQError as error:
-            whose.fail(error)
+            owner.fail(error)
         else:
-            whose.take(told.next_begin_offset, told.min_offset, told.max_offset)
+            owner.received(header.next_begin_offset, header.min_offset, header.max_offset)
 
     def close(self) -> None:
-        """Lines on which an answer is still to come cannot be used again."""
-        for asked in self._asked.values():
-            if asked.waiting:
-                asked.connection.close()
-            self._connections.give(asked.connection)
-        self._asked.clear()
+        """Release the connections. Those with pending responses are closed."""
+        for pending in self._pending.values():
+            if pending.waiting:
+                pending.connection.close()
+            self._connections.give(pending.connection)
+        self._pending.clear()
 
-    def _lost(self, asked: _Asked, error: PocketMQError) -> None:
-        """The line is of no use any more: who waits there is told, and the next one who asks gets another."""
-        asked.connection.close()
-        if self._asked.get(asked.connection.address) is asked:
-            self._connections.give(asked.connection)
-        self._asked = {address: other for address, other in self._asked.items() if other is not asked}
-        waiting, asked.waiting = asked.waiting, {}
-        for taker, *_ in waiting.values():
-            self._places.pop(taker, None)
-            taker.fail(error)
+    def _connection_lost(self, pending: _PendingPulls, error: PocketMQError) -> None:
+        """Close the connection and fail its receivers. The next pull gets another connection."""
+        pending.connection.close()
+        if self._pending.get(pending.connection.address) is pending:
+            self._connections.give(pending.connection)
+        self._pending = {address: other for address, other in self._pending.items() if other is not pending}
+        waiting, pending.waiting = pending.waiting, {}
+        for receiver, *_ in waiting.values():
+            self._by_receiver.pop(receiver, None)
+            receiver.fail(error)

@@ -1,10 +1,10 @@
-"""Dispatch: jobs go to workers, who call listeners away from the loop that talks to brokers.
+"""Dispatch: workers run jobs, the calls of listeners, outside the event loop that talks to brokers.
 
     plain functions    threads, fed by one queue; or processes, for listeners that compute
-    `async def`        tasks on the loop of the user, or on one of their own for programs that have none
+    `async def`        tasks on the user's event loop, or on a separate one for programs without a loop
 
-Whatever a listener does, computing, blocking, raising, the network goes on: it lives elsewhere. How many jobs are under way is
-decided by whoever submits them. Jobs travel between threads in queues and deques, whose ends are safe to use by several threads.
+A listener that computes, blocks or raises therefore does not delay the network. The callers of `Dispatch` limit the number of running
+jobs. Jobs move between threads in queues and deques, which are thread-safe at both ends.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import queue
 import signal
 import threading
 import traceback
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -20,11 +21,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
-from typing import Any, Protocol
+from typing import Any
 
 from pocketmq.client.blocking import Mailbox
-from pocketmq.client.consumer.consume_events import users_lines
-from pocketmq.client.consumer.consume_result import AckIndex, ConsumeResult, DeadLetter, RetryLater, Suspend, words_of
+from pocketmq.client.consumer.consume_events import user_frames
+from pocketmq.client.consumer.consume_result import AckIndex, ConsumeResult, DeadLetter, RetryLater, Suspend, text_of
 from pocketmq.client.consumer.jobs import Job, grouped, is_plain_success
 from pocketmq.client.consumer.listener import Listener, Unit
 from pocketmq.clock import Clock, SystemClock
@@ -35,52 +36,59 @@ from pocketmq.net.portal import Portal
 log = logging.getLogger("pocketmq.client")
 
 CLOSE_S = 1.0
-"""How long a loop of listeners gets to end."""
+"""How long `close` waits for the event loop of the listeners."""
 THREAD_RETRY_S = 1.0
-"""How long after the machine gave no first thread it is asked for one again."""
+"""The delay of the next attempt when not even one thread could be started."""
 
 IDLE_S = 60.0
-"""Threads above the least number end when they had nothing to do for so long."""
+"""Threads above the minimum end when they were idle for so long."""
 
 
-class Workers(Protocol):
-    """Who makes the calls of jobs. Each job is told on the loop that made the workers when it is done: `Job.finished`."""
+class Workers(ABC):
+    """Makes the calls of jobs, and calls `Job.finished` on the event loop on which the workers were made."""
 
-    at_work: int
-    """Jobs that were submitted and are not finished."""
+    def __init__(self) -> None:
+        self.at_work = 0
+        """Jobs that were submitted and are not finished."""
 
+    @abstractmethod
     def submit(self, job: Job) -> None:
-        """Let a job be done. Must not wait."""
+        """Start a job, without waiting."""
 
+    @abstractmethod
     async def close(self) -> None:
-        """Take no more. What is being done may end, and nobody waits for it."""
+        """Accept no more jobs, without waiting for the running ones."""
+
+    def _job_done(self, job: Job) -> None:
+        self.at_work -= 1
+        job.finished(job)
 
 
-class ThreadWorkers:
-    """Threads, from `least` to `most`. They are daemons: a listener that never ends does not keep the program from ending.
+class ThreadWorkers(Workers):
+    """From `least` to `most` daemon threads: a listener that never returns does not keep the program running.
 
-    Short jobs that come in one turn of the loop travel together, as short calls do: waking a thread costs more than many a job.
+    Short jobs of one loop iteration go to one thread together: waking a thread costs more than many a job.
     """
 
     def __init__(self, least: int, most: int, clock: Clock) -> None:
-        self.at_work = 0
+        super().__init__()
         self._least = least
         self._most = most
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._ready: list[Job] = []
-        """Those that came in this turn of the loop."""
+        """Jobs of this loop iteration."""
         self._groups: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
-        self._done: Mailbox[list[Job]] = Mailbox(self._loop, self._take_back)
+        self._done: Mailbox[list[Job]] = Mailbox(self._loop, self._jobs_done)
         self._busy = 0
-        """Groups of jobs that were handed out and are not back."""
+        """Groups of jobs that were delivered and are not finished."""
         self._most_busy = 0
-        """The most of them at the same time, since idle threads were looked for."""
+        """The maximum of `_busy` since the last check for idle threads."""
         self._threads = 0
         self._idle_timer: asyncio.TimerHandle | None = None
 
     def resize(self, least: int, most: int) -> None:
-        """From now on. Threads that are too many end when they are done with what they have."""
+        """Surplus threads end after their current jobs."""
         self._least, self._most = least, most
         self._dismiss(self._threads - most)
         self._watch_idle()
@@ -89,16 +97,16 @@ class ThreadWorkers:
         self.at_work += 1
         self._ready.append(job)
         if len(self._ready) == 1:
-            self._loop.call_soon(self._hand_out)
+            self._loop.call_soon(self._deliver)
 
     async def close(self) -> None:
-        self._hand_out()
+        self._deliver()
         self._least = self._most = 0
         self._dismiss(self._threads)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
 
-    def _hand_out(self) -> None:
+    def _deliver(self) -> None:
         ready, self._ready = self._ready, []
         for group in grouped(ready):
             if self._busy >= self._threads < self._most:
@@ -109,13 +117,13 @@ class ThreadWorkers:
             self._groups.put(group)
 
     def _grow(self) -> None:
-        """One thread more. Where the machine gives none, those that are there do the work; if there are none, one is tried for again."""
+        """Start a thread. If the system refuses, the running threads do the work; without any, try again later."""
         thread = threading.Thread(target=self._work, name=f"pocketmq listener {self._threads}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
             if not self._threads:
-                log.warning("listeners wait for a thread, which is tried for every %g s: %s", THREAD_RETRY_S, error)
+                log.warning("no thread for listeners could be started: %s; next attempt in %g s", error, THREAD_RETRY_S)
                 self._loop.call_later(THREAD_RETRY_S, self._grow_if_none)
         else:
             self._threads += 1
@@ -126,7 +134,7 @@ class ThreadWorkers:
             self._grow()
 
     def _dismiss(self, count: int) -> None:
-        """So many threads end, each when it comes for its next jobs."""
+        """End so many threads, each when it asks for its next jobs."""
         for _ in range(count):
             self._groups.put(None)
             self._threads -= 1
@@ -136,7 +144,7 @@ class ThreadWorkers:
             self._idle_timer = self._loop.call_later(IDLE_S, self._dismiss_idle)
 
     def _dismiss_idle(self) -> None:
-        """Those that were never needed since the last time."""
+        """End the threads that were idle since the last check."""
         self._idle_timer = None
         self._dismiss(self._threads - max(self._least, self._most_busy))
         self._most_busy = self._busy
@@ -149,20 +157,20 @@ class ThreadWorkers:
             try:
                 self._done.put(group)
             except RuntimeError:
-                return  # the loop is closed: nobody wants to know any more
+                return  # the event loop is closed
 
-    def _take_back(self, group: list[Job]) -> None:
+    def _jobs_done(self, group: list[Job]) -> None:
         self._busy -= 1
         for job in group:
             self.at_work -= 1
             job.finished(job)
 
 
-class LoopWorkers:
-    """Tasks on a loop: this one, that of the user, or, for None, one in a thread of its own."""
+class LoopWorkers(Workers):
+    """Tasks on an event loop: the current one, that of the user, or with None a separate one in a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
-        self.at_work = 0
+        super().__init__()
         self._clock = clock
         self._here = asyncio.get_running_loop()
         self._portal: Portal | None = None
@@ -170,10 +178,10 @@ class LoopWorkers:
             self._portal = Portal("pocketmq listeners")
             loop = self._portal.submit(_loop()).result()
         self._loop = loop
-        self._there: Mailbox[Job] = Mailbox(loop, self._start, source=self._here)
-        self._back: Mailbox[Job] = Mailbox(self._here, self._come_back, source=loop)
+        self._submitted: Mailbox[Job] = Mailbox(loop, self._start, source=self._here)
+        self._finished: Mailbox[Job] = Mailbox(self._here, self._job_done, source=loop)
         self._waiting: deque[Job] = deque()
-        self._is_called = False
+        self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -182,12 +190,12 @@ class LoopWorkers:
         if self._loop is self._here:
             self._start(job)
         else:
-            self._there.put(job)
+            self._submitted.put(job)
 
     async def close(self) -> None:
         self._is_closed = True
         if self._portal is not None:
-            # A listener that never lets go of its loop keeps it; and while the program ends no thread can be had to wait for it.
+            # A listener may block the loop for ever, and at the exit of the program no thread can be started to wait for it.
             with suppress(TimeoutError, RuntimeError):
                 async with asyncio.timeout(CLOSE_S):
                     await asyncio.to_thread(self._portal.close)
@@ -198,45 +206,41 @@ class LoopWorkers:
 
     def _start(self, job: Job) -> None:
         self._waiting.append(job)
-        self._call()
+        self._schedule()
 
-    def _call(self) -> None:
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self._come)
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._start_task)
 
-    def _come(self) -> None:
-        self._is_called = False
+    def _start_task(self) -> None:
+        self._is_scheduled = False
         if self._waiting:
             task = self._loop.create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
-        """Do all jobs that wait. When the listener of one lets others go on, another task comes for those that still wait."""
+        """Run the waiting jobs. When a listener awaits something, another task runs the jobs that still wait."""
         while self._waiting:
             job = self._waiting.popleft()
             if self._waiting:
-                self._call()
+                self._schedule()
             try:
                 await job.run_async(self._clock.monotonic)
             except (SystemExit, KeyboardInterrupt):
                 if self._portal is None:
-                    raise  # the user's loop, and his program
+                    raise  # it is the user's event loop
             finally:
-                self._give_back(job)
+                self._return(job)
 
-    def _give_back(self, job: Job) -> None:
+    def _return(self, job: Job) -> None:
         if self._is_closed:
-            return  # it was cancelled, and nobody waits for it any more
+            return  # cancelled
         if self._loop is self._here:
-            self._come_back(job)
+            self._job_done(job)
         else:
-            self._back.put(job)
-
-    def _come_back(self, job: Job) -> None:
-        self.at_work -= 1
-        job.finished(job)
+            self._finished.put(job)
 
     def _cancel(self) -> None:
         self._waiting.clear()
@@ -244,13 +248,13 @@ class LoopWorkers:
             task.cancel()
 
 
-class ProcessWorkers:
-    """Processes. Listener and messages are pickled: the listener must be found by its name in its module."""
+class ProcessWorkers(Workers):
+    """Processes. Listeners and messages are pickled, so a listener must be a function at the top of a module."""
 
     def __init__(self, count: int) -> None:
-        self.at_work = 0
+        super().__init__()
         self._count = count
-        self._back: Mailbox[Job] = Mailbox(asyncio.get_running_loop(), self._come_back)
+        self._finished: Mailbox[Job] = Mailbox(asyncio.get_running_loop(), self._job_done)
         self._executor = self._new()
 
     def submit(self, job: Job) -> None:
@@ -269,44 +273,40 @@ class ProcessWorkers:
     async def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _come_back(self, job: Job) -> None:
-        self.at_work -= 1
-        job.finished(job)
-
     def _new(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"), initializer=_outlive_an_interrupt)
+        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"), initializer=_ignore_first_interrupt)
 
     def _made(self, job: Job, units: list[Unit], future: Future[tuple[list[tuple[int, Any]], float]]) -> None:
-        """In a thread of the executor, or in this one."""
+        """Called in a thread of the executor, or in this one."""
         error = None if future.cancelled() else future.exception()
         if future.cancelled():
             job.todo.extend(units)
         elif error is not None:
             if isinstance(error, BrokenProcessPool):
-                error = ProgramFailed("the process in which the listener was called has died")
+                error = ProgramFailed("the process that called the listener died")
             for unit in units:
-                job.note(unit, error)
+                job.record(unit, error)
         else:
             results, took_s = future.result()
             rest = deque(units)
             for count, result in results:
                 unit = rest.popleft()
-                if not isinstance(unit, StoredMessage) and len(unit) > count:  # it came apart
+                if not isinstance(unit, StoredMessage) and len(unit) > count:  # the batch was split
                     rest.appendleft(unit[count:])
                     unit = unit[:count]
-                job.note(unit, result)
-            job.note_time(took_s)
+                job.record(unit, result)
+            job.record_time(took_s)
             job.todo.extend(rest)
         try:
-            self._back.put(job)
+            self._finished.put(job)
         except RuntimeError:
-            return  # the loop is closed: nobody wants to know any more
+            return  # the event loop is closed
 
 
 class Dispatch:
-    """Gives jobs to workers for their kind of listener, which are made when the first of the kind is called.
+    """Gives jobs to the workers for their kind of listener. Make it on the event loop of the consumer.
 
-    To be made on the loop of its consumer. `lost` hears why `async def` listeners cannot be called any more.
+    `lost` is called with the reason when `async def` listeners cannot be called any more.
     """
 
     def __init__(
@@ -333,17 +333,16 @@ class Dispatch:
 
     @property
     def least(self) -> int:
-        """Threads that stay, once they were needed."""
+        """The minimum number of threads."""
         return self._thread_range[0]
 
     def resize(self, least: int, most: int) -> None:
-        """How many threads there may be from now on."""
         self._thread_range = least, most
         if isinstance(self._plain, ThreadWorkers):
             self._plain.resize(least, most)
 
     def submit(self, job: Job) -> bool:
-        """Whether somebody does it: False when the loop of its listener is gone."""
+        """Start a job; False when the event loop of its listener is closed."""
         workers = self._async if job.listener.is_async else self._plain
         try:
             (workers or self._made_for(job.listener)).submit(job)
@@ -368,8 +367,8 @@ class Dispatch:
         return self._plain
 
 
-def _outlive_an_interrupt() -> None:
-    """In the child: Ctrl-C goes to all processes of a terminal, and the consumer waits for its listeners then. A second one ends them."""
+def _ignore_first_interrupt() -> None:
+    """A terminal sends Ctrl-C to all its processes, and the consumer still waits for its listeners then. The second one ends them."""
     signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
@@ -380,9 +379,9 @@ def _in_process(
     stops_at_failure: bool,
     units: Sequence[Unit],
 ) -> tuple[list[tuple[int, Any]], float]:
-    """In the child: what each call returned or raised, with its number of messages, and how long all of them took.
+    """In the child: the result or exception of each call with its number of messages, and the duration of all calls.
 
-    A batch with bodies that cannot be read comes apart into several calls, as in `Job.note`.
+    A batch with unreadable bodies is split into several calls, as in `Job.record`.
     """
     listener = Listener(function, batch_size, namespace)
     clock = SystemClock()
@@ -395,22 +394,22 @@ def _in_process(
             result = listener.call(unit)
         except BaseException as error:
             result = error
-        if isinstance(result, UnreadableMessage | MissingLibrary) and (parts := listener.apart(unit)):
+        if isinstance(result, UnreadableMessage | MissingLibrary) and (parts := listener.split_unreadable(unit)):
             todo.extendleft(reversed(parts))
             continue
-        results.append((1 if isinstance(unit, StoredMessage) else len(unit), _travelling(result)))
+        results.append((1 if isinstance(unit, StoredMessage) else len(unit), _picklable(result)))
         if stops_at_failure and not is_plain_success(result):
             break
     return results, clock.monotonic() - began
 
 
-def _travelling(result: Any) -> Any:
-    """What the user made may not be pickled, or not be known here; its text always can be."""
+def _picklable(result: Any) -> Any:
+    """The parent may not be able to unpickle the user's objects, but always their text."""
     match result:
         case None | bool() | ConsumeResult() | AckIndex():
             return result
         case list() | tuple():
-            return [_travelling(one) for one in result]
+            return [_picklable(one) for one in result]
         case RetryLater():
             return RetryLater(result.reason, delay_level=result.delay_level)
         case DeadLetter():
@@ -420,11 +419,11 @@ def _travelling(result: Any) -> Any:
         case UnreadableMessage() | MissingLibrary():
             return type(result)(*result.args)
         case BaseException():
-            failed = ProgramFailed(f"{type(result).__name__}: {words_of(result)}")
-            if lines := traceback.format_tb(users_lines(result.__traceback__)):
+            failed = ProgramFailed(f"{type(result).__name__}: {text_of(result)}")
+            if lines := traceback.format_tb(user_frames(result.__traceback__)):
                 failed.add_note("".join(lines).rstrip())
             return failed
-    return words_of(result, repr)  # a text means nothing either, which is told where it arrives
+    return text_of(result, repr)  # a text is an invalid result, which the parent reports
 
 
 async def _loop() -> asyncio.AbstractEventLoop:

@@ -1,30 +1,21 @@
-"""First offsets: acting on the decisions of `start_offset`. Asks brokers, decides, and has the outcome kept at once.
+"""First offsets: where a group starts in a newly assigned queue. Decides, queries the broker and commits the offset at once.
 
-    a queue without an offset ── was the topic read or missed here before without it? ── yes ──► it came later: its minimum
-                                    │ no
-                                    └─ has the group an offset in another queue? ── yes ──► it came later: its minimum
-                                          │ no: the group is new
-                                          └─► the place that the group wishes for, for *all* queues of the topic
-
-A new group gets an offset in every queue by whichever member comes first. Otherwise a second member that starts a moment later
-would find offsets in the first one's queues, take its own for younger than the group, and read years of messages.
-
-Start offsets: where a group begins in a queue that it just got.
-
-    it has a stored offset ───────────────────────────► there
-    it has none, and the queue
-      is one of its retry topic ──────────────────────► the minimum: every message there is its own, and was not handled
-      came when the group was there already ──────────► the minimum: it was made for messages that came since
-      is as old as the group's wish to read it
+    the queue has a committed offset ─────────────────► that offset
+    it has none, and
+      it belongs to the group's retry topic ──────────► the minimum: none of these retries was consumed
+      it is younger than the group ───────────────────► the minimum: its messages came after the group started
+      it is as old as the group
           FIRST ──────────────────────────────────────► the minimum
           LAST ───────────────────────────────────────► the maximum
-          TIMESTAMP ──────────────────────────────────► the first message stored at that time or after
+          TIMESTAMP ──────────────────────────────────► the first message stored at that time or later
 
-RocketMQ knows only the last part. So a LAST group loses what is sent to a new queue, or to the queues of a new broker, before
-its members hear of it; and with TIMESTAMP, a group that dies before its first commit loses its retries.
+RocketMQ has the last part only. There, a LAST group loses messages that are sent to a new queue, or to a new broker, before its members know
+the queue. A TIMESTAMP group that crashes before its first commit loses its retries.
 
-A decision says what to ask the broker for, because each question costs a call, and why, for the log. Whoever acts on one
-commits the offset at once: until every queue has one, a group looks older than the queues that it has not begun.
+A queue without an offset is younger than the group if this consumer knew the topic without the queue, or if the group has an offset in
+another queue of the topic. Otherwise the group is new, and the first member commits a start offset for *all* queues of the topic. If it did
+not, a second member that starts a moment later would find the offsets of the first one, take its own queues for younger than the group, and
+read years of messages.
 """
 
 import asyncio
@@ -43,7 +34,7 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.clients import ConsumeFromWhere
 
 DEFAULT_LOOK_BACK_MS: Final = 30 * 60 * 1000
-"""A TIMESTAMP consumer that names no time begins so long before its start."""
+"""How long before its start a TIMESTAMP consumer without a time starts to read."""
 TIMESTAMP_FORMAT: Final = "%Y%m%d%H%M%S"
 """Java's yyyyMMddHHmmss, in local time."""
 _SPAN: Final = re.compile(r"(\d{1,15})\s*(ms|s|min|m|h|d)")
@@ -51,7 +42,7 @@ _SPAN_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_0
 
 
 class StartPosition(Enum):
-    """What the first offset is."""
+    """The kind of the first offset."""
 
     STORED = "stored"
     MIN = "min"
@@ -60,78 +51,78 @@ class StartPosition(Enum):
 
 
 class Start(NamedTuple):
-    """Where to begin, and why. `offset` is known when the place is STORED; for all others the broker has to be asked."""
+    """The decision, and its reason for the log. `offset` is set for STORED; for the others it is queried."""
 
-    place: StartPosition
+    position: StartPosition
     reason: str
     offset: int | None = None
 
 
-_BY_WISH: Final[dict[ConsumeFromWhere, Start]] = {
+_BY_POLICY: Final[dict[ConsumeFromWhere, Start]] = {
     ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET: Start(
-        StartPosition.MIN, "the group is new and reads from the first message"
+        StartPosition.MIN, "the group is new and reads from the first message on"
     ),
-    ConsumeFromWhere.CONSUME_FROM_TIMESTAMP: Start(StartPosition.BY_TIME, "the group is new and reads from a time on"),
+    ConsumeFromWhere.CONSUME_FROM_TIMESTAMP: Start(
+        StartPosition.BY_TIME, "the group is new and reads from a given time on"
+    ),
 }
-_LAST: Final = Start(StartPosition.MAX, "the group is new and reads only what comes from now on")
-"""Also what RocketMQ makes of the three old words."""
-_RETRY: Final = Start(StartPosition.MIN, "it holds the group's own retries, none of which was handled yet")
-_LATER: Final = Start(StartPosition.MIN, "the queue appeared after the group had begun with its topic")
+_LAST: Final = Start(StartPosition.MAX, "the group is new and reads new messages only")
+"""Also for the three deprecated values of RocketMQ."""
+_RETRY: Final = Start(StartPosition.MIN, "retries of the group are read from the first one on")
+_LATER: Final = Start(StartPosition.MIN, "the queue is younger than the group")
 
 
-def start_of(stored: int | None, wish: ConsumeFromWhere, *, is_retry: bool, is_later: bool) -> Start:
-    """Where a group begins in a queue.
+def start_of(stored: int | None, from_where: ConsumeFromWhere, *, is_retry: bool, is_later: bool) -> Start:
+    """Where a group starts in a queue.
 
-    `stored` is its committed offset, None when the broker has none; `is_retry` says that the queue is of a retry topic,
-    `is_later` that it appeared after the group began with the topic.
+    `stored` is its committed offset. `is_retry`: the queue belongs to a retry topic. `is_later`: it is younger than the group.
     """
     if stored is not None and stored >= 0:
-        return Start(StartPosition.STORED, "the group has been here before", stored)
+        return Start(StartPosition.STORED, "the group has a committed offset", stored)
     if is_retry:
         return _RETRY
     if is_later:
         return _LATER
-    return _BY_WISH.get(wish, _LAST)
+    return _BY_POLICY.get(from_where, _LAST)
 
 
 def has_begun(stored: Iterable[int | None]) -> bool:
-    """Whether a group has begun with a topic, by its committed offsets in all queues that are not new to it.
+    """Whether a group has consumed a topic before, by its committed offsets in the other queues.
 
-    An offset of 0 proves nothing: RocketMQ 4.9 answers so for every queue whose first message is still in its memory, and for every
-    queue that never had one. A consumer that has seen the topic without the queue knows better than to ask.
+    An offset of 0 proves nothing: RocketMQ 4.9 returns it for each queue that never had a message, or whose first message is still in memory.
     """
     return any(offset is not None and offset > 0 for offset in stored)
 
 
 def parse_timestamp(text: str) -> int:
-    """Milliseconds of a time such as 20240131235959, local, as Java's consumers are told it."""
+    """A local time such as 20240131235959, Java's format, in milliseconds."""
     try:
         if len(text) != 14 or not text.isascii() or not text.isdigit():
             raise ValueError
         return int(datetime.strptime(text, TIMESTAMP_FORMAT).timestamp() * 1000)
     except ValueError:
         raise InvalidSetting(
-            f"start_at = {text!r} is not 'first' or 'earliest', 'last' or 'latest', nor a time such as 2024-01-31T23:59, 2h for "
-            "two hours ago, or a consume timestamp of the form yyyyMMddHHmmss, such as 20240131235959"
+            f"start_at = {text!r} is invalid; expected 'first' or 'earliest', 'last' or 'latest', a time such as 2024-01-31T23:59, "
+            "2h for two hours ago, or a consume timestamp of the form yyyyMMddHHmmss, such as 20240131235959"
         ) from None
 
 
-def start_time_ms(wanted: str | int | datetime | timedelta | None, now_ms: int) -> int:
-    """The time that a TIMESTAMP consumer means: a moment, how long before its start, or half an hour when it says nothing."""
-    match wanted:
+def start_time_ms(start_at: str | int | datetime | timedelta | None, now_ms: int) -> int:
+    """The start time of a TIMESTAMP consumer: a time, a duration before its start, or half an hour before it."""
+    match start_at:
         case None:
             return now_ms - DEFAULT_LOOK_BACK_MS
         case str():
-            return _written_ms(wanted, now_ms)
+            return _parsed_ms(start_at, now_ms)
         case datetime():
-            return _moment_ms(wanted)
+            return _moment_ms(start_at)
         case timedelta():
-            return now_ms - int(wanted.total_seconds() * 1000)
-    return wanted
+            return now_ms - int(start_at.total_seconds() * 1000)
+    return start_at
 
 
-def _written_ms(text: str, now_ms: int) -> int:
-    """A time as on the command line, `2h` or `2024-01-31T23:59`, or as Java's consumers are told it."""
+def _parsed_ms(text: str, now_ms: int) -> int:
+    """`2h` or `2024-01-31T23:59`, as on the command line, or Java's format."""
     if match := _SPAN.fullmatch(text.strip()):
         return now_ms - int(match[1]) * _SPAN_MS[match[2]]
     try:
@@ -144,66 +135,66 @@ def _written_ms(text: str, now_ms: int) -> int:
 def _moment_ms(moment: datetime) -> int:
     try:
         return int(moment.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):  # a local time whose zone reaches beyond the first year, or the last
-        raise InvalidSetting(f"{moment.isoformat()} is no time that a broker could know") from None
+    except (ValueError, OverflowError, OSError):  # for example a local time before year 1 in UTC
+        raise InvalidSetting(f"{moment.isoformat()} is out of range") from None
 
 
 log = logging.getLogger("pocketmq.client")
 
-SECOND_LOOK_S = 1.0
-"""How long a member gets to keep the first offsets of a new group before another takes it for an old one."""
+SECOND_CHECK_S = 1.0
+"""How long a member waits for the first offsets of a new group that another member may be committing."""
 
 
 class FirstOffsets:
-    """Where one consumer begins in queues that it gets."""
+    """Finds the first offsets of one consumer."""
 
-    def __init__(self, calls: OffsetCalls, offsets: Offsets, wish: ConsumeFromWhere, start_time_ms: int) -> None:
+    def __init__(self, calls: OffsetCalls, offsets: Offsets, from_where: ConsumeFromWhere, start_time_ms: int) -> None:
         self._calls = calls
         self._offsets = offsets
-        self._wish = wish
+        self._from_where = from_where
         self._start_time_ms = start_time_ms
         self._seen: dict[str, frozenset[MessageQueue]] = {}
         self._begun: dict[str, float] = {}
-        """Topics with which the group had begun, and since when that is known."""
+        """Topics that the group has consumed before, and since when this consumer knows it."""
 
     def missing(self, topic: str) -> None:
-        """The topic does not exist now: whatever queues it will have are younger than the group, and are read from their beginning."""
+        """The topic does not exist. Its future queues are younger than the group."""
         self._seen[topic] = frozenset()
         self._begun.pop(topic, None)
 
     def forget(self, topic: str) -> None:
-        """The topic is not read any more."""
+        """The topic is not subscribed to any more."""
         self._seen.pop(topic, None)
         self._begun.pop(topic, None)
 
     async def find(self, queue: MessageQueue, all_queues: Sequence[MessageQueue]) -> int:
-        """Where to begin in `queue`, one of `all_queues` of its topic. A failure is a PocketMQError: try again later.
+        """Where to start in `queue`, one of `all_queues` of its topic. Raises PocketMQError: retry later.
 
-        For queues of one topic, one after the other: the first call may begin with all of them.
+        Do not call it in parallel for one topic: the first call may commit offsets of all its queues.
         """
         seen = self._seen.setdefault(queue.topic, frozenset(all_queues))
-        asked_at = asyncio.get_running_loop().time()
-        stored = await self._offsets.load(queue)
+        started_at = asyncio.get_running_loop().time()
+        stored = await self._offsets.store.load(queue)
         own = is_retry(queue.topic)
         is_later = queue not in seen
         if stored is None and not own and not is_later and await self._has_begun(queue, all_queues):
-            # Another member of a new group may just be keeping offsets for all queues, this one included: look again.
+            # Another member of a new group may be committing offsets of all queues now: load it again.
             is_later = True
-            if asked_at < self._begun[queue.topic] + SECOND_LOOK_S:
-                await asyncio.sleep(SECOND_LOOK_S)
-                stored = await self._offsets.load(queue)
-        start = start_of(stored, self._wish, is_retry=own, is_later=is_later)
+            if started_at < self._begun[queue.topic] + SECOND_CHECK_S:
+                await asyncio.sleep(SECOND_CHECK_S)
+                stored = await self._offsets.store.load(queue)
+        start = start_of(stored, self._from_where, is_retry=own, is_later=is_later)
         if start.offset is not None:
             return start.offset
         others = [] if own or is_later else [other for other in all_queues if other != queue]
-        beginning = asyncio.gather(*(self._begin_quietly(other, start) for other in others))
+        starts = asyncio.gather(*(self._commit_start_quietly(other, start) for other in others))
         try:
-            return await self._begin(queue, start)
+            return await self._commit_start(queue, start)
         finally:
-            await beginning
+            await starts
 
     async def _has_begun(self, queue: MessageQueue, all_queues: Iterable[MessageQueue]) -> bool:
-        """Whether the group has an offset in another queue of the topic. A broker that is away proves nothing."""
+        """Whether the group has an offset in another queue of the topic. A broker that does not answer proves nothing."""
         if queue.topic not in self._begun:
             others = [self._load_quietly(other) for other in all_queues if other != queue]
             if not has_begun(await asyncio.gather(*others)):
@@ -211,29 +202,29 @@ class FirstOffsets:
             self._begun[queue.topic] = asyncio.get_running_loop().time()
         return True
 
-    async def _begin(self, queue: MessageQueue, start: Start) -> int:
-        offset = await self._place(queue, start)
-        await self._offsets.begin(queue, offset)
-        log.info("%s is begun at offset %d: %s", queue, offset, start.reason)
+    async def _commit_start(self, queue: MessageQueue, start: Start) -> int:
+        offset = await self._offset_at(queue, start)
+        await self._offsets.store.begin(queue, offset)
+        log.info("consumption of %s starts at offset %d: %s", queue, offset, start.reason)
         return offset
 
-    async def _begin_quietly(self, queue: MessageQueue, start: Start) -> None:
-        """The same for a queue that is not ours, if nobody has; when it fails, whoever gets the queue will do it."""
+    async def _commit_start_quietly(self, queue: MessageQueue, start: Start) -> None:
+        """The same for a queue of another member, unless it has an offset. After a failure, its owner does it."""
         try:
-            if await self._offsets.load(queue) is None:
-                await self._begin(queue, start)
+            if await self._offsets.store.load(queue) is None:
+                await self._commit_start(queue, start)
         except PocketMQError:
-            log.debug("%s could not be begun, its owner will", queue, exc_info=True)
+            log.debug("start offset of %s could not be committed; its owner does it", queue, exc_info=True)
 
     async def _load_quietly(self, queue: MessageQueue) -> int | None:
         try:
-            return await self._offsets.load(queue)
+            return await self._offsets.store.load(queue)
         except PocketMQError:
             return None
 
-    async def _place(self, queue: MessageQueue, start: Start) -> int:
-        if start.place is StartPosition.MIN:
+    async def _offset_at(self, queue: MessageQueue, start: Start) -> int:
+        if start.position is StartPosition.MIN:
             return await self._calls.smallest(queue)
-        if start.place is StartPosition.MAX:
+        if start.position is StartPosition.MAX:
             return await self._calls.largest(queue)
         return await self._calls.at_time(queue, self._start_time_ms)

@@ -1,16 +1,15 @@
-"""Flow limits: why a pull has to wait although the broker has more.
+"""Flow limits: when the pulls of a queue pause, and for how long.
 
-    paused by the user                          1000 ms
-    ordered, and the lock is not ours           1000 ms
-    too many messages here                        50 ms   per queue, or in all queues of a lite consumer
-    too many bytes here                           50 ms
-    span too long: one message holds all up       50 ms   not for ordered queues, whose head is always next
+    paused by the user                            1000 ms
+    orderly, and the queue is not locked          1000 ms
+    too many cached messages                        50 ms   per queue, or in all queues of a lite pull consumer
+    too many cached bytes                           50 ms
+    span too long: one slow message                 50 ms   not for orderly queues, which consume the head next
 
-A limit is passed when there is *more* than it says, so a queue may go over it by one pull. A limit for the topic replaces the
-one for its queues and is divided among those that this member owns, so a member with few queues keeps more of each.
-(Java divides it by its queues of all topics.)
+A pull pauses when a queue has *more* than a limit, so a queue may exceed it by one pull. A limit for a topic replaces that for its
+queues, and is divided among the assigned queues of the topic. (Java divides it among the queues of all topics.)
 
-The first time that a limit stops a pull, and every 1000th time, is logged in RocketMQ's words.
+The first pause of each cause, and every 1000th, is logged in RocketMQ's words.
 """
 
 from collections import Counter
@@ -36,22 +35,15 @@ class PauseCause(StrEnum):
     SPAN = "span"
 
 
-PAUSE_MS: Final[dict[PauseCause, int]] = {
-    PauseCause.PAUSED: 1000,
-    PauseCause.UNLOCKED: 1000,
-    PauseCause.MESSAGES: 50,
-    PauseCause.ALL_MESSAGES: 50,
-    PauseCause.BYTES: 50,
-    PauseCause.SPAN: 50,
-}
-"""How long it waits before it looks again."""
+PAUSE_MS: Final = dict.fromkeys(PauseCause, 50) | {PauseCause.PAUSED: 1000, PauseCause.UNLOCKED: 1000}
+"""After so long the limits are checked again."""
 
 LOGGED_EVERY: Final = 1000
-"""Of flow controls of one cause, the first is logged, and then one of so many."""
+"""Of the pauses of one cause, the first is logged, and every 1000th after it."""
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """What one queue may hold."""
+    """The limits of one queue."""
 
     messages: int
     body_bytes: int
@@ -60,7 +52,7 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
 
 class FlowLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a consumer may hold. None: no limit of that kind."""
+    """The limits of a consumer. None: no limit."""
 
     queue_messages: int = 1000
     queue_bytes: int = 100 * _MIB
@@ -68,33 +60,33 @@ class FlowLimits(msgspec.Struct, frozen=True, kw_only=True):
     topic_messages: int | None = None
     topic_bytes: int | None = None
     all_messages: int | None = None
-    """In all queues of all topics; lite consumers have 10,000."""
+    """In all queues of all topics; 10,000 for lite pull consumers."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidSetting(f"flow limit {name} is {value}; with less than 1 nothing could be pulled")
+                raise InvalidSetting(f"flow limit {name} is {value}; it must be at least 1")
 
     def of_queue(self, owned: int) -> QueueLimits:
-        """The limits of each queue of a topic of which this member owns `owned`."""
+        """The limits of each queue of a topic of which this member has `owned` queues."""
         return QueueLimits(
-            _share(self.topic_messages, owned, self.queue_messages),
-            _share(self.topic_bytes, owned, self.queue_bytes),
+            _per_queue(self.topic_messages, owned, self.queue_messages),
+            _per_queue(self.topic_bytes, owned, self.queue_bytes),
             self.span,
             self.all_messages,
         )
 
 
-def _share(topic_limit: int | None, owned: int, queue_limit: int) -> int:
-    """Never less than 1, or a queue could never be pulled."""
+def _per_queue(topic_limit: int | None, owned: int, queue_limit: int) -> int:
+    """At least 1, or the queue would never be pulled."""
     return queue_limit if topic_limit is None or owned < 1 else max(1, topic_limit // owned)
 
 
 def pause_cause(
     limits: QueueLimits, queue: ProcessQueue, now: float, *, is_paused: bool = False, all_messages: int = 0
 ) -> PauseCause | None:
-    """Why this queue may not be pulled now; None when it may. `all_messages` is what all queues hold together."""
+    """Why this queue may not be pulled now; None when it may. `all_messages` counts the messages in all queues."""
     if is_paused or queue.is_paused:
         return PauseCause.PAUSED
     if limits.all_messages is not None and all_messages > limits.all_messages:
@@ -109,18 +101,18 @@ def pause_cause(
 
 
 class PauseCounts:
-    """How often pulls waited, and why."""
+    """How often pulls paused, by cause."""
 
     def __init__(self) -> None:
         self._counts: Counter[PauseCause] = Counter()
 
-    def note(self, cause: PauseCause) -> int:
-        """Count one; how long to wait, in milliseconds."""
+    def count(self, cause: PauseCause) -> int:
+        """Count a pause and return its length in milliseconds."""
         self._counts[cause] += 1
         return PAUSE_MS[cause]
 
-    def is_to_be_logged(self, cause: PauseCause) -> bool:
-        """Whether the pause that was noted last is one of those that the log tells. A pause that the user asked for is not."""
+    def should_log(self, cause: PauseCause) -> bool:
+        """Whether to log the last pause: never one that the user requested."""
         is_flow_control = cause not in (PauseCause.PAUSED, PauseCause.UNLOCKED)
         return is_flow_control and self._counts[cause] % LOGGED_EVERY == 1
 
@@ -128,14 +120,14 @@ class PauseCounts:
         return self._counts[cause]
 
     def snapshot(self) -> dict[PauseCause, int]:
-        """All causes, also those that never came up."""
+        """All causes, also those with a count of 0."""
         return {cause: self._counts[cause] for cause in PauseCause}
 
 
 def flow_control_text(
     cause: PauseCause, limits: QueueLimits, queue: ProcessQueue, *, all_messages: int, times: int
 ) -> str:
-    """What the log says of a pull that a limit stopped."""
+    """The log line of a pause."""
     match cause:
         case PauseCause.MESSAGES:
             start = f"the cached message count exceeds the threshold {limits.messages}"
@@ -148,7 +140,7 @@ def flow_control_text(
     return (
         f"{start}, so do flow control, minOffset={queue.min_offset}, maxOffset={queue.max_offset}, count={queue.count}, "
         f"size={_mib(queue.body_bytes)}, span={queue.span}, pullRequest={queue.queue} nextOffset={queue.pulls.next_offset}, "
-        f"flowControlTimes={times}; the next pull is tried in {PAUSE_MS[cause]} ms"
+        f"flowControlTimes={times}; next attempt in {PAUSE_MS[cause]} ms"
     )
 
 

@@ -1,10 +1,10 @@
-"""A member of a consumer group: what consumers that share queues have in common, whoever handles their messages.
+"""The group member of a consumer: rebalance, pulls and offsets, for all kinds of consumers.
 
-    rebalance ──► assignment ──► pull loops ──► process queues ──► somebody who handles messages
+    rebalance ──► assignment ──► pull loops ──► process queues ──► listening, or polls
         ▲             └── first offsets, locks                        └──► offsets ── every 5 s ──► brokers, or a file
     members and routes
 
-It lives on one loop: the one on which it is started. What brokers ask of its group comes here, see `members.ConsumerMember`.
+It runs on the event loop on which it is started. Requests of brokers to the group arrive here, see `cluster.serving`.
 """
 
 import asyncio
@@ -15,16 +15,17 @@ from functools import partial
 
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.consumer.assignment import FIRST_RENEWAL_S, RENEW_S, Assignment, OwnedQueues, QueueLocks
-from pocketmq.client.consumer.consume_events import PullEvents
-from pocketmq.client.consumer.consume_stats import SAMPLE_S, ConsumeStats, running_info
+from pocketmq.client.consumer.consume_stats import SAMPLE_S, ConsumeStats, shown, shown_settings, thread_stacks
 from pocketmq.client.consumer.first_offsets import FirstOffsets
 from pocketmq.client.consumer.offsets import LocalFolder, Offsets, offset_store
 from pocketmq.client.consumer.process_queue import QueueObserver
 from pocketmq.client.consumer.pull_loop import PullLoops, PullLoopSettings
-from pocketmq.client.consumer.pulling import Pulling
-from pocketmq.client.consumer.rebalance import All, ByStrategy, OnShared, Rebalance, Shares
-from pocketmq.client.consumer.settings import RebalanceSettings, SubscriptionTable
+from pocketmq.client.consumer.pulling import PullEvents, Pulling
+from pocketmq.client.consumer.rebalance import Allocator, AllQueues, OnRebalanced, Rebalance, StrategyAllocator
+from pocketmq.client.consumer.settings import RebalanceSettings
+from pocketmq.client.consumer.subscriptions import SubscriptionTable
 from pocketmq.client.hooks import HookList
+from pocketmq.codes import VERSION
 from pocketmq.errors import InvalidExpression, PocketMQError, RemoteError, ServerFailed, TopicNotFound
 from pocketmq.files import Files
 from pocketmq.model.message import StoredMessage
@@ -35,17 +36,26 @@ from pocketmq.net.loops import Repeating
 from pocketmq.protocol.bodies.clients import ConsumerData, ConsumeType
 from pocketmq.protocol.bodies.groups import CheckClientConfig
 from pocketmq.protocol.bodies.offsets import ResetOffsets
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
+from pocketmq.protocol.bodies.running_info import (
+    CLIENT_VERSION,
+    CONSUME_ORDERLY,
+    CONSUME_TYPE,
+    CONSUMER_START_TIMESTAMP,
+    NAMESERVER_ADDR,
+    THREADPOOL_CORE_SIZE,
+    ConsumerRunningInfo,
+    DirectConsumption,
+)
 
 log = logging.getLogger("pocketmq.client")
 
 FIRST_PERSIST_S = 10.0
 FIRST_ROUND_S = 3.0
-"""A start or a subscription waits so long at most for the first offsets of its queues. Brokers may be away."""
+"""A start or a subscription waits at most so long for the first offsets of its queues: brokers may be away."""
 
 
 class MemberParts:
-    """What a member is built on, whoever handles its messages. To be made on its loop."""
+    """The parts of a member that do not depend on the kind of consumer. Make it on the member's event loop."""
 
     def __init__(
         self,
@@ -69,10 +79,9 @@ class MemberParts:
 
 
 class GroupMember:
-    """Base of the members that push and lite pull consumers are made of. `observer` handles the messages of its queues.
+    """Base of the members of push and lite pull consumers. `observer` consumes the messages.
 
-    `on_shared` hears when queues were shared out anew. `notes_first`: brokers are told again and again where the group is, also while
-    nothing more of a queue is done.
+    `on_rebalanced` is called after each change of the assigned queues. For `commits_start` see `Assignment`.
     """
 
     def __init__(
@@ -83,10 +92,10 @@ class GroupMember:
         pull_settings: PullLoopSettings,
         consume_type: ConsumeType,
         *,
-        shares: Shares | None = None,
+        allocator: Allocator | None = None,
         locks: QueueLocks | None = None,
-        on_shared: OnShared | None = None,
-        notes_first: bool = True,
+        on_rebalanced: OnRebalanced | None = None,
+        commits_start: bool = True,
     ) -> None:
         settings, instance = parts.settings, parts.instance
         self._settings = settings
@@ -97,7 +106,7 @@ class GroupMember:
         self._offsets = parts.offsets
         self._owned = parts.owned
         self._stats = parts.stats
-        self._on_shared = on_shared
+        self._on_rebalanced = on_rebalanced
         self.consume_type = consume_type
         self._started_ms = 0
         self._is_running = False
@@ -114,36 +123,43 @@ class GroupMember:
             PullEvents(parts.hooks, settings.group, settings.namespace),
         )
         self._assignment = Assignment(
-            self._clock, self._owned, observer, self._offsets, self._first, self._pulls, locks, notes_first=notes_first
+            self._clock,
+            self._owned,
+            observer,
+            self._offsets,
+            self._first,
+            self._pulls,
+            locks,
+            commits_start=commits_start,
         )
         self._rebalance = Rebalance(
             instance.routes,
             self.topics,
-            shares or usual_shares(parts),
+            allocator or default_allocator(parts),
             self._assignment,
-            on_shared=self._shared,
+            on_rebalanced=self._rebalanced,
             interval_s=settings.rebalance_ms / 1000,
         )
         persist_s = settings.persist_ms / 1000
         self._rounds = [
-            Repeating("keeping offsets", persist_s, self._assignment.persist, log, first_s=FIRST_PERSIST_S),
+            Repeating("commit of offsets", persist_s, self._assignment.persist, log, first_s=FIRST_PERSIST_S),
             Repeating("sampling of consumption", SAMPLE_S, self._sample, log),
         ]
         if locks is not None:
             renew = partial(self._renew, locks)
-            self._rounds.append(Repeating("renewing of locks", RENEW_S, renew, log, first_s=FIRST_RENEWAL_S))
+            self._rounds.append(Repeating("renewal of queue locks", RENEW_S, renew, log, first_s=FIRST_RENEWAL_S))
 
-    # its life
+    # lifecycle
 
     async def start(self) -> None:
-        """Join the group. InvalidExpression when a broker cannot read a filter, StoreDamaged when a broadcasting member cannot read
-        how far it was; then nothing is left running.
+        """Join the group. Raises InvalidExpression if a broker rejects a filter, and StoreDamaged if the local offsets of a broadcasting
+        consumer are unreadable.
         """
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._instance.leave)
             undo.push_async_callback(self._instance.remove_consumer, self)
-            await self._offsets.require_readable()
-            await self._learn_routes()
+            await self._offsets.store.require_readable()
+            await self._find_routes()
             for subscription in self._filters():
                 await self._check(subscription)
             self._instance.add_consumer(self)
@@ -154,24 +170,24 @@ class GroupMember:
         for each in self._rounds:
             each.start()
         self._rebalance.start()
-        async with AsyncExitStack() as undo:  # when the start is given up, listeners may be at work already
+        async with AsyncExitStack() as undo:  # listeners may be running already when the start is cancelled
             undo.push_async_callback(self.stop, self._settings.stop_timeout_ms / 1000)
             await self._first_round()
             undo.pop_all()
 
     async def _first_round(self) -> None:
-        """Wait until the queues of new topics are begun: what is sent from now on is not older than a group that reads from the end."""
+        """Wait until the queues of new topics have an offset: messages sent from now on must not be older than a start at the end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ROUND_S):
                 await self._rebalance.done()
 
     async def stop(self, drain_s: float) -> None:
-        """Take no more messages, wait for those in work, keep the offsets, leave: the queues move to others at once."""
+        """Stop pulling, wait for running listeners, commit offsets, leave the group. Other members get the queues at once."""
         self._is_running = False
         await self._rebalance.stop()
         for each in self._rounds:
             await each.stop()
-        await self._assignment.clear(drain_s)
+        await self._assignment.release_all(drain_s)
         await self._instance.remove_consumer(self)
         await self._instance.leave()
 
@@ -180,7 +196,7 @@ class GroupMember:
         return self._instance.client_id
 
     async def owned(self) -> list[MessageQueue]:
-        """The queues that it reads now, as they are called on the wire."""
+        """The assigned queues, with wire names."""
         return [owned.queue for owned in self._owned.all()]
 
     async def info(self, *, stacks: bool) -> ConsumerRunningInfo:
@@ -189,41 +205,41 @@ class GroupMember:
     # subscriptions
 
     async def subscribe(self, topic: TopicName, expression: str | None, kind: str) -> None:
-        """Subscribe while running; brokers hear of it at once. InvalidExpression: all stays as it was."""
+        """Subscribe while running, and report it to the brokers. Restores the old subscription on errors such as InvalidExpression."""
         before = self._subscriptions.get(topic)
         subscription = self._subscriptions.subscribe(topic, expression, kind, now_ms=self._clock.now_ms())
         if subscription is before:
             return
         try:
-            await self._learn_routes()
+            await self._find_routes()
             await self._check(subscription)
-        except BaseException:  # also when nobody waits for it any more
+        except BaseException:  # also a cancellation
             self._subscriptions.unsubscribe(topic)
             if before is not None:
                 self._subscriptions.subscribe(
                     topic, before.sub_string, before.expression_type, now_ms=self._clock.now_ms()
                 )
             raise
-        self._greet()
+        self._send_heartbeats()
         await self._first_round()
 
     async def unsubscribe(self, topic: TopicName) -> None:
-        """Want nothing of `topic` any more: nothing more of it is begun, and the next rebalance, which comes soon, leaves its queues."""
+        """Stop consuming `topic`; a rebalance releases its queues soon."""
         if self._subscriptions.unsubscribe(topic):
-            self._assignment.leave_topic(topic)
+            self._assignment.deactivate_topic(topic)
             self._stats.forget(topic)
-            self._greet()
+            self._send_heartbeats()
             self._rebalance.soon()
 
     def _filters(self) -> Iterable[Subscription]:
-        """What pulls ask for, by topic."""
+        """The subscriptions of all pulls."""
         return self._subscriptions
 
     def _subscription_of(self, queue: MessageQueue) -> Subscription | None:
         return self._subscriptions.get(queue.topic)
 
-    async def _learn_routes(self) -> None:
-        """Where the topics are, so that their brokers are greeted. One that is missing is looked for by each rebalance."""
+    async def _find_routes(self) -> None:
+        """Fetch the routes of the topics, so that their brokers get heartbeats. A rebalance repeats it for missing topics."""
         for topic in self.topics():
             try:
                 await self._instance.routes.find(topic)
@@ -231,11 +247,11 @@ class GroupMember:
                 log.debug("topic %s does not exist yet", topic)
                 self._first.missing(topic)
             except PocketMQError as error:
-                log.warning("nobody tells where topic %s is, it is looked for again: %s", topic, error)
+                log.warning("no route for topic %s: %s; retrying", topic, error)
                 return
 
     async def _check(self, subscription: Subscription) -> None:
-        """Let a broker of the topic read the filter, unless it is by tags, which all of them can."""
+        """Let a broker of the topic check the filter. All brokers support tags."""
         route = self._instance.routes.get(subscription.topic)
         if subscription.is_tag or route is None:
             return
@@ -257,20 +273,30 @@ class GroupMember:
                     f"{subscription.expression_type} {subscription.sub_string!r}: {error.remark}"
                 ) from error
             except PocketMQError as error:
-                log.warning("broker %s could not be asked about a filter: %s", data.broker_name, error)
+                log.warning(
+                    "broker %s could not check the filter of topic %s: %s", data.broker_name, subscription.topic, error
+                )
                 continue
             return
 
-    def _shared(self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
-        """Queues were shared out anew: brokers are to take this member's subscription for the latest."""
-        log.info("%s: %d of %d queues are of this member: %s", topic, len(mine), len(all_queues), [*map(str, mine)])
+    def _rebalanced(self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
+        """The queues of a topic changed: brokers have to use this member's subscription as the latest."""
+        group = self._settings.group
+        log.info(
+            "rebalance: assigned %d of %d queues of %s to group %s: %s",
+            len(mine),
+            len(all_queues),
+            topic,
+            group,
+            [*map(str, mine)],
+        )
         self._subscriptions.touch(topic, self._clock.now_ms())
-        self._greet()
-        if self._on_shared is not None:
-            self._on_shared(topic, all_queues, mine)
+        self._send_heartbeats()
+        if self._on_rebalanced is not None:
+            self._on_rebalanced(topic, all_queues, mine)
 
-    def _greet(self) -> None:
-        """A heartbeat on every line, before anything else is said on it."""
+    def _send_heartbeats(self) -> None:
+        """Send a heartbeat on each connection, before any other request."""
         brokers = self._instance.brokers
         for address in brokers.all_addresses():
             peer = brokers.live(address)
@@ -283,7 +309,7 @@ class GroupMember:
     async def _renew(self, locks: QueueLocks) -> None:
         await locks.renew(self._owned.all())
 
-    # as a member of its client; see `members.ConsumerMember`
+    # for the client instance; see `cluster.serving`
 
     @property
     def wire_group(self) -> str:
@@ -311,37 +337,45 @@ class GroupMember:
 
     async def reset_offsets(self, topic: str, offsets: ResetOffsets) -> None:
         moved = [(queue, offset) for queue, offset in offsets.offset_table.items() if queue.topic == topic]
-        log.info("an administrator moves the group in %s: %s", topic, {str(queue): offset for queue, offset in moved})
+        log.info("an administrator reset offsets of %s: %s", topic, {str(queue): offset for queue, offset in moved})
         await self._assignment.restart(moved)
 
     def positions(self, topic: str) -> Mapping[MessageQueue, int]:
         return self._offsets.of_topic(topic)
 
     async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
-        raise ServerFailed("this consumer has no listener: its messages are polled")
+        raise ServerFailed("this consumer has no listener: its user polls messages")
 
     @property
     def core_workers(self) -> int:
-        """Java's core pool size; -1 where nothing is called."""
+        """Java's core pool size; -1 without listeners."""
         return -1
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
-        return running_info(
-            self._settings,
-            self.core_workers,
-            str(self._instance.name_servers),
-            self.consume_type,
-            self._subscriptions,
-            self._owned.all(),
-            self._offsets,
-            self._stats,
-            self._pulls.pauses,
-            self._clock,
-            started_ms=self._started_ms,
-            stacks=stacks,
+        """With `stacks`, it includes the stacks of all threads of this process."""
+        settings, now, now_ms = self._settings, self._clock.monotonic(), self._clock.now_ms()
+        return ConsumerRunningInfo(
+            properties={
+                NAMESERVER_ADDR: f"{self._instance.name_servers};",
+                CONSUME_TYPE: self.consume_type.value,
+                CONSUME_ORDERLY: shown(getattr(settings, "ordered", False)),
+                THREADPOOL_CORE_SIZE: str(self.core_workers),
+                CONSUMER_START_TIMESTAMP: str(self._started_ms),
+                CLIENT_VERSION: VERSION.name,
+                **shown_settings(settings),
+                **{f"pauses: {cause}": str(count) for cause, count in self._pulls.pauses.snapshot().items()},
+            },
+            subscription_set=tuple(self._subscriptions),
+            mq_table={one.queue: one.info(self._offsets.get(one.queue), now, now_ms) for one in self._owned.all()},
+            status_table={one.topic: self._stats.status(one.topic, now) for one in self._subscriptions},
+            jstack=thread_stacks() if stacks else None,
         )
 
 
-def usual_shares(parts: MemberParts) -> Shares:
+def default_allocator(parts: MemberParts) -> Allocator:
     """All queues when broadcasting, else those that the strategy gives this member."""
-    return All() if parts.settings.broadcast else ByStrategy(parts.instance, parts.group, parts.settings.strategy)
+    return (
+        AllQueues()
+        if parts.settings.broadcast
+        else StrategyAllocator(parts.instance, parts.group, parts.settings.strategy)
+    )

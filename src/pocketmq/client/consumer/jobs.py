@@ -1,15 +1,15 @@
 """Jobs: calls of a listener that one worker makes, one after the other.
 
-    todo ── a worker takes the next call ──► the listener ──► done, or among the others, of which it said something
-      │                                                        │
-      └── taken back by the loop when a call lasts too long    └── collected by the loop
+    todo ── the worker takes the next call ──► listener ──► done, or others (calls with a result)
+      │                                                       │
+      └── withdrawn by the event loop if a call lasts long    └── collected by the event loop
 
-To hand each message over alone costs more than many a listener. So short calls travel together: as many as a worker does in 1 ms, or in
-10 ms if no other worker would have nothing to do then. A worker and the loop share a job without a lock: both ends of a deque are
-safe to take from, and the beginning of a list while another adds to its end.
+Delivering each message to a worker alone costs more than many a listener, so a job contains as many calls as a worker makes in 1 ms, or
+in 10 ms if that leaves no other worker idle. Worker and event loop share a job without a lock: both ends of a deque are thread-safe, and
+so is the start of a list while a thread appends to it.
 
-What is done here for each call is paid by every message. So of a call that returned nothing, as most do, only what it was about is
-kept, and the clock is read once for all calls of a job.
+The work per call here is done for each message. Most calls return None: only their messages are recorded, and the clock is read once for
+all calls of a job.
 """
 
 import asyncio
@@ -27,46 +27,46 @@ from pocketmq.errors import MissingLibrary, UnreadableMessage, UsageError
 from pocketmq.model.message import StoredMessage
 
 SHORT_JOB_S: Final = 0.001
-"""How long all calls of a job may take together, in any case."""
+"""The duration of all calls of a job."""
 JOB_S: Final = 0.01
-"""… while there is enough for all workers."""
+"""The same while there are enough messages for all workers."""
 MAX_CALLS: Final = 32
 
 Messages = Sequence[StoredMessage]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call that was made: of which messages, and what the listener returned or raised."""
+    """The messages of a call, and what the listener returned or raised."""
 
     messages: Messages
     result: Any
 
 
 class Collected(NamedTuple):
-    """What has come of some calls."""
+    """Results of calls that ended."""
 
     done: list[StoredMessage]
-    """Those of calls that were plain successes."""
+    """Messages of plain successes."""
     others: list[Call]
     calls: int
     took_s: float
-    """All of them together."""
+    """The duration of all calls."""
 
     @property
     def result(self) -> Any:
-        """Of the only call there was."""
+        """Of a single call."""
         return self.others[0].result if self.others else None
 
 
 class Job:
-    """Calls of one listener. `stops_at_failure`: those that follow one that was no plain success are not made."""
+    """Calls of one listener. `stops_at_failure`: the first call that is no plain success is the last one."""
 
     __slots__ = (
         "_call",
         "_done",
         "_ended",
         "_is_batch",
-        "_may_go_on",
+        "_may_continue",
         "_others",
         "_since",
         "began",
@@ -88,116 +88,115 @@ class Job:
         finished: "Callable[[Job], None]",
         *,
         stops_at_failure: bool = False,
-        may_go_on: Callable[[], bool] | None = None,
+        may_continue: Callable[[], bool] | None = None,
         expected_s: float | None = None,
         event: ConsumeEvent | None = None,
     ) -> None:
         self.listener = listener
         self.began = began
         self.finished = finished
-        """Called on the consumer's loop when a worker is done with the job."""
+        """Called on the consumer's event loop when a worker has finished the job."""
         self.stops_at_failure = stops_at_failure
-        self._may_go_on = may_go_on
-        """Asked after each call, in the worker's thread, when the next one is not to be made in any case."""
+        self._may_continue = may_continue
+        """Called after each call, in the worker's thread; False ends the job."""
         self.expected_s = expected_s
-        """How long its calls will take together, as far as others like them tell."""
+        """The estimated duration of all calls."""
         self.event = event
-        """What hooks were told before the call, and hear again after it."""
+        """The event for the hooks before and after the call."""
         self.is_running = False
-        """Whether a thread makes its calls now, as far as that can be seen from here."""
+        """Whether a thread makes its calls now."""
         self.shares_worker = False
-        """Whether its thread was given others with it, to do one after the other."""
+        """Whether its thread got other jobs together with it."""
         self._is_batch = listener.batch_size is not None
         self.todo: deque[Unit] = deque(listener.units(messages) if self._is_batch else messages)
         self._call = listener.caller(messages)
         self._done: list[Unit] = []
         self._others: list[tuple[Unit, Any]] = []
         self._since = began
-        """When the calls began that were not collected yet."""
+        """When the calls began that are not collected."""
         self._ended: float | None = None
 
     def run(self, monotonic: Callable[[], float]) -> None:
         """Make the calls, in the worker's thread."""
-        todo, call, done, may_go_on = self.todo, self._call, self._done.append, self._may_go_on
+        todo, call, done, may_continue = self.todo, self._call, self._done.append, self._may_continue
         self.is_running = True
         self._since = monotonic()
         while todo:
             try:
                 unit = todo.popleft()
             except IndexError:
-                break  # the loop was faster, and took it back
+                break  # the event loop has withdrawn it
             try:
                 result = call(unit)
-            except BaseException as error:  # also what is meant to end a thread: here it would end a worker of all
+            except BaseException as error:  # also SystemExit, which would end a thread that other listeners use
                 result = error
             if result is None:
                 done(unit)
-            elif not self.note(unit, result):
+            elif not self.record(unit, result):
                 break
-            if may_go_on is not None and not may_go_on():
+            if may_continue is not None and not may_continue():
                 break
         self._ended = monotonic()
         self.is_running = False
 
     async def run_async(self, monotonic: Callable[[], float]) -> None:
-        """The same for an `async def` listener, on its loop. What is meant for its task, or for the program, is raised as well."""
-        todo, call, done, may_go_on = self.todo, self._call, self._done.append, self._may_go_on
+        """The same for an `async def` listener. Cancellation of its task and exceptions that end the program are raised, too."""
+        todo, call, done, may_continue = self.todo, self._call, self._done.append, self._may_continue
         self._since = monotonic()
         try:
             while todo:
                 try:
                     unit = todo.popleft()
                 except IndexError:
-                    break  # the loop was faster, and took it back
+                    break  # the event loop has withdrawn it
                 try:
                     result: Any = await call(unit)
                 except BaseException as error:
                     result = error
-                    if _is_for_others(error):
-                        self.note(unit, error)
+                    if _ends_task(error):
+                        self.record(unit, error)
                         raise
                 if result is None:
                     done(unit)
-                elif not self.note(unit, result):
+                elif not self.record(unit, result):
                     break
-                if may_go_on is not None and not may_go_on():
+                if may_continue is not None and not may_continue():
                     break
         finally:
             self._ended = monotonic()
 
-    def note(self, unit: Unit, result: Any) -> bool:
-        """What came of one call; whether the next may be made."""
+    def record(self, unit: Unit, result: Any) -> bool:
+        """Record the result of a call; whether the next call may be made."""
         if is_plain_success(result):
             self._done.append(unit)
             return True
         if inspect.iscoroutine(result):
             result.close()
             result = UsageError(f"{self.listener!r} returned a coroutine: make it an `async def` function")
-        if isinstance(result, UnreadableMessage | MissingLibrary) and (parts := self.listener.apart(unit)):
-            self.todo.extendleft(
-                reversed(parts)
-            )  # the listener was not called: the others of the batch must not fail with it
+        if isinstance(result, UnreadableMessage | MissingLibrary) and (parts := self.listener.split_unreadable(unit)):
+            # The listener was not called: the readable messages of the batch must not fail with the others.
+            self.todo.extendleft(reversed(parts))
             return True
         self._others.append((unit, result))
         return not self.stops_at_failure
 
-    def note_time(self, took_s: float) -> None:
-        """For calls that were made elsewhere, by another clock."""
+    def record_time(self, took_s: float) -> None:
+        """For calls that another clock measured."""
         self._since, self._ended = 0.0, took_s
 
-    def take_back(self) -> list[StoredMessage]:
-        """The messages of all calls that were not begun."""
+    def withdraw(self) -> list[StoredMessage]:
+        """The messages of all calls that have not begun."""
         rest: list[Unit] = []
         while self.todo:
             try:
                 rest.append(self.todo.pop())
             except IndexError:
-                break  # the worker was faster
+                break  # the worker has taken it
         return self._messages(rest)
 
     def collect(self, now: float) -> Collected:
-        """What has come of the calls that have ended since the last time."""
-        calls = len(self._done)  # the worker adds to the end of it meanwhile
+        """The results of the calls that ended since the last time."""
+        calls = len(self._done)  # the worker may append meanwhile
         done, others = self._done[:calls], []
         del self._done[:calls]
         if self._others:
@@ -216,16 +215,16 @@ class Job:
         return [message for unit in units for message in unit] if self._is_batch else units
 
 
-def _is_for_others(error: BaseException) -> bool:
-    """Whether it is not only the listener that is to end. A cancellation may just be that of something inside it."""
+def _ends_task(error: BaseException) -> bool:
+    """Whether the error is for the task or the program. A CancelledError may come from something that the listener has cancelled."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return isinstance(error, SystemExit | KeyboardInterrupt)
 
 
-def resolving(done: asyncio.Future[None]) -> Callable[[Job], None]:
-    """For jobs that a coroutine waits for."""
+def setting_result(done: asyncio.Future[None]) -> Callable[[Job], None]:
+    """A `finished` callback for a coroutine that waits for the job."""
 
     def finished(_: Job) -> None:
         if not done.done():
@@ -235,7 +234,7 @@ def resolving(done: asyncio.Future[None]) -> Callable[[Job], None]:
 
 
 def grouped(jobs: list[Job]) -> list[list[Job]]:
-    """Which jobs to hand to one worker together: those that it will have done within `SHORT_JOB_S`, as far as that can be told."""
+    """Group jobs for one worker that probably take up to `SHORT_JOB_S` together."""
     found: list[list[Job]] = []
     left_s = 0.0
     for job in jobs:
@@ -251,14 +250,14 @@ def grouped(jobs: list[Job]) -> list[list[Job]]:
 
 
 def is_plain_success(result: Any) -> bool:
-    """Whether nothing more is to be said. Other results may turn out to be successes, too."""
+    """Whether the result needs no evaluation. Other results may be successes, too."""
     return result is None or result is True or result is SUCCESS
 
 
 def calls_per_job(waiting: int, workers: int, mean_s: float | None) -> int:
-    """How many calls to hand over together when `waiting` could be made and one took `mean_s` on average so far."""
+    """The number of calls of the next job, when `waiting` calls could be made and a call takes `mean_s` on average."""
     if mean_s is None:
         return 1
     mean_s = max(mean_s, SHORT_JOB_S / MAX_CALLS)
-    together = max(int(SHORT_JOB_S / mean_s), min(int(JOB_S / mean_s), waiting // workers))
-    return max(1, min(together, MAX_CALLS, waiting))
+    calls = max(int(SHORT_JOB_S / mean_s), min(int(JOB_S / mean_s), waiting // workers))
+    return max(1, min(calls, MAX_CALLS, waiting))

@@ -1,16 +1,12 @@
-"""A member of a group whose messages are polled by its user: what lite pull consumers are made of.
+"""The group member of a lite pull consumer: its messages wait for the polls of the user.
 
-    process queues ──► poll: the next messages of one queue ──► the user ── comes back for more ──► they are done
-                                                                              │ every 5 s, or by `commit`
-                                                                              └──► the group's offset
+    process queues ──► poll: next messages of one queue ──► user ── next poll ──► consumed
+                                                                                     │ every 5 s, or by `commit`
+                                                                                     └──► committed offset
 
-What the user got counts as done when he comes back: with the next poll, a commit, or a clean end. So after a crash the last
-messages come again, and none is left out. What was handed out and did not reach him, because he gave up waiting for it or left an
-iteration before its turn, waits again. Queues are shared out by rebalance, or chosen by the user, but not both.
-
-Messages on their way from a lite pull consumer to its user: which of them he has, and which of those are done.
-
-handed out ──► got: he has it ──► done: he came back for more, or for the next of an iteration
+Polled messages count as consumed at the next poll, at a commit, or at a stop without an exception. So after a crash the last messages are
+delivered again, and none is lost. Polled messages that do not reach the user, because the poll was cancelled or an iteration was left early,
+are requeued. Queues are allocated by rebalance or assigned by the user, but not both.
 """
 
 import asyncio
@@ -19,17 +15,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.routes import TopicRoute
-from pocketmq.client.consumer.group_member import GroupMember, MemberParts, usual_shares
-from pocketmq.client.consumer.listener import as_seen
+from pocketmq.client.consumer.allocation import sort_queues
+from pocketmq.client.consumer.group_member import GroupMember, MemberParts, default_allocator
+from pocketmq.client.consumer.listener import readable_prefix
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.client.consumer.pull_loop import PullLoopSettings
 from pocketmq.client.consumer.pulling import Pulling
-from pocketmq.client.consumer.rebalance import Chosen, OnShared, Share, Shares
-from pocketmq.client.consumer.settings import LitePullSettings, SubscriptionTable
+from pocketmq.client.consumer.rebalance import Allocation, OnRebalanced
+from pocketmq.client.consumer.settings import LitePullSettings
+from pocketmq.client.consumer.subscriptions import SubscriptionTable
+from pocketmq.client.hooks import HookList
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
-from pocketmq.errors import PocketMQError, UsageError, WrongState
+from pocketmq.errors import UsageError, WrongState
+from pocketmq.files import Files
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import GroupName, TopicName
@@ -39,57 +40,58 @@ from pocketmq.protocol.bodies.clients import ConsumeFromWhere, ConsumerData, Con
 
 
 class PolledMessages:
-    """Messages that were handed out, on their way to the user, who takes them in his own thread, at once or one by one.
+    """Messages of one poll, which the user takes in another thread, all together or one by one.
 
-    Needs no lock: each number is set in one step, by that thread; the loop sets `done` only after the user has left.
+    No lock is needed: only that thread sets the counters during the iteration, and the event loop sets `done` only after it.
     """
 
-    __slots__ = ("_seen", "done", "got", "messages", "owned")
+    __slots__ = ("_seen", "delivered", "done", "messages", "owned")
 
     def __init__(self, owned: ProcessQueue, messages: Sequence[StoredMessage], seen: Sequence[StoredMessage]) -> None:
         self.owned = owned
         self.messages = messages
         self._seen = seen
-        self.got = 0
-        """How many of them he has: done when he comes back."""
+        self.delivered = 0
+        """The number of messages that the user has; they are consumed at the next poll."""
         self.done = 0
-        """How many of them are done whatever happens to him."""
+        """The number of messages that are consumed in any case."""
 
-    def at_once(self) -> list[StoredMessage]:
-        self.got = len(self._seen)
+    def all_messages(self) -> list[StoredMessage]:
+        self.delivered = len(self._seen)
         return list(self._seen)
 
     def one_by_one(self) -> Iterator[StoredMessage]:
-        """Each is done when the next one is asked for."""
+        """A message is consumed when the next one is taken."""
         for at, message in enumerate(self._seen):
-            self.got, self.done = at + 1, at
+            self.delivered, self.done = at + 1, at
             yield message
-        self.done = self.got
+        self.done = self.delivered
 
 
 class LiteSelection:
-    """What a lite pull consumer reads: topics to which it subscribes, or queues that were assigned to it, but not both."""
+    """The subscriptions of a lite pull consumer, or the queues that its user assigned to it."""
 
     def __init__(self, group: GroupName, clock: Clock) -> None:
         self._clock = clock
         self.subscriptions = SubscriptionTable(group, clock.now_ms(), with_retries=False)
         self.is_assigned = False
-        self.chosen = Chosen()
+        self.queues: frozenset[MessageQueue] = frozenset()
+        """The assigned queues."""
         self._filters: dict[str, Subscription] = {}
 
     def require_unassigned(self) -> None:
         if self.is_assigned:
-            raise WrongState("this consumer was given its queues by `assign`; make another one that subscribes")
+            raise WrongState("this consumer uses `assign`; create another one for `subscribe`")
 
     def subscribe(self, topic: TopicName, expression: str | None, kind: str) -> None:
-        """Before the start."""
+        """Called before the start."""
         self.require_unassigned()
         self.subscriptions.subscribe(topic, expression, kind, now_ms=self._clock.now_ms())
 
     def parsed(self, filters: Mapping[str, tuple[str | None, str]]) -> dict[str, Subscription]:
-        """Filters of queues that are to be assigned, by topic."""
+        """The filters of queues to assign, by topic."""
         if len(self.subscriptions):
-            raise WrongState("this consumer subscribes to topics; make another one whose queues are assigned")
+            raise WrongState("this consumer uses `subscribe`; create another one for `assign`")
         now_ms = self._clock.now_ms()
         return {
             topic: Subscription.parse(topic, expression, kind, sub_version=now_ms)
@@ -99,11 +101,11 @@ class LiteSelection:
     def assign(self, queues: Iterable[MessageQueue], parsed: Mapping[str, Subscription]) -> None:
         self.is_assigned = True
         self._filters |= parsed
-        self.chosen.queues = frozenset(queues)
+        self.queues = frozenset(queues)
 
     def topics(self) -> Iterable[str]:
         if self.is_assigned:
-            return dict.fromkeys(queue.topic for queue in sorted(self.chosen.queues))
+            return dict.fromkeys(queue.topic for queue in sorted(self.queues))
         return [subscription.topic for subscription in self.subscriptions]
 
     def filters(self) -> Iterable[Subscription]:
@@ -116,17 +118,25 @@ class LiteSelection:
 
 
 class LitePullMember(GroupMember):
-    """Is itself the observer of its queues: what arrives waits for a poll."""
+    """The observer and allocator of its own queues."""
 
     def __init__(
-        self, parts: MemberParts, settings: LitePullSettings, selection: LiteSelection, on_shared: OnShared | None
+        self,
+        settings: LitePullSettings,
+        instance: Instance,
+        files: Files,
+        selection: LiteSelection,
+        hooks: HookList,
+        on_rebalanced: OnRebalanced,
     ) -> None:
+        parts = MemberParts(settings, instance, files, selection.subscriptions, hooks)
         self._lite = settings
+        self._by_rebalance = default_allocator(parts)
         self._selection = selection
         self._ready: OrderedDict[ProcessQueue, None] = OrderedDict()
-        """Queues in which messages wait, in the order of their turns."""
+        """Queues with waiting messages, in the order in which they are polled."""
         self._polled: list[PolledMessages] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._next_commit = parts.clock.monotonic() + settings.auto_commit_ms / 1000
         pulling = Pulling(
             parts.instance,
@@ -136,7 +146,7 @@ class LitePullMember(GroupMember):
             wait_ms=settings.pull_wait_ms,
         )
         pull_settings = PullLoopSettings.of(
-            settings, tells_offsets=False, notes_skipped=False, keeps_illegal_to_itself=True
+            settings, commits_offsets=False, commits_filtered=False, keeps_illegal_local=True
         )
         super().__init__(
             parts,
@@ -144,41 +154,41 @@ class LitePullMember(GroupMember):
             pulling,
             pull_settings,
             ConsumeType.CONSUME_ACTIVELY,
-            shares=_Either(usual_shares(parts), selection),
-            on_shared=on_shared,
-            notes_first=False,
+            allocator=self,
+            on_rebalanced=on_rebalanced,
+            commits_start=False,
         )
 
-    # its life
+    # lifecycle
 
     async def stop(self, drain_s: float) -> None:
-        """What was handed out and is not done comes again."""
+        """Polled messages that are not consumed are delivered again."""
         for polled in self._polled:
             self._finish(polled, polled.done)
         self._polled = []
         if self._lite.auto_commit:
-            self._note(self._positions())
+            self._record(self._positions())
         self._is_running = False
-        self._news.set()
+        self._changed.set()
         await super().stop(0.0)
 
     async def finish_polled(self) -> None:
-        """The user leaves in peace: whatever he has is done."""
+        """The user has finished without an exception: all messages that it got are consumed."""
         for polled in self._polled:
-            polled.done = polled.got
+            polled.done = polled.delivered
 
-    # which queues
+    # queues
 
     async def subscribe(self, topic: TopicName, expression: str | None, kind: str) -> None:
         self._selection.require_unassigned()
         await super().subscribe(topic, expression, kind)
 
     async def assign(self, queues: Iterable[MessageQueue], filters: Mapping[str, tuple[str | None, str]]) -> None:
-        """Read these queues and no others, from now on. Filters are by topic."""
+        """Read only these queues from now on. Filters are by topic."""
         parsed, chosen = self._selection.parsed(filters), frozenset(queues)
         for queue in chosen:
             if queue not in (await self._instance.routes.find(queue.topic)).readable:
-                raise UsageError(f"{queue} cannot be read: its topic has no such queue")
+                raise UsageError(f"{queue} does not exist or is not readable")
         for subscription in parsed.values():
             await self._check(subscription)
         self._selection.assign(chosen, parsed)
@@ -188,7 +198,7 @@ class LitePullMember(GroupMember):
         return self._selection.topics()
 
     def heartbeat(self) -> ConsumerData:
-        """As Java's lite consumers say it, whatever they are set to: brokers do not act on it, but compare members."""
+        """With the value that Java's lite consumers always report: brokers compare it between members."""
         return replace(super().heartbeat(), consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
 
     def _filters(self) -> Iterable[Subscription]:
@@ -198,124 +208,123 @@ class LitePullMember(GroupMember):
         return self._selection.filter_of(queue.topic)
 
     async def readable(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that can be read."""
+        """All readable queues of a topic."""
         return list((await self._instance.routes.find(topic)).readable)
 
     def positions(self, topic: str) -> Mapping[MessageQueue, int]:
         return {queue: offset for queue, offset in self._positions().items() if queue.topic == topic}
 
+    async def allocate(self, route: TopicRoute) -> Allocation | None:
+        """The queues that the user assigned, or those that the rebalance allocates; see `rebalance.Allocator`."""
+        if not self._selection.is_assigned:
+            return await self._by_rebalance.allocate(route)
+        queues = sort_queues(route.readable)
+        return Allocation(queues, [queue for queue in queues if queue in self._selection.queues])
+
     # messages
 
     async def poll(self, timeout_s: float) -> PolledMessages | None:
-        """The next messages; None when none come in time, or the consumer is stopped.
+        """The next messages; None after the timeout, or when the consumer is stopped.
 
-        A body that cannot be read is an error, whenever its message is the next one of its queue.
+        Raises UnreadableMessage if the next message of a queue has an unreadable body.
         """
         self._settle()
         if self._lite.auto_commit and self._clock.monotonic() >= self._next_commit:
-            self._commit_beside()
+            self._commit_in_background()
         try:
             async with asyncio.timeout(timeout_s):
                 while self._is_running:
-                    if (polled := self._take()) is not None:
+                    if (polled := self._poll_ready()) is not None:
                         return polled
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             pass
         return None
 
     def arrived(self, owned: ProcessQueue) -> None:
-        """Messages wait in `owned`, whose pulls are held back by its limits only."""
+        """The pulls of the queue wait for its limits only."""
         self._ready[owned] = None
-        self._news.set()
+        self._changed.set()
 
-    def left(self, owned: ProcessQueue) -> None:
-        if self._lite.auto_commit and not owned.pulls.reread:
+    def deactivated(self, owned: ProcessQueue) -> None:
+        if self._lite.auto_commit and not owned.pulls.reload_offset:
             self._offsets.move(owned.queue, _position(owned))
 
-    def _take(self) -> PolledMessages | None:
+    def _poll_ready(self) -> PolledMessages | None:
         while self._ready:
             owned, _ = self._ready.popitem(last=False)
             if not owned.is_active or owned.is_paused:
                 continue
             messages = owned.take(self._lite.pull_batch, self._clock.monotonic())
-            seen, flaw = self._read(messages)
-            if flaw is not None:
-                owned.give_back(messages[len(seen) :])
+            seen, error = readable_prefix(messages, self._settings.namespace)
+            if error is not None:
+                owned.requeue(messages[len(seen) :])
             if owned.waiting:
                 self.arrived(owned)
             if seen:
                 polled = PolledMessages(owned, messages[: len(seen)], seen)
                 self._polled.append(polled)
                 return polled
-            if flaw is not None:
+            if error is not None:
                 first = messages[0]
-                place = f"message {first.message_id}, offset {first.queue_offset} of {owned.queue}"
-                flaw.add_note(f"this is {place}; `seek` behind it to go on without it")
-                raise flaw
+                error.add_note(
+                    f"this is message {first.message_id}, offset {first.queue_offset} of {owned.queue}; "
+                    f"`seek` to {first.queue_offset + 1} to skip it"
+                )
+                raise error
         return None
 
-    def _read(self, messages: Sequence[StoredMessage]) -> tuple[list[StoredMessage], PocketMQError | None]:
-        """Messages as the user sees them, up to the first whose body cannot be read, and what is wrong with that."""
-        seen: list[StoredMessage] = []
-        for message in messages:
-            try:
-                seen.append(as_seen(message, self._settings.namespace))
-            except PocketMQError as error:
-                return seen, error
-        return seen, None
-
     def _settle(self) -> None:
-        """The user is back: what he got is done, and what did not reach him waits again."""
+        """Finish the messages that the user got, and requeue the others."""
         unfinished, self._polled = self._polled, []
         for polled in unfinished:
-            self._finish(polled, polled.got)
-            left = polled.messages[polled.got :]
-            if left:
-                polled.owned.give_back(left)
+            self._finish(polled, polled.delivered)
+            if rest := polled.messages[polled.delivered :]:
+                polled.owned.requeue(rest)
                 self.arrived(polled.owned)
 
     def _finish(self, polled: PolledMessages, count: int) -> None:
-        """The first `count` of them; some may be finished already."""
+        """Finish the first `count` messages; some may be finished already."""
         polled.owned.finish(polled.messages[:count], self._clock.monotonic())
-        polled.owned.note_done()
+        polled.owned.consumption_changed()
 
     # offsets
 
     async def commit(self) -> None:
-        """What the user got is done: let the group know, now. The rest of an iteration goes on. A failure is a PocketMQError."""
+        """Commit the messages that the user got, now. A running iteration continues. Raises PocketMQError."""
         for polled in self._polled:
-            self._finish(polled, polled.got)
-        self._polled = [polled for polled in self._polled if polled.got < len(polled.messages)]
+            self._finish(polled, polled.delivered)
+        self._polled = [polled for polled in self._polled if polled.delivered < len(polled.messages)]
         self._next_commit = self._clock.monotonic() + self._lite.auto_commit_ms / 1000
-        await self._offsets.keep(self._positions())
+        await self._offsets.commit(self._positions())
 
-    def _commit_beside(self) -> None:
-        """The same for who comes for messages, and neither waits for brokers that are away nor hears of them."""
+    def _commit_in_background(self) -> None:
+        """The same for a poll, which does not wait for brokers, nor raise their errors."""
         self._next_commit = self._clock.monotonic() + self._lite.auto_commit_ms / 1000
-        self._note(self._positions())
+        self._record(self._positions())
         self._instance.start(self._assignment.persist())
 
     def _positions(self) -> dict[MessageQueue, int]:
-        return {owned.queue: _position(owned) for owned in self._owned.all() if not owned.pulls.reread}
+        return {owned.queue: _position(owned) for owned in self._owned.all() if not owned.pulls.reload_offset}
 
-    def _note(self, positions: Mapping[MessageQueue, int]) -> None:
+    def _record(self, positions: Mapping[MessageQueue, int]) -> None:
         for queue, offset in positions.items():
             self._offsets.move(queue, offset)
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the first message that is not done with."""
-        return _position(await self._of(queue))
+        """The offset of the first message that is not consumed."""
+        return _position(await self._owned_queue(queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        return await self._offsets.load(queue)
+        return await self._offsets.store.load(queue)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset` in an owned queue. Nothing is committed by that."""
-        low, high = await self._ends(queue)
+        """Continue at `offset` in an assigned queue. Commits nothing."""
+        calls = self._instance.brokers.offsets
+        low, high = await calls.smallest(queue), await calls.largest(queue)
         if not low <= offset <= high:
-            raise UsageError(f"{queue} has the offsets {low} to {high}; {offset} is none of them")
+            raise UsageError(f"offset {offset} is out of range; {queue} has offsets {low} to {high}")
         await self._move(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
@@ -325,55 +334,40 @@ class LitePullMember(GroupMember):
         await self._move(queue, await self._instance.brokers.offsets.largest(queue))
 
     async def seek_to_time(self, queue: MessageQueue, time_ms: int) -> None:
-        """To the first message that was stored then or later."""
+        """Continue at the first message that was stored then or later."""
         await self._move(queue, await self.offset_at(queue, time_ms))
 
     async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
         return await self._instance.brokers.offsets.at_time(queue, time_ms)
 
     async def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull and hand out nothing of these queues until `resume`."""
-        for owned in [await self._of(queue) for queue in queues]:
+        """Neither pull nor poll these queues until `resume`."""
+        for owned in [await self._owned_queue(queue) for queue in queues]:
             owned.is_paused = True
 
     async def resume(self, queues: Iterable[MessageQueue]) -> None:
-        for owned in [await self._of(queue) for queue in queues]:
+        for owned in [await self._owned_queue(queue) for queue in queues]:
             owned.is_paused = False
             if owned.waiting:
                 self.arrived(owned)
 
-    async def _ends(self, queue: MessageQueue) -> tuple[int, int]:
-        calls = self._instance.brokers.offsets
-        return await calls.smallest(queue), await calls.largest(queue)
-
     async def _move(self, queue: MessageQueue, offset: int) -> None:
-        await self._of(queue)
+        await self._owned_queue(queue)
         self._polled = [polled for polled in self._polled if polled.owned.queue != queue]
         await self._assignment.restart([(queue, offset)], for_group=False)
 
-    async def _of(self, queue: MessageQueue) -> ProcessQueue:
-        """One that was assigned a moment ago is waited for."""
+    async def _owned_queue(self, queue: MessageQueue) -> ProcessQueue:
+        """A queue that was just assigned by the user is waited for."""
         owned = self._owned.get(queue)
-        if owned is None and self._selection.is_assigned and queue in self._selection.chosen.queues:
+        if owned is None and self._selection.is_assigned and queue in self._selection.queues:
             await self._rebalance.done()
             owned = self._owned.get(queue)
         if owned is None:
-            raise UsageError(f"{queue} is not one of this consumer's queues now")
+            raise UsageError(f"{queue} is not assigned to this consumer")
         return owned
 
 
-class _Either:
-    """Shares by rebalance, or the chosen ones, as it is said when they are asked for."""
-
-    def __init__(self, shared: Shares, selection: LiteSelection) -> None:
-        self._shared = shared
-        self._selection = selection
-
-    async def of(self, route: TopicRoute) -> Share | None:
-        return await (self._selection.chosen if self._selection.is_assigned else self._shared).of(route)
-
-
 def _position(owned: ProcessQueue) -> int:
-    """The first offset that was not done with."""
+    """The first offset that is not consumed."""
     offset = owned.commit_offset if owned.count else None
     return owned.pulls.next_offset if offset is None else offset

@@ -1,15 +1,15 @@
-"""Offsets: how far this client is in each queue, and where that is kept.
+"""Offsets: up to where this client has consumed each queue, and where that is stored.
 
-    finished messages ──► noted here, in memory ── every 5 s, when a queue is lost, at the end ──► kept
-                                                       clustering: by the broker of the queue, for the whole group
-                                                       broadcasting: in a file of this client
-                                                       `offset_store=…`: wherever the user's own store keeps them
+    finished messages ──► recorded in memory ── every 5 s, at a release of the queue, at the stop ──► stored
+                                                  clustering: by the broker of the queue, for the whole group
+                                                  broadcasting: in a local file
+                                                  `offset_store=…`: by the user's own store
 
-What is kept may be older than what is noted, never newer: after a crash messages come again, none is left out.
+Stored offsets may be older than recorded ones, never newer: after a crash messages are repeated, but none is lost.
 
-Local offsets: how far a broadcasting consumer is, in a file of its own, as RocketMQ writes it.
+The file of a broadcasting consumer has RocketMQ's format:
 
-    ~/.rocketmq_offsets/<client id>/<group>/offsets.json      and offsets.json.bak, what was saved before
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json      and offsets.json.bak, the previous version
 
     {
         "offsetTable":{{
@@ -20,11 +20,10 @@ Local offsets: how far a broadcasting consumer is, in a file of its own, as Rock
         }
     }
 
-Broadcasting consumers of one machine have the same client id unless they are given instance names, and so the same file. A
-save therefore changes only the queues it names and leaves all others as they are; but two such consumers of one group still
-overwrite each other's progress, in Java as here.
+Without instance names, the broadcasting consumers of one machine have the same client id, and so the same file. A save therefore changes only
+the given queues. But two such consumers of one group overwrite each other's offsets, as in Java.
 
-Reads and writes wait for the disk: not on the loop's thread.
+File access runs in a thread.
 """
 
 import asyncio
@@ -53,15 +52,15 @@ FILE: Final = "offsets.json"
 
 
 def offsets_folder(root: Path, client_id: str, group: str) -> Path:
-    """Where a consumer's file is. InvalidSetting for an id that would lead elsewhere."""
+    """The folder of a consumer's file. Raises InvalidSetting for names that are no folder name."""
     for word, name in (("client id", client_id), ("group", group)):
         if not name or name in (".", "..") or "/" in name or "\0" in name:
-            raise InvalidSetting(f"{word} {name!r} cannot be the name of a folder for local offsets; choose another")
+            raise InvalidSetting(f"{word} {name!r} cannot be used as the name of a folder for local offsets")
     return root / client_id / group
 
 
 class LocalOffsetFile:
-    """The file of one consumer. StoreDamaged when neither it nor its backup can be read; StoreError when the disk refuses."""
+    """The file of one consumer. Raises StoreDamaged if neither it nor its backup is readable, and StoreError for a disk error."""
 
     def __init__(self, files: Files, folder: Path) -> None:
         self._files = files
@@ -69,32 +68,34 @@ class LocalOffsetFile:
         self._tables = Tables(files, folder)
 
     def load(self) -> OffsetsFile:
-        """What was saved last, or before that if the last is damaged; empty when nothing ever was."""
+        """The saved file, or its backup if the file is damaged. Empty without a file."""
         return self._tables.load(FILE, _parse) or OffsetsFile()
 
     def save(self, offsets: Mapping[MessageQueue, int], marks: Mapping[MessageQueue, LogMark] | None = None) -> None:
-        """Remember these, and the marks of these queues; on the disk when this returns."""
+        """Save offsets, and marks of their queues; they are on the disk when this returns."""
         if not offsets:
             return
         self._make_folders()
         self._tables.save(FILE, write_pretty_json(_changed(self.load(), offsets, marks or {})))
 
     def _make_folders(self) -> None:
-        """The folders of the user, the client and the group, each safe before the next: else a crash could lose the file."""
+        """Create the folders of the user, the client and the group. Each is synced before the next, so that a crash cannot lose the file."""
         missing = [folder for folder in (self._folder, *self._folder.parents) if self._files.status(folder) is None]
         try:
             for folder in reversed(missing):
                 self._files.make_dir(folder)
                 self._files.sync_dir(folder.parent)
         except OSError as error:
-            raise StoreError(f"the folder {self._folder} for local offsets cannot be made: {error.strerror}") from error
+            raise StoreError(
+                f"the folder {self._folder} for local offsets cannot be created: {error.strerror}"
+            ) from error
 
 
 def _changed(
-    kept: OffsetsFile, offsets: Mapping[MessageQueue, int], marks: Mapping[MessageQueue, LogMark]
+    stored: OffsetsFile, offsets: Mapping[MessageQueue, int], marks: Mapping[MessageQueue, LogMark]
 ) -> OffsetsFile:
-    others = {queue: mark for queue, mark in (kept.log_table or {}).items() if queue not in offsets}
-    return OffsetsFile({**kept.offset_table, **offsets}, {**others, **marks} or None)
+    others = {queue: mark for queue, mark in (stored.log_table or {}).items() if queue not in offsets}
+    return OffsetsFile({**stored.offset_table, **offsets}, {**others, **marks} or None)
 
 
 def _parse(data: bytes) -> OffsetsFile:
@@ -104,37 +105,37 @@ def _parse(data: bytes) -> OffsetsFile:
 log = logging.getLogger("pocketmq.client")
 
 LARGEST_OFFSET = 2**63 - 1
-"""Offsets travel as numbers of 64 bits."""
+"""Offsets are 64-bit numbers in requests."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class OffsetStore(ABC):
-    """Where offsets are kept. Inherit from it, and give an object of yours as `offset_store=` to keep them yourself.
+    """Stores offsets. Inherit from it, and pass an instance as `offset_store=` to store them yourself.
 
-    All of it runs on the client's network thread, so what blocks belongs into `asyncio.to_thread`. Whatever is raised is logged and tried
-    again; a queue whose offset cannot be loaded is not read.
+    The methods run on the client's network thread: use `asyncio.to_thread` for code that blocks. Exceptions are logged and the call is
+    repeated; a queue is not consumed until its offset is loaded.
     """
 
-    async def require_readable(self) -> None:  # noqa: B027 not every store can tell beforehand
-        """Look whether offsets can be read at all; what it raises is raised by the start of the consumer."""
+    async def require_readable(self) -> None:  # noqa: B027 optional
+        """Check whether offsets can be read. An exception makes the start of the consumer fail."""
 
     @abstractmethod
     async def load(self, queue: MessageQueue) -> int | None:
-        """The offset that is kept; None when there is none, and the queue is begun where `start_at` says."""
+        """The stored offset; None without one: `start_at` applies then."""
 
     @abstractmethod
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
-        """Keep these; with `wait`, they are kept when this returns."""
+        """Store offsets; with `wait`, return when they are stored."""
 
     async def begin(self, queue: MessageQueue, offset: int) -> None:
-        """Keep the first offset of a queue, at once."""
+        """Store the first offset of a queue."""
         await self.save({queue: offset}, wait=True)
 
 
 class UserOffsets(OffsetStore):
-    """A store of the user's: queues have the names that the user knows, and whatever it raises is a StoreError."""
+    """The user's store: translates queue names, and raises its exceptions as StoreError."""
 
     def __init__(self, store: OffsetStore, namespace: str | None) -> None:
         self._store = store
@@ -147,7 +148,7 @@ class UserOffsets(OffsetStore):
         offset = await self._do(self._store.load, self._names.shown(queue))
         if offset is not None and (type(offset) is not int or offset > LARGEST_OFFSET):
             raise StoreError(
-                f"the offset store {self._store!r} failed: it gave {offset!r} for {queue}, which is no offset"
+                f"the offset store {self._store!r} failed: it returned {offset!r} for {queue}; expected an offset or None"
             )
         return offset
 
@@ -169,16 +170,16 @@ class UserOffsets(OffsetStore):
 
 
 class RemoteOffsets(OffsetStore):
-    """Brokers keep them, for a group."""
+    """Stored by brokers, for a group."""
 
     def __init__(self, calls: OffsetCalls, group: str) -> None:
         self._calls = calls
         self._group = group
         self._begun: set[tuple[str, str]] = set()
-        """Brokers and topics of which they have an offset of the group: from then on its others may come at once."""
+        """Brokers and topics for which an offset was committed: offsets of other queues may be committed in parallel then."""
 
     async def require_readable(self) -> None:
-        """Each broker is asked when its queues are begun."""
+        """The offset of each queue is loaded when it is assigned."""
 
     async def load(self, queue: MessageQueue) -> int | None:
         return await self._calls.of_group(self._group, queue)
@@ -187,7 +188,7 @@ class RemoteOffsets(OffsetStore):
         await self._calls.commit(self._group, queue, offset)
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
-        """Each by itself, so that a broker that is away does not cost the offsets of the others."""
+        """Commit each offset by itself, so that a broker that is away does not affect the others."""
         if not wait:
             outcomes = await self._sent(self._calls.tell_commit, offsets)
         else:
@@ -204,19 +205,19 @@ class RemoteOffsets(OffsetStore):
     async def _sent(
         self, send: Callable[[str, MessageQueue, int], Awaitable[None]], offsets: Mapping[MessageQueue, int]
     ) -> list[BaseException | None]:
-        """What became of each."""
+        """The result of each."""
         sending = (send(self._group, queue, offset) for queue, offset in offsets.items())
         return await asyncio.gather(*sending, return_exceptions=True)
 
 
 class LocalOffsets(OffsetStore):
-    """A file of this client keeps them."""
+    """Stored in a local file."""
 
     def __init__(self, file: LocalOffsetFile) -> None:
         self._file = file
-        self._kept: OffsetsFile | None = None
+        self._stored: OffsetsFile | None = None
         self.marks: dict[MessageQueue, LogMark] = {}
-        """By which the logs of queues are known. They are saved with the offsets."""
+        """Messages that identify the logs of queues. They are saved with the offsets."""
         self._lock = asyncio.Lock()  # one at a time reads or writes the file
 
     async def require_readable(self) -> None:
@@ -227,32 +228,34 @@ class LocalOffsets(OffsetStore):
 
     async def _load(self) -> OffsetsFile:
         async with self._lock:
-            if self._kept is None:
-                self._kept = await _beside_the_loop(self._file.load)
-                self.marks = {**(self._kept.log_table or {}), **self.marks}
-            return self._kept
+            if self._stored is None:
+                self._stored = await _in_thread(self._file.load)
+                self.marks = {**(self._stored.log_table or {}), **self.marks}
+            return self._stored
 
     async def begin(self, queue: MessageQueue, offset: int) -> None:
-        """A disk that refuses costs the memory of it, and not the messages: it is tried again with the offsets that follow."""
+        """A disk error does not prevent the consumption: the offset is saved again with later ones."""
         self.marks.pop(queue, None)
         try:
             await self.save({queue: offset}, wait=True)
         except StoreError as error:
-            log.warning("%s is begun at offset %d, which cannot be kept: %s", queue, offset, error)
+            log.warning(
+                "start offset %d of %s could not be saved: %s; retrying with the next offsets", offset, queue, error
+            )
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         async with self._lock:
-            kept = self._kept or OffsetsFile()
-            table = kept.offset_table
+            stored = self._stored or OffsetsFile()
+            table = stored.offset_table
             changed = {queue: offset for queue, offset in offsets.items() if table.get(queue) != offset}
             if changed:
                 marks = {queue: mark for queue in changed if (mark := self.marks.get(queue))}
-                await _beside_the_loop(self._file.save, changed, marks)
-                self._kept = _changed(kept, changed, marks)
+                await _in_thread(self._file.save, changed, marks)
+                self._stored = _changed(stored, changed, marks)
 
 
-async def _beside_the_loop(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """In a thread; in this one while the program ends, when no other can be had and nobody else is held up."""
+async def _in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Call in a thread; directly at the exit of the program, when no thread can be started."""
     try:
         working = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
     except RuntimeError:
@@ -261,7 +264,7 @@ async def _beside_the_loop(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
 
 
 class LocalFolder(NamedTuple):
-    """Where a client keeps offsets itself; `root` None is the usual folder in the home folder of the user."""
+    """The folder of local offsets; `root` None is the default in the user's home folder."""
 
     files: Files
     root: str | os.PathLike[str] | None
@@ -271,7 +274,7 @@ class LocalFolder(NamedTuple):
 def offset_store(
     calls: OffsetCalls, group: str, local: LocalFolder | None, own: UserOffsets | None = None
 ) -> OffsetStore:
-    """Where the offsets of a consumer of `group` are kept: by the user's `own` store, by brokers, or in a file of the `local` folder."""
+    """The store of a consumer: the user's `own` store, the brokers, or a file in the `local` folder."""
     if own is not None:
         return own
     if local is None:
@@ -281,75 +284,63 @@ def offset_store(
 
 
 class Offsets:
-    """What is noted of the queues of one consumer, over the store that keeps it."""
+    """The recorded offsets of one consumer, and the store that keeps them."""
 
     def __init__(self, store: OffsetStore) -> None:
-        self._store = store
-        self._noted: dict[MessageQueue, int] = {}
-        self._complaint = ""
+        self.store = store
+        self._offsets: dict[MessageQueue, int] = {}
+        self._last_error = ""
 
     @property
     def are_local(self) -> bool:
-        """Whether somebody else than brokers keeps them, this client or the user's store."""
-        return not isinstance(self._store, RemoteOffsets)
+        """Whether this client or the user's store keeps the offsets, instead of brokers."""
+        return not isinstance(self.store, RemoteOffsets)
 
     def get(self, queue: MessageQueue) -> int | None:
-        return self._noted.get(queue)
+        return self._offsets.get(queue)
 
     def of_topic(self, topic: str) -> dict[MessageQueue, int]:
-        return {queue: offset for queue, offset in self._noted.items() if queue.topic == topic}
+        return {queue: offset for queue, offset in self._offsets.items() if queue.topic == topic}
 
     def advance(self, queue: MessageQueue, offset: int) -> None:
-        """It is done up to before `offset`, or further already."""
-        noted = self._noted.get(queue)
-        if noted is None or offset > noted:
-            self._noted[queue] = offset
+        """Record that the queue is consumed up to `offset`, exclusive. Never moves back."""
+        known = self._offsets.get(queue)
+        if known is None or offset > known:
+            self._offsets[queue] = offset
 
     def move(self, queue: MessageQueue, offset: int) -> None:
-        """It goes on at `offset`, wherever it was."""
-        self._noted[queue] = offset
+        """Record `offset`, also if it is smaller."""
+        self._offsets[queue] = offset
 
     def forget(self, queue: MessageQueue) -> None:
-        """Somebody else's from now on."""
-        self._noted.pop(queue, None)
+        """The queue belongs to another member from now on."""
+        self._offsets.pop(queue, None)
 
     def mark(self, queue: MessageQueue, last_pulled: StoredMessage | LogMark | None) -> None:
-        """Its offsets are of the log that has this message; of one that is not known yet, if None."""
-        if isinstance(self._store, LocalOffsets):
+        """The offsets of the queue belong to the log with this message; None if the log is unknown."""
+        if isinstance(self.store, LocalOffsets):
             if last_pulled is None:
-                self._store.marks.pop(queue, None)
+                self.store.marks.pop(queue, None)
             else:
-                self._store.marks[queue] = LogMark(last_pulled.queue_offset, last_pulled.store_ms)
+                self.store.marks[queue] = LogMark(last_pulled.queue_offset, last_pulled.store_ms)
 
     def mark_of(self, queue: MessageQueue) -> LogMark | None:
-        """The message by which the log of the kept offset is known; None where brokers or the user keep it."""
-        return self._store.marks.get(queue) if isinstance(self._store, LocalOffsets) else None
+        """The message that identifies the log of the stored offset; None unless offsets are stored locally."""
+        return self.store.marks.get(queue) if isinstance(self.store, LocalOffsets) else None
 
-    async def require_readable(self) -> None:
-        """StoreDamaged when there is a file of offsets that cannot be read: nobody could tell which messages are new."""
-        await self._store.require_readable()
-
-    async def load(self, queue: MessageQueue) -> int | None:
-        """What is kept of `queue`, by whoever."""
-        return await self._store.load(queue)
-
-    async def begin(self, queue: MessageQueue, offset: int) -> None:
-        """Keep the first offset of a queue, which need not be ours, at once."""
-        await self._store.begin(queue, offset)
-
-    async def keep(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Note these and have them kept, now. A failure is a PocketMQError; what could be kept is kept."""
-        self._noted.update(offsets)
-        await self._store.save(offsets, wait=True)
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Record offsets and store them now. Raises PocketMQError if some of them could not be stored."""
+        self._offsets.update(offsets)
+        await self.store.save(offsets, wait=True)
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Keep what is noted of these queues, as far as it goes: what fails is tried again with the next round."""
-        noted = {queue: self._noted[queue] for queue in queues if queue in self._noted}
+        """Store the recorded offsets of these queues. After an error, they are stored with later ones."""
+        offsets = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
         try:
-            await self._store.save(noted, wait=wait)
+            await self.store.save(offsets, wait=wait)
         except PocketMQError as error:
-            if type(error).__name__ != self._complaint:
-                self._complaint = type(error).__name__
-                log.warning("offsets cannot be kept, and are tried again: %s", error)
+            if type(error).__name__ != self._last_error:
+                self._last_error = type(error).__name__
+                log.warning("offsets could not be stored: %s; retrying with the next commit", error)
         else:
-            self._complaint = ""
+            self._last_error = ""

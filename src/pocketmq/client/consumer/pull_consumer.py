@@ -1,4 +1,4 @@
-"""The pull consumer: its user decides what is pulled, and when. `blocking_pull_consumer.PullConsumer` is its blocking face.
+"""The pull consumer: its user decides when to pull from which queue. `PullConsumer` is the same for code that does not use asyncio.
 
     async with AsyncPullConsumer("127.0.0.1:9876", group="audit") as consumer:
         for queue in await consumer.queues("orders"):
@@ -6,37 +6,33 @@
             ...
             await consumer.commit({queue: result.next_offset})
 
-Nothing is pulled ahead, nothing is shared out, nothing is committed by itself. A pull that finds nothing is no error: its status says so.
-
-A member of a group that pulls what its user asks for, and nothing by itself: what pull consumers are made of.
-
-It owns no queues. Who wants to know which ones would be its share registers for a topic, and is told with every change.
+It does not pull in advance, owns no queues and commits nothing by itself. A pull without messages is not an error: see the status of its
+result. Use `on_queues_changed` or `schedule` to share the queues of a topic with the other members of the group.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
 from pocketmq.client.cluster.instance import Instance, Surroundings
-from pocketmq.client.cluster.routes import QueueNames
+from pocketmq.client.cluster.message_calls import OffsetCalls
 from pocketmq.client.consumer.allocation import AVERAGE
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
-from pocketmq.client.consumer.consume_events import PullEvents
 from pocketmq.client.consumer.consume_result import Verdict
-from pocketmq.client.consumer.listener import as_seen
+from pocketmq.client.consumer.listener import readable_prefix
 from pocketmq.client.consumer.lite_pull_consumer import QueuesChanged
 from pocketmq.client.consumer.offsets import LocalFolder, Offsets, offset_store
-from pocketmq.client.consumer.pulling import Pulling, PullResult
-from pocketmq.client.consumer.rebalance import All, ByStrategy, OnShared, Rebalance
+from pocketmq.client.consumer.pulling import PullEvents, Pulling, PullResult
+from pocketmq.client.consumer.rebalance import AllQueues, OnRebalanced, Rebalance, StrategyAllocator
 from pocketmq.client.consumer.retry_sender import RetrySender
-from pocketmq.client.consumer.settings import PullOptions, PullSettings, SubscriptionTable, filter_of
+from pocketmq.client.consumer.settings import PullOptions, PullSettings
+from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks
-from pocketmq.client.settings import settings_of
-from pocketmq.errors import PocketMQError, ServerFailed, UsageError
+from pocketmq.errors import ServerFailed, UsageError
 from pocketmq.files import Files
 from pocketmq.model.delay import delay_level_fault
 from pocketmq.model.flags import PullFlag
@@ -59,7 +55,7 @@ REBALANCE_S = 20.0
 
 
 class PullMember:
-    """`namespace` is known here, but topics and queues have the names of the wire; messages have those of users."""
+    """The group member of a pull consumer. Topics and queues have their wire names; messages have those of users."""
 
     def __init__(self, settings: PullSettings, hooks: HookList, instance: Instance, files: Files) -> None:
         self._settings = settings
@@ -67,8 +63,8 @@ class PullMember:
         self._instance = instance
         self._group = settings.wire_group
         self._topics = SubscriptionTable(self._group, 0, with_retries=False)
-        self._watched = _Watched()
-        self._listeners: dict[str, OnShared] = {}
+        self._watched = _WatchedTopics()
+        self._listeners: dict[str, OnRebalanced] = {}
         self._started_ms = instance.clock.now_ms()
         folder = LocalFolder(files, settings.local_offsets, instance.client_id)
         local = folder if settings.broadcast else None
@@ -81,13 +77,13 @@ class PullMember:
         self._rebalance = Rebalance(
             instance.routes,
             self.topics,
-            All() if settings.broadcast else ByStrategy(instance, self._group, AVERAGE),
+            AllQueues() if settings.broadcast else StrategyAllocator(instance, self._group, AVERAGE),
             self._watched,
-            on_shared=self._shared,
+            on_rebalanced=self._rebalanced,
             interval_s=REBALANCE_S,
         )
 
-    # its life
+    # lifecycle
 
     async def start(self) -> None:
         async with AsyncExitStack() as undo:
@@ -116,10 +112,10 @@ class PullMember:
         may_wait: bool,
         timeout_s: float | None,
     ) -> PullResult:
-        """One pull; with `may_wait`, the broker holds it while there is nothing. Failures are PocketMQErrors."""
+        """One pull; with `may_wait`, the broker holds it while there is no message. Raises PocketMQError."""
         if offset < 0 or limit < 1:
             raise UsageError(
-                f"{limit} messages from offset {offset} cannot be pulled: neither may be negative, nor 0 messages"
+                f"cannot pull {limit} messages from offset {offset}: expected at least 1, and an offset of 0 or more"
             )
         expression, kind = filtered
         subscription = Subscription.parse(queue.topic, expression, kind, sub_version=self._instance.clock.now_ms())
@@ -131,30 +127,23 @@ class PullMember:
         result = await pulling.pull(queue, offset, subscription, limit, timeout_s=timeout_s)
         if self._events.has_filters:
             result = self._events.filtered(queue, result)
-        return self._seen(result, queue)
+        return self._prepared(result, queue)
 
-    def _seen(self, result: PullResult, queue: MessageQueue) -> PullResult:
-        """What was pulled as the user sees it, up to the first message whose body cannot be read; the next pull begins there.
-
-        UnreadableMessage when that is the first one.
-        """
-        seen: list[StoredMessage] = []
-        for message in result.messages:
-            try:
-                seen.append(as_seen(message, self._settings.namespace))
-            except PocketMQError as error:
-                if seen:
-                    return replace(result, messages=seen, next_offset=message.queue_offset)
-                error.add_note(
-                    f"this is offset {message.queue_offset} of {queue}; pull from {message.queue_offset + 1} to go on without it"
-                )
-                raise
-        return replace(result, messages=seen)
+    def _prepared(self, result: PullResult, queue: MessageQueue) -> PullResult:
+        """The result up to the first unreadable message, where the next pull begins. Raises UnreadableMessage if it has no other."""
+        messages, error = readable_prefix(result.messages, self._settings.namespace)
+        if error is None:
+            return replace(result, messages=messages)
+        offset = result.messages[len(messages)].queue_offset
+        if not messages:
+            error.add_note(f"this is offset {offset} of {queue}; pull from {offset + 1} to skip it")
+            raise error
+        return replace(result, messages=messages, next_offset=offset)
 
     async def send_back(self, message: StoredMessage, broker_name: str, delay_level: int) -> None:
-        """ServerFailed when neither the message's broker nor the retry topic takes it."""
+        """Raises ServerFailed if neither the message's broker nor the retry topic accepts it."""
         if fault := delay_level_fault(delay_level, least=DEAD_LETTER_LEVEL):
-            raise UsageError(f"{fault}; 0 lets the broker choose, -1 makes it a dead letter")
+            raise UsageError(f"{fault}; 0 lets the broker choose, -1 makes the message a dead letter")
         message = replace(message, topic=wrap(self._settings.namespace, message.topic))
         if not await self._retry_sender.send(message, broker_name, Verdict(False, delay_level)):
             raise ServerFailed(f"message {message.message_id} could not be sent back to {broker_name}")
@@ -164,43 +153,34 @@ class PullMember:
     async def readable(self, topic: str) -> list[MessageQueue]:
         return list((await self._instance.routes.find(topic)).readable)
 
-    async def smallest(self, queue: MessageQueue) -> int:
+    async def query(
+        self, queue: MessageQueue, request: Callable[[OffsetCalls, MessageQueue], Coroutine[Any, Any, int]]
+    ) -> int:
+        """Send an offset request to the broker of a queue."""
         await self._instance.routes.find(queue.topic)
-        return await self._instance.brokers.offsets.smallest(queue)
-
-    async def largest(self, queue: MessageQueue) -> int:
-        await self._instance.routes.find(queue.topic)
-        return await self._instance.brokers.offsets.largest(queue)
-
-    async def at_time(self, queue: MessageQueue, time_ms: int) -> int:
-        await self._instance.routes.find(queue.topic)
-        return await self._instance.brokers.offsets.at_time(queue, time_ms)
-
-    async def earliest_ms(self, queue: MessageQueue) -> int:
-        await self._instance.routes.find(queue.topic)
-        return await self._instance.brokers.offsets.earliest_store_ms(queue)
+        return await request(self._instance.brokers.offsets, queue)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         await self._instance.routes.find(queue.topic)
-        return await self._offsets.load(queue)
+        return await self._offsets.store.load(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         for queue in offsets:
             await self._instance.routes.find(queue.topic)
-        await self._offsets.keep(offsets)
+        await self._offsets.commit(offsets)
 
-    async def watch(self, topic: str, listener: OnShared) -> None:
-        """Be told of this member's share of `topic`, now and with every change."""
+    async def watch(self, topic: str, listener: OnRebalanced) -> None:
+        """Call `listener` with the queues of `topic` that are allocated to this member, now and after each change."""
         self._topics.subscribe(topic, now_ms=self._instance.clock.now_ms())
         self._listeners[topic] = listener
-        await self._watched.drop_topic(topic)  # who comes later is told, too
+        await self._watched.drop_topic(topic)  # so that a second listener is called, too
         self._instance.heartbeat_soon()
         self._rebalance.soon()
 
-    def _shared(self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
+    def _rebalanced(self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
         self._listeners[topic](topic, all_queues, mine)
 
-    # as a member of its client; see `members.ConsumerMember`
+    # for the client instance; see `cluster.serving`
 
     @property
     def client_id(self) -> str:
@@ -229,7 +209,7 @@ class PullMember:
         self._rebalance.soon()
 
     async def reset_offsets(self, topic: str, offsets: ResetOffsets) -> None:
-        """Nothing is under way here that could be moved; whoever pulls asks where to begin."""
+        """There are no assigned queues: callers of `pull` choose their offsets."""
 
     def positions(self, topic: str) -> Mapping[MessageQueue, int]:
         return self._offsets.of_topic(topic)
@@ -245,11 +225,11 @@ class PullMember:
         )
 
     async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
-        raise ServerFailed("this consumer has no listener: its messages are pulled")
+        raise ServerFailed("this consumer has no listener: its user pulls messages")
 
 
-class _Watched:
-    """Shares that somebody only wants to know of; a `rebalance.Sharing`."""
+class _WatchedTopics:
+    """Allocated queues that are only reported; a `RebalanceTarget`."""
 
     def __init__(self) -> None:
         self._mine: dict[str, Sequence[MessageQueue]] = {}
@@ -258,10 +238,10 @@ class _Watched:
         return set(self._mine)
 
     async def apply(
-        self, topic: str, all_queues: Sequence[MessageQueue], wanted: Sequence[MessageQueue], *, is_shared: bool
+        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue], *, has_other_members: bool
     ) -> tuple[bool, bool]:
-        changed = self._mine.get(topic) != wanted
-        self._mine[topic] = wanted
+        changed = self._mine.get(topic) != mine
+        self._mine[topic] = mine
         return changed, True
 
     async def drop_topic(self, topic: str) -> None:
@@ -273,15 +253,15 @@ log = logging.getLogger("pocketmq.client")
 DEFAULT_PULL = 32
 """Messages of one pull."""
 NEXT_TASK_S: Final = 0.2
-"""When a task that says nothing is called again; RocketMQ's scheduler has the same times."""
+"""When a task that returns None is called again; RocketMQ's scheduler has the same times."""
 FAILED_TASK_S: Final = 1.0
 
 PullTask = Callable[[MessageQueue], Awaitable[float | None]]
-"""Pulls and handles what it wants of a queue; after how many seconds it is to be called again."""
+"""Pulls from a queue and handles the messages. Returns after how many seconds to call it again."""
 
 
 class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
-    """A member of a consumer group that pulls by itself. Options are those of `PullSettings`; `group` must be given. `hooks` may filter."""
+    """A member of a consumer group whose user pulls. The options are those of `PullSettings`; `group` is required. `hooks` may filter."""
 
     def __init__(
         self,
@@ -291,10 +271,8 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         surroundings: Surroundings | None = None,
         **options: Unpack[PullOptions],
     ) -> None:
-        settings = settings_of(PullSettings, name_servers, options)
-        super().__init__(settings, surroundings, is_stream=True)
+        super().__init__(PullSettings, name_servers, options, surroundings, is_stream=True)
         self._hooks = HookList(hooks)
-        self._names = QueueNames(settings.namespace)
         self._tasks: dict[str, PullTasks] = {}
 
     def _make_member(self, instance: Instance) -> PullMember:
@@ -312,7 +290,7 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         sql: str | None = None,
         timeout_s: float | None = None,
     ) -> PullResult:
-        """Messages of `queue` from `offset` on, as far as they are there now."""
+        """Messages of `queue` from `offset` on, without waiting for new ones."""
         return await self._pull(queue, offset, max_messages, tags, sql, timeout_s, may_wait=False)
 
     async def pull_block_if_not_found(
@@ -325,46 +303,46 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         sql: str | None = None,
         timeout_s: float | None = None,
     ) -> PullResult:
-        """The same; when there is nothing, the broker waits for a message, `pull_wait_ms` at most."""
+        """As `pull`, but the broker waits for a message, up to `pull_wait_ms`."""
         return await self._pull(queue, offset, max_messages, tags, sql, timeout_s, may_wait=True)
 
     async def send_back(self, message: StoredMessage, broker_name: str, *, delay_level: int = 0) -> None:
-        """Let a message come again later, through the retry topic of the group; -1 makes it a dead letter."""
+        """Send a message to the retry topic of the group, from where it is delivered later; -1 makes it a dead letter."""
         await self._run(self._member.send_back(message, broker_name, delay_level))
 
     # queues and offsets
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that can be read; TopicNotFound when it does not exist."""
+        """All readable queues of a topic; TopicNotFound if it does not exist."""
         found = await self._run(self._member.readable(wrap(self._settings.namespace, topic)))
         return [*map(self._names.shown, found)]
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the oldest message that `queue` still has."""
-        return await self._run(self._member.smallest(self._wire(queue)))
+        """The offset of the oldest message in `queue`."""
+        return await self._run(self._member.query(self._wire(queue), OffsetCalls.smallest))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of `queue` will get."""
-        return await self._run(self._member.largest(self._wire(queue)))
+        return await self._run(self._member.query(self._wire(queue), OffsetCalls.largest))
 
     async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
         """The offset of the first message that was stored at that time or later."""
-        return await self._run(self._member.at_time(self._wire(queue), time_ms))
+        return await self._run(self._member.query(self._wire(queue), lambda calls, wire: calls.at_time(wire, time_ms)))
 
     async def earliest_time_ms(self, queue: MessageQueue) -> int:
-        """When the oldest message of `queue` was stored; -1 when it is empty."""
-        return await self._run(self._member.earliest_ms(self._wire(queue)))
+        """When the oldest message of `queue` was stored; -1 if it is empty."""
+        return await self._run(self._member.query(self._wire(queue), OffsetCalls.earliest_store_ms))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is; None when it never was in this queue."""
+        """The committed offset of the group; None without one."""
         return await self._run(self._member.committed(self._wire(queue)))
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Let the group know how far it is."""
+        """Commit offsets for the group."""
         await self._run(self._member.commit({self._wire(queue): offset for queue, offset in offsets.items()}))
 
     async def on_queues_changed(self, topic: str, listener: QueuesChanged) -> None:
-        """Call `listener` with this member's share of the queues of `topic`, now and with every change."""
+        """Call `listener` with the queues of `topic` that are allocated to this member, now and after each change."""
         loop, shown = asyncio.get_running_loop(), self._names.shown
 
         def changed(_: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
@@ -373,11 +351,11 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         await self._run(self._member.watch(wrap(self._settings.namespace, topic), changed))
 
     async def schedule(self, topic: str, task: PullTask) -> None:
-        """Call `task` with each queue of this member's share of `topic`, again and again, until the queue is another member's.
+        """Call `task` repeatedly with each queue of `topic` that is allocated to this member, until another member has the queue.
 
-        It returns after how many seconds to call it again, or nothing: 0.2. When it raises, that is logged, and it is called again
-        after 1 s. Calls for different queues are made at the same time, for one queue one after the other. Another task for the same
-        topic replaces the first.
+        It returns the seconds until its next call; None means 0.2. An exception is logged, and the next call follows after 1 s.
+        Calls for different queues run at the same time, those for one queue one after the other. Another task for the same topic
+        replaces the first.
         """
         if old := self._tasks.pop(topic, None):
             old.cancel()
@@ -404,31 +382,28 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         work = self._member.pull(self._wire(queue), offset, limit, filtered, may_wait=may_wait, timeout_s=timeout_s)
         return await self._run(work)
 
-    def _wire(self, queue: MessageQueue) -> MessageQueue:
-        return self._names.on_the_wire(queue, wrap(self._settings.namespace, queue.topic))
-
 
 class PullTasks:
-    """The calls of one task: one at a time for each queue, on the loop on which the task was scheduled."""
+    """The calls of one task, one at a time for each queue, on the event loop on which the task was scheduled."""
 
     def __init__(self, task: PullTask) -> None:
         self._task = task
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._is_over = False
+        self._is_cancelled = False
 
     def changed(self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
-        """After a rebalance: these queues are assigned to this member."""
-        if self._is_over:
+        """A rebalance has allocated these queues to this member."""
+        if self._is_cancelled:
             return
         for queue in self._running.keys() - set(mine):
-            log.info("the pull task of %s is cancelled: another member has the queue", queue)
+            log.info("pull task of %s cancelled: the queue is allocated to another member", queue)
             self._running.pop(queue).cancel()
         for queue in mine:
             if queue not in self._running:
                 self._running[queue] = asyncio.get_running_loop().create_task(self._repeat(queue))
 
     def cancel(self) -> None:
-        self._is_over = True
+        self._is_cancelled = True
         for running in self._running.values():
             running.cancel()
         self._running.clear()
@@ -436,9 +411,9 @@ class PullTasks:
     async def _repeat(self, queue: MessageQueue) -> None:
         while True:
             try:
-                asked_s = await self._task(queue)
-                wait_s = NEXT_TASK_S if asked_s is None else max(0.0, float(asked_s))
+                delay_s = await self._task(queue)
+                wait_s = NEXT_TASK_S if delay_s is None else max(0.0, float(delay_s))
             except Exception:
-                log.exception("the pull task of %s failed; it is called again in %g s", queue, FAILED_TASK_S)
+                log.exception("pull task of %s failed; next call in %g s", queue, FAILED_TASK_S)
                 wait_s = FAILED_TASK_S
             await asyncio.sleep(wait_s)

@@ -1,12 +1,12 @@
-"""Where the pulls of a queue are, and whether its broker still has the log that was pulled: after a crash it may be shorter, and
-its offsets are given to other messages.
+"""The pull position of a queue, and the check whether the broker still has the log that was pulled. After a crash the log may be
+shorter, and its offsets are given to other messages.
 
-    a pull failed, the master was connected again, or a file of offsets was read
-                                          ──► is the last message that was pulled still where it was?
-        yes ──► what a filter has passed over lately is pulled again: other messages may be there now
-        no  ──► the queue is begun anew where messages are as young as the last one
+    a pull failed, the master was connected again, or a file of local offsets was loaded
+                              ──► is the last pulled message still at its offset?
+        yes ──► pull again what a filter skipped lately: other messages may be there now
+        no  ──► restart the queue at the first message that is as young as the last pulled one
 
-Offsets alone do not tell: new messages may have passed the old ones already.
+Offsets alone do not show it: the new messages may already have passed the old offsets.
 """
 
 import logging
@@ -24,49 +24,48 @@ from pocketmq.protocol.bodies.offsets import LogMark
 
 log = logging.getLogger("pocketmq.client")
 
-CERTAIN_S: Final = 60.0
-"""What a queue had so long ago a crash of its broker cannot take: logs are synced at least every ten seconds."""
+SYNCED_AFTER_S: Final = 60.0
+"""A crash of the broker cannot lose what the queue had so long ago: logs are synced at least every ten seconds."""
 
 
 class PullPosition:
-    """Where the next pull of a queue begins, and what is known of the log behind it."""
+    """The offset of the next pull, and what is known about the log before it."""
 
     def __init__(
-        self, queue: MessageQueue, next_offset: int, *, start_after_s: float = 0.0, reread: bool = False
+        self, queue: MessageQueue, next_offset: int, *, start_after_s: float = 0.0, reload_offset: bool = False
     ) -> None:
         self.queue = queue
-        self.begin_at(next_offset)
+        self.start_at_offset(next_offset)
         self.start_after_s = start_after_s
-        """The first pull waits so long: another member may still be finishing what it has of the queue."""
-        self.reread = reread
-        """Ask once more where the group is before the first pull."""
+        """The first pull waits so long: the previous owner may still be finishing messages."""
+        self.reload_offset = reload_offset
+        """Load the committed offset again before the first pull."""
         self.awaits_topic = False
-        """The topic was deleted: when there is one again, ask where the group is, and begin at 0 if it is nowhere."""
+        """The topic was deleted. When it exists again, start at the committed offset, or at 0 without one."""
         self.last_pulled: StoredMessage | LogMark | None = None
-        """The last message that was pulled, without its body, also before the queue was begun anew: by it the log is known."""
+        """The last pulled message without its body, kept across restarts: it identifies the log."""
         self.is_in_doubt = False
-        """A pull failed since, or the master was connected again: the broker may be another process by now, whose log is shorter."""
+        """A pull failed, or the master was connected again, so the broker may have restarted with a shorter log."""
         self.connection: Peer | None = None
-        """To the master of its broker, when it was pulled last."""
+        """The connection to the master at the last pull."""
 
-    def begin_at(self, offset: int) -> None:
-        """Where the first pull begins."""
+    def start_at_offset(self, offset: int) -> None:
         self.next_offset = offset
-        self.certain = offset
-        """Before it nothing was passed over by a filter so lately that a crash of the broker could take it."""
-        self.passed = offset, -inf
-        """Up to where a filter had passed messages over, and when that was noted: `certain` follows it."""
+        self.synced_to = offset
+        """Skipped messages before this offset are old enough to be synced on the broker."""
+        self.filtered = offset, -inf
+        """The offset up to which a filter had skipped messages, and when: `synced_to` follows it."""
 
-    def note_passed(self, now: float) -> None:
-        """A pull brought nothing that is wanted, and goes on behind what it has looked at."""
-        offset, noted_at = self.passed
-        if now - noted_at >= CERTAIN_S:
-            self.certain = offset
-            self.passed = self.next_offset, now
+    def record_filtered(self, now: float) -> None:
+        """A pull returned no matching message, and the position moves past the skipped ones."""
+        offset, recorded_at = self.filtered
+        if now - recorded_at >= SYNCED_AFTER_S:
+            self.synced_to = offset
+            self.filtered = self.next_offset, now
 
 
 class LogChanges:
-    """Looks after the logs behind the queues of one consumer."""
+    """Detects shorter logs behind the queues of one consumer."""
 
     def __init__(self, calls: OffsetCalls, pulling: Pulling, offsets: Offsets, *, timeout_s: float) -> None:
         self._calls = calls
@@ -74,8 +73,8 @@ class LogChanges:
         self._offsets = offsets
         self._timeout_s = timeout_s
 
-    async def new_begin(self, position: PullPosition) -> int | None:
-        """Where to begin a queue anew whose log became shorter; None when it is the same log, of which nothing is in doubt then."""
+    async def restart_offset(self, position: PullPosition) -> int | None:
+        """Where to restart a queue whose log became shorter. None when the log is the same; the doubt is removed then."""
         last = position.last_pulled
         if last is not None:
             found = await self._pulling.peek(position.queue, last.queue_offset, timeout_s=self._timeout_s)
@@ -83,53 +82,57 @@ class LogChanges:
                 case PullStatus.FOUND:
                     at_offset = (one for one in found.messages if one.queue_offset == last.queue_offset)
                     is_same = all(one.store_ms == last.store_ms for one in at_offset)
-                case PullStatus.OFFSET_ILLEGAL:  # else retention has taken it
+                case PullStatus.OFFSET_ILLEGAL:  # same log if retention deleted the message
                     is_same = last.queue_offset < found.min_offset == found.next_offset
                 case _:
                     is_same = found.max_offset > last.queue_offset
             if not is_same:
-                begin = await self._first_new(position, found)
+                start = await self._first_new(position, found)
                 log.warning(
-                    "the log of %s became shorter (it has %d to %d): going on at %d",
+                    "the log of %s became shorter (offsets %d to %d); consumption restarts at offset %d",
                     position.queue,
                     found.min_offset,
                     found.max_offset,
-                    begin,
+                    start,
                 )
-                return begin
-        self._scan_again(position)
+                return start
+        self._pull_filtered_again(position)
         position.is_in_doubt = False
         return None
 
-    async def resumed_at(self, position: PullPosition, answer: PullResult) -> int:
-        """Where a queue goes on whose next offset does not exist."""
+    async def offset_after_illegal(self, position: PullPosition, answer: PullResult) -> int:
+        """Where to restart a queue whose next offset does not exist."""
         is_shorter = position.next_offset > answer.max_offset
         return await self._first_new(position, answer) if is_shorter else answer.next_offset
 
     async def _first_new(self, position: PullPosition, answer: PullResult) -> int:
-        """Where new messages begin in a log that has become shorter: they have offsets that were used before.
+        """The first new message of a log that became shorter: it reuses an offset.
 
-        Apache's brokers send a group to the end, past all of these. So the first message is looked for that is as young as the last one
-        that was pulled. What is handled counts if it is less, and so does what the broker knows of the group.
+        Apache brokers send the group to the end, past all new messages. So use the first message that is as young as the last pulled one,
+        or the local offset or the broker's answer if they are smaller.
         """
-        is_told = answer.status is PullStatus.OFFSET_ILLEGAL
-        limits = [answer.next_offset] if is_told and not (self._offsets.are_local and position.last_pulled) else []
+        is_illegal = answer.status is PullStatus.OFFSET_ILLEGAL
+        limits = [answer.next_offset] if is_illegal and not (self._offsets.are_local and position.last_pulled) else []
         if (handled := self._offsets.get(position.queue)) is not None:
             limits.append(handled)
         if position.last_pulled is not None:
             try:
                 limits.append(await self._calls.at_time(position.queue, position.last_pulled.store_ms))
-            except RemoteError as error:  # anything else is tried again, with all that led here
-                log.warning("the broker does not say where new messages of %s begin: %s", position.queue, error)
-                limits.append(answer.next_offset if is_told else answer.min_offset)
-        position.last_pulled = None  # it is of the older log
+            except RemoteError as error:  # other errors repeat the whole check
+                log.warning(
+                    "the broker cannot find new messages of %s by time: %s; using the offsets of its answer",
+                    position.queue,
+                    error,
+                )
+                limits.append(answer.next_offset if is_illegal else answer.min_offset)
+        position.last_pulled = None  # it belongs to the lost part of the log
         return max(min(limits, default=answer.next_offset), answer.min_offset)
 
-    def _scan_again(self, position: PullPosition) -> None:
-        """Pull again what a filter has passed over lately: none of it was given to a listener."""
+    def _pull_filtered_again(self, position: PullPosition) -> None:
+        """Move back before the messages that a filter skipped lately: no listener got them."""
         pulled = -1 if position.last_pulled is None else position.last_pulled.queue_offset
-        offset = min(max(position.certain, pulled + 1), position.next_offset)
+        offset = min(max(position.synced_to, pulled + 1), position.next_offset)
         position.next_offset = offset
-        noted = self._offsets.get(position.queue)
-        if noted is not None and noted > offset:
+        recorded = self._offsets.get(position.queue)
+        if recorded is not None and recorded > offset:
             self._offsets.move(position.queue, offset)

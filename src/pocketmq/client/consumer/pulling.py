@@ -1,44 +1,47 @@
-"""Pulling: one request for the next messages of a queue, and what its answer means.
+"""Pull requests, their responses, and their events for hooks.
 
-    FOUND          messages, and where the next pull begins
-    NO_NEW         the end of the queue was reached, and nothing came while the broker held the request
-    NO_MATCHED     there were messages, none of which the filter wants
-    OFFSET_ILLEGAL the queue begins or ends elsewhere, or an administrator moved the group: go on where the answer says
+    FOUND           messages, and the offset of the next pull
+    NO_NEW          the end of the queue; no message arrived while the broker held the request
+    NO_MATCHED      messages, but none that the filter selects
+    OFFSET_ILLEGAL  the offset does not exist, or an administrator reset the group: continue at the offset of the response
 
-A broker may suggest to read from another one of its name, a slave, next time. A slave is never told offsets, and after a pull that
-failed the master is asked again. For a broker that is in no known route, the route of the topic is asked for again first. An SQL filter is
-not sent to a broker that is older than RocketMQ 4.1, which would take it for a tag.
+A response may suggest another broker of the name, a slave, for the next pull. Offsets are committed in pulls from masters only, and after
+a failed pull the next one goes to the master. If no known route has the broker, the route of the topic is fetched first. Brokers older
+than RocketMQ 4.1 would read an SQL filter as a tag, so it is not sent to them.
 
-Pull requests as bytes, from texts that are composed once for each queue.
+Pulls are written from a template of each queue:
 
     | prefix 8 | {"code":11,"extFields":{"consumerGroup":"g","topic":"T","queueId":"3","queueOffset":" … ","sysFlag":" … ",…},…} |
-                   fixed texts, with this pull's offset, flags, committed offset and number in the gaps
+                   fixed text with placeholders for offset, flags, committed offset and request number
 
-A client that signs its requests has a second text for each queue: what is signed, with the same gaps but the number's. The signature
-over it has a gap of its own in the first.
-
-They say what `encode_command` would say for the same request, at a fraction of its cost.
+A client that signs its requests has a second template for the signed content, and a placeholder for the signature in the first.
+The bytes are those of `encode_command`, at a fraction of its cost.
 """
 
+import logging
 import struct
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pocketmq.client.cluster.brokers import MASTER_ID
 from pocketmq.client.cluster.calls import named
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.message_calls import Pulled, pulled_of
+from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.cluster.rpc import RpcClient
+from pocketmq.client.consumer.subscriptions import matching_messages
+from pocketmq.client.hooks import FilterEvent, HookList, LeaveEvent, PauseEvent, PullEvent
 from pocketmq.client.received import received
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
-from pocketmq.model.properties import TAGS, raw_property
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
@@ -49,18 +52,20 @@ from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.frames import PREFIX_SIZE
 from pocketmq.protocol.signing import SIGNATURE, Credentials, signature_of, signed_content
 
+log = logging.getLogger("pocketmq.client")
+
 PullWriter = Callable[[int, int, int, int], bytes]
-"""Makes the whole frame of a pull of its offset, flags, committed offset and number. Any thread may do it."""
+"""Builds the frame of a pull from offset, flags, committed offset and request number. Thread-safe."""
 
 _pack_prefix = struct.Struct(">II").pack
-_GAPS: Final = {"queueOffset": "%d", "sysFlag": "%d", "commitOffset": "%d", SIGNATURE: "%b"}
-"""In the order in which they stand on the wire. Signed are they by name: the committed offset comes first."""
+_PLACEHOLDERS: Final = {"queueOffset": "%d", "sysFlag": "%d", "commitOffset": "%d", SIGNATURE: "%b"}
+"""In the order of the frame. The signed content is sorted by name, so the committed offset comes first there."""
 
 
 def pull_writer(rpc: RpcClient, code: RequestCode, header: PullMessage, broker_name: str) -> PullWriter:
     """For all pulls that differ from this one in offset, flags and committed offset only, as the client of `links` sends them."""
     fields = rpc.signed_fields(write_fields(header) | named(broker_name)) or {}
-    escaped = {name: _GAPS.get(name) or value.replace("%", "%%") for name, value in fields.items()}
+    escaped = {name: _PLACEHOLDERS.get(name) or value.replace("%", "%%") for name, value in fields.items()}
     whole = encode_command(Command(int(code), escaped, opaque=0))[PREFIX_SIZE:]
     # Inside a JSON string every quote has a backslash before it, so this text is found at one place only.
     template = whole.replace(b',"opaque":0,', b',"opaque":%d,')
@@ -84,7 +89,6 @@ def _signed_frame(
     return _pack_prefix(4 + size, size) + header
 
 
-_TAGS: Final = TAGS.encode()
 UNLIMITED_BYTES: Final = 2**31 - 1
 
 
@@ -106,7 +110,7 @@ _STATUSES: Final[dict[int, PullStatus]] = {
 
 
 class PullResult(msgspec.Struct, frozen=True):
-    """The answer to a pull. `messages` are those that the subscription means; there may be none although some were FOUND."""
+    """The response to a pull. `messages` may be empty although the status is FOUND: the tag filter is checked again here."""
 
     status: PullStatus
     next_offset: int
@@ -115,8 +119,55 @@ class PullResult(msgspec.Struct, frozen=True):
     messages: Sequence[StoredMessage] = ()
 
 
+class PullEvents:
+    """Events of pulls for the hooks of one consumer. Callers check first whether there are hooks."""
+
+    def __init__(self, hooks: HookList, group: str, namespace: str | None) -> None:
+        self._hooks = hooks
+        self._group = group
+        self._names = QueueNames(namespace)
+        self.are_watched = hooks.watch_pulls
+        self.has_filters = hooks.filters
+
+    def filtered(self, queue: MessageQueue, result: PullResult) -> PullResult:
+        """The result without the messages that hooks remove."""
+        if not result.messages:
+            return result
+        event = FilterEvent(group=self._group, queue=self._names.shown(queue), messages=result.messages)
+        self._hooks.filter_messages(event)
+        if not isinstance(event.messages, Sequence) or not all(
+            isinstance(one, StoredMessage) for one in event.messages
+        ):
+            log.error(
+                "a hook set the messages of %s to %r, which is not a list of messages; the filter is ignored",
+                queue,
+                event.messages,
+            )
+            return result
+        # In queue order, whatever the hook did: process queues drop messages with smaller offsets than the last one.
+        return replace(result, messages=sorted(event.messages, key=attrgetter("queue_offset")))
+
+    def pulled(self, queue: MessageQueue, cached: int, result: PullResult, took_s: float) -> None:
+        """A pull was answered, and its messages were added to the `cached` ones."""
+        event = PullEvent(
+            group=self._group,
+            queue=self._names.shown(queue),
+            messages=len(result.messages),
+            cost_ms=took_s * 1000,
+            behind=max(0, result.max_offset - result.next_offset),
+            cached=cached,
+        )
+        self._hooks.after_pull(event)
+
+    def paused(self, queue: MessageQueue, cause: str) -> None:
+        self._hooks.after_pause(PauseEvent(group=self._group, queue=self._names.shown(queue), cause=cause))
+
+    def left(self, queue: MessageQueue) -> None:
+        self._hooks.after_leave(LeaveEvent(group=self._group, queue=self._names.shown(queue)))
+
+
 class Pulling:
-    """Pulls for one consumer. What does not change from pull to pull is said here."""
+    """Sends the pulls of one consumer."""
 
     def __init__(
         self,
@@ -139,22 +190,22 @@ class Pulling:
         self._wait_ms = wait_ms
         self._suggested: dict[MessageQueue, int] = {}
         self._writers: dict[MessageQueue, tuple[Subscription, int, PullWriter]] = {}
-        self._is_written_beforehand = code is RequestCode.PULL_MESSAGE and not instance.rpc.is_watched
-        """Else brokers may not know it, and are asked again in another way; or a hook is to see it."""
-        self._older: set[Address] = set()
-        """Brokers that know only the first kind of pull, as RocketMQ 4 does."""
+        self._uses_templates = code is RequestCode.PULL_MESSAGE and not instance.rpc.is_watched
+        """False if the broker may reject the request code, or an RpcHook has to see the command."""
+        self._without_lite_pulls: set[Address] = set()
+        """Brokers of RocketMQ 4, which do not know LITE_PULL_MESSAGE."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """Nobody pulls it any more."""
+        """The queue is not pulled any more."""
         self._suggested.pop(queue, None)
         self._writers.pop(queue, None)
 
-    def asks_master(self, queue: MessageQueue) -> bool:
-        """Whether the next pull of it goes to a master, which knows what exists."""
+    def pulls_from_master(self, queue: MessageQueue) -> bool:
+        """Whether the next pull goes to a master. Only masters know whether a topic exists."""
         return self._brokers.is_master(queue.broker_name, self.address_of(queue))
 
-    def note_failure(self, queue: MessageQueue) -> None:
-        """A pull of it failed. Where it was suggested to read may be gone; the master tells where to read now."""
+    def pull_failed(self, queue: MessageQueue) -> None:
+        """Return to the master: the suggested broker may be gone."""
         self._suggested.pop(queue, None)
 
     async def pull(
@@ -167,19 +218,19 @@ class Pulling:
         committed: int | None = None,
         timeout_s: float,
     ) -> PullResult:
-        """One pull. `committed` above 0 is where the group is, told on the way. Failures are PocketMQErrors."""
+        """One pull. A `committed` offset above 0 is committed by the same request. Raises PocketMQError."""
         pulled = await self.pull_records(queue, offset, subscription, limit, committed=committed, timeout_s=timeout_s)
         return _result_of(pulled, queue, subscription)
 
     async def peek(self, queue: MessageQueue, offset: int, *, timeout_s: float) -> PullResult:
-        """The message at `offset`, whatever the filter says of it. The broker does not wait for one."""
+        """The message at `offset`, without filter. The broker answers at once."""
         address = self.address_of(queue)
         everything = Subscription(queue.topic)
         flags = self._flags & ~PullFlag.SUSPEND | PullFlag.SUBSCRIPTION
         await self._brokers.peer(address)
         await self._heartbeats.wait_heard(address)
         header = self._header(queue, everything, 1, offset, flags, 0)
-        return _result_of(await self._ask(address, queue.broker_name, header, timeout_s), queue, everything)
+        return _result_of(await self._call(address, queue.broker_name, header, timeout_s), queue, everything)
 
     def send(
         self,
@@ -192,9 +243,9 @@ class Pulling:
         committed: int | None = None,
         deadline: float,
     ) -> bool:
-        """The same for who cannot wait: `waiting` is told of the answer, and gives it to `hear`.
+        """Send a pull whose response `waiting` gets and passes to `parse`. `deadline` is a time of the event loop.
 
-        False, and nothing is sent, when this would have to wait for something first. `deadline` is a time of the loop.
+        Returns False and sends nothing when the pull would have to wait for a connection, a route or a heartbeat.
         """
         if not self._brokers.knows(queue.broker_name):
             return False
@@ -205,12 +256,12 @@ class Pulling:
         if not subscription.is_tag:
             self._heartbeats.require_sql(address, queue.broker_name)
         write = self._writer(queue, subscription, limit)
-        flags = self._flags_to(queue, address, committed)
+        flags = self._flags_for(queue, address, committed)
         peer.ask_for(waiting, deadline, write, offset, flags, committed or 0)
         return True
 
-    def hear(self, answer: Command, queue: MessageQueue, subscription: Subscription) -> PullResult:
-        """What the answer to a pull that was sent says; a failure is raised as the error that it stands for."""
+    def parse(self, answer: Command, queue: MessageQueue, subscription: Subscription) -> PullResult:
+        """The result of a pull that was sent with `send`. Raises the error of a response that reports one."""
         pulled = pulled_of(answer)
         self._suggested[queue] = pulled.header.suggest_which_broker_id
         return _result_of(pulled, queue, subscription)
@@ -225,11 +276,11 @@ class Pulling:
         committed: int | None = None,
         timeout_s: float,
     ) -> Pulled:
-        """The same for who decodes records by himself. Filters by tag are as good as the broker's, which compares hashes."""
+        """As `pull`, but returns encoded records. Their tags are filtered by hash only, as the broker does."""
         if not self._brokers.knows(queue.broker_name):
             await self._routes.refresh(queue.topic)
         address = self.address_of(queue)
-        flags = self._flags_to(queue, address, committed)
+        flags = self._flags_for(queue, address, committed)
         committed = committed or 0
         if not subscription.is_tag:
             await self._brokers.peer(address)
@@ -242,40 +293,40 @@ class Pulling:
         else:
             header = self._header(queue, subscription, limit, offset, flags, committed)
             await self._heartbeats.wait_heard(address)
-            pulled = await self._ask(address, queue.broker_name, header, timeout_s)
+            pulled = await self._call(address, queue.broker_name, header, timeout_s)
         self._suggested[queue] = pulled.header.suggest_which_broker_id
         return pulled
 
-    # for threads with connections of their own: see `direct_pulls`
+    # for threads with their own connections: see `direct_pulls`
 
     def address_of(self, queue: MessageQueue) -> Address:
-        """The broker from which to pull a queue."""
+        """The broker that serves the next pull of a queue."""
         return self._brokers.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
 
     def frame(
         self, queue: MessageQueue, offset: int, subscription: Subscription, limit: int, more_flags: int, number: int
     ) -> bytes:
-        """The request of a pull that tells no offset. `more_flags` are bits of `PullFlag`."""
+        """The request of a pull that commits no offset. `more_flags` are bits of `PullFlag`."""
         return self._writer(queue, subscription, limit)(offset, self._flags | more_flags, 0, number)
 
-    def heard(self, queue: MessageQueue, answer: Command) -> Pulled:
-        """What the answer to such a request says; a failure is raised as the error that it stands for."""
+    def parse_records(self, queue: MessageQueue, answer: Command) -> Pulled:
+        """The records of a pull that was sent with `frame`. Raises the error of a response that reports one."""
         pulled = pulled_of(answer)
         self._suggested[queue] = pulled.header.suggest_which_broker_id
         return pulled
 
-    def _flags_to(self, queue: MessageQueue, address: Address, committed: int | None) -> int:
-        """Only a master is told offsets."""
+    def _flags_for(self, queue: MessageQueue, address: Address, committed: int | None) -> int:
+        """Commit the offset in the same request, if it goes to a master."""
         if committed and self._brokers.is_master(queue.broker_name, address):
             return self._flags | PullFlag.COMMIT_OFFSET
         return self._flags
 
     def _ready_connection(self, address: Address) -> Peer | None:
-        """The connection to `address` if a pull that was written beforehand may leave on it at once.
+        """The connection to `address` if a templated pull can be sent on it now.
 
-        A broker that has not handled our last heartbeat yet takes the pull for one of another subscription, and refuses it.
+        A broker that has not handled our last heartbeat rejects the pull, because it knows another subscription.
         """
-        if not self._is_written_beforehand or not self._heartbeats.is_heard(address):
+        if not self._uses_templates or not self._heartbeats.is_heard(address):
             return None
         peer = self._brokers.live(address)
         return peer if peer is not None and peer.connection.writable else None
@@ -283,7 +334,7 @@ class Pulling:
     def _header(
         self, queue: MessageQueue, subscription: Subscription, limit: int, offset: int, flags: int, committed: int
     ) -> PullMessage:
-        carried = flags & PullFlag.SUBSCRIPTION
+        has_subscription = flags & PullFlag.SUBSCRIPTION
         return PullMessage(
             consumer_group=self._group,
             topic=queue.topic,
@@ -293,8 +344,8 @@ class Pulling:
             sys_flag=flags,
             commit_offset=committed,
             suspend_timeout_millis=self._wait_ms,
-            sub_version=0 if carried and subscription.is_tag else subscription.sub_version,
-            subscription=subscription.sub_string if carried else None,
+            sub_version=0 if has_subscription and subscription.is_tag else subscription.sub_version,
+            subscription=subscription.sub_string if has_subscription else None,
             expression_type=subscription.expression_type,
             max_msg_bytes=self._max_bytes,
         )
@@ -308,33 +359,24 @@ class Pulling:
         self._writers[queue] = subscription, limit, writer
         return writer
 
-    async def _ask(self, address: Address, broker_name: str, header: PullMessage, timeout_s: float) -> Pulled:
-        ask = self._brokers.messages.pull
-        if address not in self._older:
+    async def _call(self, address: Address, broker_name: str, header: PullMessage, timeout_s: float) -> Pulled:
+        call = self._brokers.messages.pull
+        if address not in self._without_lite_pulls:
             try:
-                return await ask(address, broker_name, header, timeout_s=timeout_s, code=self._code)
+                return await call(address, broker_name, header, timeout_s=timeout_s, code=self._code)
             except RequestNotSupported:
                 if self._code is RequestCode.PULL_MESSAGE:
                     raise
-                self._older.add(address)
-        return await ask(address, broker_name, header, timeout_s=timeout_s)
+                self._without_lite_pulls.add(address)
+        return await call(address, broker_name, header, timeout_s=timeout_s)
 
 
 def _result_of(pulled: Pulled, queue: MessageQueue, subscription: Subscription) -> PullResult:
-    told = pulled.header
+    header = pulled.header
     messages: Sequence[StoredMessage] = ()
-    next_offset = told.next_begin_offset
+    next_offset = header.next_begin_offset
     if pulled.code == ResponseCode.SUCCESS:
         messages, next_offset = received(pulled.records, queue, next_offset)
         if subscription.tags_set:
-            messages = wanted_messages(subscription, messages)
-    return PullResult(_STATUSES[pulled.code], next_offset, told.min_offset, told.max_offset, messages)
-
-
-def wanted_messages(subscription: Subscription, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-    """Those that the tag filter really means; all of them for other filters, which the broker alone can judge."""
-    tags = subscription.tags_set
-    if not tags or not subscription.is_tag or subscription.class_filter_mode:
-        return messages
-    wanted = {tag.encode() for tag in tags}
-    return [message for message in messages if raw_property(message.raw_properties, _TAGS) in wanted]
+            messages = matching_messages(subscription, messages)
+    return PullResult(_STATUSES[pulled.code], next_offset, header.min_offset, header.max_offset, messages)

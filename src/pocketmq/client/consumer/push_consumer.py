@@ -1,21 +1,19 @@
-"""The push consumer: brings messages to listeners. `blocking_push_consumer.PushConsumer` is the same for code that does not await.
+"""The push consumer calls listeners with messages. `PushConsumer` is the same for code that does not use asyncio.
 
     consumer = AsyncPushConsumer("127.0.0.1:9876", group="billing")
 
     @consumer.on("orders", tags="paid || refunded")
     async def handle(message: StoredMessage) -> None:
-        ...                                         # returns: done. raises: comes again, later and later, 16 times
+        ...                                         # returns: done. raises: retried 16 times, with growing delays
 
     asyncio.run(consumer.run())                     # until SIGINT or SIGTERM; or: async with consumer: …
 
-A listener may be a plain function: it is called in a thread then. It may return or raise `RetryLater`, `DeadLetter` and others, see
-`consume_result`, and ask for decoded bodies and for batches, see `listener`.
+A listener may be a plain function, which is called in a thread. It may return or raise `RetryLater`, `DeadLetter` and others (see
+`consume_result`), and take decoded bodies and batches (see `listener`).
 
-A member of a group whose messages are brought to listeners: what push consumers are made of.
-
-process queues ──► listening, concurrent or orderly ──► workers ──► listeners
-                      ├──► offsets
-                      └──► send-backs ──► retry topic, dead letters
+    process queues ──► concurrent or orderly listening ──► workers ──► listeners
+                          ├──► offsets
+                          └──► retry topic, dead letters
 """
 
 import asyncio
@@ -27,32 +25,25 @@ from typing import Any, ClassVar, Final, Never, TypeVar, Unpack
 from msgspec.structs import replace
 
 from pocketmq.client.cluster.instance import Instance, Surroundings
-from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.consumer.assignment import QueueLocks
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.concurrent_listening import ConcurrentListening
 from pocketmq.client.consumer.consume_events import ConsumeEvents
-from pocketmq.client.consumer.consume_result import direct_outcome, words_of
+from pocketmq.client.consumer.consume_result import direct_outcome, text_of
 from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.client.consumer.group_member import GroupMember, MemberParts
-from pocketmq.client.consumer.jobs import Job, resolving
-from pocketmq.client.consumer.listener import Listener, ListenerTable, require_movable
+from pocketmq.client.consumer.jobs import Job, setting_result
+from pocketmq.client.consumer.listener import Listener, ListenerTable, require_picklable
+from pocketmq.client.consumer.listening import Listening, ListeningParts
 from pocketmq.client.consumer.orderly_listening import OrderlyListening
 from pocketmq.client.consumer.pull_loop import PullLoopSettings
 from pocketmq.client.consumer.pulling import Pulling
 from pocketmq.client.consumer.retry_sender import RetrySender
-from pocketmq.client.consumer.settings import (
-    PushOptions,
-    PushSettings,
-    SubscriptionTable,
-    Workers,
-    filter_of,
-    worker_range,
-)
+from pocketmq.client.consumer.settings import PushOptions, PushSettings, Workers, worker_range
+from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.running import signals_of_loop
-from pocketmq.client.settings import settings_of
 from pocketmq.client.telemetry.tracing import Traced, Tracer
 from pocketmq.errors import ServerFailed, UsageError
 from pocketmq.model.flags import PullFlag
@@ -60,16 +51,18 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName, refuse_unknown
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.clients import ConsumeType
-from pocketmq.protocol.bodies.running_info import ConsumeOutcome, ConsumerRunningInfo, DirectConsumption
+from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
 
 log = logging.getLogger("pocketmq.client")
 
+Pauses = dict[PauseCause, int]
+"""How often pulls paused, by cause."""
 PULLS_AHEAD: Final = 4
-"""So many pulls of a queue may wait for listeners before the next gives them time. With one, a far broker would keep them waiting."""
+"""The number of pulls of a queue that may wait for listeners. With one, a broker far away would keep listeners waiting."""
 
 
 class PushMember(GroupMember):
-    """`loop` is where `async def` listeners run; None: on a loop of their own."""
+    """The group member of a push consumer. `async def` listeners run on `loop`; None: on a separate event loop."""
 
     def __init__(
         self,
@@ -83,7 +76,7 @@ class PushMember(GroupMember):
         self._listeners = listeners
         self._tracer = tracer
         self._leaving: asyncio.Task[None] | None = None
-        """Set when it leaves by itself."""
+        """Set when it leaves the group without a call of `stop`."""
         self._dispatch = Dispatch(
             parts.clock,
             threads=worker_range(settings.workers),
@@ -100,10 +93,10 @@ class PushMember(GroupMember):
             max_bytes=settings.pull_batch_bytes,
             wait_ms=settings.pull_wait_ms,
         )
-        pull_settings = PullLoopSettings.of(settings, tells_offsets=not settings.broadcast)
+        pull_settings = PullLoopSettings.of(settings, commits_offsets=not settings.broadcast)
         super().__init__(parts, self._listening, pulling, pull_settings, ConsumeType.CONSUME_PASSIVELY, locks=locks)
 
-    # its life
+    # lifecycle
 
     async def start(self) -> None:
         async with AsyncExitStack() as undo:
@@ -116,7 +109,7 @@ class PushMember(GroupMember):
 
     async def stop(self, drain_s: float) -> None:
         if self._leaving is not None and self._leaving is not asyncio.current_task():
-            await self._leaving  # it left by itself
+            await self._leaving
             return
         await super().stop(drain_s)
         await self._listening.stop()
@@ -125,20 +118,20 @@ class PushMember(GroupMember):
             await self._tracer.stop()
 
     def _leave_group(self, error: RuntimeError) -> None:
-        """Whoever ended the loop of the listeners forgot this consumer. It must not keep queues whose messages nobody can handle."""
-        log.error("the loop of the listeners is gone, so this consumer leaves its group: %s", error)
+        """A consumer whose listeners cannot be called must not keep queues."""
+        log.error("the event loop of the listeners is closed (%s); the consumer leaves group %s", error, self._group)
         if self._is_running and self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self.stop(0.0))
 
-    # listening
+    # listeners
 
     async def listen(self, name: TopicName, expression: str | None, kind: str, listener: Listener) -> None:
-        """Give the messages of a topic to `listener` from now on."""
+        """Set the listener of a topic."""
         if self._push.processes is not None:
-            require_movable(listener)
+            require_picklable(listener)
         is_new = name not in self._listeners
         if is_new:
-            self._listeners.put(name, listener)  # first: messages may come before brokers have read the filter
+            self._listeners.put(name, listener)  # messages may arrive before the brokers have checked the filter
         try:
             await self.subscribe(name, expression, kind)
         except BaseException:
@@ -148,21 +141,21 @@ class PushMember(GroupMember):
         self._listeners.put(name, listener)
 
     async def unlisten(self, name: TopicName) -> None:
-        """The queues of a topic are left; what is here of them and not in work is dropped."""
+        """Leave the queues of a topic, and drop their waiting messages."""
         await self.unsubscribe(name)
         self._listeners.remove(name)
 
     def pause(self) -> None:
-        """Pull nothing more; what is here is still handled. Any thread may say so: pull loops only read the flag."""
+        """Stop pulling; messages that were pulled are still consumed. Thread-safe."""
         self._pulls.is_paused = True
 
     def resume(self) -> None:
         self._pulls.is_paused = False
 
     async def resize(self, workers: Workers) -> None:
-        """So many calls of listeners at the same time from now on."""
+        """Change the number of parallel calls of listeners."""
         if self._push.processes is not None:
-            raise UsageError(f"listeners run in {self._push.processes} processes, whose number is fixed at the start")
+            raise UsageError(f"listeners run in {self._push.processes} processes; their number cannot be changed")
         least, most = worker_range(workers)
         self._dispatch.resize(least, most)
         self._listening.resize(most)
@@ -173,30 +166,30 @@ class PushMember(GroupMember):
 
     @property
     def at_work(self) -> int:
-        """Jobs that workers have now."""
+        """Jobs that were submitted and are not finished."""
         return self._dispatch.at_work
 
-    def pauses(self) -> dict[PauseCause, int]:
-        """How often pulls waited, and why."""
+    def pauses(self) -> Pauses:
+        """How often pulls paused, by cause."""
         return self._pulls.pauses.snapshot()
 
     async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
         listener = self._listeners.of(message)
         if listener is None:
-            raise ServerFailed(f"no listener of this member is for topic {message.topic}")
+            raise ServerFailed(f"this consumer has no listener for topic {message.topic}")
         queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
         message = replace(message, _queue=queue)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        job = Job(listener, [message], self._clock.monotonic(), resolving(done))
+        job = Job(listener, [message], self._clock.monotonic(), setting_result(done))
         if self._dispatch.submit(job):
             await done
         collected = job.collect(self._clock.monotonic())
         if not collected.calls:
-            raise ServerFailed("this member stops, and did not call its listener any more")
+            raise ServerFailed("this consumer is stopping; the listener was not called")
         return DirectConsumption(
             order=self._push.ordered,
             auto_commit=self._push.auto_commit,
-            consume_result=_outcome(collected.result),
+            consume_result=direct_outcome(collected.result),
             remark=_remark(collected.result),
             spent_time_mills=int(collected.took_s * 1000),
         )
@@ -204,7 +197,7 @@ class PushMember(GroupMember):
 
 def _listening(
     parts: MemberParts, settings: PushSettings, listeners: ListenerTable, dispatch: Dispatch, locks: QueueLocks | None
-) -> ConcurrentListening | OrderlyListening:
+) -> Listening:
     events = ConsumeEvents(
         parts.hooks, settings.group, settings.namespace, parts.clock, timeout_ms=settings.consume_timeout_ms
     )
@@ -213,28 +206,17 @@ def _listening(
         retry_sender = RetrySender(
             parts.instance, settings, parts.group, settings.max_reconsume_times, is_orderly=settings.ordered
         )
+    common = ListeningParts(parts.clock, listeners, dispatch, parts.offsets, retry_sender, events, parts.stats)
     if settings.ordered:
         return OrderlyListening(
-            parts.clock,
-            listeners,
-            dispatch,
-            parts.offsets,
-            retry_sender,
+            common,
             locks,
-            events,
-            parts.stats,
             workers=settings.max_workers,
             suspend_ms=settings.suspend_ms,
             auto_commit=settings.auto_commit,
         )
     return ConcurrentListening(
-        parts.clock,
-        listeners,
-        dispatch,
-        parts.offsets,
-        retry_sender,
-        events,
-        parts.stats,
+        common,
         parts.owned,
         workers=settings.processes or settings.max_workers,
         timeout_s=settings.consume_timeout_ms / 1000,
@@ -242,15 +224,8 @@ def _listening(
     )
 
 
-def _outcome(result: Any) -> ConsumeOutcome:
-    try:
-        return direct_outcome(result)
-    except UsageError:
-        return ConsumeOutcome.CR_THROW_EXCEPTION
-
-
 def _remark(result: object) -> str | None:
-    return f"{type(result).__name__}: {words_of(result)}" if isinstance(result, BaseException) else None
+    return f"{type(result).__name__}: {text_of(result)}" if isinstance(result, BaseException) else None
 
 
 LISTENER_ARGUMENTS: Final = ("tags", "sql", "batch_size")
@@ -258,9 +233,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
-    """A member of a consumer group whose messages are brought to listeners.
+    """A member of a consumer group that calls listeners with messages.
 
-    `name_servers` and all other options are those of `PushSettings`; `group` must be given. `hooks` hear of every call.
+    The options are those of `PushSettings`; `group` is required. `hooks` are called before and after listeners.
     """
 
     _listeners_run_here: ClassVar[bool] = True
@@ -273,9 +248,8 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         surroundings: Surroundings | None = None,
         **options: Unpack[PushOptions],
     ) -> None:
-        settings = settings_of(PushSettings, name_servers, options)
-        super().__init__(settings, surroundings, is_stream=False)
-        self._names = QueueNames(settings.namespace)
+        super().__init__(PushSettings, name_servers, options, surroundings, is_stream=False)
+        settings = self._settings
         self._tracer = Tracer(settings, settings.group, Traced.CONSUMPTION, self._around) if settings.trace else None
         self._hooks = HookList(hooks if self._tracer is None else (*checked_hooks(hooks), self._tracer))
         with_retries = not settings.broadcast
@@ -288,7 +262,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         loop = self._user_loop if self._listeners_run_here else None
         return PushMember(parts, self._settings, self._listeners, self._tracer, loop)
 
-    # what it listens to
+    # subscriptions
 
     def on(
         self,
@@ -299,10 +273,10 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         batch_size: int | None = None,
         **unknown: Never,
     ) -> Callable[[F], F]:
-        """Make a function the listener of `topic`, before the start; `subscribe` does it at any time.
+        """Decorator: make a function the listener of `topic` before the start. `subscribe` does it at any time.
 
-        `tags` are those that it wants, such as `"a || b"`, and `sql` an expression over properties; neither means all
-        messages. With `batch_size` it gets lists of so many messages at most, else one message a call.
+        `tags` such as `"a || b"`, or `sql`, an expression over properties, select messages; without them the listener gets all.
+        With `batch_size` it is called with lists of at most so many messages, else with one message.
         """
         refuse_unknown("on", unknown, LISTENER_ARGUMENTS)
 
@@ -311,7 +285,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
             listener = Listener(function, batch_size, self._settings.namespace)
             filtered = filter_of(topic, tags, sql)
             if self._subscriptions.get(self._wire_topic(topic)) is not None:
-                raise UsageError(f"there is a listener for topic {topic!r} already; each topic has one")
+                raise UsageError(f"topic {topic!r} has a listener already; each topic has one")
             self._set_listener(topic, *filtered, listener)
             return function
 
@@ -328,7 +302,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         batch_size: int | None = None,
         **unknown: Never,
     ) -> None:
-        """Give the messages of `topic` to `listener`; as `on`, but also while running, and also instead of another."""
+        """Set the listener of `topic`, also while running, and also in place of another. The arguments are those of `on`."""
         refuse_unknown("subscribe", unknown, LISTENER_ARGUMENTS)
         made = Listener(listener, batch_size, self._settings.namespace)
         expression, kind = filter_of(topic, tags, sql)
@@ -343,7 +317,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         self._listeners.put(name, listener)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Get no more messages of `topic`."""
+        """Stop consuming `topic`."""
         name = self._wire_topic(topic)
         if self.is_new:
             self._subscriptions.unsubscribe(name)
@@ -352,25 +326,27 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
             await self._run(self._member.unlisten(name))
 
     async def start(self) -> None:
-        """Join the group. Servers that are away are tried again; InvalidExpression when a broker cannot read a filter."""
+        """Join the group. Retries while servers are away; raises InvalidExpression if a broker rejects a filter."""
         self._require_new()
         if not len(self._listeners):
-            raise UsageError("a push consumer needs a listener before it is started: @consumer.on(topic), or subscribe")
+            raise UsageError(
+                "a push consumer needs a listener before its start: use @consumer.on(topic) or subscribe()"
+            )
         if self._settings.processes is not None:
-            self._listeners.require_movable()
+            self._listeners.require_picklable()
         await super().start()
 
     async def run(self) -> None:
-        """Start, consume until SIGINT or SIGTERM, stop as `stop` does, and return: a whole program is `asyncio.run(consumer.run())`.
+        """Start, consume until SIGINT or SIGTERM, then stop and return: a whole program is `asyncio.run(consumer.run())`.
 
-        Several consumers may run at once (`asyncio.gather`), and all end with the signal; a second one ends the program.
-        Returns also after a `stop` from elsewhere. WrongState outside the main thread.
+        Several consumers may run at once (`asyncio.gather`): the signal stops all of them. A second signal ends the program.
+        `run` also returns after a call of `stop`. Raises WrongState outside the main thread.
         """
-        with signals_of_loop() as came:
+        with signals_of_loop() as received:
             try:
                 if not self.is_running:
                     await self.start()
-                signalled = asyncio.ensure_future(came.wait())
+                signalled = asyncio.ensure_future(received.wait())
                 stopped = asyncio.ensure_future(self.wait())
                 try:
                     await asyncio.wait((signalled, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -380,33 +356,33 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
             finally:
                 await self.stop()
 
-    # what it does
+    # control
 
     def pause(self) -> None:
-        """Pull nothing more until `resume`; what is here is still handled. It stays a member, and keeps its queues."""
+        """Stop pulling until `resume`. Pulled messages are still consumed, and the queues stay assigned."""
         self._member.pause()
 
     def resume(self) -> None:
         self._member.resume()
 
     async def set_workers(self, workers: Workers) -> None:
-        """Make so many calls of listeners at the same time from now on: a number, or the least and the most of the threads."""
+        """Change the number of parallel calls of listeners: a number, or the minimum and maximum of threads."""
         await self._run(self._member.resize(workers))
 
     @property
     def at_work(self) -> int:
-        """Calls of listeners, or runs of short ones, that are under way."""
+        """Running calls of listeners; a run of short calls counts as one."""
         return self._member.at_work
 
     @property
-    def pauses(self) -> dict[PauseCause, int]:
-        """How often pulls had to wait, and why."""
+    def pauses(self) -> Pauses:
+        """How often pulls paused, by cause."""
         return self._member.pauses()
 
     async def queues(self) -> list[MessageQueue]:
-        """The queues that this member reads now."""
+        """The queues that are assigned to this consumer."""
         return [self._names.shown(queue) for queue in await self._run(self._member.owned())]
 
     async def running_info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
-        """What an administrator would be told about this consumer."""
+        """The running info that administrators can query."""
         return await self._run(self._member.info(stacks=stacks))

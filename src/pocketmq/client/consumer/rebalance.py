@@ -1,20 +1,17 @@
-"""Rebalance: sharing the queues of each topic out again, whenever something may have changed.
+"""Rebalance: allocates the queues of each topic to the members of the group again when something may have changed.
 
-    every 20 s ─────────────────────────┐
-    a broker says that members changed ─┼──► for each topic: queues, members ──► allocate ──► assignment
-    other queues, other subscriptions ──┘        ▲
-    not all as wanted: again after 1 s ──────────┘
+    every 20 s ──────────────────────────────┐
+    a broker reports that members changed ───┼──► for each topic: queues, members ──► allocator ──► assignment
+    route or subscriptions changed ──────────┘        ▲
+    assignment incomplete: again after 1 s ───────────┘
 
-Nobody leads: each member computes the same from the same two lists. Between two rounds lies a moment at least, so that a crowd of
-members that come at once is not shared out anew with each; it is shorter than new owners wait for old ones. When a list of members cannot be had, everything stays as it is.
-Each topic is handled separately: a strategy that raises for one topic leaves the queues of that topic as they are, and the others are rebalanced.
-A topic that does not exist (yet) is looked for again after 1, 2, 4 … 20 s.
+There is no leader: each member computes the same allocation from the same two lists. A short minimum interval between two rounds groups
+changes, for example when many members start; it is shorter than the time that new owners wait for old ones. Without a list of members,
+the assignment stays as it is. Topics are independent: if a strategy raises for one, the others are rebalanced. A topic that does not exist
+is looked up again after 1, 2, 4 … 20 s.
 
-Shares: which queues of a topic are this member's.
-
-ByStrategy    the members of the group share them, each computing the same
-All           every member reads all of them: broadcasting
-Chosen        the ones that the user named, whoever else reads them
+    StrategyAllocator   the queues that the strategy gives this member
+    AllQueues           all queues: broadcasting
 """
 
 import asyncio
@@ -33,39 +30,39 @@ from pocketmq.model.names import is_retry
 from pocketmq.model.queue import MessageQueue
 
 
-class Share(NamedTuple):
-    """What this member gets of a topic. `is_shared`: queues may come from other members, who may still be at work on them."""
+class Allocation(NamedTuple):
+    """The queues of a topic, and those of this member. With `has_other_members`, these may still consume queues that move to this one."""
 
     all_queues: Sequence[MessageQueue]
     mine: Sequence[MessageQueue]
-    is_shared: bool = False
+    has_other_members: bool = False
 
 
-class Shares(Protocol):
-    """Tells this member's share."""
+class Allocator(Protocol):
+    """Computes the queues of this member."""
 
-    async def of(self, route: TopicRoute) -> Share | None:
-        """None when it cannot be known now: then everything stays as it is."""
+    async def allocate(self, route: TopicRoute) -> Allocation | None:
+        """None when it is unknown now; the assignment stays as it is then."""
 
 
-class ByStrategy:
-    """The queues of a topic are shared out among the members that a broker of the topic knows."""
+class StrategyAllocator:
+    """Applies a strategy to the members that a broker of the topic knows."""
 
     def __init__(self, instance: Instance, group: str, strategy: AllocationStrategy) -> None:
         self._instance = instance
         self._group = group
         self._strategy = strategy
 
-    async def of(self, route: TopicRoute) -> Share | None:
+    async def allocate(self, route: TopicRoute) -> Allocation | None:
         members = await self._members(route)
         if not members:
             return None
         queues = sort_queues(route.readable)
         mine = allocate(self._strategy, queues, members, self._instance.client_id)
-        return Share(queues, mine, len(members) > 1)
+        return Allocation(queues, mine, len(members) > 1)
 
     async def _members(self, route: TopicRoute) -> list[str]:
-        """As one broker of the topic knows them; another one is asked when it is away, slaves last."""
+        """The members that a broker of the topic knows. Masters are queried first, slaves only if no master answers."""
         names = [data.broker_name for data in route.data.broker_datas if data.broker_name]
         self._instance.dice.shuffle(names)
         failure: PocketMQError | None = None
@@ -81,96 +78,85 @@ class ByStrategy:
         return []
 
 
-class All:
-    """All queues."""
+class AllQueues:
+    """Allocates all queues."""
 
-    async def of(self, route: TopicRoute) -> Share | None:
+    async def allocate(self, route: TopicRoute) -> Allocation | None:
         queues = sort_queues(route.readable)
-        return Share(queues, queues)
-
-
-class Chosen:
-    """The queues that the user named last; of those, the ones that exist."""
-
-    def __init__(self) -> None:
-        self.queues: frozenset[MessageQueue] = frozenset()
-
-    async def of(self, route: TopicRoute) -> Share | None:
-        queues = sort_queues(route.readable)
-        return Share(queues, [queue for queue in queues if queue in self.queues])
+        return Allocation(queues, queues)
 
 
 log = logging.getLogger("pocketmq.client")
 
 UNBALANCED_S = 1.0
-"""After so long it is tried again what did not work out."""
+"""The interval of rounds while the assignment is incomplete."""
 MIN_GAP_S = 0.2
 MISSING_S = 2.5
-"""A topic that does not exist for so long is warned of: a topic that is made meanwhile is not worth a warning."""
+"""A topic that does not exist is reported after so long: others may be creating it."""
 
-OnShared = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
-"""Hears of a change: the topic, all its queues, and those that are ours."""
+OnRebalanced = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
+"""Called with a topic, all its queues, and those of this member."""
 
 
-class Sharing(Protocol):
-    """Who acts on shares; see `assignment.Assignment`."""
+class RebalanceTarget(Protocol):
+    """Applies allocations; see `assignment.Assignment`."""
 
     def topics(self) -> set[str]:
-        """The topics of which it has queues."""
+        """The topics of the assigned queues."""
 
     async def apply(
-        self, topic: str, all_queues: Sequence[MessageQueue], wanted: Sequence[MessageQueue], *, is_shared: bool
+        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue], *, has_other_members: bool
     ) -> tuple[bool, bool]:
-        """Whether anything changed, and whether it is all as wanted."""
+        """Whether anything changed, and whether exactly the queues `mine` are assigned now."""
 
     async def drop_topic(self, topic: str) -> None: ...
 
 
 class Rebalance:
-    """Shares queues out for one consumer."""
+    """Rebalances the topics of one consumer."""
 
     def __init__(
         self,
         routes: Routes,
         topics: Callable[[], Iterable[str]],
-        shares: Shares,
-        assignment: Sharing,
+        allocator: Allocator,
+        assignment: RebalanceTarget,
         *,
-        on_shared: OnShared,
+        on_rebalanced: OnRebalanced,
         interval_s: float,
     ) -> None:
         self._routes = routes
         self._topics = topics
-        self._shares = shares
+        self._allocator = allocator
         self._assignment = assignment
-        self._on_shared = on_shared
+        self._on_rebalanced = on_rebalanced
         self._interval_s = interval_s
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._missing_s = UNBALANCED_S
         self._missing: dict[str, float] = {}
-        """Topics that do not exist, each with the loop's time from which on a warning is due; infinite after the warning."""
-        self._complaints: dict[str, str] = {}
+        """Topics that do not exist, with the time of the event loop at which to log a warning; infinite after the warning."""
+        self._last_errors: dict[str, str] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._rounds(), name="pocketmq rebalance")
 
     async def stop(self) -> None:
-        """Nothing is shared out any more when this returns. Harmless when done twice."""
+        """End the running round. May be called twice."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        self._tell(self._waiting)
+        self._end_waits(self._waiting)
 
     def soon(self) -> None:
-        """As soon as the gap allows."""
+        """Start a round as soon as the minimum interval allows."""
         self._wake.set()
 
     async def done(self) -> None:
-        """Share out as soon as the gap allows, and return when that is over."""
+        """Start a round as soon as the minimum interval allows, and wait for its end."""
         if self._task is not None:
             over = asyncio.get_running_loop().create_future()
             self._waiting.append(over)
@@ -185,7 +171,7 @@ class Rebalance:
             try:
                 wait_s = await self._round()
             finally:
-                self._tell(waiting)
+                self._end_waits(waiting)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
@@ -193,13 +179,13 @@ class Rebalance:
             if gap_s > 0:
                 await asyncio.sleep(gap_s)
 
-    def _tell(self, waiting: Iterable[asyncio.Future[None]]) -> None:
+    def _end_waits(self, waiting: Iterable[asyncio.Future[None]]) -> None:
         for over in waiting:
             if not over.done():
                 over.set_result(None)
 
     async def _round(self) -> float:
-        """Every topic once; how long to wait before the next round, in seconds."""
+        """Rebalance each topic. Returns the delay of the next round in seconds."""
         topics = list(self._topics())
         states = [await self._drop(topic) for topic in sorted(self._assignment.topics() - set(topics))]
         states += [await self._balance(topic) for topic in topics]
@@ -213,53 +199,53 @@ class Rebalance:
         return wait_s
 
     async def _drop(self, topic: str) -> bool | None:
-        """Leave a topic that is not subscribed to any more; False when that failed."""
+        """Release the queues of a topic that is not subscribed to any more; False if that failed."""
         try:
             await self._assignment.drop_topic(topic)
         except Exception as error:
-            self._complain(topic, error)
+            self._log_failure(topic, error)
             return False
-        self._complaints.pop(topic, None)
+        self._last_errors.pop(topic, None)
         return True
 
     async def _balance(self, topic: str) -> bool | None:
-        """Whether the topic is as it should be; None when there is no such topic."""
+        """Whether the assignment of the topic is complete; None if the topic does not exist."""
         try:
-            share = await self._shares.of(await self._routes.find(topic))
-            if share is None:
+            allocation = await self._allocator.allocate(await self._routes.find(topic))
+            if allocation is None:
                 return False
             changed, complete = await self._assignment.apply(
-                topic, share.all_queues, share.mine, is_shared=share.is_shared
+                topic, allocation.all_queues, allocation.mine, has_other_members=allocation.has_other_members
             )
             if changed:
-                self._on_shared(topic, share.all_queues, share.mine)
+                self._on_rebalanced(topic, allocation.all_queues, allocation.mine)
         except TopicNotFound:
-            self._note_missing(topic)
+            self._log_missing(topic)
             return None
-        except Exception as error:  # also one of the allocation strategy, which may be the user's
-            self._complain(topic, error)
+        except Exception as error:  # also errors of the user's allocation strategy
+            self._log_failure(topic, error)
             return False
-        self._complaints.pop(topic, None)
+        self._last_errors.pop(topic, None)
         self._missing.pop(topic, None)
         return complete
 
-    def _note_missing(self, topic: str) -> None:
-        """Warn once. Brokers make the retry topic of a group by themselves."""
+    def _log_missing(self, topic: str) -> None:
+        """Log a warning once, but not for the retry topic of a group: brokers create it."""
         now = asyncio.get_running_loop().time()
         if is_retry(topic) or now < self._missing.setdefault(topic, now + MISSING_S):
             return
         self._missing[topic] = inf
         log.warning(
-            "No route info of this topic: %s. Create it with `pocketmq topic create %s -n %s`; nothing of it is consumed "
-            "until it exists, which the client looks for at least every %g s",
+            "No route info of this topic: %s. Create it with `pocketmq topic create %s -n %s`; the consumer checks at least "
+            "every %g s whether it exists",
             topic, topic, quote(str(self._routes.name_servers)), self._interval_s,
         )  # fmt: skip
 
-    def _complain(self, topic: str, error: Exception) -> None:
-        """Once for each cause."""
-        if self._complaints.get(topic) == type(error).__name__:
+    def _log_failure(self, topic: str, error: Exception) -> None:
+        """Log an error unless it is of the same kind as the last one."""
+        if self._last_errors.get(topic) == type(error).__name__:
             return
-        self._complaints[topic] = type(error).__name__
+        self._last_errors[topic] = type(error).__name__
         is_foreseen = isinstance(error, PocketMQError)
         log.log(
             logging.WARNING if is_foreseen and not isinstance(error, UsageError) else logging.ERROR,

@@ -1,26 +1,15 @@
-"""Every option of a consumer, with RocketMQ's defaults where it has them. They are keyword arguments, as those of `settings`.
+"""The options of consumers, with RocketMQ's defaults. They are keyword arguments of the consumers, as those of `client.settings`.
 
-start_at            where a new group begins, in queues that it has no offset for
-  "last", "latest"      what comes from now on
-  "first", "earliest"   everything that is there
-  a time              from then on: milliseconds, a datetime, a timedelta before now, or a text as on the command line:
+start_at            where a new group starts to read
+  "last", "latest"      at the end: new messages only
+  "first", "earliest"   at the beginning
+  a time              milliseconds, a datetime, a timedelta before now, or a text as on the command line:
                       "2024-01-31T23:59", "2h" for two hours ago; also Java's "20240131235959"
-
-Subscriptions of one consumer: topic → what it wants of it.
-
-    subscribe, unsubscribe, touch ──► version: wall time of the change, always larger than the one before
-
-A broker takes the subscription with the largest version for the group's, so a change must have a larger one even when the
-wall clock was set back. A clustering consumer is subscribed to its retry topic by itself. Filters by tag are checked once more
-here: brokers compare hashes, and two tags may have the same.
 """
 
 import os
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
-
-from msgspec.structs import replace
 
 from pocketmq.client.consumer.allocation import AVERAGE, AllocationStrategy, strategy_named
 from pocketmq.client.consumer.consume_result import MAX_SUSPEND_MS, MIN_SUSPEND_MS
@@ -28,16 +17,14 @@ from pocketmq.client.consumer.first_offsets import start_time_ms
 from pocketmq.client.consumer.flow_limits import FlowLimits
 from pocketmq.client.consumer.offsets import OffsetStore, UserOffsets
 from pocketmq.client.settings import KIB, MIB, ClientOptions, ClientSettings
-from pocketmq.errors import InvalidExpression, InvalidSetting, UsageError
-from pocketmq.model.names import GroupName, is_retry, parse_group, parse_topic, retry_topic, wrap
-from pocketmq.model.sql92 import check_expression
-from pocketmq.model.subscription import ExpressionType, Subscription
+from pocketmq.errors import InvalidSetting
+from pocketmq.model.names import GroupName, parse_group, wrap
 from pocketmq.protocol.bodies.clients import ConsumeFromWhere, MessageModel
 
 StartAt = str | int | datetime | timedelta
 """`"last"` or `"latest"`, `"first"` or `"earliest"`, or a time."""
 Workers = int | tuple[int, int]
-"""How many calls of listeners are made at the same time: a number, or the least and the most."""
+"""The number of parallel calls of listeners, or its minimum and maximum."""
 
 _WORDS = {
     "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -60,11 +47,11 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "suspend_ms": (MIN_SUSPEND_MS, MAX_SUSPEND_MS),
     "processes": (1, 1000),
 }
-"""What RocketMQ's consumers check when they are started (`checkConfig`), and what travels as a number of 32 bits."""
+"""RocketMQ's limits (`checkConfig`), and those of 32-bit numbers in requests."""
 WORKERS: Final = (1, 1000)
-"""The same of both numbers of `workers`."""
+"""The limits of both numbers of `workers`."""
 DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
-"""RocketMQ's word for: no group was chosen. Its clients refuse it as well."""
+"""RocketMQ's name for a missing group. Its clients refuse it, too."""
 
 
 def _check_bounds(settings: ClientSettings) -> None:
@@ -82,7 +69,7 @@ def _check_bounds(settings: ClientSettings) -> None:
 
 
 def worker_range(workers: Workers) -> tuple[int, int]:
-    """The least and the most of `workers`; InvalidSetting when it cannot be, with one that can."""
+    """The minimum and maximum of `workers`. Raises InvalidSetting with a valid example."""
     low, high = WORKERS
     numbers = workers if isinstance(workers, tuple) else (workers, workers)
     if len(numbers) == 2 and all(type(number) is int and low <= number <= high for number in numbers):
@@ -90,20 +77,20 @@ def worker_range(workers: Workers) -> tuple[int, int]:
         if least <= most:
             return least, most
         raise InvalidSetting(
-            f"option workers = {workers} has its least above its most, for example workers=({most}, {least})"
+            f"option workers = {workers} has a minimum above its maximum, for example workers=({most}, {least})"
         )
     raise InvalidSetting(
-        f"option workers = {workers!r} must be a whole number from {low} to {high}, or the least and the most as two of them, "
+        f"option workers = {workers!r} must be a whole number from {low} to {high}, or minimum and maximum as two of them, "
         "for example workers=20 or workers=(4, 64)"
     )
 
 
-def _require_time_to_hold(wait_ms: int, name: str, timeout_ms: int) -> None:
-    """A pull that times out while its broker still holds it loses what the broker sends then, and comes again and again."""
+def _require_longer_timeout(wait_ms: int, name: str, timeout_ms: int) -> None:
+    """A pull that times out while the broker holds it loses the response, and is repeated without end."""
     if timeout_ms < wait_ms:
         raise InvalidSetting(
-            f"pull_wait_ms = {wait_ms} must not be above {name} = {timeout_ms}: a broker holds a pull for so long and then "
-            f"answers; for example pull_wait_ms={timeout_ms // 2} or {name}={2 * wait_ms}"
+            f"pull_wait_ms = {wait_ms} must not be above {name} = {timeout_ms}: a broker may hold a pull for so long; "
+            f"for example pull_wait_ms={timeout_ms // 2} or {name}={2 * wait_ms}"
         )
 
 
@@ -111,14 +98,15 @@ class GroupOptions(ClientOptions, total=False):
     """The keyword arguments of every consumer; see `GroupSettings`."""
 
     group: str
+    broadcast: bool
     own_thread: bool
+    local_offsets: str | os.PathLike[str] | None
     offset_store: OffsetStore | None
 
 
 class RebalanceOptions(GroupOptions, total=False):
-    """The keyword arguments of consumers that share queues; see `RebalanceSettings`."""
+    """The keyword arguments of consumers whose queues are rebalanced; see `RebalanceSettings`."""
 
-    broadcast: bool
     start_at: StartAt | None
     allocation: AllocationStrategy | str | None
     rebalance_ms: int
@@ -131,7 +119,6 @@ class RebalanceOptions(GroupOptions, total=False):
     max_queue_messages: int
     max_queue_bytes: int
     max_span: int
-    local_offsets: str | os.PathLike[str] | None
 
 
 class PushOptions(RebalanceOptions, total=False):
@@ -162,22 +149,24 @@ class LitePullOptions(RebalanceOptions, total=False):
 class PullOptions(GroupOptions, total=False):
     """The keyword arguments of a pull consumer; see `PullSettings`."""
 
-    broadcast: bool
     pull_wait_ms: int
     pull_timeout_ms: int
     block_timeout_ms: int
     max_reconsume_times: int | None
-    local_offsets: str | os.PathLike[str] | None
 
 
 class GroupSettings(ClientSettings, frozen=True, kw_only=True):
-    """What all consumers share."""
+    """The options of all consumers."""
 
     group: str = ""
     """The consumer group. Its members share the messages of their topics. Required."""
+    broadcast: bool = False
+    """Each member receives every message and keeps its offsets in a local file."""
     own_thread: bool = True
     """Run the network in a thread of the client, so that a busy event loop does not cost the consumer its queues.
     False: run it on the event loop that started the consumer. Only async consumers have this choice."""
+    local_offsets: str | os.PathLike[str] | None = None
+    """The folder for the offsets of a broadcasting consumer. None is `.rocketmq_offsets` in the home folder."""
     offset_store: OffsetStore | None = None
     """An `OffsetStore` that keeps the offsets, instead of brokers or a local file."""
 
@@ -188,11 +177,10 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
             raise InvalidSetting("a consumer needs group=…: its members share the messages of their topics")
         if self.group == DEFAULT_GROUP:
             raise InvalidSetting(
-                f"group = {DEFAULT_GROUP!r} is RocketMQ's word for no group: give one of your own, for example group='billing'"
+                f"group = {DEFAULT_GROUP!r} is RocketMQ's name for a missing group; use your own, for example group='billing'"
             )
-        local = getattr(self, "local_offsets", None)
-        if not isinstance(local, str | os.PathLike | None):
-            raise InvalidSetting(f"option local_offsets = {local!r} must be the path of a folder, or None")
+        if not isinstance(self.local_offsets, str | os.PathLike | None):
+            raise InvalidSetting(f"option local_offsets = {self.local_offsets!r} must be the path of a folder, or None")
         if not isinstance(self.offset_store, OffsetStore | None):
             raise InvalidSetting(
                 f"option offset_store = {self.offset_store!r} must be an object of a class that inherits from OffsetStore"
@@ -200,20 +188,27 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
         _ = self.wire_group
 
     @property
+    def keeps_default_name(self) -> bool:
+        """A broadcasting consumer must find its offsets again after a restart of its process."""
+        return self.broadcast
+
+    @property
+    def model(self) -> MessageModel:
+        return MessageModel.BROADCASTING if self.broadcast else MessageModel.CLUSTERING
+
+    @property
     def own_offsets(self) -> UserOffsets | None:
         return None if self.offset_store is None else UserOffsets(self.offset_store, self.namespace)
 
     @property
     def wire_group(self) -> GroupName:
-        """The group as it is called on the wire."""
+        """The group with its namespace."""
         return parse_group(wrap(self.namespace, self.group))
 
 
 class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
-    """What consumers need that share queues with the other members of their group."""
+    """The options of consumers whose queues are rebalanced."""
 
-    broadcast: bool = False
-    """Each member receives every message and keeps its offsets in a local file."""
     start_at: StartAt | None = None
     """Where a new group starts: `"last"` or `"latest"`, `"first"` or `"earliest"`, milliseconds, a datetime, a
     timedelta before now, or a text such as `"2024-01-31T23:59"` or `"2h"` (two hours ago). None is `"last"`."""
@@ -243,8 +238,6 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
     """Flow control: the limit on cached bytes of one queue."""
     max_span: int = 2_000
     """Flow control: the limit on the distance from the oldest unfinished offset of a queue to the newest."""
-    local_offsets: str | os.PathLike[str] | None = None
-    """The folder for the offsets of a broadcasting consumer. None is `.rocketmq_offsets` in the home folder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -254,22 +247,13 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
                 f"start_at = {self.start_at!r} must be 'first' or 'earliest', 'last' or 'latest', or a time"
             )
         _ = self.limits, self.strategy, self.start_time_ms(0)
-        _require_time_to_hold(self.pull_wait_ms, "pull_timeout_ms", self.pull_timeout_ms)
+        _require_longer_timeout(self.pull_wait_ms, "pull_timeout_ms", self.pull_timeout_ms)
         if self.rebalance_ms < 1_000:
             raise InvalidSetting(f"rebalance_ms = {self.rebalance_ms} must be at least 1000")
 
     @property
-    def keeps_default_name(self) -> bool:
-        """So that a broadcasting consumer finds its offsets again, whatever its process is called."""
-        return self.broadcast
-
-    @property
-    def model(self) -> MessageModel:
-        return MessageModel.BROADCASTING if self.broadcast else MessageModel.CLUSTERING
-
-    @property
     def from_where(self) -> ConsumeFromWhere:
-        """`start_at` in the word that brokers are told."""
+        """`start_at` in the terms of brokers."""
         if self.start_at is None:
             return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         if isinstance(self.start_at, str) and (word := self.start_at.lower()) in _WORDS:
@@ -277,7 +261,7 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
         return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
 
     def start_time_ms(self, now_ms: int) -> int:
-        """The time that `start_at` means; only for CONSUME_FROM_TIMESTAMP."""
+        """The time of `start_at`; only for CONSUME_FROM_TIMESTAMP."""
         if self.from_where is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
             return now_ms
         assert self.start_at is not None
@@ -285,25 +269,32 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
 
     @property
     def strategy(self) -> AllocationStrategy:
-        wanted = self.allocation
-        if wanted is None:
+        chosen = self.allocation
+        if chosen is None:
             return AVERAGE
-        if isinstance(wanted, str):
-            return strategy_named(wanted)
-        if not callable(wanted) or not isinstance(getattr(wanted, "name", None), str):
+        if isinstance(chosen, str):
+            return strategy_named(chosen)
+        if not callable(chosen) or not isinstance(getattr(chosen, "name", None), str):
             raise InvalidSetting(
-                f"option allocation = {wanted!r} must be a strategy, which is a callable with a `name`, or the name of one, "
+                f"option allocation = {chosen!r} must be a strategy, which is a callable with a `name`, or the name of one, "
                 "for example allocation='AVG_BY_CIRCLE'"
             )
-        return wanted
+        return chosen
 
     @property
     def limits(self) -> FlowLimits:
-        return FlowLimits(queue_messages=self.max_queue_messages, queue_bytes=self.max_queue_bytes, span=self.max_span)
+        return FlowLimits(
+            queue_messages=self.max_queue_messages,
+            queue_bytes=self.max_queue_bytes,
+            span=self.max_span,
+            topic_messages=getattr(self, "max_topic_messages", None),
+            topic_bytes=getattr(self, "max_topic_bytes", None),
+            all_messages=getattr(self, "max_messages", None),
+        )
 
 
 class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
-    """What a push consumer needs beside that."""
+    """The options of a push consumer."""
 
     ordered: bool = False
     """Handle the messages of a queue one after the other, by one member of the group at a time."""
@@ -333,38 +324,24 @@ class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
     """Include the subscription in every pull, for brokers that do not know it from a heartbeat."""
 
     @property
-    def min_workers(self) -> int:
-        return worker_range(self.workers)[0]
-
-    @property
     def max_workers(self) -> int:
         return worker_range(self.workers)[1]
 
-    @property
-    def limits(self) -> FlowLimits:
-        return FlowLimits(
-            queue_messages=self.max_queue_messages,
-            queue_bytes=self.max_queue_bytes,
-            span=self.max_span,
-            topic_messages=self.max_topic_messages,
-            topic_bytes=self.max_topic_bytes,
-        )
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.min_workers
+        _ = self.max_workers
         if not self.auto_commit and not self.ordered:
             raise InvalidSetting(
-                "option auto_commit = False needs ordered=True: messages that are handled in no order are committed as they are done"
+                "option auto_commit = False requires ordered=True: without an order, messages are committed one by one"
             )
         if self.ordered and self.broadcast and self.max_reconsume_times is not None:
             raise InvalidSetting(
-                "max_reconsume_times means nothing to a broadcasting consumer: it has no retries and no dead letters"
+                "max_reconsume_times does not apply to a broadcasting consumer, which has no retries and no dead letters"
             )
 
 
 class LitePullSettings(RebalanceSettings, frozen=True, kw_only=True):
-    """What a lite pull consumer needs beside that."""
+    """The options of a lite pull consumer."""
 
     pull_batch: int = 10
     """The maximum number of messages of one pull."""
@@ -384,21 +361,10 @@ class LitePullSettings(RebalanceSettings, frozen=True, kw_only=True):
         if self.auto_commit_ms < 1_000:
             raise InvalidSetting(f"auto_commit_ms = {self.auto_commit_ms} must be at least 1000")
 
-    @property
-    def limits(self) -> FlowLimits:
-        return FlowLimits(
-            queue_messages=self.max_queue_messages,
-            queue_bytes=self.max_queue_bytes,
-            span=self.max_span,
-            all_messages=self.max_messages,
-        )
-
 
 class PullSettings(GroupSettings, frozen=True, kw_only=True):
-    """What a pull consumer needs beside its group."""
+    """The options of a pull consumer."""
 
-    broadcast: bool = False
-    """Keep offsets in a local file instead of at brokers."""
     pull_wait_ms: int = 20_000
     """How long a broker holds a pull that finds no message (`pull_block_if_not_found`)."""
     pull_timeout_ms: int = 10_000
@@ -407,83 +373,7 @@ class PullSettings(GroupSettings, frozen=True, kw_only=True):
     """The timeout of `pull_block_if_not_found`."""
     max_reconsume_times: int | None = None
     """Attempts after the first one before a message becomes a dead letter. None is 16."""
-    local_offsets: str | os.PathLike[str] | None = None
-    """The folder for the offsets of a broadcasting consumer. None is `.rocketmq_offsets` in the home folder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_time_to_hold(self.pull_wait_ms, "block_timeout_ms", self.block_timeout_ms)
-
-    @property
-    def keeps_default_name(self) -> bool:
-        return self.broadcast
-
-    @property
-    def model(self) -> MessageModel:
-        return MessageModel.BROADCASTING if self.broadcast else MessageModel.CLUSTERING
-
-
-class SubscriptionTable:
-    """What a consumer subscribes to. Told the wall time."""
-
-    def __init__(self, group: GroupName, now_ms: int, *, with_retries: bool) -> None:
-        """`with_retries` False: a broadcasting consumer, which has no retries."""
-        self._table: dict[str, Subscription] = {}
-        if with_retries:
-            topic = retry_topic(group)
-            self._table[topic] = Subscription.parse(topic, sub_version=now_ms)
-
-    def __iter__(self) -> Iterator[Subscription]:
-        return iter(tuple(self._table.values()))
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def get(self, topic: str) -> Subscription | None:
-        return self._table.get(topic)
-
-    def subscribe(
-        self, topic: str, expression: str | None = None, kind: str = ExpressionType.TAG, *, now_ms: int
-    ) -> Subscription:
-        """Want `topic`, filtered; replaces what was wanted of it. InvalidName or InvalidExpression say what is wrong."""
-        name = parse_topic(topic)
-        if is_retry(name):
-            raise UsageError(f"{topic} is a retry topic, which a consumer of that group is subscribed to by itself")
-        wanted = Subscription.parse(name, expression, kind)
-        known = self._table.get(name)
-        if known is None or not known.same_filter(wanted):
-            self._table[name] = replace(wanted, sub_version=self._next_version(known, now_ms))
-        return self._table[name]
-
-    def unsubscribe(self, topic: str) -> bool:
-        """Want nothing of `topic` any more; False when nothing was wanted, or it is the retry topic."""
-        return not is_retry(topic) and self._table.pop(topic, None) is not None
-
-    def touch(self, topic: str, now_ms: int) -> None:
-        """The queues of `topic` were shared out anew: the broker is to take this subscription for the latest."""
-        known = self._table.get(topic)
-        if known is not None:
-            self._table[topic] = replace(known, sub_version=self._next_version(known, now_ms))
-
-    def _next_version(self, known: Subscription | None, now_ms: int) -> int:
-        return now_ms if known is None else max(now_ms, known.sub_version + 1)
-
-
-def filter_of(topic: str, tags: str | None, sql: str | None) -> tuple[str | None, str]:
-    """The expression that a user means who gave tags, or SQL, or neither, and its kind."""
-    if tags is not None and sql is not None:
-        raise UsageError(f"topic {topic!r} is filtered by tags or by sql, not by both")
-    given: dict[str, object] = {"tags": tags, "sql": sql}
-    for name, value in given.items():
-        if not isinstance(value, str | None):
-            example = " || ".join(map(str, value)) if isinstance(value, list | tuple | set) else "a || b"
-            raise UsageError(f"{name} = {value!r} for topic {topic!r} must be one text, for example {name}={example!r}")
-    if sql is None:
-        return tags, ExpressionType.TAG
-    if not sql.strip():
-        raise InvalidExpression(f"the sql expression for topic {topic!r} is empty")
-    try:
-        check_expression(sql)
-    except InvalidExpression as error:
-        raise InvalidExpression(f"the sql expression {sql!r} for topic {topic!r} is wrong: {error}") from None
-    return sql, ExpressionType.SQL92
+        _require_longer_timeout(self.pull_wait_ms, "block_timeout_ms", self.block_timeout_ms)

@@ -142,7 +142,9 @@ class Producer(BlockingClient[AsyncProducer]):
         """Send messages in batches; their results in the same order. PartlySent when some were stored and others not."""
         refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
         core = self.core()
-        return self.call(core.send_many(list(map(self.hooks.carrying, messages)), queue=queue, timeout_s=timeout_s))
+        return self.call(
+            core.send_many(list(map(self.hooks.with_extra_properties, messages)), queue=queue, timeout_s=timeout_s)
+        )
 
     flush = blocking(AsyncProducer.flush)
     queues = blocking(AsyncProducer.queues)
@@ -174,7 +176,9 @@ class Producer(BlockingClient[AsyncProducer]):
         """
         core, listener = self.core(), self._listener
         if listener is None or is_async(listener.execute):
-            return self.call(core.send_in_transaction(self.hooks.carrying(message), argument, timeout_s=timeout_s))
+            return self.call(
+                core.send_in_transaction(self.hooks.with_extra_properties(message), argument, timeout_s=timeout_s)
+            )
         transaction = self.transaction(message.topic)
         sent = transaction.send(message, timeout_s=timeout_s)
         try:
@@ -189,7 +193,7 @@ class Producer(BlockingClient[AsyncProducer]):
         if self._direct is not None:
             self._direct.close()
         super().stop()
-        for handed in self._mailbox.left() if self._mailbox is not None else ():  # too late for the loop
+        for handed in self._mailbox.undelivered() if self._mailbox is not None else ():  # too late for the loop
             if handed.future.set_running_or_notify_cancel():
                 handed.future.set_exception(WrongState("the producer was stopped before this message was sent"))
 

@@ -69,7 +69,7 @@ class Outbox:
             hooks.watch_sends or settings.avoid_slow_brokers or settings.retry_when_not_stored or rpc.is_watched
         )
         """Whether somebody wants to know of every attempt, so that the first is made like all others."""
-        self._has_plain = not (self.is_watched or rpc.adds_fields or settings.linger_ms or hooks.add_properties)
+        self._has_plain = not (self.is_watched or rpc.adds_fields or settings.linger_ms or hooks.adds_properties)
         self._plain_below = self.packer.plain_below_bytes
         self._plain_overhead = self.packer.plain_overhead
         self._buffers: dict[str, TopicBuffer] = {}

@@ -318,10 +318,10 @@ def require_messages(given: Iterable[object]) -> None:
 def addressed(hooks: HookList, what: Message | str, body: object, options: QueueOptions) -> tuple[Message, Destination]:
     """The message that is meant, with what hooks want it to carry, and where it shall go."""
     if not options:
-        message = hooks.carrying(message_of(what, body, options))
+        message = hooks.with_extra_properties(message_of(what, body, options))
         return message, destination_of(message, None, None, None)
     queue, selector, key = options.pop("queue", None), options.pop("selector", None), options.pop("selector_key", None)
-    message = hooks.carrying(message_of(what, body, options))
+    message = hooks.with_extra_properties(message_of(what, body, options))
     return message, destination_of(message, queue, selector, key)
 
 

@@ -19,7 +19,7 @@ from typing import Final, Never, Unpack
 from pocketmq.client.cluster.identity import generation
 from pocketmq.client.cluster.instance import Surroundings
 from pocketmq.client.hooks import HookList, Hooks, checked_hooks
-from pocketmq.client.lifecycle import Living, State, call
+from pocketmq.client.lifecycle import AsyncClient, State, call
 from pocketmq.client.producer.fault_strategy import SendKind
 from pocketmq.client.producer.in_flight import InFlightLimit
 from pocketmq.client.producer.outgoing import QueueOptions, SendOptions, addressed, require_messages
@@ -42,7 +42,7 @@ _AWAITED: Final = SendKind.AWAITED
 _SUBMITTED: Final = SendKind.CALLBACK
 
 
-class AsyncProducer(Living):
+class AsyncProducer(AsyncClient):
     """Sends messages. Use it as `async with AsyncProducer("127.0.0.1:9876", group="orders") as producer:`.
 
     `name_servers` and all other options are those of `ProducerSettings`. `check`, or a `listener` with `execute` and
@@ -204,7 +204,7 @@ class AsyncProducer(Living):
         """
         refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
         bulk = self.member.bulk
-        handed = [self._hooks.carrying(message) for message in messages]
+        handed = [self._hooks.with_extra_properties(message) for message in messages]
         try:
             return await bulk.send(handed, queue, timeout_s)
         except AttributeError:
@@ -262,8 +262,8 @@ class AsyncProducer(Living):
         transactions = self.member.transactions
         if self._listener is None:
             raise WrongState("send_in_transaction needs listener=…, an object with `execute` and `check`")
-        carrying = self._hooks.carrying(message)
-        half = await transactions.send_half(carrying, destination_of(message, None, None, None), timeout_s)
+        with_extra_properties = self._hooks.with_extra_properties(message)
+        half = await transactions.send_half(with_extra_properties, destination_of(message, None, None, None), timeout_s)
         try:
             state = state_of(await call(self._listener.execute, message, argument))
         except BaseException:

@@ -180,7 +180,7 @@ class ClientMetrics(Hooks):
         if event.messages:
             self._metrics.add(PULLED, labels, event.messages)
             self._metrics.observe(PULL_TIME, labels, event.cost_ms)
-        self._set_lag(event.group, event.queue, event.behind, event.held)
+        self._set_lag(event.group, event.queue, event.behind, event.cached)
 
     def after_pause(self, event: PauseEvent) -> None:
         self._metrics.add(PAUSED, (*_by_topic(event), event.cause), 1)
@@ -201,13 +201,13 @@ class ClientMetrics(Hooks):
         metrics.add(IN_WORK, labels, -count)
         metrics.add(CONSUMED, (*labels, outcome.name.lower()), count)
         metrics.observe(PROCESS_TIME, (*labels, _status(outcome is Outcome.SUCCESS)), event.cost_ms)
-        behind, held = self._lags.get((event.group, event.queue), (0, 0))
-        if held and outcome is Outcome.SUCCESS:
-            self._set_lag(event.group, event.queue, behind, max(0, held - count))
+        behind, cached = self._lags.get((event.group, event.queue), (0, 0))
+        if cached and outcome is Outcome.SUCCESS:
+            self._set_lag(event.group, event.queue, behind, max(0, cached - count))
 
-    def _set_lag(self, group: str, queue: MessageQueue, behind: int, held: int) -> None:
-        self._lags[group, queue] = behind, held
-        self._metrics.set(LAG, _by_queue(group, queue), behind + held)
+    def _set_lag(self, group: str, queue: MessageQueue, behind: int, cached: int) -> None:
+        self._lags[group, queue] = behind, cached
+        self._metrics.set(LAG, _by_queue(group, queue), behind + cached)
 
 
 class MetricsInMemory:

@@ -35,7 +35,7 @@ class OpenTelemetryTracing(Hooks):
         self._api, self._propagator = _libraries()
         self._tracer = self._api.get_tracer(TRACER) if tracer is None else tracer
 
-    def carry(self, message: Message) -> Mapping[str, str] | None:
+    def extra_properties(self, message: Message) -> Mapping[str, str] | None:
         """A message gets a span of its own, and its context; one that has a context already keeps it."""
         if _PARENT in message.properties:
             return None
@@ -65,13 +65,13 @@ class OpenTelemetryTracing(Hooks):
                 },
             )
             spans.append(span)
-        event.notes[_SPANS] = spans
+        event.context[_SPANS] = spans
 
     def after_send(self, event: SendEvent) -> None:
-        self._end(event.notes, event.error, "")
+        self._end(event.context, event.error, "")
 
     def before_consume(self, event: ConsumeEvent) -> None:
-        event.notes[_SPANS] = [
+        event.context[_SPANS] = [
             self._tracer.start_span(
                 f"process {event.queue.topic}",
                 context=self._propagator.extract(message.properties),
@@ -91,10 +91,10 @@ class OpenTelemetryTracing(Hooks):
 
     def after_consume(self, event: ConsumeEvent) -> None:
         is_well = event.outcome in (None, Outcome.SUCCESS)
-        self._end(event.notes, event.error, "" if is_well else f"the listener's outcome: {event.outcome}")
+        self._end(event.context, event.error, "" if is_well else f"the listener's outcome: {event.outcome}")
 
-    def _end(self, notes: dict[str, Any], error: BaseException | None, failure: str) -> None:
-        for span in notes.pop(_SPANS, ()):
+    def _end(self, context: dict[str, Any], error: BaseException | None, failure: str) -> None:
+        for span in context.pop(_SPANS, ()):
             if error is not None:
                 span.record_exception(error)
                 span.set_attribute("error.type", type(error).__name__)

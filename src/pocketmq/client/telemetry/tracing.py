@@ -286,7 +286,7 @@ class Tracer(Hooks):
     def before_consume(self, event: ConsumeEvent) -> None:
         assert self._ids is not None, "a tracer is started before what it traces"
         messages = _traced(event)
-        request_id = event.notes[_REQUEST_ID] = self._ids.next(event.started_ms)
+        request_id = event.context[_REQUEST_ID] = self._ids.next(event.started_ms)
         records: Sequence[Trace] = [
             SubBefore(
                 time_ms=event.started_ms,
@@ -306,7 +306,7 @@ class Tracer(Hooks):
         outcome = Outcome.SUCCESS if event.outcome is None else event.outcome
         records: Sequence[Trace] = [
             SubAfter(
-                request_id=event.notes[_REQUEST_ID],
+                request_id=event.context[_REQUEST_ID],
                 message_id=message.message_id,
                 cost_ms=int(event.cost_ms / len(messages)),
                 success=outcome is Outcome.SUCCESS,

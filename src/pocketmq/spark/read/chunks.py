@@ -112,7 +112,7 @@ class DirectChunks:
         queue = self._wire_queue(chunk.wanted.queue)
         subscription = self._wanted[chunk.wanted.queue.topic]
         flags = PullFlag.ONLY_BODIES if chunk.only_bodies else 0
-        self._pulls.ask(chunk, queue, chunk.offset, subscription, limit, flags)
+        self._pulls.send(chunk, queue, chunk.offset, subscription, limit, flags)
 
     def _limit(self, left: int) -> int:
         """At most `left`. A broker that returns much less gets the same limit each time, so that the request is encoded once."""
@@ -122,7 +122,7 @@ class DirectChunks:
         return 2 * self._last_count if 0 < self._last_count <= left // 2 else left
 
     def pump(self, chunk: "DirectChunk") -> None:
-        self._pulls.pump(chunk)
+        self._pulls.receive(chunk)
 
     def record_count(self, count: int) -> None:
         """Record the number of messages in the last response."""
@@ -141,7 +141,7 @@ class DirectChunks:
 
 
 class DirectChunk:
-    """One chunk that is being pulled; see `chunks.AwaitedChunk` and `direct_pulls.Taker`."""
+    """One chunk that is being pulled; see `chunks.AwaitedChunk` and `direct_pulls.PullReceiver`."""
 
     def __init__(self, chunks: DirectChunks, wanted: QueueRange, only_bodies: bool) -> None:
         self._chunks = chunks
@@ -169,7 +169,7 @@ class DirectChunk:
     def cancel(self) -> None:
         """Its response may still arrive; closing the task's connections discards it."""
 
-    def room(self, size: int) -> memoryview:
+    def buffer(self, size: int) -> memoryview:
         needed = self._size + size
         if self._memory is None:
             usual = self._chunks.buffer_bytes
@@ -181,7 +181,7 @@ class DirectChunk:
         self._answer_at, self._size = self._size, needed
         return memoryview(self._memory)[self._answer_at : needed]
 
-    def take(self, next_offset: int, min_offset: int, max_offset: int) -> None:
+    def received(self, next_offset: int, min_offset: int, max_offset: int) -> None:
         if not min_offset <= self.offset < max_offset or next_offset <= self.offset:
             self._failure = f"the queue has offsets {min_offset} to {max_offset}, and the next offset is {next_offset}"
             return

@@ -1,6 +1,6 @@
-"""All that the client shows to programs, in one place: `pocketmq.client` looks here when the first of its names is asked for."""
+"""All names that `pocketmq.client` exports. It imports this module when the first of them is used."""
 
-# ruff: noqa: F401 - whoever asks for a name finds it
+# ruff: noqa: F401 - re-exported
 
 from pocketmq.client.admin.admin import Admin, AsyncAdmin
 from pocketmq.client.admin.reach import AdminSettings
