@@ -222,7 +222,7 @@ def _cluster_config(day: Day) -> Iterator[str]:
 
 
 def _bench(day: Day) -> Iterator[str]:
-    ran = day.shell.run("bench", "--seconds", 2, "--lanes", 8)
+    ran = day.shell.run("bench", "--seconds", 2, "--concurrency", 8)
     is_told = ran.code == 1 and ("Failed: " in ran.out or "Not read again" in ran.out)  # a machine may be too busy
     yield from ran.flaws(1 if is_told else 0, "messages a second", "end to end")
     if "pocketmq-bench" in day.shell.run("topic", "ls", "--all").out:

@@ -11,11 +11,11 @@ measuring = sys.modules["pocketmq.cli.bench"]  # `pocketmq.cli.bench` is the com
 
 
 def test_a_short_load_is_measured_and_leaves_nothing(own_cluster: RunningCluster) -> None:
-    result = own_cluster.run("bench", "--seconds", 0.3, "--lanes", 4, "--body-bytes", 100)
-    [told] = own_cluster.ask("bench", "--seconds", 0.3, "--lanes", 4)
+    result = own_cluster.run("bench", "--seconds", 0.3, "--concurrency", 4, "--body-bytes", 100)
+    [told] = own_cluster.ask("bench", "--seconds", 0.3, "--concurrency", 4)
 
     assert result.exit_code == 0, result.stderr
-    assert "messages a second" in result.stdout
+    assert "messages/s" in result.stdout
     assert told["sent"] == told["read"] > 0
     assert (told["failures"], told["missing"]) == ({}, 0)
     assert 0 < told["send"]["p50"] <= told["send"]["p99"] <= told["send"]["max"]
@@ -30,11 +30,11 @@ def test_a_cluster_that_cannot_be_used_is_told(own_cluster: RunningCluster, monk
     result = own_cluster.run("bench", "--seconds", 0.3)
 
     assert result.exit_code == 3
-    assert "`pocketmq doctor` may say why" in result.stderr
+    assert "`pocketmq doctor` may find the reason" in result.stderr
     assert own_cluster.ask("topic", "ls") == [], "its topic goes in any case"
 
 
-@pytest.mark.parametrize("words", [("--seconds", 1000), ("--body-bytes", 1), ("--lanes", 0), ("--queues", 0)])
+@pytest.mark.parametrize("words", [("--seconds", 1000), ("--body-bytes", 1), ("--concurrency", 0), ("--queues", 0)])
 def test_a_load_that_is_too_much_or_none_is_refused(cluster: RunningCluster, words: tuple[object, ...]) -> None:
     assert cluster.run("bench", *words).exit_code == 64
 

@@ -96,7 +96,7 @@ def test_the_banner_says_who_it_is_and_what_may_be_relied_on(start: Start) -> No
     assert banner[2].startswith("  address       127.0.0.1:")
     assert banner[4] == "  data          pocketmq-data/broker-a"
     assert banner[5].startswith("  flush         async: ")
-    assert banner[6] == "  topics        have to be created first"
+    assert banner[6] == "  topics        not created automatically"
     assert banner[7] == "  open to       this machine only"
     assert banner[8] == "Ready. Ctrl-C stops it."
 
@@ -186,11 +186,11 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
     ("args", "why"),
     [
         (["--host", "0.0.0.0"], "--open-to-the-network-without-authentication"),
-        (["--set", "listenPort"], "--set listenPort: write it as --set KEY=VALUE"),
+        (["--set", "listenPort"], "--set listenPort: expected KEY=VALUE"),
         (["--set", "listnPort=1"], "listnPort is not known; did you mean listenPort?"),
         (["--set", "aclEnable=true"], "accounts are named by accountsFile=FILE or --accounts FILE"),
         (["--accounts", "none.toml"], "accounts in none.toml: the file cannot be read: No such file"),
-        (["--register-as", "me"], "say by --accounts in which file it is"),
+        (["--register-as", "me"], "--register-as needs the file of the account"),
         (["--tls-key", "k.pem"], "no certificate of the server"),
         (["--tls-cert", "none.pem"], "TLS: cannot use certificate none.pem"),
         (["--set", "brokerRole=SYNC_MASTER"], "there is no replication"),
@@ -302,7 +302,7 @@ def test_an_account_that_is_not_in_the_file_cannot_register(tmp_path: Path, monk
     (tmp_path / "accounts.toml").write_text(ACCOUNTS)
     monkeypatch.setenv("OPERATOR_SECRET", SECRET)
 
-    result = refused("--accounts", tmp_path / "accounts.toml", "--register-as", "nobody")
+    result = refused("--accounts", tmp_path / "accounts.toml", "--register-as", "unknown")
 
     assert result.exit_code == 64
-    assert "--register-as nobody: there is no such account" in result.stderr
+    assert "--register-as unknown: no such account" in result.stderr

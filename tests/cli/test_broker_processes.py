@@ -54,7 +54,7 @@ def test_one_that_ends_badly_when_told_to_stop_is_named(folder: Path) -> None:
         async with brokers(folder, a=BAD_AT_THE_END, b=BAD_AT_THE_END):
             pass
 
-    with pytest.raises(ProgramFailed, match="a ended with exit code 5; b ended with exit code 5"):
+    with pytest.raises(ProgramFailed, match="a exited with code 5; b exited with code 5"):
         asyncio.run(main())
 
 
@@ -66,7 +66,7 @@ def test_one_that_does_not_stop_is_killed(
             assert running.brokers[0].ready == {"name": "it"}
 
     monkeypatch.setattr(broker_processes, "STOP_S", 0.05)
-    with pytest.raises(ProgramFailed, match="a ended with exit code -9"):
+    with pytest.raises(ProgramFailed, match="a exited with code -9"):
         asyncio.run(main())
     assert "a did not stop within 0.05 s and is killed" in caplog.text
 

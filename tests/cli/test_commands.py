@@ -7,12 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from pocketmq.cli import main
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode, called, parsed
+from pocketmq.cli.commands import CommandGroup, ExitCode, parsed, program_name
 from pocketmq.errors import InvalidSetting, StoreDamaged
 from pocketmq.model.human import parse_pair
 
 
-@click.group(cls=ErrorTellingGroup)
+@click.group(cls=CommandGroup)
 def group() -> None:
     """Commands that end in all ways."""
 
@@ -50,10 +50,7 @@ def end(how: str) -> int | None:
         (
             "fault",
             70,
-            (
-                "pocketmq: ZeroDivisionError: first line. This was not foreseen; POCKETMQ_TRACEBACK=1 before the command shows "
-                "where it happened\n"
-            ),
+            "pocketmq: unexpected error: ZeroDivisionError: first line. Set POCKETMQ_TRACEBACK=1 to see the traceback\n",
         ),
         ("interrupt", 130, "pocketmq: interrupted\n"),
     ],
@@ -114,10 +111,10 @@ def test_help_needs_no_client() -> None:
 def test_a_program_that_the_shell_does_not_find_is_called_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/shop/.venv/bin/pocketmq", "demo"])
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
-    assert called() == "/shop/.venv/bin/pocketmq"
+    assert program_name() == "/shop/.venv/bin/pocketmq"
 
     monkeypatch.setattr("shutil.which", lambda name, path=None: "/usr/bin/pocketmq")
-    assert called() == "pocketmq"
+    assert program_name() == "pocketmq"
 
 
 def test_a_value_of_another_form_is_an_error_of_click() -> None:

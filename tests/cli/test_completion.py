@@ -16,7 +16,7 @@ from tests.cli.program import SRC
 from tests.cli.running_cluster import RunningCluster
 
 from pocketmq.cli import main
-from pocketmq.cli.asking import PATIENCE_MS, SHELLS, VARIABLE
+from pocketmq.cli.cluster_options import COMPLETION_TIMEOUT_MS, SHELLS, VARIABLE
 
 
 def completed(*words: str, incomplete: str = "", name_server: str = "127.0.0.1:1") -> list[str]:
@@ -76,7 +76,7 @@ def test_the_console_is_completed_by_its_own_program() -> None:
 
 def test_a_cluster_that_does_not_answer_is_no_error() -> None:
     assert completed("topic", "show", incomplete="o") == []
-    assert PATIENCE_MS < 1000
+    assert COMPLETION_TIMEOUT_MS < 1000
 
 
 # in the shells themselves

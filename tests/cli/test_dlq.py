@@ -60,7 +60,7 @@ def test_letters_are_counted_and_shown_with_their_reason(buried: RunningCluster)
     assert sorted(letter["body"] for letter in letters) == ["1", "2"]
     assert {(letter["topic"], letter["reason"]) for letter in letters} == {("orders", "no such customer")}
     assert "no such customer" in short.stdout
-    assert "1 of 2 letters: --limit says how many are shown." in short.stderr
+    assert "1 of 2 dead letters; raise --limit to see more." in short.stderr
 
 
 def test_a_replay_shows_its_plan_and_asks(buried: RunningCluster) -> None:
@@ -145,7 +145,7 @@ def test_letters_are_dropped_all_at_once(buried: RunningCluster) -> None:
     before = buried.ask("dlq", "ls")
     [done] = buried.ask("dlq", "drop", "billing", "--yes")
 
-    assert "2 dead letters of group billing go for ever" in dry.stdout
+    assert "2 dead letters of group billing will be deleted" in dry.stdout
     assert (refused.exit_code, before) == (1, [{"group": "billing", "letters": 2}])
     assert done == {"group": "billing", "letters": 2, "is_done": True}
     assert buried.ask("dlq", "ls") == []

@@ -5,7 +5,7 @@ import pytest
 from tests.store.made_store import MadeStore
 
 from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.screen import FIELD_NAMES, MAX_CELL_CHARS, choose_fields, show_messages
+from pocketmq.cli.output import FIELD_NAMES, MAX_CELL_CHARS, choose_fields, show_messages
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.flags import Compression, with_compression
 from pocketmq.model.message import StoredMessage
@@ -28,7 +28,7 @@ def test_all_field_names_are_those_of_a_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("size,boddy", "did you mean body"), ("?", "there are"), (" , ", "no field")]
+    ("text", "words"), [("size,boddy", "did you mean body"), ("?", "the fields are"), (" , ", "is empty")]
 )
 def test_fields_that_do_not_exist_are_refused(text: str, words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
@@ -86,7 +86,7 @@ def test_no_body_means_no_column(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_long_dump_comes_in_several_tables(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.cli.screen._ROWS", 2)
+    monkeypatch.setattr("pocketmq.cli.output._ROWS", 2)
 
     show_messages(messages(b"1", b"2", b"3"), ("body",), BodyForm.TEXT, limit=None, as_json=False)
 

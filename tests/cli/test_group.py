@@ -13,7 +13,7 @@ def place(cluster: RunningCluster, group: str, topic: str) -> list[int | None]:
 
 
 def test_groups_are_listed_with_members_and_lag(own_cluster: RunningCluster) -> None:
-    assert "A consumer makes one when it starts" in own_cluster.run("group", "ls").stderr
+    assert "A consumer creates its group when it starts" in own_cluster.run("group", "ls").stderr
     own_cluster.create("T")
     own_cluster.send("T", b"1", b"2")
     own_cluster.stand("G", "T", 2)
@@ -38,7 +38,7 @@ def test_lag_is_told_in_messages_and_time(cluster: RunningCluster) -> None:
 
     assert (row["committed"], row["max_offset"], row["lag"], total["lag"]) == (1, 3, 2, 2)
     assert row["lag_ms"] == total["lag_ms"] >= 0
-    assert "Group slow is behind by: 2 messages, " in text
+    assert "Lag of group slow: 2 messages, " in text
 
 
 def test_lag_that_nobody_knows_is_called_unknown(cluster: RunningCluster) -> None:
@@ -51,7 +51,7 @@ def test_lag_that_nobody_knows_is_called_unknown(cluster: RunningCluster) -> Non
 
     assert (first["lag"], second["lag"], total["lag"], total["lag_ms"]) == (0, None, None, None)
     assert second["problem"] == "the group has no offset in this queue"
-    assert "Group partly is behind by: unknown messages, unknown." in text
+    assert "Lag of group partly: unknown messages, unknown." in text
 
 
 def test_show_tells_how_a_group_is_set_up(cluster: RunningCluster) -> None:
@@ -63,7 +63,7 @@ def test_show_tells_how_a_group_is_set_up(cluster: RunningCluster) -> None:
 
     assert (told["members"], told["model"], told["lag"]) == (0, None, 0)
     assert told["brokers"]["broker-a"]["max_reconsume_times"] == 16
-    assert "none is online" in text
+    assert "none online" in text
     assert "16 retries in 1 queue" in text
 
 
@@ -73,7 +73,7 @@ def test_a_group_that_is_missing_is_told_in_one_sentence(cluster: RunningCluster
 
     assert result.exit_code == 3
     assert result.stderr == (
-        "pocketmq: no broker knows the group 'nobody'; `pocketmq group ls` shows which groups there are\n"
+        "pocketmq: no broker knows the group 'nobody'; `pocketmq group ls` lists the groups\n"
     )
 
 
@@ -90,7 +90,7 @@ def test_members_are_told_with_their_queues_and_keep_a_group_alive(cluster: Runn
 
     assert member["queues"] == ["watched@broker-a:0", "watched@broker-a:1"]
     assert member["client_id"] in text
-    assert (refused.exit_code, refused.stderr) == (64, "pocketmq: group alive has 1 member: stop them first\n")
+    assert (refused.exit_code, refused.stderr) == (64, "pocketmq: group alive has 1 online member; stop them first\n")
     assert "Nobody is in group alive now." in cluster.run("group", "members", "alive").stderr
 
 
@@ -102,7 +102,7 @@ def test_a_dry_run_of_a_reset_changes_nothing(cluster: RunningCluster) -> None:
     text = cluster.run("group", "reset", "keeper", "kept", "--to", "earliest", "--dry-run").stdout
     [row] = cluster.ask("group", "reset", "keeper", "kept", "--to", "latest", "--dry-run")
 
-    assert "2 messages to come again, 0 to be skipped" in text
+    assert "2 messages to be consumed again, 0 to be skipped" in text
     assert "Nothing was changed." in text
     assert (row["before"], row["after"], row["skipped"], row["is_done"]) == (2, 3, 1, False)
     assert place(cluster, "keeper", "kept") == [2]
@@ -145,8 +145,8 @@ def test_a_reset_goes_to_times_and_offsets(cluster: RunningCluster, where: list[
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ([], "say where to"),
-        (["--to", "earliest", "--offset", "broker-a:0", "1"], "say where to"),
+        ([], "give either --to"),
+        (["--to", "earliest", "--offset", "broker-a:0", "1"], "give either --to"),
         (["--to", "yesterday"], "'yesterday' is not a time such as"),
         (["--offset", "0", "1"], "'0' is not a broker and the number of a queue"),
         (["--offset", "broker-a:0", "9"], "has no offset 9"),
@@ -178,7 +178,7 @@ def test_a_clone_stands_where_its_source_stands(cluster: RunningCluster) -> None
     assert missing.exit_code == 3
     assert (dry["before"], dry["after"], dry["is_done"]) == (None, 2, False)
     assert (refused.exit_code, after_refusal) == (1, [None])
-    assert done.stdout.endswith("Group target stands where source stands.\n")
+    assert done.stdout.endswith("Copied the offsets of group source to group target.\n")
     assert place(cluster, "target", "shared") == [2]
 
 
@@ -203,7 +203,7 @@ def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
     done = cluster.run("group", "rm", "doomed", "--yes")
 
     assert (refused.exit_code, still_there) == (1, True)
-    assert "its retries and 0 dead letters go" in refused.stdout
+    assert "its retries and 0 dead letters will be deleted" in refused.stdout
     assert done.exit_code == 0
     assert {"group": "doomed"} not in cluster.ask("group", "ls")
 

@@ -4,8 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pocketmq.cli.asking import limit_option, show_some
-from pocketmq.cli.screen import Column
+from pocketmq.cli.cluster_options import limit_option, show_some
+from pocketmq.cli.output import Column
 
 COLUMNS = (Column("name"),)
 

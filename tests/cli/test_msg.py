@@ -69,7 +69,7 @@ def test_a_search_tells_when_there_is_nothing_and_when_there_may_be_more(cluster
     nothing = cluster.run("msg", "find", "many", "--key", "other")
     more = cluster.run("msg", "find", "many", "--key", "k", "--limit", 1)
 
-    assert (nothing.exit_code, nothing.stderr) == (0, "No such message.\n")
+    assert (nothing.exit_code, nothing.stderr) == (0, "No message found.\n")
     assert "There may be more than 1" in more.stderr
 
 
@@ -79,17 +79,17 @@ def test_a_search_for_a_key_tells_that_brokers_look_no_further(cluster: RunningC
     result = cluster.run("msg", "find", "busy-key", "--key", "k", "--limit", 10**20, "--json")
 
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, msg.MAX_BY_KEY)
-    assert "There may be more: brokers tell 64 with a key at most" in result.stderr
+    assert "There may be more: a broker returns at most 64 messages for a key" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "say what to look for"),
-        (["--queue", "broker-a:0"], "go together"),
-        (["--queue", "broker-a:0", "--offset", "0", "--key", "k"], "go together"),
+        ([], "give --key, --since and --until"),
+        (["--queue", "broker-a:0"], "--queue needs --offset"),
+        (["--queue", "broker-a:0", "--offset", "0", "--key", "k"], "--queue needs --offset"),
         (["--since", "1h", "--until", "2h"], "--since must be before --until"),
-        (["--queue", "broker-z:0", "--offset", "0"], "is no queue of the topic"),
+        (["--queue", "broker-z:0", "--offset", "0"], "has no queue searched-wrongly@broker-z:0"),
     ],
 )
 def test_a_search_for_nothing_is_wrong_usage(cluster: RunningCluster, args: list[str], words: str) -> None:
@@ -129,23 +129,23 @@ def test_a_tail_shows_what_is_wanted_only(cluster: RunningCluster) -> None:
     assert text.endswith("0@0  [A k]  red apple\n")
 
 
-def each_rest(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
-    """What happens while a tail rests, one after the other; then ctrl-C."""
-    waiting = iter(steps)
+def in_pauses(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
+    """Call one step in each pause of a tail; then ctrl-C."""
+    remaining = iter(steps)
 
-    def rest() -> None:
-        step = next(waiting, None)
+    def pause() -> None:
+        step = next(remaining, None)
         if step is None:
             raise KeyboardInterrupt
         step()
 
-    monkeypatch.setattr(msg, "rest", rest)
+    monkeypatch.setattr(msg, "wait_for_next_poll", pause)
 
 
 def test_a_tail_follows_until_it_is_interrupted(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create("followed")
     cluster.send("followed", b"0")
-    each_rest(
+    in_pauses(
         monkeypatch,
         lambda: cluster.send("followed", b"1", b"2"),
         lambda: None,
@@ -161,7 +161,7 @@ def test_a_tail_follows_until_it_is_interrupted(cluster: RunningCluster, monkeyp
 
 def test_a_tail_ends_at_its_limit(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create("limited")
-    each_rest(monkeypatch, lambda: cluster.send("limited", b"1", b"2", b"3"))
+    in_pauses(monkeypatch, lambda: cluster.send("limited", b"1", b"2", b"3"))
 
     result = cluster.run("msg", "tail", "limited", "--limit", 2)
 

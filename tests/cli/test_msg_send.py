@@ -25,7 +25,7 @@ def test_the_standard_input_is_one_message_or_one_for_each_line(cluster: Running
     nothing = cluster.run("msg", "send", "piped", "-", text_in="")
 
     assert (len(whole.stdout.splitlines()), len(lines.stdout.splitlines())) == (1, 2)
-    assert (nothing.exit_code, "the standard input is empty" in nothing.stderr) == (64, True)
+    assert (nothing.exit_code, "stdin is empty" in nothing.stderr) == (64, True)
     bodies = [row["body"] for row in cluster.ask("msg", "tail", "piped", "--no-follow")]
     assert bodies == ["a\nb\n", "c", "d"]
 
@@ -37,7 +37,7 @@ def test_what_was_sent_before_a_failure_is_told(cluster: RunningCluster) -> None
 
     sent = [json.loads(line)["status"] for line in result.stdout.splitlines()]
     assert (result.exit_code, sent) == (3, ["SEND_OK", "SEND_OK"])
-    assert "sent 2 of 4 messages, not the next one: the body has 5000000 bytes" in result.stderr
+    assert "sent 2 of 4 messages; the next one failed: the body has 5000000 bytes" in result.stderr
 
 
 def test_a_body_is_the_bytes_that_the_shell_was_given(cluster: RunningCluster) -> None:

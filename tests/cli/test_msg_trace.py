@@ -25,11 +25,11 @@ def traced(cluster: RunningCluster) -> str:
 
 
 def whole_timeline(cluster: RunningCluster, message_id: str) -> list[dict[str, object]]:
-    """Traces are written behind the messages: asked for until the last part is there."""
+    """Traces are written after the messages: wait for the last part."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         rows = cluster.ask("msg", "trace", "traced-orders", message_id)
-        if {row["what"] for row in rows} == {"sent", "stored", "consumed"} or time.monotonic() > deadline:
+        if {row["event"] for row in rows} == {"sent", "stored", "consumed"} or time.monotonic() > deadline:
             return rows
 
 
@@ -37,10 +37,10 @@ def test_what_happened_to_a_message_is_a_line_of_time(cluster: RunningCluster, t
     rows = whole_timeline(cluster, traced)
     by_key = cluster.run("msg", "trace", "traced-orders", "--key", "f1")
 
-    assert sorted(str(row["what"]) for row in rows) == ["consumed", "sent", "stored"]
+    assert sorted(str(row["event"]) for row in rows) == ["consumed", "sent", "stored"]
     assert {row["message_id"] for row in rows} == {traced}
-    consumed = next(row for row in rows if row["what"] == "consumed")
-    assert (consumed["who"], consumed["detail"]) == ("group followers", "success")
+    consumed = next(row for row in rows if row["event"] == "consumed")
+    assert (consumed["by"], consumed["detail"]) == ("group followers", "success")
     assert f"message {traced}" in by_key.stdout
     assert "broker-a:0@0" in by_key.stdout
 
@@ -52,14 +52,14 @@ def test_without_a_trace_the_store_tells_what_it_knows(cluster: RunningCluster) 
     result = cluster.run("msg", "trace", "untraced", sent.message_id)
 
     assert "stored" in result.stdout
-    assert "No client wrote a trace of it" in result.stderr
+    assert "No client wrote a trace of this message" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        ((), 64, "say which message"),
-        (("X", "--key", "k"), 64, "say which message"),
+        ((), 64, "give the ID of a message"),
+        (("X", "--key", "k"), 64, "give the ID of a message"),
         (("0" * 32,), 3, "has no message"),
         (("--key", "nobody"), 3, "no client wrote a trace"),
     ],

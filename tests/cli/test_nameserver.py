@@ -198,8 +198,8 @@ def test_with_accounts_it_may_listen_anywhere_and_says_what_is_enforced(start: S
     assert process.stdout is not None
     banner = [process.stdout.readline().rstrip() for _ in range(5)]
 
-    assert banner[3] == "  open to    everybody, signed by an account in accounts.toml"
-    assert banner[4] == "  TLS        for those who speak it; others are served in plain text"
+    assert banner[3] == "  open to    the network, with an account in accounts.toml"
+    assert banner[4] == "  TLS        optional: plain text is also accepted"
 
 
 def test_a_file_that_asks_for_access_rules_needs_accounts(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_dry_run_shows_the_plan_as_a_table_or_as_json(broker: Broker, tmp_path
 
     assert table.exit_code == plan.exit_code == ExitCode.OK
     assert "3 in 2 queues now" in table.output
-    assert "Nothing was started or changed." in table.output
+    assert "Nothing changed." in table.output
     [told] = rows(plan.output)
     assert (told["kind"], told["messages"], told["pipeline"]) == ("plan", 3, "quality")
 
@@ -232,7 +232,7 @@ def test_a_run_of_a_project_has_a_broker_with_the_sample_and_the_exit_status_of_
     second = invoke("run", "--project", tmp_path, "--broker")
 
     assert first.exit_code == second.exit_code == 7
-    assert "made the topic orders with 2 messages" in first.output
+    assert "created topic orders with 2 messages" in first.output
     assert "made the topic" not in second.output
     assert "of lines" in first.output
     assert seen[0][1] == ("--full-refresh-all",)

@@ -49,7 +49,7 @@ def test_a_lake_tells_what_it_has(lake: Path) -> None:
         {"topic": "orders", "broker": "broker-a", "queue": 0, "start": 10, "end": 30, "messages": 20}
     ]
     shown = CliRunner().invoke(main, ["pipeline", "lake", str(lake)])
-    assert "20 messages in 2 files, 200 bytes; 10 messages were gone" in shown.output
+    assert "20 messages in 2 files, 200 bytes; 10 messages were deleted" in shown.output
 
 
 def test_the_file_of_an_offset_and_of_a_time_is_found(lake: Path) -> None:
@@ -70,8 +70,8 @@ def test_lost_ranges_are_shown(lake: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--offset", "1", "--time", "2h"], "two questions"),
-        (["--queue", "broker-a:0"], "goes with --offset"),
+        (["--offset", "1", "--time", "2h"], "give either --offset or --time"),
+        (["--queue", "broker-a:0"], "--queue needs --offset"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(lake: Path, words: list[str], told: str) -> None:

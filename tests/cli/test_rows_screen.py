@@ -1,9 +1,9 @@
 import pytest
 
-from pocketmq.cli.screen import Column, show_facts, show_rows
+from pocketmq.cli.output import Column, show_facts, show_rows
 from pocketmq.model.human import duration, number
 
-COLUMNS = (Column("name"), Column("lag", told=number), Column("lag_ms", "behind", told=duration))
+COLUMNS = (Column("name"), Column("lag", shown_as=number), Column("lag_ms", "behind", shown_as=duration))
 
 
 def test_rows_are_a_table_in_which_what_is_missing_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:

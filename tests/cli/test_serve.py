@@ -143,7 +143,7 @@ def test_the_banner_says_where_it_listens_and_what_is_open(tmp_path: Path) -> No
     assert banner[3] == "  data         pocketmq-data"
     assert banner[4].startswith("  flush        async: ")
     assert banner[5] == "  open to      this machine only"
-    assert banner[6] == "Ready. Ctrl-C stops it."
+    assert banner[6] == "Ready. Press Ctrl-C to stop."
 
 
 def test_it_starts_quickly_and_needs_little_memory(start: Start) -> None:
@@ -196,7 +196,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
     [
         (["--set", "storePathRootDir=/x"], "storePathRootDir follows from the data folder"),
         (["--set", "storePathRootDir=/x", "--brokers", "2"], "storePathRootDir follows from the data folder"),
-        (["--set", "brokerName=x", "--brokers", "2"], "several brokers cannot have one brokerName"),
+        (["--set", "brokerName=x", "--brokers", "2"], "brokerName is for a single broker"),
         (["--set", "maxTopic=1"], "maxTopic is not known; did you mean maxTopics?"),
         (["--set", "maxTopic=1", "--brokers", "2"], "maxTopic is not known; did you mean maxTopics?"),
         (["--brokers", "0"], "--brokers"),
@@ -252,7 +252,7 @@ def test_a_broker_that_dies_is_told_and_ends_them_all(start: Start) -> None:
     log = ended(process)
 
     assert process.returncode == 3
-    assert log.splitlines()[-1] == "pocketmq: broker-b ended by itself with exit code -9, so all brokers stop"
+    assert log.splitlines()[-1] == "pocketmq: broker-b exited unexpectedly with code -9; stopping all brokers"
     for broker in told["brokers"]:
         with pytest.raises(ConnectionRefusedError):
             line_to(broker["address"])
@@ -327,8 +327,8 @@ def test_an_address_that_others_reach_needs_no_flag_when_there_are_accounts(tmp_
 
         banner = [process.stdout.readline().rstrip() for _ in range(8)]
 
-    assert banner[5] == "  open to      everybody, signed by an account in accounts.toml"
-    assert banner[6] == "  TLS          none: what is said can be read, and sent again, by who sees the network"
+    assert banner[5] == "  open to      the network, with an account in accounts.toml"
+    assert banner[6] == "  TLS          off: others on the network can read and repeat requests"
 
 
 @pytest.mark.parametrize("count", [1, 2])

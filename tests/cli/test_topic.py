@@ -12,14 +12,14 @@ def test_a_cluster_without_topics_says_how_to_make_one(own_cluster: RunningClust
     result = own_cluster.run("topic", "ls")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "`pocketmq topic create NAME` makes one" in result.stderr
+    assert "Create one with `pocketmq topic create NAME`" in result.stderr
     assert own_cluster.ask("topic", "ls") == []
 
 
 def test_a_topic_that_was_made_is_listed(cluster: RunningCluster) -> None:
     made = cluster.run("topic", "create", "made", "--queues", 2, "--attribute", "message.type=NORMAL")
 
-    assert made.stdout == "Made topic made with 2 queues on broker-a.\n"
+    assert made.stdout == "Created topic made with 2 queues on broker-a.\n"
     assert {"topic": "made"} in cluster.ask("topic", "ls")
     assert "made" in cluster.run("topic", "ls").stdout.split()
     assert not any(row["topic"].startswith("SYSTEM") for row in cluster.ask("topic", "ls"))
@@ -47,20 +47,20 @@ def test_a_topic_that_is_there_is_not_made_again(cluster: RunningCluster) -> Non
     assert "is on broker broker-a already; `alter` changes it" in result.stderr
 
 
-def test_show_tells_queues_and_readers(cluster: RunningCluster) -> None:
+def test_show_has_queues_and_consumer_groups(cluster: RunningCluster) -> None:
     cluster.create("shown", queues=2)
     cluster.send("shown", b"1", queue=1)
     cluster.stand("reader-of-shown", "shown", 0)
 
-    [told] = cluster.ask("topic", "show", "shown")
+    [shown] = cluster.ask("topic", "show", "shown")
     text = cluster.run("topic", "show", "shown").stdout
 
-    assert told["readers"] == ["reader-of-shown"]
-    assert told["brokers"]["broker-a"]["read_queues"] == 2
-    assert [(row["queue"], row["messages"]) for row in told["queues"]] == [(0, 0), (1, 1)]
+    assert shown["groups"] == ["reader-of-shown"]
+    assert shown["brokers"]["broker-a"]["read_queues"] == 2
+    assert [(row["queue"], row["messages"]) for row in shown["queues"]] == [(0, 0), (1, 1)]
     assert "reader-of-shown" in text
-    assert "2 queues to read, 2 to write, rw" in text
-    assert "nothing yet" in text
+    assert "2 read queues, 2 write queues, rw" in text
+    assert "never" in text
 
 
 @pytest.mark.parametrize("command", ["show", "rm", "alter"])
@@ -71,7 +71,7 @@ def test_a_topic_that_is_missing_is_told_in_one_sentence(cluster: RunningCluster
 
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 1
-    assert "qqqqqqq; `pocketmq topic ls` shows which topics there are" in result.stderr
+    assert "qqqqqqq; `pocketmq topic ls` lists the topics" in result.stderr
 
 
 def test_alter_changes_what_is_named(cluster: RunningCluster) -> None:
@@ -79,9 +79,9 @@ def test_alter_changes_what_is_named(cluster: RunningCluster) -> None:
 
     result = cluster.run("topic", "alter", "altered", "--perm", "r", "--write-queues", 1, "--ordered")
 
-    [told] = cluster.ask("topic", "show", "altered")
+    [shown] = cluster.ask("topic", "show", "altered")
     assert result.stdout == "Changed topic altered on broker-a.\n"
-    assert told["brokers"]["broker-a"] | {"attributes": {}} == {
+    assert shown["brokers"]["broker-a"] | {"attributes": {}} == {
         "read_queues": 2,
         "write_queues": 1,
         "perm": "r",
@@ -99,17 +99,17 @@ def test_alter_asks_before_messages_get_out_of_reach(cluster: RunningCluster) ->
     agreed = cluster.run("topic", "alter", "narrowed", "--queues", 1, "--yes")
 
     assert (refused.exit_code, after_refusal) == (1, 2)
-    assert "Nobody could read 1 message of 1 queue." in refused.stdout
+    assert "Consumers could no longer read 1 message in 1 queue." in refused.stdout
     assert agreed.exit_code == 0
     assert cluster.ask("topic", "show", "narrowed")[0]["brokers"]["broker-a"]["read_queues"] == 1
 
 
-def test_alter_without_a_wish_and_a_strange_perm_are_wrong_usage(cluster: RunningCluster) -> None:
+def test_alter_without_a_change_or_with_an_invalid_perm_is_wrong_usage(cluster: RunningCluster) -> None:
     nothing = cluster.run("topic", "alter", "made")
     strange = cluster.run("topic", "alter", "made", "--perm", "x")
 
     assert (nothing.exit_code, strange.exit_code) == (64, 64)
-    assert "nothing is to be changed" in nothing.stderr
+    assert "nothing to change" in nothing.stderr
     assert "'x' is not a permission; the permissions are rw, r, w" in strange.stderr
 
 
@@ -122,8 +122,8 @@ def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
     done = cluster.run("topic", "rm", "doomed", text_in="y\n")
 
     assert (unasked.exit_code, still_there) == (1, True)
-    assert "2 messages of 1 queue go" in unasked.stdout
-    assert "Nothing was changed. With --yes it does not ask." in unasked.stderr
+    assert "2 messages of 1 queue will be deleted" in unasked.stdout
+    assert "Nothing changed. Use --yes to skip this question." in unasked.stderr
     assert done.exit_code == 0
     assert {"topic": "doomed"} not in cluster.ask("topic", "ls")
 

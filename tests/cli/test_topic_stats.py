@@ -3,7 +3,7 @@
 from tests.cli.running_cluster import RunningCluster
 
 
-def test_what_goes_in_and_out_is_told_for_every_broker_and_group(cluster: RunningCluster) -> None:
+def test_sent_and_consumed_messages_are_counted_for_every_broker_and_group(cluster: RunningCluster) -> None:
     cluster.create("counted")
     cluster.send("counted", b"1")
     cluster.stand("counters", "counted", 0)
@@ -11,17 +11,17 @@ def test_what_goes_in_and_out_is_told_for_every_broker_and_group(cluster: Runnin
     rows = cluster.ask("topic", "stats", "counted")
     text = cluster.run("topic", "stats", "counted").stdout
 
-    assert [(row["who"], row["broker"], row["group"]) for row in rows] == [
+    assert [(row["what"], row["broker"], row["group"]) for row in rows] == [
         ("sent", "broker-a", None),
-        ("read by counters", "broker-a", "counters"),
+        ("consumed by counters", "broker-a", "counters"),
     ]
     assert rows[0]["last_minute"] is not None
-    assert rows[1]["last_minute"] is None, "nobody has counted a read yet, which is not 0"
-    assert rows[1]["problem"] == "nothing was counted yet"
+    assert rows[1]["last_minute"] is None, "a missing count is not 0"
+    assert rows[1]["problem"] == "no messages counted yet"
     assert "unknown" in text
 
 
-def test_of_an_unknown_topic_nothing_is_told(cluster: RunningCluster) -> None:
+def test_an_unknown_topic(cluster: RunningCluster) -> None:
     result = cluster.run("topic", "stats", "nothing-like-it")
 
     assert result.exit_code == 3

@@ -24,16 +24,16 @@ def left_open(cluster: RunningCluster, topic: str) -> Iterator[str]:
         yield sent.transaction_id
 
 
-def seen(look: Callable[[], bool]) -> bool:
-    """Whether it comes to be true in time: brokers write down decisions every few seconds."""
+def seen(condition: Callable[[], bool]) -> bool:
+    """Whether it becomes true in time: brokers store decisions every few seconds."""
     deadline = time.monotonic() + DEADLINE_S
-    while not look() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
-    return look()
+    return condition()
 
 
-def test_transactions_that_wait_are_listed(own_cluster: RunningCluster) -> None:
-    assert "No transaction was found" in own_cluster.run("tx", "ls").stderr
+def test_undecided_transactions_are_listed(own_cluster: RunningCluster) -> None:
+    assert "No undecided transactions" in own_cluster.run("tx", "ls").stderr
     check = lambda _: pocketmq.TransactionState.UNKNOWN  # noqa: E731
     with pocketmq.Producer(own_cluster.name_server, group="payers", check=check) as producer:
         transaction = producer.transaction("paid")
@@ -71,7 +71,7 @@ def test_a_transaction_is_decided_in_its_producers_place(cluster: RunningCluster
         assert there == [1 if word == "--commit" else 0]
 
 
-def test_what_cannot_be_decided_or_asked_about_is_told(cluster: RunningCluster) -> None:
+def test_transactions_that_cannot_be_decided_or_checked(cluster: RunningCluster) -> None:
     with left_open(cluster, "undecided") as transaction_id:
         unsaid = cluster.run("tx", "resolve", transaction_id)
         hurried = cluster.run("tx", "check", transaction_id)
@@ -79,12 +79,12 @@ def test_what_cannot_be_decided_or_asked_about_is_told(cluster: RunningCluster) 
     unknown = cluster.run("tx", "check", "X")
 
     assert unsaid.exit_code == 64
-    assert (hurried.exit_code, "goes on by itself" in hurried.stderr) == (64, True)
-    assert (missing.exit_code, "no transaction X waits" in missing.stderr) == (3, True)
-    assert (unknown.exit_code, "no transaction X was given up" in unknown.stderr) == (3, True)
+    assert (hurried.exit_code, "is still checking" in hurried.stderr) == (64, True)
+    assert (missing.exit_code, "no undecided transaction X" in missing.stderr) == (3, True)
+    assert (unknown.exit_code, "no transaction X whose checks have ended" in unknown.stderr) == (3, True)
 
 
-def test_a_transaction_that_was_given_up_is_asked_about_again() -> None:
+def test_a_transaction_whose_checks_have_ended_is_checked_again() -> None:
     hasty = {"transactionTimeOut": 100, "transactionCheckInterval": 200, "transactionCheckMax": 1}
     with pocketmq.Server(settings=hasty) as server:
         cluster = RunningCluster(server)

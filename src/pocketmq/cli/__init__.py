@@ -1,19 +1,22 @@
-"""The command line: servers, stores, and what asks a running cluster. Thin: it asks, shows and chooses the exit code; what it shows is made elsewhere.
+"""The command line: it starts servers, examines stores, and administrates running clusters.
 
-0    done, and all is well
-1    not confirmed, nothing was changed; store verify: derived files differ from the log; msg send: stored less safely; bench: some failed; demo: messages are missing
-2    damage in the log or in tables
-3    cannot be done: no such store, no such topic, nobody answers, no permission, in use, a program that was started has failed; doctor: something is broken
-64   the command itself makes no sense: unknown option, impossible value
-70   an error that no command foresaw; POCKETMQ_TRACEBACK=1 in the environment shows its traceback
-130  interrupted
+Commands parse options, call the public API, print the result and choose the exit code:
+
+    0    success
+    1    not confirmed, so nothing changed; store verify: derived files differ from the log; msg send: stored, but not as safely
+         as configured; bench: some messages failed; demo: messages are missing
+    2    the log or a table is damaged
+    3    failed: no such store or topic, no answer, no permission, in use, a child process failed; doctor: a step is broken
+    64   usage error: unknown option, invalid value
+    70   unexpected error; POCKETMQ_TRACEBACK=1 in the environment shows its traceback
+    130  interrupted
 
 Modules in reading order:
 
     commands           turns errors into a sentence and an exit code, for all commands
-    screen             tables, progress and width of the terminal
-    asking             options and connections of the commands that ask a running cluster
-    programs           runs a program until SIGINT or SIGTERM, then stops it in order
+    output             tables, JSON lines and progress bars
+    cluster_options    options and connections of the commands for running clusters; shell completion
+    programs           runs a server until SIGINT or SIGTERM; options of all servers; child processes
     nameserver         `pocketmq nameserver`
     broker             `pocketmq broker`
     serve              `pocketmq serve`: a name server and brokers together
@@ -41,11 +44,11 @@ import logging
 import click
 
 from pocketmq import __version__
-from pocketmq.cli.asking import completion
 from pocketmq.cli.bench import bench
 from pocketmq.cli.broker import broker
 from pocketmq.cli.cluster import cluster_commands
-from pocketmq.cli.commands import ErrorTellingGroup
+from pocketmq.cli.cluster_options import completion
+from pocketmq.cli.commands import CommandGroup
 from pocketmq.cli.console import console
 from pocketmq.cli.delay import delay_commands
 from pocketmq.cli.demo import demo
@@ -62,11 +65,11 @@ from pocketmq.cli.tx import tx_commands
 
 __all__ = ["main"]
 
-# What goes wrong is told by the commands themselves.
+# Commands print their errors themselves.
 logging.getLogger("pocketmq").addHandler(logging.NullHandler())
 
 
-@click.group(cls=ErrorTellingGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pocketmq")
 def main() -> None:
     """PocketMQ: Apache RocketMQ in Python."""

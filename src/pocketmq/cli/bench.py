@@ -1,12 +1,10 @@
-"""`pocketmq bench`: a quick measurement of a running cluster, with its percentiles.
+"""`pocketmq bench`: measure a running cluster with a short load, and show latency percentiles.
 
-A short load on a running cluster, and how it took it: messages are sent and read again by one program, on a topic of its own.
+    senders    send, wait for the reply, send the next … until the time is up ──► latency of each send
+    consumer   receives all messages meanwhile ───────────────────────────────► end to end: from before the send to the handler
 
-    lanes ── send, wait for the answer, send the next … until time is up ──► latency of each send
-    member ── reads all of it meanwhile ──────────────────────────────────► from before the send to the handler: end to end
-
-Both ends are in one process, so one clock tells all times. The loop is closed: at most as many sends are under way as there are
-lanes, so a slow cluster gets fewer messages and not a longer queue. Whatever happens, topic and group are deleted in the end.
+Both run in this process and use one clock. The loop is closed: each sender has one send in flight, so a slow cluster gets fewer
+messages instead of a longer queue. The topic and the group of the measurement are always deleted at the end.
 """
 
 import asyncio
@@ -20,9 +18,9 @@ import click
 import msgspec
 
 import pocketmq
-from pocketmq.cli.asking import Cluster, advised, on_a_cluster
+from pocketmq.cli.cluster_options import Cluster, cluster_options, with_advice
 from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.screen import Column, json_option, show_json, show_rows, tell
+from pocketmq.cli.output import Column, json_option, show_json, show_rows, show_text
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import NetworkError, PocketMQError
 from pocketmq.model.human import count
@@ -33,35 +31,34 @@ if TYPE_CHECKING:
 
 INDEX_BYTES: Final = 8
 WARM_UP_S: Final = 20.0
-"""How long the first message may take to come back: the group has to share out its queues first."""
+"""The time limit for the first message: the group needs a rebalance first."""
 DRAIN_S: Final = 10.0
-"""How long the last ones may take."""
+"""The time limit for the last messages."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured."""
+    """The load of a measurement."""
 
     topic: str
     seconds: float
     body_bytes: int
-    lanes: int
+    concurrency: int
     queues: int
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """What came of it; latencies in seconds."""
+    """The result; latencies in seconds."""
 
     seconds: float = 0.0
     send_s: list[float] = msgspec.field(default_factory=list)
     end_to_end_s: list[float] = msgspec.field(default_factory=list)
     failures: Counter[str] = msgspec.field(default_factory=Counter)
     """By the kind of error."""
-    twice: int = 0
-    """Messages that came more than once."""
+    duplicates: int = 0
 
     @property
     def missing(self) -> int:
-        """Sent, and not read again in time."""
+        """Messages that were sent but not consumed in time."""
         return len(self.send_s) - len(self.end_to_end_s)
 
 
@@ -75,7 +72,7 @@ async def measure(cluster: Cluster, load: Load, clock: Clock) -> Measured:
 
 
 class _Run:
-    """One load, under way."""
+    """A running measurement."""
 
     def __init__(self, load: Load, clock: Clock) -> None:
         self._load = load
@@ -85,35 +82,35 @@ class _Run:
         self._seen: set[int] = set()
         self._next = 0
         self._warm = asyncio.Event()
-        self._all_read = asyncio.Event()
+        self._all_consumed = asyncio.Event()
 
     async def run(self, cluster: Cluster) -> Measured:
         load, options = self._load, cluster.options
         consumer = pocketmq.AsyncPushConsumer(
             cluster.name_servers, group=load.topic, start_at="first", own_thread=False, **options
         )
-        consumer.on(load.topic)(self._read)
+        consumer.on(load.topic)(self._consume)
         async with pocketmq.AsyncProducer(cluster.name_servers, group=load.topic, **options) as producer, consumer:
             await self._warm_up(producer)
             began = self._clock.monotonic()
-            await asyncio.gather(*(self._lane(producer, began + load.seconds) for _ in range(load.lanes)))
+            await asyncio.gather(*(self._send_until(producer, began + load.seconds) for _ in range(load.concurrency)))
             self._measured.seconds = self._clock.monotonic() - began
             await self._drain()
         return self._measured
 
     async def _warm_up(self, producer: "pocketmq.AsyncProducer") -> None:
-        """Until a first message comes back; it does not count."""
+        """Wait for a first message, which does not count."""
         await producer.send(self._load.topic, self._body(-1))
         try:
             async with asyncio.timeout(WARM_UP_S):
                 await self._warm.wait()
         except TimeoutError:
             raise NetworkError(
-                f"a message was sent to topic {self._load.topic} and not read again within {WARM_UP_S:.0f} s: "
-                "`pocketmq doctor` may say why"
+                f"a message sent to topic {self._load.topic} was not consumed within {WARM_UP_S:.0f} s; "
+                "`pocketmq doctor` may find the reason"
             ) from None
 
-    async def _lane(self, producer: "pocketmq.AsyncProducer", until: float) -> None:
+    async def _send_until(self, producer: "pocketmq.AsyncProducer", until: float) -> None:
         while (at := self._clock.monotonic()) < until:
             index, self._next = self._next, self._next + 1
             self._sent_at[index] = at
@@ -125,25 +122,25 @@ class _Run:
             else:
                 self._measured.send_s.append(self._clock.monotonic() - at)
 
-    async def _read(self, message: pocketmq.StoredMessage) -> None:
+    async def _consume(self, message: pocketmq.StoredMessage) -> None:
         now = self._clock.monotonic()
         index = int.from_bytes(message.body[:INDEX_BYTES], "big", signed=True)
         if index < 0:
             self._warm.set()
         elif index in self._seen:
-            self._measured.twice += 1
+            self._measured.duplicates += 1
         elif index in self._sent_at:
             self._seen.add(index)
             self._measured.end_to_end_s.append(now - self._sent_at[index])
             if not self._measured.missing:
-                self._all_read.set()
+                self._all_consumed.set()
 
     async def _drain(self) -> None:
         while self._measured.missing > 0:
-            self._all_read.clear()
+            self._all_consumed.clear()
             try:
                 async with asyncio.timeout(DRAIN_S):
-                    await self._all_read.wait()
+                    await self._all_consumed.wait()
             except TimeoutError:
                 return
 
@@ -159,7 +156,7 @@ async def _clean_up(admin: "AsyncAdmin", topic: str) -> None:
 
 MAX_SECONDS: Final = 120
 MAX_BODY_BYTES: Final = 1 << 20
-MAX_LANES: Final = 1_024
+MAX_CONCURRENCY: Final = 1_024
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 
 
@@ -169,15 +166,19 @@ def _ms(value: float | None) -> str:
 
 _COLUMNS: Final = (
     Column("what"),
-    *(Column(f"p{percent:g}", told=_ms) for percent in PERCENTILES),
-    Column("max", "longest", told=_ms),
+    *(Column(f"p{percent:g}", shown_as=_ms) for percent in PERCENTILES),
+    Column("max", "max", shown_as=_ms),
 )
 
 
 @click.command("bench")
-@on_a_cluster
+@cluster_options
 @click.option(
-    "--seconds", type=click.FloatRange(0.1, MAX_SECONDS), default=5.0, show_default=True, help="How long it sends."
+    "--seconds",
+    type=click.FloatRange(0.1, MAX_SECONDS),
+    default=5.0,
+    show_default=True,
+    help="The duration of the load.",
 )
 @click.option(
     "--body-bytes",
@@ -185,36 +186,45 @@ _COLUMNS: Final = (
     default=1_024,
     show_default=True,
     metavar="N",
-    help="The size of each message.",
+    help="The size of each message body.",
 )
 @click.option(
-    "--lanes",
-    type=click.IntRange(1, MAX_LANES),
+    "--concurrency",
+    type=click.IntRange(1, MAX_CONCURRENCY),
     default=32,
     show_default=True,
     metavar="N",
-    help="Sends that are under way at the same time.",
+    help="The number of concurrent sends.",
 )
 @click.option(
-    "--queues", type=click.IntRange(1, 1_024), default=4, show_default=True, metavar="N", help="Of its topic."
+    "--queues",
+    type=click.IntRange(1, 1_024),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="The number of queues of the topic.",
 )
 @json_option
-def bench(cluster: Cluster, seconds: float, body_bytes: int, lanes: int, queues: int, as_json: bool) -> int:
-    """Send messages to a running cluster and read them again, and tell how long that took.
+def bench(cluster: Cluster, seconds: float, body_bytes: int, concurrency: int, queues: int, as_json: bool) -> int:
+    """Send messages to a running cluster, consume them, and show the latencies.
 
-    One process on this machine does both, so it tells what one Python client gets, and not the most that the cluster can do. It uses
-    a topic and a group of its own, which are deleted in the end.
+    One process does both, so the result shows what one Python client gets, not the maximum of the cluster. The command
+    creates a topic and a group, and deletes them at the end.
 
     \b
-    Exit code: 0  all messages were stored and read
-               1  some failed, or were not read again in time
-               3  the cluster cannot be used
+    Exit code: 0  all messages were stored and consumed
+               1  some messages failed, or were not consumed in time
+               3  the cluster does not work
     """
     clock = SystemClock()
     load = Load(
-        topic=f"pocketmq-bench-{clock.now_ms()}", seconds=seconds, body_bytes=body_bytes, lanes=lanes, queues=queues
+        topic=f"pocketmq-bench-{clock.now_ms()}",
+        seconds=seconds,
+        body_bytes=body_bytes,
+        concurrency=concurrency,
+        queues=queues,
     )
-    with advised(), Portal("pocketmq bench") as portal:
+    with with_advice(), Portal("pocketmq bench") as portal:
         measured = portal.run(measure(cluster, load, clock))
     rows = [
         {"what": "send", **percentiles(measured.send_s)},
@@ -223,18 +233,18 @@ def bench(cluster: Cluster, seconds: float, body_bytes: int, lanes: int, queues:
     if as_json:
         show_json([{**_totals(measured, load), "send": rows[0], "end_to_end": rows[1]}])
     else:
-        _tell(measured, load)
+        _show_totals(measured, load)
         show_rows(rows, _COLUMNS, as_json=False, empty="")
     return ExitCode.OK if not measured.failures and not measured.missing else ExitCode.REPAIRABLE
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
-    """In milliseconds, each of them a time that was measured; None when there is none."""
+    """Percentiles in milliseconds, each a measured value; None if there are no values."""
     ordered = sorted(seconds)
     if not ordered:
         return dict.fromkeys((*(f"p{percent:g}" for percent in PERCENTILES), "max"))
-    places = {f"p{percent:g}": math.ceil(len(ordered) * percent / 100) - 1 for percent in PERCENTILES}
-    found: dict[str, float | None] = {name: ordered[place] * 1000 for name, place in places.items()}
+    ranks = {f"p{percent:g}": math.ceil(len(ordered) * percent / 100) - 1 for percent in PERCENTILES}
+    found: dict[str, float | None] = {name: ordered[rank] * 1000 for name, rank in ranks.items()}
     return {**found, "max": ordered[-1] * 1000}
 
 
@@ -245,27 +255,27 @@ def _totals(measured: Measured, load: Load) -> dict[str, Any]:
         "sent": sent,
         "read": len(measured.end_to_end_s),
         "missing": measured.missing,
-        "twice": measured.twice,
+        "duplicates": measured.duplicates,
         "failures": dict(measured.failures),
         "per_s": sent / measured.seconds if measured.seconds else None,
         "mib_per_s": sent * load.body_bytes / measured.seconds / (1 << 20) if measured.seconds else None,
         "body_bytes": load.body_bytes,
-        "lanes": load.lanes,
+        "concurrency": load.concurrency,
         "queues": load.queues,
     }
 
 
-def _tell(measured: Measured, load: Load) -> None:
+def _show_totals(measured: Measured, load: Load) -> None:
     totals = _totals(measured, load)
-    tell(
+    show_text(
         f"{count(totals['sent'], 'message')} of {load.body_bytes:,} bytes in {measured.seconds:.1f} s: "
-        f"{totals['per_s']:,.0f} messages a second, {totals['mib_per_s']:,.1f} MiB a second."
+        f"{totals['per_s']:,.0f} messages/s, {totals['mib_per_s']:,.1f} MiB/s."
     )
-    tell(f"By one process, {load.lanes} sends under way at once, {load.queues} queues, read by one member meanwhile.")
+    show_text(f"One process, {load.concurrency} concurrent sends, {load.queues} queues, one consumer.")
     for kind, many in measured.failures.most_common():
-        tell(f"Failed: {many:,} by {kind}.")
+        show_text(f"Failed with {kind}: {many:,}.")
     if measured.missing:
-        tell(f"Not read again in time: {measured.missing:,}.")
-    if measured.twice:
-        tell(f"Read more than once: {measured.twice:,}.")
-    tell("")
+        show_text(f"Not consumed in time: {measured.missing:,}.")
+    if measured.duplicates:
+        show_text(f"Consumed more than once: {measured.duplicates:,}.")
+    show_text("")

@@ -1,4 +1,4 @@
-"""`pocketmq broker`: a broker until it is told to stop."""
+"""`pocketmq broker`: run a broker."""
 
 import os
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
 from pocketmq.cli.programs import (
     ServerOptions,
-    flush_words,
+    flush_text,
     log_to_stderr,
     run_until_stopped,
     server_facts,
     server_options,
-    server_words,
+    server_rows,
     show_banner,
     show_json,
 )
@@ -31,48 +31,48 @@ from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import FlushMode, StoreSettings
 
 NAME_SERVERS_VARIABLE = "NAMESRV_ADDR"
-"""Where RocketMQ's programs look for name servers when nothing else names them."""
+"""RocketMQ's variable with the default name servers."""
 
 FLUSH_CHOICE = click.Choice([mode.value for mode in FlushMode])
 
 
-def settings_given(words: tuple[str, ...]) -> dict[str, str]:
+def parse_settings(set_keys: tuple[str, ...]) -> dict[str, str]:
     """`--set key=value` as properties."""
     properties = {}
-    for word in words:
-        name, equals, text = word.partition("=")
+    for each in set_keys:
+        name, equals, text = each.partition("=")
         if not equals:
-            raise InvalidSetting(f"--set {word}: write it as --set KEY=VALUE")
+            raise InvalidSetting(f"--set {each}: expected KEY=VALUE")
         properties[name.strip()] = text
     return properties
 
 
 set_option = click.option(
     "--set",
-    "given",
+    "set_keys",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting by RocketMQ's name, as in broker.conf. May be given several times.",
+    help="A setting of broker.conf; may be repeated.",
 )
 flush_option = click.option(
     "--flush",
     type=FLUSH_CHOICE,
-    help="async answers a send when it is written, sync when it is safe on the disk.  [default: async]",
+    help="Acknowledge a send when it is written (async) or synced to disk (sync).  [default: async]",
 )
 advertise_option = click.option(
     "--advertise",
     metavar="HOST",
-    help="Where clients find it, if that is not where it listens (brokerIP1).",
+    help="The address that clients connect to, if it is not the listening address (brokerIP1).",
 )
 
 
 @click.command()
-@click.option("--host", metavar="HOST", help="Where to listen.  [default: 127.0.0.1]")
+@click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port",
     type=click.IntRange(0, LARGEST_PORT),
     metavar="PORT",
-    help=f"Where to listen; 0 is any free port.  [default: {DEFAULT_PORT}]",
+    help=f"The port to listen on; 0 is any free port.  [default: {DEFAULT_PORT}]",
 )
 @advertise_option
 @click.option(
@@ -80,15 +80,15 @@ advertise_option = click.option(
     "--namesrv",
     "name_servers",
     metavar="HOST:PORT;…",
-    help=f"The name servers that it registers with.  [default: what ${NAME_SERVERS_VARIABLE} says]",
+    help=f"The name servers to register with.  [default: ${NAME_SERVERS_VARIABLE}]",
 )
-@click.option("--name", metavar="NAME", help="The broker's name.  [default: broker-a]")
-@click.option("--cluster", metavar="NAME", help="The cluster that it belongs to.  [default: DefaultCluster]")
+@click.option("--name", metavar="NAME", help="The name of the broker.  [default: broker-a]")
+@click.option("--cluster", metavar="NAME", help="The cluster of the broker.  [default: DefaultCluster]")
 @click.option(
     "--data",
     "folder",
     metavar="DIR",
-    help=f"Where messages are kept (storePathRootDir).  [default: {DEFAULT_FOLDER}/NAME]",
+    help=f"The folder of the store (storePathRootDir).  [default: {DEFAULT_FOLDER}/NAME]",
 )
 @flush_option
 @set_option
@@ -97,20 +97,22 @@ advertise_option = click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="RocketMQ's broker.conf. Options given here count more than what it says.",
+    help="A RocketMQ broker.conf. Options override its settings.",
 )
-@click.option("--register-as", metavar="KEY", help="The account by which it registers with name servers.")
-@click.option("--namesrv-tls", is_flag=True, help="Reach name servers by TLS, with certificates this system trusts.")
+@click.option("--register-as", metavar="KEY", help="The account for registering with name servers.")
+@click.option(
+    "--namesrv-tls", is_flag=True, help="Use TLS to name servers, and verify them with the certificates of this system."
+)
 @click.option(
     "--namesrv-ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Reach name servers by TLS, with certificates that this one signed.",
+    help="Use TLS to name servers, and verify them with this certificate authority.",
 )
 @click.option(
     "--until-end-of-input",
     is_flag=True,
-    help="Stop also when the input stream ends, as it does when the program that started this one is gone.",
+    help="Also stop when stdin ends, as it does when the parent process ends.",
 )
 @server_options
 def broker(
@@ -123,7 +125,7 @@ def broker(
     cluster: str | None,
     folder: str | None,
     flush: str | None,
-    given: tuple[str, ...],
+    set_keys: tuple[str, ...],
     config: Path | None,
     register_as: str | None,
     namesrv_tls: bool,
@@ -132,8 +134,8 @@ def broker(
 ) -> None:
     """Run a broker until ctrl-C or SIGTERM.
 
-    It keeps messages in RocketMQ's files and registers with name servers. Topics have to be created before they are sent
-    to, unless autoCreateTopicEnable=true says otherwise.
+    It stores messages in RocketMQ's file format and registers with name servers. Producers can send only to existing topics,
+    unless autoCreateTopicEnable=true.
     """
     keys = {
         "bindAddress": host,
@@ -148,8 +150,8 @@ def broker(
         "tls.client.trustCertPath": None if namesrv_ca is None else str(namesrv_ca),
         **options.keys(),
     }
-    told = settings_given(given) | {key: text for key, text in keys.items() if text is not None}
-    settings = _registering_as(register_as, _settings(config, told, is_open=options.is_open))
+    overrides = parse_settings(set_keys) | {key: text for key, text in keys.items() if text is not None}
+    settings = _registering_as(register_as, _settings(config, overrides, is_open=options.is_open))
     log_to_stderr(options.log_format, settings.broker_name)
     run_until_stopped(
         Broker(settings),
@@ -158,19 +160,19 @@ def broker(
     )
 
 
-def _settings(config: Path | None, told: Mapping[str, str], *, is_open: bool) -> BrokerSettings:
-    """What the command line told first, then the file, then defaults."""
-    # While they are read it may listen anywhere: an option may still say that it shall not.
+def _settings(config: Path | None, overrides: Mapping[str, str], *, is_open: bool) -> BrokerSettings:
+    """Options first, then the file, then defaults."""
+    # The address of the file is checked at the end, since an option may override it.
     base = BrokerSettings(
         name_servers=read_name_servers(os.environ.get(NAME_SERVERS_VARIABLE, "")),
         auto_create_topic=False,
-        accounts=Path(told["accountsFile"]) if "accountsFile" in told else None,
+        accounts=Path(overrides["accountsFile"]) if "accountsFile" in overrides else None,
         open_to_the_network_without_authentication=True,
     )
     in_file = {} if config is None else _properties(config)
     settings = _read(f"{config}", in_file, base)
-    settings = _read("--set", told, settings)
-    store = _store_settings(settings, in_file.keys() | told.keys())
+    settings = _read("--set", overrides, settings)
+    store = _store_settings(settings, in_file.keys() | overrides.keys())
     return replace(settings, store=store, open_to_the_network_without_authentication=is_open)
 
 
@@ -178,10 +180,10 @@ def _registering_as(access_key: str | None, settings: BrokerSettings) -> BrokerS
     if access_key is None:
         return settings
     if settings.accounts is None:
-        raise InvalidSetting("--register-as names an account; say by --accounts in which file it is")
+        raise InvalidSetting("--register-as needs the file of the account: --accounts FILE")
     account = read_accounts(DiskFiles(), settings.accounts, os.environ).get(access_key)
     if account is None:
-        raise InvalidSetting(f"--register-as {access_key}: there is no such account in {settings.accounts}")
+        raise InvalidSetting(f"--register-as {access_key}: no such account in {settings.accounts}")
     return replace(settings, credentials=account.credentials)
 
 
@@ -203,7 +205,7 @@ def _read(source: str, properties: Mapping[str, str], base: BrokerSettings) -> B
 
 
 def _store_settings(settings: BrokerSettings, named: set[str]) -> StoreSettings:
-    """A folder of the broker's own; log files of the size that they have, unless somebody named one."""
+    """The default folder of this broker, and the size of its existing log files, unless they are set."""
     store = settings.store
     if "storePathRootDir" not in named:
         store = replace(store, folder=DEFAULT_FOLDER / settings.broker_name)
@@ -218,19 +220,20 @@ def _show_banner(broker: Broker) -> None:
         "PocketMQ broker",
         {
             "broker": f"{settings.broker_name} of {settings.cluster}",
-            "address": _address_words(broker),
-            "name servers": ", ".join(map(str, settings.name_servers)) or "none: only clients that know its address",
+            "address": _address_text(broker),
+            "name servers": ", ".join(map(str, settings.name_servers))
+            or "none: clients need the address of the broker",
             "data": str(settings.store.folder),
-            "flush": flush_words(settings.store.flush),
-            "topics": "created by sending to them" if settings.auto_create_topic else "have to be created first",
-            **server_words(broker, settings),
+            "flush": flush_text(settings.store.flush),
+            "topics": "created automatically" if settings.auto_create_topic else "not created automatically",
+            **server_rows(broker, settings),
         },
     )
 
 
-def _address_words(broker: Broker) -> str:
+def _address_text(broker: Broker) -> str:
     listening, advertised = str(broker.address), str(broker.advertised_address)
-    return listening if listening == advertised else f"{listening}, where clients find it as {advertised}"
+    return listening if listening == advertised else f"{listening}, advertised as {advertised}"
 
 
 def _show_json(broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""What all commands have in common: how an error becomes a sentence and an exit code, in one place."""
+"""Exit codes and error messages of all commands."""
 
 import difflib
 import os
@@ -29,10 +29,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-class ErrorTellingGroup(click.Group):
-    """A group that names the nearest command for one it does not know, and ends every error in plain words.
+class CommandGroup(click.Group):
+    """A click group that suggests the nearest command for an unknown one, and turns errors into one line and an exit code.
 
-    Click's own exit codes are 1 and 2 for all kinds of errors, which mean something else here.
+    Click exits with 1 or 2 for all errors, which mean something else here.
     """
 
     def main(
@@ -51,21 +51,21 @@ class ErrorTellingGroup(click.Group):
             error.show()
             sys.exit(ExitCode.USAGE)
         except click.Abort:
-            _tell("interrupted")
+            _print_error("interrupted")
             sys.exit(ExitCode.INTERRUPTED)
         except UsageError as error:
-            _tell(str(error))
+            _print_error(str(error))
             sys.exit(ExitCode.USAGE)
         except PocketMQError as error:
-            _tell(str(error))
+            _print_error(str(error))
             sys.exit(ExitCode.REFUSED)
         except OSError as error:
-            _tell(_sentence(error))
+            _print_error(_sentence(error))
             sys.exit(ExitCode.REFUSED)
         except Exception as error:
             if os.environ.get(TRACEBACK_VARIABLE):
                 raise
-            _tell(_fault(error))
+            _print_error(_unexpected(error))
             sys.exit(ExitCode.FAULT)
         sys.exit(result if isinstance(result, int) else ExitCode.OK)
 
@@ -75,13 +75,13 @@ class ErrorTellingGroup(click.Group):
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(self.list_commands(ctx))}."
+            hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(self.list_commands(ctx))}."
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
 
 
 def parsed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """The type of a parameter that a function of `model.human` reads: click tells the user what is wrong with the value."""
+    """A click parameter type from a parser of `model.human`: a UsageError becomes a BadParameter."""
 
     @wraps(parse)
     def read(text: str) -> T:
@@ -104,26 +104,24 @@ def options(*decorators: Callable[[Any], Any]) -> Callable[[Callable[..., Any]],
     return decorate
 
 
-def called() -> str:
-    """How to call this program once more: by its name where the shell finds it, else by its path."""
+def program_name() -> str:
+    """How users call this program: by its name if it is in the PATH, otherwise by its path."""
     here = Path(sys.argv[0]).absolute()
     return str(here) if here.name == PROGRAM and find_program(PROGRAM) is None else PROGRAM
 
 
-def _tell(text: str) -> None:
+def _print_error(text: str) -> None:
     click.echo(f"pocketmq: {text}", err=True)
 
 
-def _fault(error: Exception) -> str:
-    """For what no command foresaw: its first line, as libraries put their own stack below, and how to see the rest."""
+def _unexpected(error: Exception) -> str:
+    """An unexpected error in one line: libraries append their own stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return (
-        f"{what.rstrip('.')}. This was not foreseen; {TRACEBACK_VARIABLE}=1 before the command shows where it happened"
-    )
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return f"unexpected error: {text.rstrip('.')}. Set {TRACEBACK_VARIABLE}=1 to see the traceback"
 
 
 def _sentence(error: OSError) -> str:
-    what = f"{error.filename}: " if error.filename else ""
-    hint = ". Run it as the user that it belongs to" if isinstance(error, PermissionError) else ""
-    return f"{what}{error.strerror or error}{hint}"
+    path = f"{error.filename}: " if error.filename else ""
+    hint = ". Run the command as the owner of the file" if isinstance(error, PermissionError) else ""
+    return f"{path}{error.strerror or error}{hint}"

@@ -1,12 +1,12 @@
-"""`pocketmq demo`: a shop's day on a broker and a Spark of its own, with every message accounted for at the end."""
+"""`pocketmq demo`: simulate a shop's day with a broker and Spark, and account for every message at the end."""
 
 from pathlib import Path
 
 import click
 
 from pocketmq import demo as shop
-from pocketmq.cli.commands import ExitCode, called
-from pocketmq.cli.screen import screen, show_json, tell
+from pocketmq.cli.commands import ExitCode, program_name
+from pocketmq.cli.output import screen, show_json, show_text
 from pocketmq.net.address import LARGEST_PORT
 
 DEFAULT_FOLDER = Path("pocketmq-demo")
@@ -22,7 +22,7 @@ MOST_MESSAGES = 50_000_000
     default=DEFAULT_MESSAGES,
     metavar="N",
     show_default=True,
-    help="How many orders are sent.",
+    help="The number of orders.",
 )
 @click.option(
     "--dir",
@@ -31,33 +31,31 @@ MOST_MESSAGES = 50_000_000
     default=DEFAULT_FOLDER,
     metavar="DIR",
     show_default=True,
-    help="Where everything is kept. An earlier demo in it is removed, unless --resume is given.",
+    help="The folder of the demo. Without --resume, an earlier demo in it is removed.",
 )
-@click.option("--seed", type=int, default=1, metavar="N", show_default=True, help="Another seed is another day.")
-@click.option(
-    "--resume", is_flag=True, help="Go on with the demo in DIR that was cut off; --messages and --seed are its own."
-)
-@click.option("--keep", is_flag=True, help="Let broker and web console run at the end, until ctrl-C.")
+@click.option("--seed", type=int, default=1, metavar="N", show_default=True, help="The seed of the random data.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted demo in DIR, with its --messages and --seed.")
+@click.option("--keep", is_flag=True, help="Keep the broker and the web console running at the end, until ctrl-C.")
 @click.option(
     "--console-port",
     type=click.IntRange(0, LARGEST_PORT),
     default=0,
     metavar="PORT",
     show_default=True,
-    help="Where the web console listens; 0 is any free port.",
+    help="The port of the web console; 0 is any free port.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Nothing but the result, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the result, as JSON.")
 def demo(messages: int, folder: Path, seed: int, resume: bool, keep: bool, console_port: int, as_json: bool) -> int:
-    """A shop's day: broker, web console, producers, consumers and a Spark pipeline, in one command.
+    """Simulate a shop's day: broker, web console, producers, consumers and a Spark pipeline in one command.
 
-    Orders, payments and reminders are sent, read, retried, cleaned and summed up. At the end a table tells whether every message is
-    accounted for, and where lake and plot are. It needs no input, and two minutes.
+    Orders, payments and reminders are sent, consumed, retried, cleaned and aggregated. At the end, a table shows whether
+    every message is accounted for, and where the lake and the plot are. The demo takes about two minutes.
 
     \b
     Exit code: 0    every message is accounted for
-               1    messages are missing, or too many
-               3    something could not start, or ended; go on with --resume
-               130  interrupted; go on with --resume
+               1    messages are missing or duplicated
+               3    a process failed; continue with --resume
+               130  interrupted; continue with --resume
     """
 
     def show(report: "shop.Report") -> None:
@@ -65,12 +63,12 @@ def demo(messages: int, folder: Path, seed: int, resume: bool, keep: bool, conso
             show_json([report.as_data()])
         else:
             screen().print(report.render())
-            tell(report.next_steps(called()))
+            show_text(report.next_steps(program_name()))
 
     settings = shop.DemoSettings(folder, messages, seed, resume, console_port, keep)
     try:
         report = shop.run(settings, show, is_quiet=as_json)
     except KeyboardInterrupt:
-        click.echo(f"Nothing is lost: pocketmq demo --resume --dir {folder}", err=True)
+        click.echo(f"No message is lost. Continue with: pocketmq demo --resume --dir {folder}", err=True)
         raise
     return ExitCode.OK if report.holds else ExitCode.REPAIRABLE

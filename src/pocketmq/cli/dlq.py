@@ -1,9 +1,4 @@
-"""`pocketmq dlq`: dead letters, which groups have given up on: count them, read them, send them once more, drop them.
-
-`pocketmq dlq export`: dead letters as JSON lines, page by page, so that any number of them goes through.
-
-A dead letter as a row: what `dlq show`, `replay` and `export` tell of it.
-"""
+"""`pocketmq dlq`: count, show, replay, export and drop the dead letters of consumer groups."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from pocketmq.cli.asking import (
+from pocketmq.cli.cluster_options import (
     Cluster,
+    cluster_options,
     complete_topic,
     confirm,
     dry_run_option,
     group_argument,
     limit_option,
-    on_a_cluster,
     yes_option,
 )
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode
+from pocketmq.cli.commands import CommandGroup, ExitCode
 from pocketmq.cli.msg import body_option
-from pocketmq.cli.screen import (
+from pocketmq.cli.output import (
     CELL_BODY_BYTES,
     Column,
     body_cell,
@@ -34,7 +29,7 @@ from pocketmq.cli.screen import (
     late_bar,
     show_json,
     show_rows,
-    tell,
+    show_text,
     texts,
 )
 from pocketmq.clock import SystemClock
@@ -50,8 +45,8 @@ if TYPE_CHECKING:
     from pocketmq.client.admin.dead_letters import Letter, Resent
 
 
-def letter_row(letter: "Letter", form: BodyForm, most_bytes: int | None = None) -> dict[str, Any]:
-    """With `most_bytes`, that much of the body is in it, for a table."""
+def dead_letter_row(letter: "Letter", form: BodyForm, most_bytes: int | None = None) -> dict[str, Any]:
+    """A dead letter as a row. For a table, `most_bytes` limits the body."""
     fields = fields_of(letter.message, form, most_bytes)
     return {
         "group": letter.group,
@@ -72,34 +67,36 @@ def letter_row(letter: "Letter", form: BodyForm, most_bytes: int | None = None) 
 
 
 PAGE: Final = 500
-"""Letters that are read at once."""
+"""Dead letters per request."""
 
 
 @click.command("export")
-@on_a_cluster
+@cluster_options
 @group_argument
-@click.option("--to", "path", type=click.Path(path_type=Path), metavar="FILE", help="Write there.")
+@click.option(
+    "--to", "path", type=click.Path(path_type=Path), metavar="FILE", help="Write to this file instead of stdout."
+)
 @click.option(
     "--body",
     "form",
     type=click.Choice([form.value for form in BodyForm]),
     default=BodyForm.BASE64.value,
     show_default=True,
-    help="How bodies are written; base64 keeps every byte.",
+    help="The format of bodies; base64 keeps every byte.",
 )
 @yes_option
 def export(cluster: Cluster, group: str, path: Path | None, form: str, yes: bool) -> None:
-    """Write all dead letters of a group as JSON, one on each line, to a file or the standard output.
+    """Write all dead letters of a group as JSON lines to a file or stdout.
 
-    Each line has where the letter was sent to, why it died, its properties and its body. The letters stay where they are.
+    Each line has the original topic, the reason of the failure, the properties and the body. The dead letters are not deleted.
     """
     if path is not None and DiskFiles().status(path) is not None:
         confirm(f"Overwrite {path}?", yes=yes)
     with cluster.long_admin() as admin:
         total = admin.dead_letters.count(group)
         if not total:
-            admin.groups.describe(group)  # GroupNotFound: a name may be mistyped
-        rows = (letter_row(letter, BodyForm(form)) for letter in _letters(admin, group, total))
+            admin.groups.describe(group)  # raises GroupNotFound for a mistyped name
+        rows = (dead_letter_row(letter, BodyForm(form)) for letter in _letters(admin, group, total))
         if path is None:
             many = _write(rows, lambda line: sys.stdout.write(line.decode()))
             sys.stdout.flush()
@@ -128,7 +125,7 @@ def _write(rows: Iterator[dict[str, Any]], put: Callable[[bytes], object]) -> in
 
 
 def _write_file(rows: Iterator[dict[str, Any]], path: Path) -> int:
-    """Beside the file first: one that is there stays whole until all letters are written."""
+    """Write to a temporary file first, so that an existing file stays complete until all dead letters are written."""
     files = DiskFiles()
     draft = path.with_name(f"{path.name}.part")
     with files.open(draft, create=True) as file:
@@ -150,26 +147,26 @@ def _write_file(rows: Iterator[dict[str, Any]], path: Path) -> int:
 
 
 MAX_AT_ONCE = 50
-"""Letters that are sent between two looks at the progress."""
-_COUNTS = (Column("group"), Column("letters", told=number))
+"""Dead letters that are sent between two updates of the progress bar."""
+_COUNTS = (Column("group"), Column("letters", "dead letters", shown_as=number))
 _LETTERS = (
     *texts("died", "topic", "id", "keys"),
-    Column("attempts", told=number),
-    Column("reason", told=lambda reason: reason or "not told"),
-    Column("body", told=str),
+    Column("attempts", shown_as=number),
+    Column("reason", shown_as=lambda reason: reason or "unknown"),
+    Column("body", shown_as=str),
 )
 
 
-@click.group("dlq", cls=ErrorTellingGroup)
+@click.group("dlq", cls=CommandGroup)
 def dlq_commands() -> None:
-    """Dead letters: what consumer groups have given up on."""
+    """Dead letters of consumer groups: messages that failed all retries."""
 
 
 @dlq_commands.command("ls")
-@on_a_cluster
+@cluster_options
 @json_option
 def ls(cluster: Cluster, as_json: bool) -> None:
-    """List the groups that have dead letters, and how many."""
+    """List the groups with dead letters, and their number."""
     with cluster.admin() as admin:
         counts = admin.dead_letters.counts()
     rows = [{"group": group, "letters": letters} for group, letters in counts.items() if letters]
@@ -177,34 +174,34 @@ def ls(cluster: Cluster, as_json: bool) -> None:
 
 
 @dlq_commands.command("show")
-@on_a_cluster
+@cluster_options
 @group_argument
-@limit_option(100, "At most so many.")
-@click.option("--newest", is_flag=True, help="Those that died last, instead of first.")
+@limit_option(100, "Show at most N dead letters.")
+@click.option("--newest", is_flag=True, help="Show the newest instead of the oldest.")
 @body_option
 @json_option
 def show(cluster: Cluster, group: str, limit: int, newest: bool, form: str, as_json: bool) -> None:
-    """Show the dead letters of a group, oldest first: where each was sent to, how often it was tried, why it died."""
+    """Show the dead letters of a group, oldest first, with original topic, attempts and the reason of the failure."""
     with cluster.admin() as admin:
         total = _letter_count(admin, group)
         letters = admin.dead_letters.read(group, limit=limit, newest=newest)
     rows = (_shown(letter, BodyForm(form), as_json=as_json) for letter in letters)
     show_rows(rows, _LETTERS, as_json=as_json, empty=f"Group {group} has no dead letters.")
     if len(letters) < total:
-        click.echo(f"{len(letters):,} of {count(total, 'letter')}: --limit says how many are shown.", err=True)
+        click.echo(f"{len(letters):,} of {count(total, 'dead letter')}; raise --limit to see more.", err=True)
 
 
 @dlq_commands.command("replay")
-@on_a_cluster
+@cluster_options
 @group_argument
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Only the letter with this id; may be repeated.")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="Only the dead letter with this id; may be repeated.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the N oldest.  [default: all]")
-@click.option("--newest", is_flag=True, help="With --limit: the newest instead.")
+@click.option("--newest", is_flag=True, help="With --limit: the newest instead of the oldest.")
 @click.option(
     "--topic",
     shell_complete=complete_topic,
     metavar="NAME",
-    help="Send them there, instead of where each was sent at first.",
+    help="Send them to this topic instead of their original topics.",
 )
 @dry_run_option
 @yes_option
@@ -220,21 +217,21 @@ def replay(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Send dead letters once more. All groups that read the topic get them.
+    """Send dead letters again. All consumer groups of the topic receive them.
 
-    The letters stay where they are, so a second replay sends them a second time.
+    The dead letters are not deleted, so a second replay sends them a second time.
 
     \b
     Exit code: 0  all were sent
-               1  not confirmed, nothing was sent
-               3  some could not be sent
+               1  not confirmed, nothing sent
+               3  some were not sent
     """
     letters = _chosen(cluster, group, ids, limit, newest=newest)
     if not as_json:
         _show_plan(group, letters, topic)
     if dry_run:
         if as_json:
-            show_json({**letter_row(letter, BodyForm.NONE), "sent_as": None, "problem": ""} for letter in letters)
+            show_json({**dead_letter_row(letter, BodyForm.NONE), "sent_as": None, "problem": ""} for letter in letters)
         return ExitCode.OK
     if not letters:
         return ExitCode.OK
@@ -244,18 +241,18 @@ def replay(
 
 
 @dlq_commands.command("drop")
-@on_a_cluster
+@cluster_options
 @group_argument
 @dry_run_option
 @yes_option
 @json_option
 def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Delete all dead letters of a group. RocketMQ cannot delete single messages, so it is all or none."""
+    """Delete all dead letters of a group. RocketMQ cannot delete single messages."""
     with cluster.admin() as admin:
         letters = _letter_count(admin, group)
     if not as_json:
-        tell(
-            f"{count(letters, 'dead letter')} of group {group} go for ever; `pocketmq dlq export {group}` keeps a copy."
+        show_text(
+            f"{count(letters, 'dead letter')} of group {group} will be deleted; `pocketmq dlq export {group}` keeps a copy."
         )
     if not dry_run and letters:
         confirm("Delete them?", yes=yes)
@@ -265,41 +262,41 @@ def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) 
     if as_json:
         show_json([{"group": group, "letters": letters, "is_done": is_done}])
     else:
-        tell("Deleted." if is_done else "Nothing was changed.")
+        show_text("Deleted." if is_done else "Nothing changed.")
 
 
 dlq_commands.add_command(export)
 
 
 def _shown(letter: "Letter", form: BodyForm, *, as_json: bool) -> dict[str, Any]:
-    """A row; of its body a table gets the beginning."""
+    """A row; for a table with the beginning of the body."""
     if as_json:
-        return letter_row(letter, form)
-    row = letter_row(letter, form, CELL_BODY_BYTES)
+        return dead_letter_row(letter, form)
+    row = dead_letter_row(letter, form, CELL_BODY_BYTES)
     return {**row, "body": body_cell(row)}
 
 
 def _chosen(cluster: Cluster, group: str, ids: tuple[str, ...], limit: int | None, *, newest: bool) -> "list[Letter]":
     with cluster.admin() as admin:
         total = _letter_count(admin, group)
-        wanted = limit if limit is not None and not ids else max(1, total)
-        letters = admin.dead_letters.read(group, limit=wanted, newest=newest)
+        most = limit if limit is not None and not ids else max(1, total)
+        letters = admin.dead_letters.read(group, limit=most, newest=newest)
     if not ids:
         return letters
     chosen = [letter for letter in letters if _ids(letter) & set(ids)]
     known = {one for letter in chosen for one in _ids(letter)}
     if missing := [one for one in ids if one not in known]:
-        raise PocketMQError(f"group {group} has no dead letter {missing[0]}; `pocketmq dlq show {group}` shows them")
+        raise PocketMQError(f"group {group} has no dead letter {missing[0]}; `pocketmq dlq show {group}` lists them")
     return chosen
 
 
 def _ids(letter: "Letter") -> set[str]:
-    """All that a letter is called by: its producer's id, and the broker's of the message that it was."""
+    """Both ids of a dead letter: its message id and the offset id of the original message."""
     return {letter.original_id, letter.message.properties.get(ORIGIN_MESSAGE_ID, letter.original_id)}
 
 
 def _letter_count(admin: "pocketmq.Admin", group: str) -> int:
-    """How many there are; GroupNotFound when there is no such group, for a name may be mistyped."""
+    """The number of dead letters; GroupNotFound for an unknown group."""
     letters = admin.dead_letters.count(group)
     if not letters:
         admin.groups.describe(group)
@@ -309,12 +306,12 @@ def _letter_count(admin: "pocketmq.Admin", group: str) -> int:
 def _show_plan(group: str, letters: "list[Letter]", topic: str | None) -> None:
     targets: dict[str, int] = {}
     for letter in letters:
-        where = topic or letter.topic or "(it does not tell where it was sent)"
+        where = topic or letter.topic or "(unknown original topic)"
         targets[where] = targets.get(where, 0) + 1
     if not targets:
-        tell(f"Group {group} has no dead letters.")
+        show_text(f"Group {group} has no dead letters.")
     for where, many in sorted(targets.items()):
-        tell(f"{count(many, 'dead letter')} of group {group} to topic {where}.")
+        show_text(f"{count(many, 'dead letter')} of group {group} to topic {where}.")
 
 
 def _send(cluster: Cluster, letters: "list[Letter]", topic: str | None) -> "list[Resent]":
@@ -332,10 +329,12 @@ def _show_outcome(outcomes: "list[Resent]", *, as_json: bool) -> int:
     failed = [pair for outcome in outcomes for pair in outcome.failed]
     if as_json:
         none = BodyForm.NONE
-        show_json({**letter_row(letter, none), "sent_as": result.message_id, "problem": ""} for letter, result in sent)
-        show_json({**letter_row(letter, none), "sent_as": None, "problem": why} for letter, why in failed)
+        show_json(
+            {**dead_letter_row(letter, none), "sent_as": result.message_id, "problem": ""} for letter, result in sent
+        )
+        show_json({**dead_letter_row(letter, none), "sent_as": None, "problem": why} for letter, why in failed)
     else:
-        tell(f"Sent {count(len(sent), 'message')}.")
+        show_text(f"Sent {count(len(sent), 'message')}.")
         for letter, why in failed:
-            tell(f"Not sent: {letter.original_id}, {why}")
+            show_text(f"Not sent: {letter.original_id}, {why}")
     return ExitCode.REFUSED if failed else ExitCode.OK

@@ -6,9 +6,9 @@ import click
 from rich.text import Text
 
 import pocketmq
-from pocketmq.cli.asking import Cluster, complete_group, complete_topic, on_a_cluster
+from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_group, complete_topic
 from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.screen import json_option, one_line, screen, show_json, tell
+from pocketmq.cli.output import json_option, one_line, screen, show_json, show_text
 
 if TYPE_CHECKING:
     from pocketmq.doctor import Report, Step
@@ -25,7 +25,7 @@ _NAME_WIDTH: Final = 13
 
 
 @click.command("doctor")
-@on_a_cluster
+@cluster_options
 @click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="The topic to examine.")
 @click.option("--group", shell_complete=complete_group, metavar="NAME", help="The consumer group to examine.")
 @json_option
@@ -49,8 +49,8 @@ def doctor(cluster: Cluster, topic: str | None, group: str | None, as_json: bool
     if as_json:
         show_json([_summary(report)])
     else:
-        tell("")
-        tell(one_line(report.sentence))
+        show_text("")
+        show_text(one_line(report.sentence))
     return ExitCode.OK if report.is_healthy else ExitCode.REFUSED
 
 

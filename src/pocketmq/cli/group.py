@@ -1,4 +1,4 @@
-"""`pocketmq group`: consumer groups, who is in them, how far behind they are; move, copy and delete their offsets."""
+"""`pocketmq group`: list, show and delete consumer groups; show lag and members; reset and clone offsets."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketmq.cli.asking import (
+from pocketmq.cli.cluster_options import (
     Cluster,
+    cluster_options,
     complete_group,
     complete_topic,
     confirm,
     dry_run_option,
     group_argument,
-    on_a_cluster,
     show_named,
     topic_argument,
     yes_option,
 )
-from pocketmq.cli.commands import ErrorTellingGroup, parsed
-from pocketmq.cli.screen import Column, json_option, numbers, show_facts, show_json, show_rows, tell, texts
+from pocketmq.cli.commands import CommandGroup, parsed
+from pocketmq.cli.output import Column, json_option, numbers, show_facts, show_json, show_rows, show_text, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, UsageError
 from pocketmq.model.human import count, duration, number, offset, parse_queue, parse_start, time_ms
@@ -34,38 +34,40 @@ if TYPE_CHECKING:
 _LONG: Sequence[Column] = (
     Column("group"),
     *numbers("members", "lag"),
-    Column("lag_ms", "behind", told=duration),
+    Column("lag_ms", "lag time", shown_as=duration),
     Column("problem"),
 )
-_PLACE = (Column("topic"), Column("broker"), Column("queue", told=number))
+_QUEUE = (Column("topic"), Column("broker"), Column("queue", shown_as=number))
 _LAG = (
-    *_PLACE,
-    Column("committed", told=number),
-    Column("max_offset", "end", told=number),
-    Column("lag", told=number),
-    Column("lag_ms", "behind", told=duration),
-    Column("lost", told=number),
+    *_QUEUE,
+    Column("committed", shown_as=number),
+    Column("max_offset", "end", shown_as=number),
+    Column("lag", shown_as=number),
+    Column("lag_ms", "lag time", shown_as=duration),
+    Column("lost", shown_as=number),
     Column("problem"),
 )
 _MEMBERS = (Column("client_id", "client"), *texts("address", "language", "brokers", "queues"))
 _RESET = (
-    *_PLACE,
-    Column("before", told=offset),
-    Column("after", told=number),
-    Column("again", "come again", told=number),
-    Column("skipped", told=number),
+    *_QUEUE,
+    Column("before", shown_as=offset),
+    Column("after", shown_as=number),
+    Column("again", "consumed again", shown_as=number),
+    Column("skipped", shown_as=number),
 )
 
 
-@click.group("group", cls=ErrorTellingGroup)
+@click.group("group", cls=CommandGroup)
 def group_commands() -> None:
     """Consumer groups of a running cluster."""
 
 
 @group_commands.command("ls")
-@on_a_cluster
-@click.option("--all", "everything", is_flag=True, help="Also internal ones: of RocketMQ, of traces, of Spark's sinks.")
-@click.option("--long", "-l", "is_long", is_flag=True, help="With members and lag: asks about each of them.")
+@cluster_options
+@click.option(
+    "--all", "everything", is_flag=True, help="Include internal groups: of RocketMQ, of traces, of Spark sinks."
+)
+@click.option("--long", "-l", "is_long", is_flag=True, help="Show members and lag; sends requests for each group.")
 @json_option
 def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:
     """List groups."""
@@ -76,19 +78,19 @@ def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None
         _LONG,
         is_long=is_long,
         as_json=as_json,
-        empty="There is no group. A consumer makes one when it starts.",
+        empty="No groups. A consumer creates its group when it starts.",
     )
 
 
 @group_commands.command("show")
-@on_a_cluster
+@cluster_options
 @group_argument
 @json_option
 def show(cluster: Cluster, group: str, as_json: bool) -> None:
-    """Show how a group is set up, what it reads, and how far behind it is."""
+    """Show the settings of a group, its subscriptions and its lag."""
     with cluster.admin() as admin:
         state, lag = admin.groups.describe(group), admin.offsets.lag(group)
-    reads = {topic: one.sub_string for topic, one in state.subscriptions.items()}
+    subscriptions = {topic: one.sub_string for topic, one in state.subscriptions.items()}
     configs = {
         broker: {
             "may_consume": config.consume_enable,
@@ -102,34 +104,43 @@ def show(cluster: Cluster, group: str, as_json: bool) -> None:
     if as_json:
         model = state.message_model and state.message_model.value
         show_json(
-            [{**_lag_total(lag), "members": len(state.members), "model": model, "reads": reads, "brokers": configs}]
+            [
+                {
+                    **_lag_total(lag),
+                    "members": len(state.members),
+                    "model": model,
+                    "subscriptions": subscriptions,
+                    "brokers": configs,
+                }
+            ]
         )
         return
     facts = {
         "group": group,
-        "members": number(len(state.members)) if state.members else "none is online",
-        "model": state.message_model.value if state.message_model else "unknown while nobody is online",
-        "reads": ", ".join(f"{topic} ({text})" for topic, text in reads.items()) or "unknown while nobody is online",
-        "lag": _behind(lag) if lag.queues else "it has read nothing yet",
+        "members": number(len(state.members)) if state.members else "none online",
+        "model": state.message_model.value if state.message_model else "unknown without online members",
+        "subscriptions": ", ".join(f"{topic} ({text})" for topic, text in subscriptions.items())
+        or "unknown without online members",
+        "lag": _lag_text(lag) if lag.queues else "no committed offset yet",
     }
     for broker, config in configs.items():
         facts[f"on {broker}"] = (
-            f"{config['max_reconsume_times']} retries in {count(int(config['retry_queues']), 'queue')}"
-            f"{'' if config['may_consume'] else ', may not consume'}{', ordered' if config['ordered'] else ''}"
+            f"at most {config['max_reconsume_times']} retries, {count(int(config['retry_queues']), 'retry queue')}"
+            f"{'' if config['may_consume'] else ', consuming disabled'}{', ordered' if config['ordered'] else ''}"
         )
     show_facts(facts)
 
 
 @group_commands.command("lag")
-@on_a_cluster
+@cluster_options
 @group_argument
-@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="Only in this topic.")
+@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="Only this topic.")
 @json_option
 def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) -> None:
-    """Show how far behind a group is in each queue, in messages and in time.
+    """Show the lag of a group in each queue, in messages and in time.
 
-    The time is the age of the oldest message that it has not read. What nobody can tell is `unknown`, in JSON null,
-    and the last column says why. JSON: a line for each queue, then one for the group.
+    The lag time is the age of the oldest unread message. A value that no broker reports is `unknown`, in JSON null; the
+    last column says why. --json prints one line per queue, then one for the group.
     """
     with cluster.admin() as admin:
         lag = admin.offsets.lag(group, topic)
@@ -137,33 +148,33 @@ def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) 
     if as_json:
         show_json([*rows, _lag_total(lag)])
         return
-    show_rows(rows, _LAG, as_json=False, empty=f"Group {group} has read nothing yet.")
+    show_rows(rows, _LAG, as_json=False, empty=f"Group {group} has no committed offsets yet.")
     if rows:
-        tell(f"\nGroup {group} is behind by: {_behind(lag)}.")
+        show_text(f"\nLag of group {group}: {_lag_text(lag)}.")
 
 
 @group_commands.command("members")
-@on_a_cluster
+@cluster_options
 @group_argument
 @json_option
 def members(cluster: Cluster, group: str, as_json: bool) -> None:
-    """Show who is in a group now, and which queues each says that it reads."""
+    """Show the online members of a group, and the queues that each owns."""
     with cluster.admin() as admin:
         found = admin.groups.describe(group).members
         owners = admin.groups.owners(group)
     rows = [_member_row(member, owners) for member in found]
-    show_rows(rows, _MEMBERS, as_json=as_json, empty=f"Nobody is in group {group} now.")
+    show_rows(rows, _MEMBERS, as_json=as_json, empty=f"Group {group} has no online members.")
 
 
 @group_commands.command("reset")
-@on_a_cluster
+@cluster_options
 @group_argument
 @topic_argument
 @click.option(
     "--to",
     "moment",
     type=parsed(parse_start),
-    metavar="WHERE",
+    metavar="POSITION",
     help="earliest, latest, a time such as 2026-03-01T12:00, or a duration before now such as 2h.",
 )
 @click.option(
@@ -172,7 +183,7 @@ def members(cluster: Cluster, group: str, as_json: bool) -> None:
     type=(parsed(parse_queue), click.IntRange(0)),
     multiple=True,
     metavar="BROKER:QUEUE N",
-    help="One queue to this offset; may be repeated.",
+    help="Set the offset of one queue; may be repeated.",
 )
 @dry_run_option
 @yes_option
@@ -187,15 +198,15 @@ def reset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Let a group go on elsewhere in a topic: messages come again, or are skipped."""
+    """Reset the offsets of a group in a topic: messages are consumed again, or skipped."""
     to = _reset_to(topic, moment, dict(offsets))
     with cluster.admin() as admin:
         plan = admin.offsets.reset(group, topic, to, dry_run=True)
     rows = [_reset_row(each) for each in plan.queues]
     if not as_json:
-        show_rows(rows, _RESET, as_json=False, empty=f"Topic {topic} has no queue that can be read.")
+        show_rows(rows, _RESET, as_json=False, empty=f"Topic {topic} has no readable queue.")
         again, skipped = sum(each.again for each in plan.queues), sum(each.skipped for each in plan.queues)
-        tell(f"\nGroup {group}: {count(again, 'message')} to come again, {skipped:,} to be skipped.")
+        show_text(f"\nGroup {group}: {count(again, 'message')} to be consumed again, {skipped:,} to be skipped.")
     if not dry_run:
         confirm(f"Reset group {group} in topic {topic}?", yes=yes)
         with cluster.admin() as admin:
@@ -204,11 +215,11 @@ def reset(
     if as_json:
         show_json({**row, "is_done": not dry_run} for row in rows)
     else:
-        tell("Nothing was changed." if dry_run else "Done.")
+        show_text("Nothing changed." if dry_run else "Done.")
 
 
 @group_commands.command("clone")
-@on_a_cluster
+@cluster_options
 @click.argument("source", shell_complete=complete_group)
 @click.argument("target", shell_complete=complete_group)
 @topic_argument
@@ -216,48 +227,48 @@ def reset(
 @yes_option
 @json_option
 def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Let group TARGET stand in a topic where group SOURCE stands."""
+    """Copy the offsets of group SOURCE in a topic to group TARGET."""
     with cluster.admin() as admin:
         admin.groups.describe(target)
         offsets = admin.offsets.clone(source, target, topic, dry_run=True)
         before = admin.offsets.committed(target, topic)
-    rows = [{**_place(queue), "before": before.get(queue), "after": after} for queue, after in offsets.items()]
+    rows = [{**_queue_fields(queue), "before": before.get(queue), "after": after} for queue, after in offsets.items()]
     if not as_json:
         show_rows(rows, _RESET[:5], as_json=False, empty="")
     if not dry_run:
-        confirm(f"Move group {target} there?", yes=yes)
+        confirm(f"Set these offsets of group {target}?", yes=yes)
         with cluster.admin() as admin:
             admin.offsets.clone(source, target, topic)
     if as_json:
         show_json({**row, "is_done": not dry_run} for row in rows)
     else:
-        tell("Nothing was changed." if dry_run else f"Group {target} stands where {source} stands.")
+        show_text("Nothing changed." if dry_run else f"Copied the offsets of group {source} to group {target}.")
 
 
 @group_commands.command("rm")
-@on_a_cluster
+@cluster_options
 @group_argument
-@click.option("--keep-topics", is_flag=True, help="Keep its retries and dead letters.")
+@click.option("--keep-topics", is_flag=True, help="Keep its retry and dead letter topics.")
 @yes_option
 def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> None:
-    """Forget a group and how far it was, with its retries and dead letters. Refused while it has members."""
+    """Delete a group with its offsets, retries and dead letters. Rejected while the group has members."""
     with cluster.admin() as admin:
         state, letters = admin.groups.describe(group), admin.dead_letters.count(group)
     if state.members:
-        raise ImpossibleRequest(f"group {group} has {count(len(state.members), 'member')}: stop them first")
-    kept = "are kept" if keep_topics else "go"
-    tell(
-        f"Group {group} on {', '.join(state.configs)}: where it is in its topics goes; "
-        f"its retries and {count(letters, 'dead letter')} {kept}."
+        raise ImpossibleRequest(f"group {group} has {count(len(state.members), 'online member')}; stop them first")
+    topics = "are kept" if keep_topics else "will be deleted"
+    show_text(
+        f"Group {group} on {', '.join(state.configs)}: its offsets will be deleted; "
+        f"its retries and {count(letters, 'dead letter')} {topics}."
     )
     confirm(f"Delete group {group}?", yes=yes)
     with cluster.admin() as admin:
         admin.groups.delete(group, with_topics=not keep_topics)
-    tell(f"Deleted group {group}.")
+    show_text(f"Deleted group {group}.")
 
 
 def _long_row(admin: "Admin", group: str) -> dict[str, Any]:
-    """A group that cannot be asked about does not keep back the others."""
+    """A row with the error if the request for this group fails, so that the others are still listed."""
     row: dict[str, Any] = {"group": group, "members": None, "lag": None, "lag_ms": None, "problem": ""}
     try:
         row["members"] = len(admin.groups.members(group))
@@ -265,31 +276,31 @@ def _long_row(admin: "Admin", group: str) -> dict[str, Any]:
     except PocketMQError as error:
         return {**row, "problem": str(error)}
     problem = next(
-        (each.problem for each in lag.queues if each.problem), "" if lag.queues else "it has read nothing yet"
+        (each.problem for each in lag.queues if each.problem), "" if lag.queues else "no committed offset yet"
     )
     return {**row, "lag": lag.messages, "lag_ms": lag.time_ms, "problem": problem}
 
 
 def _reset_to(topic: str, moment: str | datetime | timedelta | None, offsets: dict[tuple[str, int], int]) -> "ResetTo":
     if (moment is None) == (not offsets):
-        raise UsageError("say where to: either --to earliest, latest or a time, or --offset BROKER:QUEUE N")
+        raise UsageError("give either --to (earliest, latest or a time) or --offset BROKER:QUEUE N")
     if offsets:
         return {MessageQueue(topic, broker, queue_id): after for (broker, queue_id), after in offsets.items()}
     match moment:
         case "earliest" | "latest" | datetime():
             return moment
-        case timedelta():  # before the now of the plan that is shown
+        case timedelta():  # resolved once, so that the reset does what the plan showed
             return time_ms(moment, SystemClock().now_ms())
     raise UsageError(f"cannot reset to {moment!r}")
 
 
-def _place(queue: MessageQueue) -> dict[str, Any]:
+def _queue_fields(queue: MessageQueue) -> dict[str, Any]:
     return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
 
 
 def _lag_row(lag: "QueueLag") -> dict[str, Any]:
     return {
-        **_place(lag.queue),
+        **_queue_fields(lag.queue),
         "committed": lag.committed,
         "min_offset": lag.min_offset,
         "max_offset": lag.max_offset,
@@ -311,7 +322,7 @@ def _lag_total(lag: "GroupLag") -> dict[str, Any]:
     }
 
 
-def _behind(lag: "GroupLag") -> str:
+def _lag_text(lag: "GroupLag") -> str:
     messages = "unknown messages" if lag.messages is None else count(lag.messages, "message")
     return f"{messages}, {duration(lag.time_ms)}"
 
@@ -331,7 +342,7 @@ def _member_row(member: "Member", owners: "Owners") -> dict[str, Any]:
 
 def _reset_row(row: "QueueReset") -> dict[str, Any]:
     return {
-        **_place(row.queue),
+        **_queue_fields(row.queue),
         "before": row.before,
         "after": row.after,
         "again": row.again,

@@ -1,12 +1,8 @@
-"""`pocketmq msg`: send messages, follow a topic, find them again.
+"""`pocketmq msg`: tail a topic, find and show messages.
 
-Following a topic: its queues are looked at in turn, and what came since the last look is read.
+A tail polls the offsets of all queues and reads the new messages. It joins no group and commits no offset:
 
-    look ── min … max of each queue ──► read from where the last look ended ──► sorted by the time of storing
-
-Nothing is subscribed and nothing committed, so nobody's group changes by being watched.
-
-What `msg tail` shows: a line for each message, so that it may go on for ever.
+    poll ── min … max offset of each queue ──► read from the end of the last poll ──► sort by store time
 """
 
 import sys
@@ -19,11 +15,11 @@ import click
 import msgspec
 from rich.text import Text
 
-from pocketmq.cli.asking import Cluster, limit_option, on_a_cluster, topic_argument
-from pocketmq.cli.commands import ErrorTellingGroup, parsed
-from pocketmq.cli.msg_send import given_bytes, send
+from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, topic_argument
+from pocketmq.cli.commands import CommandGroup, parsed
+from pocketmq.cli.msg_send import argument_bytes, send
 from pocketmq.cli.msg_trace import trace
-from pocketmq.cli.screen import CELL_BODY_BYTES, body_cell, cell, json_option, screen, show_messages
+from pocketmq.cli.output import CELL_BODY_BYTES, body_cell, cell, json_option, screen, show_messages
 from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
 from pocketmq.model.human import local_time, parse_queue, parse_time, time_ms
@@ -38,22 +34,22 @@ if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
 
 MAX_AT_ONCE = 1_000
-"""Messages that are read at once: of one queue and one look, more wait for the next."""
+"""The most messages read from one queue in one poll."""
 
 
 class Tail:
-    """Where a follower is in each queue of a topic; only messages that are `wanted` are handed out."""
+    """Reads new messages of all queues of a topic that match a filter."""
 
-    def __init__(self, admin: "Admin", topic: str, wanted: Callable[[StoredMessage], bool]) -> None:
+    def __init__(self, admin: "Admin", topic: str, matches: Callable[[StoredMessage], bool]) -> None:
         self._admin = admin
         self._topic = topic
-        self._wanted = wanted
+        self._matches = matches
         self._next: dict[MessageQueue, int] = {}
         self.is_at_end = False
-        """Whether the last look left nothing behind."""
+        """Whether the last poll reached the end of all queues."""
 
     def newest(self, count: int) -> list[StoredMessage]:
-        """Begin with the newest of all queues together. Those that are not wanted count too, for they have to be read."""
+        """The newest messages of all queues together. `count` includes messages that do not match, since all must be read."""
         found: list[StoredMessage] = []
         for state in self._admin.topics.describe(self._topic).queues:
             begin = max(state.min_offset, state.max_offset - count)
@@ -63,26 +59,26 @@ class Tail:
                 found += self._admin.messages.in_queue(state.queue, at, end, limit=MAX_AT_ONCE)
         self.is_at_end = True
         newest = sorted(found, key=_age)[-count:] if count else []
-        return [message for message in newest if self._wanted(message)]
+        return [message for message in newest if self._matches(message)]
 
-    def what_came(self) -> list[StoredMessage]:
-        """What is there since the last look, or since ever. A queue that is new, or was made anew, is read from its begin."""
+    def new_messages(self) -> list[StoredMessage]:
+        """The messages since the last poll. A new queue, or one of a topic that was created again, is read from its start."""
         found: list[StoredMessage] = []
         self.is_at_end = True
         for state in self._admin.topics.describe(self._topic).queues:
             begin = max(self._next.get(state.queue, 0), state.min_offset)
-            if begin > state.max_offset:  # the topic was made anew
+            if begin > state.max_offset:  # the topic was deleted and created again
                 begin = state.min_offset
             end = min(state.max_offset, begin + MAX_AT_ONCE)
             if begin < end:
                 found += self._admin.messages.in_queue(state.queue, begin, end, limit=MAX_AT_ONCE)
             self._next[state.queue] = end
             self.is_at_end = self.is_at_end and end == state.max_offset
-        return [message for message in sorted(found, key=_age) if self._wanted(message)]
+        return [message for message in sorted(found, key=_age) if self._matches(message)]
 
 
-def wanted_tags(text: str | None) -> set[str] | None:
-    """`A||B` as the two tags; None when all are wanted."""
+def parse_tags(text: str | None) -> set[str] | None:
+    """The tags of `A||B`; None for all."""
     tags = {tag.strip() for tag in (text or "*").split("||")} - {""}
     return None if "*" in tags or not tags else tags
 
@@ -92,7 +88,7 @@ def _age(message: StoredMessage) -> tuple[int, int]:
 
 
 def show_tail(messages: Iterable[StoredMessage], left: int | None, *, as_json: bool) -> int | None:
-    """Show them, `left` at most; how many may still be shown after that, None for without end."""
+    """Show at most `left` messages; returns how many may still follow, or None if there is no limit."""
     console = screen()
     for message in messages:
         if left == 0:
@@ -122,9 +118,9 @@ JSON_FIELDS: Final = (
 )
 _END_OF_TIME_MS: Final = 2**63 - 1
 MAX_BY_KEY: Final = 64
-"""Messages with a key of which a broker tells."""
+"""The most messages that a broker returns for a key."""
 POLL_S: Final = 0.5
-"""How long a tail rests when nothing has come."""
+"""The pause between polls without new messages."""
 
 body_option = click.option(
     "--body",
@@ -132,32 +128,37 @@ body_option = click.option(
     type=click.Choice([form.value for form in BodyForm]),
     default=BodyForm.TEXT.value,
     show_default=True,
-    help="How bodies are shown.",
+    help="The format of bodies.",
 )
 
 
-def rest() -> None:
-    """Between two looks of a tail. An interrupt ends it."""
+def wait_for_next_poll() -> None:
+    """Ctrl-C ends it."""
     Event().wait(POLL_S)
 
 
-@click.group("msg", cls=ErrorTellingGroup)
+@click.group("msg", cls=CommandGroup)
 def msg_commands() -> None:
     """Messages of a running cluster."""
 
 
 @msg_commands.command("tail")
-@on_a_cluster
+@cluster_options
 @topic_argument
 @click.option(
-    "--last", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="Begin with the N newest."
+    "--last",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Start with the N newest messages.",
 )
-@click.option("--from-start", is_flag=True, help="Begin with the oldest that is still there.")
-@click.option("--no-follow", is_flag=True, help="End when all that is there was shown.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many.")
+@click.option("--from-start", is_flag=True, help="Start with the oldest message.")
+@click.option("--no-follow", is_flag=True, help="Exit after the messages that exist now.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Exit after N messages.")
 @click.option("--tag", metavar="A||B", help="Only messages with one of these tags.")
 @click.option("--key", metavar="KEY", help="Only messages with this key.")
-@click.option("--contains", metavar="TEXT", help="Only messages whose body holds this text.")
+@click.option("--contains", metavar="TEXT", help="Only messages whose body contains this text.")
 @json_option
 def tail(
     cluster: Cluster,
@@ -171,14 +172,14 @@ def tail(
     contains: str | None,
     as_json: bool,
 ) -> None:
-    """Show the newest messages of a topic, and those that come, until ctrl-C.
+    """Show the newest messages of a topic, and new ones as they arrive, until ctrl-C.
 
-    It is nobody's member: groups and their offsets do not change.
+    The command joins no group and changes no offsets.
     """
-    needle = None if contains is None else given_bytes(contains)
-    tags = wanted_tags(tag)
+    needle = None if contains is None else argument_bytes(contains)
+    tags = parse_tags(tag)
 
-    def wanted(message: StoredMessage) -> bool:
+    def matches(message: StoredMessage) -> bool:
         return (
             (tags is None or message.tags in tags)
             and (key is None or key in message.keys)
@@ -186,48 +187,51 @@ def tail(
         )
 
     with cluster.long_admin() as admin:
-        following = Tail(admin, topic, wanted)
-        found = following.what_came() if from_start else following.newest(last)
+        following = Tail(admin, topic, matches)
+        found = following.new_messages() if from_start else following.newest(last)
         left = show_tail(found, limit, as_json=as_json)
         while left != 0:
             if following.is_at_end:
                 if no_follow:
                     return
-                rest()
-            left = show_tail(following.what_came(), left, as_json=as_json)
+                wait_for_next_poll()
+            left = show_tail(following.new_messages(), left, as_json=as_json)
 
 
 @msg_commands.command("get")
-@on_a_cluster
+@cluster_options
 @topic_argument
 @click.argument("message_id", metavar="ID")
 @body_option
 @json_option
 def get(cluster: Cluster, topic: str, message_id: str, form: str, as_json: bool) -> int:
-    """Show the message with an ID: the one that its producer gave, or the broker's own (offset id).
+    """Show the message with an ID: the message id or the offset id.
 
-    There may be several with the same ID of a producer: one that was sent again after a failure.
+    Several messages have the same message id if a producer sent a message again after a failure.
     """
     with cluster.admin() as admin:
         found = admin.messages.by_id(topic, message_id) or _by_offset_id(admin, topic, message_id)
     if not found:
         raise PocketMQError(
-            f"topic {topic} has no message {message_id}; `pocketmq msg find {topic} --key KEY` looks for keys"
+            f"topic {topic} has no message {message_id}; `pocketmq msg find {topic} --key KEY` searches by key"
         )
     return _show(found, form, as_json=as_json)
 
 
 @msg_commands.command("find")
-@on_a_cluster
+@cluster_options
 @topic_argument
 @click.option("--key", metavar="KEY", help="Messages with this key.")
 @click.option(
-    "--since", type=parsed(parse_time), metavar="WHEN", help="Stored then or later: 2026-03-01T12:00, or 2h ago."
+    "--since",
+    type=parsed(parse_time),
+    metavar="WHEN",
+    help="Stored at or after: 2026-03-01T12:00, or 2h for 2 hours ago.",
 )
 @click.option("--until", type=parsed(parse_time), metavar="WHEN", help="Stored before.")
-@click.option("--queue", type=parsed(parse_queue), metavar="BROKER:QUEUE", help="In this queue, from --offset on.")
+@click.option("--queue", type=parsed(parse_queue), metavar="BROKER:QUEUE", help="In this queue, starting at --offset.")
 @click.option("--offset", type=click.IntRange(0), metavar="N", help="The first offset, with --queue.")
-@limit_option(64, "At most so many.")
+@limit_option(64, "Show at most N messages.")
 @body_option
 @json_option
 def find(
@@ -242,30 +246,32 @@ def find(
     form: str,
     as_json: bool,
 ) -> int:
-    """Find messages by key, by time, or by place, oldest first."""
+    """Find messages by key, by store time, or by queue and offset, oldest first."""
     has_time = since is not None or until is not None
     if (queue is None) != (offset is None) or (queue is not None and (key is not None or has_time)):
-        raise UsageError("--queue and --offset go together, and with neither --key nor times")
+        raise UsageError("--queue needs --offset, and cannot be combined with --key, --since or --until")
     if queue is None and key is None and not has_time:
-        raise UsageError("say what to look for: --key, --since and --until, or --queue and --offset")
+        raise UsageError("give --key, --since and --until, or --queue and --offset")
     begin_ms, end_ms = _times(since, until)
     with cluster.admin() as admin:
         if queue is not None:
-            place = MessageQueue(topic, *queue)
-            if place not in [each.queue for each in admin.topics.describe(topic).queues]:
-                raise UsageError(f"{place} is no queue of the topic; `pocketmq topic show {topic}` shows them")
-            found = admin.messages.in_queue(place, offset or 0, limit=limit)
+            message_queue = MessageQueue(topic, *queue)
+            if message_queue not in [each.queue for each in admin.topics.describe(topic).queues]:
+                raise UsageError(
+                    f"topic {topic} has no queue {message_queue}; `pocketmq topic show {topic}` lists its queues"
+                )
+            found = admin.messages.in_queue(message_queue, offset or 0, limit=limit)
         elif key is not None:
             found = admin.messages.by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
         else:
             found = admin.messages.in_time(topic, begin_ms, end_ms, limit=limit)
     if not found:
-        click.echo("No such message.", err=True)
+        click.echo("No message found.", err=True)
     elif len(found) == limit:
-        click.echo(f"There may be more than {limit}: --limit says how many are shown.", err=True)
+        click.echo(f"There may be more than {limit} messages; raise --limit.", err=True)
     elif key is not None and len(found) >= MAX_BY_KEY:
         click.echo(
-            f"There may be more: brokers tell {MAX_BY_KEY} with a key at most. --since and --until ask for others.",
+            f"There may be more: a broker returns at most {MAX_BY_KEY} messages for a key. Use --since and --until for others.",
             err=True,
         )
     return _show(found, form, as_json=as_json)
@@ -276,7 +282,7 @@ msg_commands.add_command(trace)
 
 
 def _by_offset_id(admin: "Admin", topic: str, text: str) -> list[StoredMessage]:
-    """Only of brokers of this cluster: an id names an address, and any text may look like an id."""
+    """The message with this offset id, if it is of a broker of this cluster: an offset id contains the broker's address."""
     try:
         host = OffsetId.parse(text).host
         address = Address(host.ip_text, host.port)

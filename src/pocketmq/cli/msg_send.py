@@ -1,4 +1,4 @@
-"""`pocketmq msg send`: one message, or one for each line of the standard input."""
+"""`pocketmq msg send`: send one message, or one for each line of stdin."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.asking import Cluster, on_a_cluster, topic_argument
+from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argument
 from pocketmq.cli.commands import ExitCode, parsed
-from pocketmq.cli.screen import Column, json_option, late_bar, show_rows, texts
+from pocketmq.cli.output import Column, json_option, late_bar, show_rows, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
@@ -22,34 +22,38 @@ if TYPE_CHECKING:
 LEVELS_KEY: Final = "messageDelayLevel"
 _SENT: Final = (
     *texts("status", "message_id", "broker"),
-    Column("queue", told=number),
-    Column("queue_offset", "offset", told=number),
+    Column("queue", shown_as=number),
+    Column("queue_offset", "offset", shown_as=number),
 )
 
 
 @click.command("send")
-@on_a_cluster
+@cluster_options
 @topic_argument
 @click.argument("body")
-@click.option("--lines", is_flag=True, help="With BODY -: every line is a message.")
-@click.option("--tag", "tags", metavar="TAG", help="The tag that consumers choose by.")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key to find it by; may be repeated.")
+@click.option("--lines", is_flag=True, help="With BODY -: send every line as a message.")
+@click.option("--tag", "tags", metavar="TAG", help="The tag of the message.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key of the message; may be repeated.")
 @click.option(
     "--property",
     "properties",
     type=parsed(parse_pair),
     multiple=True,
     metavar="NAME=VALUE",
-    help="Of its own; may be repeated.",
+    help="A property of the message; may be repeated.",
 )
-@click.option("--sharding-key", metavar="TEXT", help="Messages with the same one go to the same queue, in order.")
-@click.option("--delay-level", type=click.IntRange(1), metavar="N", help="Deliver it later, by the broker's levels.")
+@click.option(
+    "--sharding-key", metavar="TEXT", help="Messages with the same sharding key go to the same queue, in order."
+)
+@click.option(
+    "--delay-level", type=click.IntRange(1), metavar="N", help="Deliver it after this delay level of the broker."
+)
 @click.option(
     "--delay",
     "delay_ms",
     type=parsed(parse_duration_ms),
     metavar="DURATION",
-    help="Deliver it later, such as 30s or 2h.",
+    help="Deliver it after this time, such as 30s or 2h.",
 )
 @json_option
 def send(
@@ -61,34 +65,34 @@ def send(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Send BODY, or what the standard input holds when BODY is -.
+    """Send a message with this BODY, or with the content of stdin if BODY is -.
 
     \b
     Exit code: 0  stored
-               1  stored, but not as safely as the broker promises: the status says what is missing
-               3  could not be sent
+               1  stored, but not as safely as configured: see the status
+               3  not sent
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    _check_level(cluster, given.get("delay_level", 0))
+    fields = {name: value for name, value in options.items() if value is not None}
+    _check_level(cluster, fields.get("delay_level", 0))
     bodies = _bodies(body, lines=lines)
-    level = given.get("delay_level", 0)
-    is_beyond = level > len(DELAY_LEVELS)  # `Message` knows RocketMQ's 18 levels; these brokers have more
+    level = fields.get("delay_level", 0)
+    is_beyond = level > len(DELAY_LEVELS)  # `Message` accepts RocketMQ's 18 levels; these brokers have more
     messages = [
-        Message(topic, each, properties=dict(properties), **given | ({"delay_level": 1} if is_beyond else {}))
+        Message(topic, each, properties=dict(properties), **fields | ({"delay_level": 1} if is_beyond else {}))
         for each in bodies
     ]
     for message in messages if is_beyond else ():
         message.properties[DELAY] = str(level)
     if not messages:
-        raise UsageError("there is nothing to send: the standard input is empty")
+        raise UsageError("nothing to send: stdin is empty")
     results: list[SendResult] = []
     try:
         _send(cluster, messages, results)
     except PocketMQError as error:
         if not results:
             raise
-        told = f"sent {len(results):,} of {count(len(messages), 'message')}, not the next one: {error}"
-        raise PocketMQError(told) from error
+        text = f"sent {len(results):,} of {count(len(messages), 'message')}; the next one failed: {error}"
+        raise PocketMQError(text) from error
     finally:
         if results:
             show_rows(map(_sent_row, results), _SENT, as_json=as_json, empty="")
@@ -96,7 +100,7 @@ def send(
 
 
 def _check_level(cluster: Cluster, level: int) -> None:
-    """UsageError for a delay level that the brokers do not have: they would take it for their longest one."""
+    """UsageError for a delay level above the brokers' levels: brokers would use their longest one instead."""
     if level <= len(DELAY_LEVELS):
         return
     with cluster.admin() as admin:
@@ -104,25 +108,27 @@ def _check_level(cluster: Cluster, level: int) -> None:
     fewest = min((len(DelayLevels(table[LEVELS_KEY])) for table in tables if table.get(LEVELS_KEY)), default=0)
     most = fewest or len(DELAY_LEVELS)
     if level > most:
-        raise UsageError(f"--delay-level {level}: the brokers have levels 1 to {most}; --delay DURATION takes any time")
+        raise UsageError(
+            f"--delay-level {level}: the brokers have levels 1 to {most}; use --delay DURATION for any time"
+        )
 
 
 def _bodies(body: str, *, lines: bool) -> list[bytes]:
     if body != "-":
         if lines:
-            raise UsageError("--lines reads the standard input: give - as BODY")
-        return [given_bytes(body)]
+            raise UsageError("--lines reads stdin: give - as BODY")
+        return [argument_bytes(body)]
     data = sys.stdin.buffer.read()
     return [part for part in (data.splitlines() if lines else [data]) if part]
 
 
-def given_bytes(text: str) -> bytes:
-    """Text as UTF-8; what the shell was given that is no text, as it was."""
+def argument_bytes(text: str) -> bytes:
+    """An argument as UTF-8. Bytes of the shell that are not UTF-8 stay as they are."""
     return text.encode(errors="surrogateescape")
 
 
 def _send(cluster: Cluster, messages: Sequence[Message], results: "list[SendResult]") -> None:
-    """One after the other; `results` has those that were sent, also when it ends in the middle."""
+    """Send one after the other. If one fails, `results` has those before it."""
     with cluster.producer() as producer, late_bar(SystemClock(), "sending", in_bytes=False) as bar:
         for message in messages:
             results.append(producer.send(message))

@@ -1,12 +1,12 @@
-"""`pocketmq msg trace`: what became of a message, as a line of time: from what clients wrote to the trace topic, and the store itself."""
+"""`pocketmq msg trace`: the timeline of a message, from the store and from the trace topic."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.asking import Cluster, on_a_cluster, topic_argument
-from pocketmq.cli.screen import Column, json_option, show_rows, tell, texts
+from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argument
+from pocketmq.cli.output import Column, json_option, show_rows, show_text, texts
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
 from pocketmq.model.human import duration, local_time
 from pocketmq.model.queue import MessageQueue
@@ -17,41 +17,41 @@ if TYPE_CHECKING:
     from pocketmq.model.message import StoredMessage
 
 _COLUMNS: Final = (
-    *texts("at", "what", "who"),
-    Column("took_ms", "took", told=lambda ms: "" if ms is None else duration(ms)),
+    *texts("at", "event", "by"),
+    Column("took_ms", "took", shown_as=lambda ms: "" if ms is None else duration(ms)),
     Column("detail"),
 )
 
 
 @click.command("trace")
-@on_a_cluster
+@cluster_options
 @topic_argument
 @click.argument("message_id", metavar="[ID]", required=False)
-@click.option("--key", metavar="KEY", help="Instead of ID: all messages with this key.")
-@click.option("--trace-topic", metavar="NAME", help="Where clients wrote it, if not to RocketMQ's usual topic.")
+@click.option("--key", metavar="KEY", help="All messages with this key, instead of ID.")
+@click.option("--trace-topic", metavar="NAME", help="The trace topic, if it is not RocketMQ's default.")
 @json_option
 def trace(
     cluster: Cluster, topic: str, message_id: str | None, key: str | None, trace_topic: str | None, as_json: bool
 ) -> None:
-    """Show what happened to a message: sent, stored, each attempt to consume it, decided, recalled.
+    """Show the timeline of a message: sent, stored, each attempt to consume it, committed or rolled back, recalled.
 
-    Only clients that trace (`trace=True`) write down what they do; what the store knows is shown in any case, and which groups
-    have read past it.
+    Only clients with `trace=True` write traces. The store is shown in any case, with the groups that have consumed the
+    message.
     """
     if (message_id is None) == (key is None):
-        raise UsageError("say which message: its ID, or --key KEY")
+        raise UsageError("give the ID of a message, or --key KEY")
     with cluster.admin() as admin:
         ids = _ids_of(admin, topic, key) if key is not None else [message_id or ""]
         timelines = {one: _timeline(admin, topic, one, trace_topic) for one in ids}
     if not any(timelines.values()):
-        wanted = f"with key {key!r}" if message_id is None else repr(message_id)
-        raise PocketMQError(f"topic {topic} has no message {wanted}, and no client wrote a trace of it")
+        text = f"with key {key!r}" if message_id is None else repr(message_id)
+        raise PocketMQError(f"topic {topic} has no message {text}, and no client wrote a trace of it")
     for one, rows in timelines.items():
         if not as_json:
-            tell(f"message {one}")
+            show_text(f"message {one}")
         show_rows(rows, _COLUMNS, as_json=as_json, empty="")
         if not as_json and not any(row["is_traced"] for row in rows):
-            click.echo("No client wrote a trace of it: they do with the option trace=True.", err=True)
+            click.echo("No client wrote a trace of this message. Clients trace with the option trace=True.", err=True)
 
 
 def _ids_of(admin: "Admin", topic: str, key: str) -> list[str]:
@@ -86,37 +86,35 @@ def _traced_rows(traced: "MessageTrace") -> Iterator[dict[str, Any]]:
 
 
 def _attempt_text(attempt: "TracedAttempt") -> str:
-    outcome = (
-        "did not end, or did not say" if attempt.outcome is None else attempt.outcome.name.lower().replace("_", " ")
-    )
+    outcome = "no result reported" if attempt.outcome is None else attempt.outcome.name.lower().replace("_", " ")
     return f"{outcome}, retry {attempt.retry_times}" if attempt.retry_times else outcome
 
 
 def _stored_row(admin: "Admin", topic: str, message: "StoredMessage") -> dict[str, Any]:
-    """Where it lies, and who has read past it."""
-    place = next(
+    """Its queue and offset, and the groups that have consumed it."""
+    broker = next(
         (one.name for one in admin.cluster.brokers() if str(one.address) == str(message.store_host)),
         str(message.store_host),
     )
-    where = f"{place}:{message.queue_id}@{message.queue_offset}"
+    where = f"{broker}:{message.queue_id}@{message.queue_offset}"
     try:
-        passed = admin.messages.passed_by(MessageQueue(topic, place, message.queue_id), message.queue_offset)
+        passed = admin.messages.passed_by(MessageQueue(topic, broker, message.queue_id), message.queue_offset)
     except PocketMQError:
         passed = {}
-    readers = "".join(
-        f", {group} {'has read past it' if is_past else 'is not there yet'}" for group, is_past in passed.items()
+    groups = "".join(
+        f", {group} {'has consumed it' if is_past else 'has not consumed it'}" for group, is_past in passed.items()
     )
-    return _row(message.store_ms, "stored", where, readers.removeprefix(", "), is_traced=False)
+    return _row(message.store_ms, "stored", where, groups.removeprefix(", "), is_traced=False)
 
 
 def _row(
-    at_ms: int | None, what: str, who: str, detail: str, *, took_ms: int | None = None, is_traced: bool = True
+    at_ms: int | None, event: str, by: str, detail: str, *, took_ms: int | None = None, is_traced: bool = True
 ) -> dict[str, Any]:
     return {
         "at": local_time(at_ms),
         "at_ms": at_ms,
-        "what": what,
-        "who": who,
+        "event": event,
+        "by": by,
         "took_ms": took_ms,
         "detail": detail,
         "is_traced": is_traced,

@@ -1,4 +1,4 @@
-"""`pocketmq nameserver`: a name server until it is told to stop."""
+"""`pocketmq nameserver`: run a name server."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from pocketmq.cli.programs import (
     run_until_stopped,
     server_facts,
     server_options,
-    server_words,
+    server_rows,
     show_banner,
     show_json,
 )
@@ -28,26 +28,26 @@ KV_CONFIG_FILE = "kvConfig.json"
 
 
 @click.command()
-@click.option("--host", metavar="HOST", help="Where to listen.  [default: 127.0.0.1]")
+@click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port",
     type=click.IntRange(0, LARGEST_PORT),
     metavar="PORT",
-    help=f"Where to listen; 0 is any free port.  [default: {DEFAULT_PORT}]",
+    help=f"The port to listen on; 0 is any free port.  [default: {DEFAULT_PORT}]",
 )
 @click.option(
     "--data",
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help=f"Where the KV config is kept; made when something is put into it.  [default: {DEFAULT_FOLDER}]",
+    help=f"The folder of the KV config, created when it is first used.  [default: {DEFAULT_FOLDER}]",
 )
 @click.option(
     "-c",
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="RocketMQ's namesrv.conf. Options given here count more than what it says.",
+    help="A RocketMQ namesrv.conf. Options override its settings.",
 )
 @server_options
 def nameserver(
@@ -55,8 +55,8 @@ def nameserver(
 ) -> None:
     """Run a name server until ctrl-C or SIGTERM.
 
-    Brokers register with it, and clients ask it where topics are. It forgets brokers when they go; what it is told to
-    remember (the KV config) is kept in DIR/kvConfig.json, the file of RocketMQ.
+    Brokers register with it, and clients get the routes of topics from it. It removes brokers that disconnect. The KV config
+    is stored in DIR/kvConfig.json, as in RocketMQ.
     """
     settings = _settings(options, config, host, port, folder)
     log_to_stderr(options.log_format)
@@ -68,9 +68,9 @@ def _settings(
     options: ServerOptions, config: Path | None, host: str | None, port: int | None, folder: Path | None
 ) -> NameServerSettings:
     """Options first, then the file, then defaults."""
-    told: dict[str, Any] = {"host": host, "port": port, "kv_config_path": folder and folder / KV_CONFIG_FILE}
-    told["accounts"] = options.accounts
-    # While the file is read it may listen anywhere: an option may still say that it shall not.
+    overrides: dict[str, Any] = {"host": host, "port": port, "kv_config_path": folder and folder / KV_CONFIG_FILE}
+    overrides["accounts"] = options.accounts
+    # The address of the file is checked at the end, since an option may override it.
     base = NameServerSettings(
         kv_config_path=DEFAULT_FOLDER / KV_CONFIG_FILE,
         accounts=options.accounts,
@@ -82,7 +82,7 @@ def _settings(
         tls=options.tls(settings.tls),
         metrics=options.metrics(settings.metrics),
         open_to_the_network_without_authentication=options.is_open,
-        **{name: value for name, value in told.items() if value is not None},
+        **{name: value for name, value in overrides.items() if value is not None},
     )
 
 
@@ -102,7 +102,7 @@ def _show_banner(server: NameServer, settings: NameServerSettings) -> None:
         {
             "address": str(server.address),
             "KV config": str(settings.kv_config_path),
-            **server_words(server, settings),
+            **server_rows(server, settings),
         },
     )
 

@@ -1,13 +1,11 @@
-"""`pocketmq pipeline`: a command for each ready pipeline, made from what the pipeline says about itself.
+"""`pocketmq pipeline`: one command for each ready pipeline, generated from the settings of the job.
 
-Job ── its settings ──► flags, and keys of the file of --config
-    ├─ check ─────────► what cannot be, told before Spark starts
-    ├─ --dry-run ─────► plan: what it would do
-    └─ run ───────────► progress on the error stream, then what it did
+    Job ── settings ──► options, and keys of the --config file
+        ├─ check ─────► errors that can be found before Spark starts
+        ├─ --dry-run ─► plan: what the run would do
+        └─ run ───────► progress on stderr, then a summary
 
-Spark is heavy, so all of it is loaded by the first command of this group, and not by the others.
-
-What `pocketmq pipeline` shows: a plan, progress while it runs, and what it did. As JSON, each is an object on a line.
+Spark is imported with the first command of this group, so that other commands start fast.
 """
 
 import sys
@@ -22,10 +20,10 @@ from rich.live import Live
 from rich.text import Text
 
 import pocketmq
-from pocketmq.cli.commands import ErrorTellingGroup, ExitCode, parsed
+from pocketmq.cli.commands import CommandGroup, ExitCode, parsed
+from pocketmq.cli.output import Column, numbers, show_facts, show_json, show_rows, show_text, texts
 from pocketmq.cli.pipeline_lake import lake_command
 from pocketmq.cli.pipeline_project import new, run
-from pocketmq.cli.screen import Column, numbers, show_facts, show_json, show_rows, tell, texts
 from pocketmq.clock import SystemClock
 from pocketmq.files import DiskFiles
 from pocketmq.model.human import duration, number, parse_pair, size
@@ -42,7 +40,7 @@ MAX_QUEUES_SHOWN = 20
 
 
 class RunScreen:
-    """Progress while a pipeline runs: a live table on a terminal, else a line for each batch. JSON goes to the output."""
+    """Progress of a running pipeline: a live table on a terminal, otherwise a line for each batch. JSON goes to stdout."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -60,8 +58,7 @@ class RunScreen:
         if self._live is not None:
             self._live.stop()
 
-    def tell(self, text: str) -> None:
-        """A line about what is being done."""
+    def show_text(self, text: str) -> None:
         if self._live is not None:
             self._live.update(Text(f"{text} …"))
         elif not self._as_json:
@@ -79,19 +76,19 @@ class RunScreen:
 
 
 def _line(progress: "Progress") -> str:
-    behind = "" if progress.behind is None else f", {progress.behind:,} behind"
+    behind = "" if progress.behind is None else f", lag {progress.behind:,}"
     late = f", {progress.late:,} late rows" if progress.late else ""
     if progress.outage is not None:
-        return f"{progress.query}: waits for brokers, which do not answer: {progress.outage}"
+        return f"{progress.query}: waiting for brokers: {progress.outage}"
     took = duration(progress.took_ms)
     return (
         f"{progress.query}: batch {progress.batch} in {took}, {progress.messages:,} messages so far, "
-        f"{progress.per_s:,.0f} a second{behind}{late}"
+        f"{progress.per_s:,.0f}/s{behind}{late}"
     )
 
 
 def show_plan(plan: "Plan", *, as_json: bool) -> None:
-    """A dry run."""
+    """Show the plan of a dry run."""
     if as_json:
         show_json([{"kind": "plan", **plan.to_json()}])
         return
@@ -100,34 +97,34 @@ def show_plan(plan: "Plan", *, as_json: bool) -> None:
         {
             "pipeline": plan.pipeline,
             "reads": plan.source,
-            **({"begins": plan.begins} if plan.begins else {}),
+            **({"starts at": plan.begins} if plan.begins else {}),
             "writes": plan.sink,
             **(_cost(plan) if rows else {}),
         }
     )
     if rows:
-        tell("")
+        show_text("")
         show_rows(rows[:MAX_QUEUES_SHOWN], _QUEUES, as_json=False, empty="")
     if len(rows) > MAX_QUEUES_SHOWN:
-        tell(f"and {len(rows) - MAX_QUEUES_SHOWN:,} more queues: --json shows all")
+        show_text(f"and {len(rows) - MAX_QUEUES_SHOWN:,} more queues: --json shows all")
     if plan.options:
-        tell("")
+        show_text("")
         show_facts({name: str(value) for name, value in plan.options.items()})
     for note in plan.notes:
-        tell(f"\nNote: {note}")
-    tell("\nNothing was started or changed.")
+        show_text(f"\nNote: {note}")
+    show_text("\nNothing changed.")
 
 
 def _cost(plan: "Plan") -> dict[str, str]:
     return {
         "messages": f"{plan.messages:,} in {len(plan.queues):,} queues now, about {size(plan.bytes)}",
-        "takes": f"about {duration(max(1_000, round(plan.seconds * 1000)))} at {plan.messages_per_s:,} a second, "
-        "and some seconds for Spark to start",
+        "duration": f"about {duration(max(1_000, round(plan.seconds * 1000)))} at {plan.messages_per_s:,} messages/s, "
+        "and some seconds for the start of Spark",
     }
 
 
 def show_summary(summary: "Summary", *, as_json: bool) -> None:
-    """What a run did."""
+    """Show the summary of a run."""
     if as_json:
         show_json([{"kind": "summary", **msgspec.to_builtins(summary), "per_s": summary.per_s}])
         return
@@ -137,23 +134,23 @@ def show_summary(summary: "Summary", *, as_json: bool) -> None:
         {
             "pipeline": f"{summary.pipeline}, {summary.ended}",
             **(
-                {"messages": f"{summary.messages:,} in {batches} and {took}: {summary.per_s:,.0f} a second"}
+                {"messages": f"{summary.messages:,} in {batches} in {took}: {summary.per_s:,.0f}/s"}
                 if summary.batches
-                else {"took": took}
+                else {"duration": took}
             ),
             **({"late rows": f"{summary.late:,}"} if summary.late else {}),
-            **({"duplicates left out": f"{summary.duplicates:,}"} if summary.duplicates else {}),
+            **({"duplicates removed": f"{summary.duplicates:,}"} if summary.duplicates else {}),
             **{name.replace("_", " "): _fact(value) for name, value in summary.facts.items()},
         }
     )
     tables: Mapping[str, Sequence[Mapping[str, Any]]] = {
         **summary.tables,
-        **({"lost ranges, gone before they were read": summary.lost} if summary.lost else {}),
+        **({"lost ranges, deleted before they were read": summary.lost} if summary.lost else {}),
     }
     for title, rows in tables.items():
-        tell(f"\n{title}")
+        show_text(f"\n{title}")
         names = list(rows[0]) if rows else []
-        columns = [Column(name, told=number) if _is_number(name, rows) else Column(name) for name in names]
+        columns = [Column(name, shown_as=number) if _is_number(name, rows) else Column(name) for name in names]
         show_rows(rows, columns, as_json=False, empty="none")
 
 
@@ -166,8 +163,8 @@ def _is_number(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     return bool(values) and all(isinstance(value, int | float) for value in values)
 
 
-class PipelineGroup(ErrorTellingGroup):
-    """The commands of all ready pipelines, besides those that are written here."""
+class PipelineGroup(CommandGroup):
+    """The commands of all ready pipelines, and `new`, `run` and `lake`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*sorted(pocketmq.pipelines.JOBS), *super().list_commands(ctx)]
@@ -182,7 +179,7 @@ class PipelineGroup(ErrorTellingGroup):
 
 @click.group("pipeline", cls=PipelineGroup)
 def pipeline_commands() -> None:
-    """Pipelines on Spark: topics to a lake and back, checked, mirrored, measured."""
+    """Pipelines on Spark: archive topics to a lake, replay, check and mirror them."""
 
 
 pipeline_commands.add_command(new)
@@ -193,7 +190,6 @@ pipeline_commands.add_command(lake_command)
 
 
 def job_command(job: "Job[Any]") -> click.Command:
-    """The command of a pipeline."""
     settings = pocketmq.pipelines.settings_of(job.settings)
     return click.Command(
         job.name,
@@ -202,12 +198,12 @@ def job_command(job: "Job[Any]") -> click.Command:
                 ["--config", "-c", "path"],
                 type=click.Path(path_type=Path),
                 metavar="FILE",
-                help="The settings (TOML): each flag below is a key of it, and flags win.",
+                help="A file with settings (TOML). Each option below is a key; options override the file.",
             ),
             *(flag(setting) for setting in settings if setting.is_flag),
-            click.Option(["--dry-run"], is_flag=True, help="Show what would happen, and stop."),
+            click.Option(["--dry-run"], is_flag=True, help="Show the plan, and exit."),
             click.Option(
-                ["--json", "as_json"], is_flag=True, help="JSON, one object per line: progress, then the summary."
+                ["--json", "as_json"], is_flag=True, help="Print JSON, one object per line: progress, then the summary."
             ),
         ],
         callback=_callback(job),
@@ -218,14 +214,14 @@ def job_command(job: "Job[Any]") -> click.Command:
 
 _EXIT_CODES = """\
 \b
-Exit code: 0    done
-           3    failed; run again, it goes on where it was
-           64   a setting that cannot be
-           130  stopped before it was done"""
+Exit code: 0    success
+           3    failed; run it again to continue
+           64   invalid setting
+           130  interrupted; run it again to continue"""
 
 
 def flag(setting: "Setting") -> click.Option:
-    """The flag of a setting. What it was given is text, read together with the file."""
+    """The option of a setting. Its value stays text until it is parsed together with the file."""
     names = [*([setting.extra["short"]] if "short" in setting.extra else []), f"--{setting.flag}", setting.name]
     more = ""
     if setting.is_required:
@@ -241,26 +237,26 @@ def flag(setting: "Setting") -> click.Option:
         return click.Option(names, multiple=True, type=parsed(parse_pair), callback=_pairs, **shown)
     if setting.is_list:
         return click.Option(
-            names, multiple=True, callback=_words if setting.extra.get("split", True) else _texts, **shown
+            names, multiple=True, callback=_split_texts if setting.extra.get("split", True) else _texts, **shown
         )
     return click.Option(names, envvar=setting.extra.get("variable"), show_envvar=True, **shown)
 
 
-def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[tuple[str, str], ...]) -> dict[str, str] | None:
-    return dict(given) or None
+def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, str], ...]) -> dict[str, str] | None:
+    return dict(values) or None
 
 
-def _words(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
-    return [word.strip() for text in given for word in text.split(",") if word.strip()] or None
+def _split_texts(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return [word.strip() for text in values for word in text.split(",") if word.strip()] or None
 
 
-def _texts(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
-    return list(given) or None
+def _texts(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return list(values) or None
 
 
 def _callback(job: "Job[Any]") -> Callable[..., int]:
     def command(path: Path | None, dry_run: bool, as_json: bool, **flags: Any) -> int:
-        told = pocketmq.pipelines.read_job(
+        settings = pocketmq.pipelines.read_job(
             job.name,
             job.settings,
             path=path,
@@ -268,12 +264,12 @@ def _callback(job: "Job[Any]") -> Callable[..., int]:
             files=DiskFiles(),
             now_ms=SystemClock().now_ms(),
         )
-        pocketmq.pipelines.check_master(told.master, told.remote)
-        job.check(told)
+        pocketmq.pipelines.check_master(settings.master, settings.remote)
+        job.check(settings)
         if dry_run:
-            show_plan(job.plan(told), as_json=as_json)
+            show_plan(job.plan(settings), as_json=as_json)
             return ExitCode.OK
-        return _run(job, told, as_json=as_json)
+        return _run(job, settings, as_json=as_json)
 
     return command
 
@@ -283,7 +279,7 @@ def _run(job: "Job[Any]", settings: "JobSettings", *, as_json: bool) -> int:
     is_once = not getattr(settings, "continuous", False)
     with RunScreen(as_json=as_json) as screen:
         run = pipelines.Run(once=is_once, every_ms=getattr(settings, "every", 5_000), report=screen.show)
-        screen.tell(f"starting Spark on {settings.remote or settings.master or 'this machine'}")
+        screen.show_text(f"starting Spark on {settings.remote or settings.master or 'this machine'}")
         with (
             pipelines.metrics_served(getattr(settings, "metrics_port", None), run),
             pipelines.session(
@@ -292,7 +288,7 @@ def _run(job: "Job[Any]", settings: "JobSettings", *, as_json: bool) -> int:
             pipelines.stopped_by_signals(run),
             pipelines.told_failures(),
         ):
-            screen.tell(f"{job.name} runs" + ("" if is_once else "; ctrl-C ends it"))
+            screen.show_text(f"running {job.name}" + ("" if is_once else "; press ctrl-C to stop"))
             summary = msgspec.structs.replace(job.run(spark, settings, run), pipeline=job.name)
     show_summary(summary, as_json=as_json)
     sys.stdout.flush()

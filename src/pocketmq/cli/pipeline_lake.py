@@ -1,4 +1,4 @@
-"""`pocketmq pipeline lake`: what is in a lake that `archive` made, and in which file a message is."""
+"""`pocketmq pipeline lake`: show the content of a lake, and find the file of a message."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 
 import pocketmq
 from pocketmq.cli.commands import parsed
-from pocketmq.cli.screen import Column, json_option, show_rows, tell, texts
+from pocketmq.cli.output import Column, json_option, show_rows, show_text, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import UsageError
 from pocketmq.model.human import local_time, number, offset, parse_queue, parse_time, time_ms
@@ -16,27 +16,30 @@ from pocketmq.model.human import local_time, number, offset, parse_queue, parse_
 if TYPE_CHECKING:
     from pocketmq.pipelines.archive.manifest import DataFile, Manifest
 
-_RANGE = tuple(Column(name, told=offset) for name in ("queue", "start", "end"))
-_RANGES = (*texts("topic", "broker"), *_RANGE, Column("messages", told=number))
+_RANGE = tuple(Column(name, shown_as=offset) for name in ("queue", "start", "end"))
+_RANGES = (*texts("topic", "broker"), *_RANGE, Column("messages", shown_as=number))
 _FILES = (
     *texts("file", "broker"),
     *_RANGE,
-    Column("messages", told=number),
+    Column("messages", shown_as=number),
     Column("first_store_ms", "stored from", local_time),
     Column("last_store_ms", "to", local_time),
 )
 _LOST = (*_RANGES[:-1], Column("cause"))
 
 
-@click.command("lake", short_help="Show what is in a lake, and in which file a message is.")
+@click.command("lake", short_help="Show the content of a lake, and find the file of a message.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--topic", metavar="NAME", help="Only this topic.")
-@click.option("--offset", "at", type=click.IntRange(0), metavar="N", help="The files with this offset.")
-@click.option("--queue", type=parsed(parse_queue), metavar="BROKER:N", help="With --offset: of this queue only.")
+@click.option("--offset", "at", type=click.IntRange(0), metavar="N", help="Only files with this queue offset.")
+@click.option("--queue", type=parsed(parse_queue), metavar="BROKER:N", help="With --offset: only this queue.")
 @click.option(
-    "--time", type=parsed(parse_time), metavar="WHEN", help="The files around this time: 2026-03-01T12:00, or 2h ago."
+    "--time",
+    type=parsed(parse_time),
+    metavar="WHEN",
+    help="Only files around this store time: 2026-03-01T12:00, or 2h for 2 hours ago.",
 )
-@click.option("--lost", is_flag=True, help="What was gone before it could be kept.")
+@click.option("--lost", is_flag=True, help="Show messages that brokers deleted before they were archived.")
 @json_option
 def lake_command(
     folder: Path,
@@ -47,20 +50,20 @@ def lake_command(
     lost: bool,
     as_json: bool,
 ) -> None:
-    """Show what is in a lake that archive made, or the files that hold an offset or a time."""
+    """Show the content of a lake that `archive` wrote, or the files with an offset or a store time."""
     if at is not None and time is not None:
-        raise UsageError("--offset and --time are two questions: give one of them")
+        raise UsageError("give either --offset or --time")
     if queue is not None and at is None:
-        raise UsageError("--queue goes with --offset")
+        raise UsageError("--queue needs --offset")
     manifest = pocketmq.pipelines.ReadLake(folder).manifest
     if lost:
         rows = [row for row in pocketmq.pipelines.lost_rows(manifest) if topic in (None, row["topic"])]
-        show_rows(rows, _LOST, as_json=as_json, empty="Nothing is lost.")
+        show_rows(rows, _LOST, as_json=as_json, empty="No lost messages.")
     elif at is None and time is None:
         _show_ranges(manifest, topic, as_json=as_json)
     else:
         found = _found(manifest, topic, at, queue, time)
-        show_rows(pocketmq.pipelines.file_rows(found), _FILES, as_json=as_json, empty="No file has it.")
+        show_rows(pocketmq.pipelines.file_rows(found), _FILES, as_json=as_json, empty="No file found.")
 
 
 def _show_ranges(manifest: "Manifest", topic: str | None, *, as_json: bool) -> None:
@@ -78,9 +81,9 @@ def _show_ranges(manifest: "Manifest", topic: str | None, *, as_json: bool) -> N
     ]
     show_rows(rows, _RANGES, as_json=as_json, empty="The lake is empty.")
     if not as_json:
-        gone = sum(len(one.range) for one in manifest.lost)
-        told = f"; {gone:,} messages were gone before they could be kept: --lost shows which" if gone else ""
-        tell(f"\n{manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes{told}")
+        lost = sum(len(one.range) for one in manifest.lost)
+        suffix = f"; {lost:,} messages were deleted before they were archived, see --lost" if lost else ""
+        show_text(f"\n{manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes{suffix}")
 
 
 def _found(
@@ -94,6 +97,6 @@ def _found(
     if at is not None:
         broker, queue_id = queue or (None, None)
         return [file for one in topics for file in manifest.at_offset(one, at, broker=broker, queue_id=queue_id)]
-    assert time is not None, "one of both is given"
+    assert time is not None, "the caller checks that one is set"
     moment = time_ms(time, SystemClock().now_ms())
     return [file for one in topics for file in manifest.at_time(one, moment)]

@@ -1,15 +1,11 @@
-"""Programs that run until they are told to stop: by ctrl-C or SIGTERM they end well, and by a later one of these at once.
+"""Running a server in the foreground: signals, the banner, the options of all servers, and child processes.
 
-    one ── ends well ──────────────────────────────────────────►
-         └── SAME_STOP_S: more of them ask for the same stop ──┴── one more ends it at once
+The first SIGINT or SIGTERM stops a server in order, a later one ends it at once:
 
-Who starts a program for somebody often passes ctrl-C on that the terminal has sent it already: `timeout`, foreman and others.
+    first signal ── stops in order ────────────────────────────────►
+         └── SAME_STOP_S: further signals are ignored ──┴── the next signal ends the process
 
-How a program that runs says that it is ready: a banner for people, or one line of JSON for scripts.
-
-The options of all servers: who may talk to them, who can listen, where their metrics are, and in which form they log.
-
-Programs that a server starts beside itself: brokers and the console.
+Programs such as `timeout` and foreman repeat a ctrl-C that the terminal has already sent to the whole process group.
 """
 
 import asyncio
@@ -35,7 +31,7 @@ from pocketmq.access.settings import OPEN_FLAG
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.cli.commands import options
-from pocketmq.cli.screen import screen
+from pocketmq.cli.output import screen
 from pocketmq.clock import SystemClock
 from pocketmq.errors import InvalidSetting, ProgramFailed
 from pocketmq.memory import SERVER, keep_freed
@@ -57,10 +53,10 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME_STOP_S = 1.0
 
 
-def log_to_stderr(form: str = "text", who: str = "") -> None:
-    """Say on the error stream what happens, and who says it; the output stream is for results."""
+def log_to_stderr(form: str = "text", name: str = "") -> None:
+    """Log to stderr, with the name of this server in each line; stdout is for results."""
     handler = logging.StreamHandler()
-    handler.setFormatter(log_formatter(form, who))
+    handler.setFormatter(log_formatter(form, name))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
@@ -69,7 +65,7 @@ def run_until_stopped(
     on_ready: Callable[[P], None],
     until: Callable[[P], Coroutine[Any, Any, object]] | None = None,
 ) -> None:
-    """Start `program`, tell `on_ready`, and stop it when a signal asks for it, or when `until` returns or fails."""
+    """Start `program`, call `on_ready`, and stop it on a signal, or when `until` returns or fails."""
     keep_freed(SERVER, os.environ)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_run(program, on_ready, until))
@@ -81,15 +77,15 @@ async def _run(
     until: Callable[[P], Coroutine[Any, Any, object]] | None,
 ) -> None:
     loop = asyncio.get_running_loop()
-    told_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
 
     def stop() -> None:
-        failures.free_stop_reserve()  # also when no signal came: there was no memory for long
-        if not told_to_stop.is_set():
-            told_to_stop.set()
-            loop.call_later(SAME_STOP_S, give_back_signals)
+        failures.free_stop_reserve()  # also without a signal, if memory has been short for long
+        if not stop_requested.is_set():
+            stop_requested.set()
+            loop.call_later(SAME_STOP_S, restore_signals)
 
-    def give_back_signals() -> None:
+    def restore_signals() -> None:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
 
@@ -102,24 +98,24 @@ async def _run(
     try:
         async with program as running:
             on_ready(running)
-            await _first_of(told_to_stop.wait(), None if until is None else until(running))
+            await _first_of(stop_requested.wait(), None if until is None else until(running))
     finally:
         watching.cancel()
-        # A closed loop of uvloop would go on swallowing them.
-        give_back_signals()
+        # a closed uvloop would still catch the signals
+        restore_signals()
 
 
 def _call_first(number: int, callback: Callable[[], None]) -> None:
-    """When the signal comes, call back before the loop learns of it: that takes memory, and without any the signal would be lost."""
-    noted_by_loop = signal.getsignal(number)
+    """Call `callback` before the loop's own handler, which needs memory and would otherwise lose the signal."""
+    loop_handler = signal.getsignal(number)
 
     def handler(number: int, frame: FrameType | None) -> None:
         callback()
-        if callable(noted_by_loop):
-            noted_by_loop(number, frame)
+        if callable(loop_handler):
+            loop_handler(number, frame)
 
     signal.signal(number, handler)
-    signal.siginterrupt(number, False)  # as loops do
+    signal.siginterrupt(number, False)  # as asyncio does
 
 
 async def _watch(failures: LoopFailures) -> None:
@@ -129,8 +125,8 @@ async def _watch(failures: LoopFailures) -> None:
 
 
 async def _first_of(signalled: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object] | None) -> None:
-    """Wait for either. What `other` raises is raised."""
-    tasks = [asyncio.ensure_future(waited_for) for waited_for in (signalled, other) if waited_for is not None]
+    """Wait for either, and raise what `other` raises."""
+    tasks = [asyncio.ensure_future(each) for each in (signalled, other) if each is not None]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -148,7 +144,7 @@ def show_banner(title: str, rows: Mapping[str, str]) -> None:
     width = max(map(len, rows))
     for label, text in rows.items():
         console.print(Text(f"  {label:<{width}}  {text}"))
-    console.print(Text("Ready. Ctrl-C stops it."))
+    console.print(Text("Ready. Press Ctrl-C to stop."))
     sys.stdout.flush()
 
 
@@ -158,18 +154,18 @@ def show_json(program: str, facts: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def access_words(address: Address, accounts: Path | None, tls: ServerTlsFiles) -> dict[str, str]:
-    """Who can talk to somebody who listens there, and who can listen to them."""
+def access_rows(address: Address, accounts: Path | None, tls: ServerTlsFiles) -> dict[str, str]:
+    """Rows of the banner: who can connect to a server at this address, and whether TLS protects connections."""
     if accounts is not None:
-        who = f"{'this machine only' if address.is_loopback else 'everybody'}, signed by an account in {accounts}"
+        clients = f"{'this machine only' if address.is_loopback else 'the network'}, with an account in {accounts}"
     else:
-        who = "this machine only" if address.is_loopback else "EVERYBODY who reaches it, without authentication"
-    is_plain_at_home = address.is_loopback and tls.in_use is TlsMode.DISABLED
-    return {"open to": who} | ({} if is_plain_at_home else {"TLS": _tls_words(tls)})
+        clients = "this machine only" if address.is_loopback else "THE NETWORK, WITHOUT AUTHENTICATION"
+    is_local_plain_text = address.is_loopback and tls.in_use is TlsMode.DISABLED
+    return {"open to": clients} | ({} if is_local_plain_text else {"TLS": _tls_text(tls)})
 
 
 def access_facts(address: Address, accounts: Path | None, tls: ServerTlsFiles) -> dict[str, Any]:
-    """The same for scripts."""
+    """The same values for JSON."""
     return {
         "open_to_the_network": not address.is_loopback,
         "accounts": accounts and str(accounts),
@@ -178,21 +174,21 @@ def access_facts(address: Address, accounts: Path | None, tls: ServerTlsFiles) -
 
 
 def metrics_url(address: Address | str | None, metrics: MetricsSettings, tls: ServerTlsFiles) -> str | None:
-    """Where the metrics are; None if nobody asked for them."""
+    """The address of the metrics, or None."""
     if address is None:
         return None
     is_tls = tls.in_use is not TlsMode.DISABLED and not metrics.address.is_loopback
     return f"{'https' if is_tls else 'http'}://{address}{METRICS_PATH}"
 
 
-def server_words(server: NameServer | Broker, settings: NameServerSettings | BrokerSettings) -> dict[str, str]:
-    """The rows of a banner that all servers have."""
+def server_rows(server: NameServer | Broker, settings: NameServerSettings | BrokerSettings) -> dict[str, str]:
+    """Rows that the banners of all servers have."""
     url = metrics_url(server.metrics_address, settings.metrics, settings.tls)
-    return ({"metrics": url} if url else {}) | access_words(server.address, settings.accounts, settings.tls)
+    return ({"metrics": url} if url else {}) | access_rows(server.address, settings.accounts, settings.tls)
 
 
 def server_facts(server: NameServer | Broker, settings: NameServerSettings | BrokerSettings) -> dict[str, Any]:
-    """The same for scripts."""
+    """The same values for JSON."""
     return {
         "address": str(server.address),
         "host": server.address.host,
@@ -202,19 +198,19 @@ def server_facts(server: NameServer | Broker, settings: NameServerSettings | Bro
     }
 
 
-def _tls_words(tls: ServerTlsFiles) -> str:
+def _tls_text(tls: ServerTlsFiles) -> str:
     if tls.in_use is TlsMode.DISABLED:
-        return "none: what is said can be read, and sent again, by who sees the network"
+        return "off: others on the network can read and repeat requests"
     if tls.in_use is TlsMode.PERMISSIVE:
-        return "for those who speak it; others are served in plain text"
-    return "required, with a certificate of each client" if tls.client_ca else "required"
+        return "optional: plain text is also accepted"
+    return "required, with client certificates" if tls.client_ca else "required"
 
 
-def flush_words(flush: FlushMode) -> str:
-    """What a sender may rely on."""
+def flush_text(flush: FlushMode) -> str:
+    """When a send is acknowledged."""
     if flush is FlushMode.SYNC:
-        return "sync: a send is answered when it is safe on the disk"
-    return "async: a send is answered when it is written; what is not on the disk yet is lost if power fails"
+        return "sync: a send is acknowledged when the message is synced to disk"
+    return "async: a send is acknowledged when the message is written; unsynced messages are lost on power failure"
 
 
 _FILE: Final = click.Path(path_type=Path)
@@ -222,7 +218,7 @@ OPEN_METRICS_FLAG: Final = "--metrics-without-authentication"
 
 
 class ServerOptions(NamedTuple):
-    """What the command line of every server may say."""
+    """The options of every server."""
 
     accounts: Path | None = None
     tls_cert: Path | None = None
@@ -237,31 +233,31 @@ class ServerOptions(NamedTuple):
     as_json: bool = False
 
     def tls(self, base: ServerTlsFiles) -> ServerTlsFiles:
-        """`base` with what the options say."""
+        """`base` with the options set."""
         mode = self.tls_mode and TlsMode(self.tls_mode)
-        return _over(base, cert=self.tls_cert, key=self.tls_key, client_ca=self.tls_client_ca, mode=mode)
+        return _override(base, cert=self.tls_cert, key=self.tls_key, client_ca=self.tls_client_ca, mode=mode)
 
     def metrics(self, base: MetricsSettings) -> MetricsSettings:
-        """`base` with what the options say; InvalidSetting when they name a host, but no port."""
-        is_asked_for = self.metrics_port is not None or None
+        """`base` with the options set. InvalidSetting if they name a host but no port."""
+        enabled = self.metrics_port is not None or None
         is_open = self.metrics_is_open or None
-        settings = _over(
-            base, host=self.metrics_host, port=self.metrics_port, enabled=is_asked_for, without_authentication=is_open
+        settings = _override(
+            base, host=self.metrics_host, port=self.metrics_port, enabled=enabled, without_authentication=is_open
         )
         if (self.metrics_host or self.metrics_is_open) and not settings.enabled:
             raise InvalidSetting(f"--metrics-host and {OPEN_METRICS_FLAG} need --metrics-port PORT")
         return settings
 
     def keys(self) -> dict[str, str]:
-        """The same as keys of broker.conf."""
-        given = {
+        """The options as keys of broker.conf."""
+        keys = {
             "accountsFile": self.accounts,
             "tls.server.certPath": self.tls_cert,
             "tls.server.keyPath": self.tls_key,
             "tls.server.trustCertPath": self.tls_client_ca,
             "tls.server.mode": self.tls_mode,
         }
-        return {key: str(value) for key, value in given.items() if value is not None} | self.metrics_keys()
+        return {key: str(value) for key, value in keys.items() if value is not None} | self.metrics_keys()
 
     def metrics_keys(self) -> dict[str, str]:
         port = self.metrics_port
@@ -270,7 +266,7 @@ class ServerOptions(NamedTuple):
         return keys | ({"metricsWithoutAuthentication": "true"} if self.metrics_is_open else {})
 
     def metrics_arguments(self, port: int) -> list[str]:
-        """The same for another program, on another port."""
+        """The metrics options for a child process, with another port."""
         host = ["--metrics-host", self.metrics_host] if self.metrics_host else []
         return ["--metrics-port", str(port), *host, *([OPEN_METRICS_FLAG] if self.metrics_is_open else [])]
 
@@ -278,17 +274,17 @@ class ServerOptions(NamedTuple):
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def _over(base: S, **given: Any) -> S:
-    return replace(base, **{name: value for name, value in given.items() if value is not None})
+def _override(base: S, **values: Any) -> S:
+    return replace(base, **{name: value for name, value in values.items() if value is not None})
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every server; the command gets `ServerOptions` for them, as its first argument."""
+    """The options of every server. The command gets `ServerOptions` as its first argument."""
 
     @wraps(command)
-    def with_options(**given: Any) -> Any:
-        own = {name: given.pop(name) for name in ServerOptions._fields}
-        return command(ServerOptions(**own), **given)
+    def with_options(**params: Any) -> Any:
+        own = {name: params.pop(name) for name in ServerOptions._fields}
+        return command(ServerOptions(**own), **params)
 
     return _SERVER_OPTIONS(with_options)
 
@@ -298,49 +294,49 @@ _SERVER_OPTIONS: Final = options(
         "--accounts",
         type=_FILE,
         metavar="FILE",
-        help="Accounts (TOML): every request must be signed by one of them.  [default: nobody is asked]",
+        help="Accounts (TOML); every request must be signed by one of them.  [default: no authentication]",
     ),
-    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Listen with TLS and this certificate (PEM)."),
-    click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file."),
+    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Use TLS with this certificate (PEM)."),
+    click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key, if it is not in the same file."),
     click.option(
-        "--tls-client-ca", type=_FILE, metavar="FILE", help="Clients must show a certificate that this one signed."
+        "--tls-client-ca", type=_FILE, metavar="FILE", help="Require client certificates signed by this authority."
     ),
     click.option(
         "--tls-mode",
         type=click.Choice([mode.value for mode in TlsMode]),
-        help="enforcing turns plain text away, permissive lets it in as well.  [default: enforcing]",
+        help="enforcing rejects plain text, permissive accepts it too.  [default: enforcing]",
     ),
     click.option(
         "--metrics-port",
         type=click.IntRange(0, LARGEST_PORT),
         metavar="PORT",
-        help="Tell metrics for Prometheus at http://127.0.0.1:PORT/metrics; 0 is any free port.  [default: none]",
+        help="Expose Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 is any free port.  [default: off]",
     ),
     click.option(
         "--metrics-host",
         metavar="HOST",
-        help="Where the metrics are. Elsewhere than on loopback they need an account that may look at the cluster, "
-        "if there are accounts, and TLS, if there is a certificate.  [default: 127.0.0.1]",
+        help="Expose metrics at this address. Outside loopback, they require TLS if the server has a certificate, and an "
+        "account with permission to read the cluster if it has accounts.  [default: 127.0.0.1]",
     ),
+    click.option(OPEN_METRICS_FLAG, "metrics_is_open", is_flag=True, help="Serve metrics without authentication."),
     click.option(
-        OPEN_METRICS_FLAG, "metrics_is_open", is_flag=True, help="Tell metrics to everybody who reaches them."
+        OPEN_FLAG, "is_open", is_flag=True, help="Allow other machines to connect although there are no accounts."
     ),
-    click.option(OPEN_FLAG, "is_open", is_flag=True, help="Needed to listen, without accounts, where others reach it."),
     click.option(
         "--log-format",
         type=click.Choice(FORMS),
         default="text",
         show_default=True,
-        help="How the log on the error stream is written, a line for each event.",
+        help="The format of the log on stderr, one line per event.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner."),
+    click.option("--json", "as_json", is_flag=True, help="When ready, print one line of JSON instead of the banner."),
 )
 
 
 class ChildProgram:
-    """A program of ours in a process of its own. `ready` is what it wrote as JSON when it was ready.
+    """A PocketMQ program in a child process. `ready` is the JSON that it printed when it was ready.
 
-    It ends when its input stream does, so also when this process is killed.
+    It stops when its stdin ends, so also when this process is killed.
     """
 
     def __init__(self, name: str, process: Process, ready: dict[str, Any]) -> None:
@@ -350,7 +346,7 @@ class ChildProgram:
 
     @classmethod
     async def start(cls, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Self:
-        # In a session of its own: ctrl-C on the terminal is for this process, which then tells its children.
+        # A new session: ctrl-C on the terminal goes to this process, which then stops its children.
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", *arguments, "--json", "--until-end-of-input"),
@@ -369,11 +365,11 @@ class ChildProgram:
         return cls(name, process, msgspec.json.decode(line))
 
     async def wait(self) -> int:
-        """Its exit code, when it ends."""
+        """Wait until it ends; its exit code."""
         return await self._process.wait()
 
     async def stop(self, within_s: float) -> int:
-        """Tell it to end, and wait until it did: its exit code."""
+        """Send SIGTERM and wait until it ends; its exit code."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -381,13 +377,13 @@ class ChildProgram:
                 return await _ended(self._process)
         except TimeoutError:
             log.error(
-                "%s did not stop within %s s and is killed; a store recovers at its next start", self.name, within_s
+                "%s did not stop within %s s; killing it. Its store recovers at the next start", self.name, within_s
             )
             return await _killed(self._process)
 
 
 async def _ended(process: Process) -> int:
-    """The exit code, when the process has ended and its streams are closed."""
+    """The exit code, once the process has ended and its streams are closed."""
     await process.communicate()
     return await process.wait()
 

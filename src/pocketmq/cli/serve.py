@@ -1,14 +1,13 @@
-"""`pocketmq serve`: a name server and a broker, or several, with one command.
+"""`pocketmq serve`: run a name server and one or several brokers with one command.
 
-Several brokers behind one name server: the name server in this process, each broker in one of its own.
+One broker runs in this process. Several brokers run in child processes, the name server in this one:
 
     pocketmq serve --brokers 3 ─┬─ name server
                                 ├─ pocketmq broker --name broker-a --data DIR/broker-a
                                 ├─ pocketmq broker --name broker-b --data DIR/broker-b
                                 └─ pocketmq broker --name broker-c --data DIR/broker-c
 
-They live and end together. A broker that ends by itself ends all of them; if this process is killed, their input streams
-end, and so do they.
+If one broker ends, all of them stop. If this process is killed, the stdin of its children ends, and they stop.
 """
 
 import asyncio
@@ -24,15 +23,15 @@ from pocketmq.access.settings import OPEN_FLAG
 from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import DEFAULT_FOLDER, BrokerSettings
 from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
-from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, set_option, settings_given
+from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, parse_settings, set_option
 from pocketmq.cli.console import console_options, console_settings
 from pocketmq.cli.console import with_console as beside_console
 from pocketmq.cli.programs import (
     ChildProgram,
     ServerOptions,
     access_facts,
-    access_words,
-    flush_words,
+    access_rows,
+    flush_text,
     log_to_stderr,
     metrics_url,
     run_until_stopped,
@@ -61,12 +60,12 @@ from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode
 
 STOP_S = 60
-"""How long a broker has to end after it was told to; it gives up on a hanging disk before."""
+"""The time limit for stopping a broker. It gives up on a hanging disk before."""
 MOST_BROKERS = len(ascii_lowercase)
 
 
 class BrokerPlan(NamedTuple):
-    """One broker: its name, where its messages are, and what else its command line says."""
+    """The command line of one broker."""
 
     name: str
     folder: Path
@@ -74,7 +73,7 @@ class BrokerPlan(NamedTuple):
 
 
 class BrokerProcesses:
-    """Use it as `async with BrokerProcesses(…) as brokers:`; it is there when all of them are ready."""
+    """A name server and several broker processes. Use `async with`; it starts when all brokers are ready."""
 
     def __init__(self, name_server_settings: NameServerSettings, plans: Sequence[BrokerPlan]) -> None:
         self._name_server = NameServer(name_server_settings)
@@ -89,12 +88,12 @@ class BrokerProcesses:
         await self._name_server.start()
         starts = [asyncio.create_task(self._start(plan)) for plan in self._plans]
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(self._give_up, starts)
+            undo.push_async_callback(self._undo_start, starts)
             self.brokers = await asyncio.gather(*starts)
             undo.pop_all()
         return self
 
-    async def _give_up(self, starts: list[asyncio.Task[ChildProgram]]) -> None:
+    async def _undo_start(self, starts: list[asyncio.Task[ChildProgram]]) -> None:
         await asyncio.gather(*starts, return_exceptions=True)
         self.brokers = [start.result() for start in starts if not start.cancelled() and not start.exception()]
         await self._stop()
@@ -102,9 +101,7 @@ class BrokerProcesses:
     async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         codes = await self._stop()
         failed = [
-            f"{broker.name} ended with exit code {code}"
-            for broker, code in zip(self.brokers, codes, strict=True)
-            if code
+            f"{broker.name} exited with code {code}" for broker, code in zip(self.brokers, codes, strict=True) if code
         ]
         if failed and kind is None:
             raise ProgramFailed("; ".join(failed))
@@ -115,19 +112,19 @@ class BrokerProcesses:
         return codes
 
     async def until_one_ends(self) -> None:
-        """Waits until a broker ends by itself, and raises ProgramFailed."""
+        """Wait until a broker ends unexpectedly, and raise ProgramFailed."""
         waits = {asyncio.ensure_future(broker.wait()): broker for broker in self.brokers}
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-        ended = [f"{waits[wait].name} ended by itself with exit code {wait.result()}" for wait in done]
-        raise ProgramFailed("; ".join(ended) + ", so all brokers stop")
+        ended = [f"{waits[wait].name} exited unexpectedly with code {wait.result()}" for wait in done]
+        raise ProgramFailed("; ".join(ended) + "; stopping all brokers")
 
     async def _start(self, plan: BrokerPlan) -> ChildProgram:
-        where = ("--name", plan.name, "--data", str(plan.folder), "--namesrv", self.name_server)
-        return await ChildProgram.start(plan.name, "pocketmq", "broker", *where, *plan.options)
+        options = ("--name", plan.name, "--data", str(plan.folder), "--namesrv", self.name_server)
+        return await ChildProgram.start(plan.name, "pocketmq", "broker", *options, *plan.options)
 
 
 def broker_name(number: int) -> str:
@@ -136,12 +133,12 @@ def broker_name(number: int) -> str:
 
 
 PORT_STEP = 10
-"""Between the ports of one broker and the next, as RocketMQ's examples have it."""
+"""The distance between the ports of two brokers, as in RocketMQ's examples."""
 PORT = click.IntRange(0, LARGEST_PORT)
 
 
 class ServeOptions(NamedTuple):
-    """What the command line asked for."""
+    """The parsed options."""
 
     server: ServerOptions
     host: str
@@ -154,14 +151,14 @@ class ServeOptions(NamedTuple):
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", metavar="HOST", show_default=True, help="Where to listen.")
+@click.option("--host", default="127.0.0.1", metavar="HOST", show_default=True, help="The address to listen on.")
 @click.option(
     "--namesrv-port",
     type=PORT,
     default=NAME_SERVER_PORT,
     metavar="PORT",
     show_default=True,
-    help="Where the name server listens; 0 is any free port.",
+    help="The port of the name server; 0 is any free port.",
 )
 @click.option(
     "--broker-port",
@@ -169,7 +166,7 @@ class ServeOptions(NamedTuple):
     default=BROKER_PORT,
     metavar="PORT",
     show_default=True,
-    help=f"Where the broker listens; 0 is any free port. Further brokers: {PORT_STEP} more each.",
+    help=f"The port of the broker; 0 is any free port. Each further broker adds {PORT_STEP}.",
 )
 @advertise_option
 @click.option(
@@ -179,14 +176,14 @@ class ServeOptions(NamedTuple):
     default=DEFAULT_FOLDER,
     metavar="DIR",
     show_default=True,
-    help="Where everything is kept, each broker in a folder of its own.",
+    help="The data folder, with one subfolder per broker.",
 )
 @click.option(
     "--flush",
     type=FLUSH_CHOICE,
     default=FlushMode.ASYNC.value,
     show_default=True,
-    help="async answers a send when it is written, sync when it is safe on the disk.",
+    help="Acknowledge a send when it is written (async) or synced to disk (sync).",
 )
 @click.option(
     "--brokers",
@@ -195,7 +192,7 @@ class ServeOptions(NamedTuple):
     default=1,
     metavar="N",
     show_default=True,
-    help="How many brokers. From 2 on, each is a process of its own.",
+    help="The number of brokers. Several brokers run in processes of their own.",
 )
 @set_option
 @console_options
@@ -209,7 +206,7 @@ def serve(
     folder: Path,
     flush: str,
     count: int,
-    given: tuple[str, ...],
+    set_keys: tuple[str, ...],
     with_console: bool,
     console_host: str,
     console_port: int,
@@ -217,12 +214,12 @@ def serve(
 ) -> None:
     """Run a name server and a broker until ctrl-C or SIGTERM.
 
-    Everything that RocketMQ's clients need, for a laptop, a test or a small installation. Give clients the address of the
-    name server. Topics are created by sending to them.
+    This is a complete server for RocketMQ clients: on a laptop, in tests or in a small installation. Clients connect to
+    the address of the name server. Topics are created automatically with the first message.
     """
-    settings = settings_given(given) | ({"brokerIP1": advertise} if advertise else {})
+    settings = parse_settings(set_keys) | ({"brokerIP1": advertise} if advertise else {})
     tls = server.tls(ServerTlsFiles())
-    server.metrics(MetricsSettings())  # refused before anything starts
+    server.metrics(MetricsSettings())  # rejects wrong options before anything starts
     options = ServeOptions(server, host, namesrv_port, broker_port, folder, flush, settings, tls)
     show = _show_json if server.as_json else _show_banner
     console = (
@@ -260,9 +257,9 @@ def _in_one_process(options: ServeOptions) -> Server:
 
 def _in_processes(options: ServeOptions, count: int) -> BrokerProcesses:
     check_keys(options.settings)
-    broker, _ = read_keys(options.settings)  # each broker logs its warnings
+    broker, _ = read_keys(options.settings)  # each broker process logs its own warnings
     if "brokerName" in options.settings:
-        raise InvalidSetting("several brokers cannot have one brokerName: they are called broker-a, broker-b …")
+        raise InvalidSetting("brokerName is for a single broker; several brokers are named broker-a, broker-b …")
     name_server = NameServerSettings(
         host=options.host,
         port=options.name_server_port,
@@ -293,7 +290,7 @@ def _plan(options: ServeOptions, number: int) -> BrokerPlan:
         "--log-format",
         options.server.log_format,
     ]
-    if (first := options.server.metrics_port) is not None:  # the name server's; each broker has the next one
+    if (first := options.server.metrics_port) is not None:  # the name server's port; each broker uses the next one
         arguments += options.server.metrics_arguments(first and first + 1 + number)
     arguments += [OPEN_FLAG] if options.server.is_open else []
     arguments += _access_arguments(options)
@@ -303,19 +300,19 @@ def _plan(options: ServeOptions, number: int) -> BrokerPlan:
 
 
 def _access_arguments(options: ServeOptions) -> list[str]:
-    """A broker has the accounts and the certificate of the name server, and knows it by them."""
+    """A broker uses the accounts and the certificate of the name server, also to register with it."""
     arguments: list[str] = []
     if options.server.accounts is not None:
         cluster = options.settings.get("brokerClusterName", BrokerSettings().cluster)
         arguments += ["--accounts", str(options.server.accounts)]
         arguments += ["--register-as", registrar(options.server.accounts, cluster).access_key]
-    tls, towards = options.tls, name_server_tls(options.tls)
-    if towards.enabled:
+    tls, client_tls = options.tls, name_server_tls(options.tls)
+    if client_tls.enabled:
         arguments += ["--tls-mode", tls.in_use.value, "--set", "useTLS=true"]
     files = {"tls-cert": tls.cert, "tls-key": tls.key, "tls-client-ca": tls.client_ca}
     for option, file in files.items():
         arguments += [] if file is None else [f"--{option}", str(file)]
-    keys = {"pinnedCertPath": towards.pinned, "certPath": towards.cert, "keyPath": towards.key}
+    keys = {"pinnedCertPath": client_tls.pinned, "certPath": client_tls.cert, "keyPath": client_tls.key}
     for key, file in keys.items():
         arguments += [] if file is None else ["--set", f"tls.client.{key}={file}"]
     return arguments
@@ -340,17 +337,17 @@ def _show_banner(options: ServeOptions, name_server: str, brokers: list[dict[str
             "name server": name_server,
             **{broker["name"]: broker["address"] for broker in brokers},
             "data": str(options.folder),
-            "flush": flush_words(FlushMode(options.flush)),
+            "flush": flush_text(FlushMode(options.flush)),
             **_metrics_rows(brokers),
             **({"console": console} if console else {}),
-            **access_words(Address(options.host, 0), options.server.accounts, options.tls),
+            **access_rows(Address(options.host, 0), options.server.accounts, options.tls),
         },
     )
 
 
 def _metrics_rows(brokers: list[dict[str, Any]]) -> dict[str, str]:
-    told = [broker["metrics"] for broker in brokers if broker["metrics"]]
-    return {"metrics": ", ".join(told)} if told else {}
+    urls = [broker["metrics"] for broker in brokers if broker["metrics"]]
+    return {"metrics": ", ".join(urls)} if urls else {}
 
 
 def _show_json(options: ServeOptions, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:

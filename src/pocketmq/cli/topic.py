@@ -1,16 +1,21 @@
-"""`pocketmq topic`: which topics there are, what lies in them; make, change and delete them.
-
-`pocketmq topic stats`: how much goes into a topic and out of it, as its brokers count it.
-"""
+"""`pocketmq topic`: list, show, create, change and delete topics, and show their statistics."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.asking import Cluster, confirm, on_a_cluster, require_brokers, show_named, topic_argument, yes_option
-from pocketmq.cli.commands import ErrorTellingGroup, parsed
-from pocketmq.cli.screen import Column, json_option, numbers, show_facts, show_json, show_rows, tell, texts
+from pocketmq.cli.cluster_options import (
+    Cluster,
+    cluster_options,
+    confirm,
+    require_brokers,
+    show_named,
+    topic_argument,
+    yes_option,
+)
+from pocketmq.cli.commands import CommandGroup, parsed
+from pocketmq.cli.output import Column, json_option, numbers, show_facts, show_json, show_rows, show_text, texts
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.flags import Perm
 from pocketmq.model.human import count, local_time, number, parse_pair, parse_perm, perm_text
@@ -23,45 +28,45 @@ if TYPE_CHECKING:
     from pocketmq.protocol.bodies.topics import TopicConfig
 
 _COLUMNS: Final = (
-    *texts("who", "broker"),
-    Column("per_s", "/s", told=number),
+    *texts("what", "broker"),
+    Column("per_s", "/s", shown_as=number),
     *numbers("last_minute", "last_hour", "last_day", "bytes_last_minute"),
     Column("problem"),
 )
 _SENT: Final = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
-_READ: Final = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
+_CONSUMED: Final = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
 
 
 @click.command("stats")
-@on_a_cluster
+@cluster_options
 @topic_argument
 @json_option
 def stats(cluster: Cluster, topic: str, as_json: bool) -> None:
-    """Show how many messages go into a topic, and how many each group gets out of it.
+    """Show how many messages producers send to a topic, and how many each group consumes.
 
-    Brokers count since their start, and look every ten seconds; what one has not counted is unknown.
+    Brokers count from their start and update the numbers every ten seconds. A missing number is unknown.
     """
     with cluster.admin() as admin:
         brokers = list(admin.topics.describe(topic).configs)
-        readers = admin.topics.readers(topic)
+        groups = admin.topics.readers(topic)
         rows = [_stats_row(admin, broker, "sent", _SENT, topic) for broker in brokers]
         rows += [
-            _stats_row(admin, broker, f"read by {group}", _READ, f"{topic}@{group}", group)
-            for group in readers
+            _stats_row(admin, broker, f"consumed by {group}", _CONSUMED, f"{topic}@{group}", group)
+            for group in groups
             for broker in brokers
         ]
     show_rows(rows, _COLUMNS, as_json=as_json, empty="")
 
 
 def _stats_row(
-    admin: "Admin", broker: str, who: str, names: tuple[str, str], key: str, group: str | None = None
+    admin: "Admin", broker: str, what: str, names: tuple[str, str], key: str, group: str | None = None
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"who": who, "broker": broker, "group": group, "problem": ""}
+    row: dict[str, Any] = {"what": what, "broker": broker, "group": group, "problem": ""}
     try:
         counts, sizes = (admin.cluster.statistic(broker, name, key) for name in names)
     except PocketMQError as error:
         return {**row, **_numbers(None, None), "problem": str(error)}
-    return {**row, **_numbers(counts, sizes), "problem": "" if counts else "nothing was counted yet"}
+    return {**row, **_numbers(counts, sizes), "problem": "" if counts else "no messages counted yet"}
 
 
 def _numbers(counts: "BrokerStatsData | None", sizes: "BrokerStatsData | None") -> dict[str, Any]:
@@ -75,35 +80,37 @@ def _numbers(counts: "BrokerStatsData | None", sizes: "BrokerStatsData | None") 
 
 
 DEFAULT_QUEUES = 8
-"""On each broker, as `mqadmin updateTopic` makes them."""
+"""On each broker, as with `mqadmin updateTopic`."""
 _LONG: Sequence[Column] = (
     *texts("topic", "brokers"),
-    Column("queues", told=number),
+    Column("queues", shown_as=number),
     Column("perm"),
-    Column("messages", told=number),
+    Column("messages", shown_as=number),
     Column("problem"),
 )
 _QUEUES = (
     Column("broker"),
-    Column("queue", told=number),
-    Column("min_offset", "min", told=number),
-    Column("max_offset", "max", told=number),
-    Column("messages", told=number),
+    Column("queue", shown_as=number),
+    Column("min_offset", "min", shown_as=number),
+    Column("max_offset", "max", shown_as=number),
+    Column("messages", shown_as=number),
     Column("last_stored"),
 )
 
-perm_option = click.option("--perm", type=parsed(parse_perm), metavar="rw|r|w", help="What may be done with it.")
+perm_option = click.option(
+    "--perm", type=parsed(parse_perm), metavar="rw|r|w", help="Permission to read, to write, or both."
+)
 
 
-@click.group("topic", cls=ErrorTellingGroup)
+@click.group("topic", cls=CommandGroup)
 def topic_commands() -> None:
     """Topics of a running cluster."""
 
 
 @topic_commands.command("ls")
-@on_a_cluster
-@click.option("--all", "everything", is_flag=True, help="Also retries, dead letters and the brokers' own.")
-@click.option("--long", "-l", "is_long", is_flag=True, help="With queues and messages: asks about each of them.")
+@cluster_options
+@click.option("--all", "everything", is_flag=True, help="Include retry, dead letter and internal topics.")
+@click.option("--long", "-l", "is_long", is_flag=True, help="Show queues and messages; sends requests for each topic.")
 @json_option
 def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:
     """List topics."""
@@ -114,39 +121,39 @@ def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None
         _LONG,
         is_long=is_long,
         as_json=as_json,
-        empty="There is no topic. `pocketmq topic create NAME` makes one.",
+        empty="No topics. Create one with `pocketmq topic create NAME`.",
     )
 
 
 @topic_commands.command("show")
-@on_a_cluster
+@cluster_options
 @topic_argument
 @json_option
 def show(cluster: Cluster, topic: str, as_json: bool) -> None:
-    """Show how a topic is set up, who reads it, and what its queues hold."""
+    """Show the settings of a topic, its consumer groups and its queues."""
     with cluster.admin() as admin:
-        state, readers = admin.topics.describe(topic), admin.topics.readers(topic)
+        state, groups = admin.topics.describe(topic), admin.topics.readers(topic)
     queues = [_queue_row(each) for each in state.queues]
     if as_json:
         configs = {name: _config_row(config) for name, config in state.configs.items()}
-        show_json([{**_row(state), "brokers": configs, "readers": readers, "queues": queues}])
+        show_json([{**_row(state), "brokers": configs, "groups": groups, "queues": queues}])
         return
-    shown = [name for name in readers if not is_internal_group(name)]
-    facts = {"topic": topic, "messages": number(state.messages), "read by": ", ".join(shown) or "nobody"}
+    shown = [name for name in groups if not is_internal_group(name)]
+    facts = {"topic": topic, "messages": number(state.messages), "consumer groups": ", ".join(shown) or "none"}
     for name, config in state.configs.items():
         row = _config_row(config)
         order = ", ordered" if row["ordered"] else ""
         extra = "".join(f", {key}={value}" for key, value in row["attributes"].items())
         facts[f"on {name}"] = (
-            f"{count(row['read_queues'], 'queue')} to read, {row['write_queues']} to write, {row['perm']}{order}{extra}"
+            f"{count(row['read_queues'], 'read queue')}, {count(row['write_queues'], 'write queue')}, {row['perm']}{order}{extra}"
         )
     show_facts(facts)
-    tell("")
-    show_rows(queues, _QUEUES, as_json=False, empty="It has no queue.")
+    show_text("")
+    show_rows(queues, _QUEUES, as_json=False, empty="The topic has no queues.")
 
 
 @topic_commands.command("create")
-@on_a_cluster
+@cluster_options
 @click.argument("topic")
 @click.option(
     "--queues",
@@ -154,12 +161,16 @@ def show(cluster: Cluster, topic: str, as_json: bool) -> None:
     default=DEFAULT_QUEUES,
     show_default=True,
     metavar="N",
-    help="To read and to write, on each broker.",
+    help="The number of queues on each broker.",
 )
 @perm_option
-@click.option("--ordered", is_flag=True, help="Mark it as one whose order matters.")
+@click.option("--ordered", is_flag=True, help="Mark the topic as ordered.")
 @click.option(
-    "--attribute", type=parsed(parse_pair), multiple=True, metavar="NAME=VALUE", help="Such as message.type=FIFO."
+    "--attribute",
+    type=parsed(parse_pair),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An attribute, such as message.type=FIFO.",
 )
 @click.option("--cluster", "cluster_name", metavar="NAME", help="Only on the brokers of this cluster.")
 @click.option("--broker", "brokers", multiple=True, metavar="NAME", help="Only on this broker; may be repeated.")
@@ -173,7 +184,7 @@ def create(
     cluster_name: str | None,
     brokers: tuple[str, ...],
 ) -> None:
-    """Make a topic, and end when producers can find it."""
+    """Create a topic, and wait until producers can find its route."""
     with cluster.admin() as admin:
         admin.topics.create(
             topic,
@@ -185,19 +196,30 @@ def create(
             brokers=brokers or None,
         )
         state = admin.topics.describe(topic)
-    tell(f"Made topic {topic} with {count(queues, 'queue')} on {', '.join(state.configs)}.")
+    show_text(f"Created topic {topic} with {count(queues, 'queue')} on {', '.join(state.configs)}.")
 
 
 @topic_commands.command("alter")
-@on_a_cluster
+@cluster_options
 @topic_argument
-@click.option("--queues", type=click.IntRange(1), metavar="N", help="To read and to write, on each broker.")
-@click.option("--read-queues", type=click.IntRange(1), metavar="N", help="To read; lower it when all is read.")
-@click.option("--write-queues", type=click.IntRange(1), metavar="N", help="To write; lower it first.")
-@perm_option
-@click.option("--ordered/--not-ordered", default=None, help="Whether its order matters.")
 @click.option(
-    "--attribute", type=parsed(parse_pair), multiple=True, metavar="NAME=VALUE", help="Set it; an empty value removes."
+    "--queues", type=click.IntRange(1), metavar="N", help="The number of read and write queues on each broker."
+)
+@click.option(
+    "--read-queues",
+    type=click.IntRange(1),
+    metavar="N",
+    help="The number of read queues; lower it when all messages are consumed.",
+)
+@click.option("--write-queues", type=click.IntRange(1), metavar="N", help="The number of write queues; lower it first.")
+@perm_option
+@click.option("--ordered/--not-ordered", default=None, help="Whether the topic is ordered.")
+@click.option(
+    "--attribute",
+    type=parsed(parse_pair),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an attribute; an empty value removes it.",
 )
 @click.option("--broker", "brokers", multiple=True, metavar="NAME", help="Only on this broker; may be repeated.")
 @yes_option
@@ -207,45 +229,45 @@ def alter(
     attribute: Iterable[tuple[str, str]],
     brokers: tuple[str, ...],
     yes: bool,
-    **wanted: Any,
+    **settings: Any,
 ) -> None:
-    """Change what is named, on all brokers that have the topic.
+    """Change settings of a topic on all its brokers.
 
-    It asks first when fewer queues can be read than before: nobody reads what is left in the others.
+    The command asks for confirmation if messages would remain in queues that consumers can no longer read.
     """
-    changes = {name: value for name, value in wanted.items() if value is not None}
+    changes = {name: value for name, value in settings.items() if value is not None}
     attributes = {name: value or None for name, value in attribute}
     if not changes and not attributes:
-        raise UsageError("nothing is to be changed: give --queues, --perm, or another option of `topic alter --help`")
+        raise UsageError("nothing to change: give --queues, --perm, or another option of `topic alter --help`")
     with cluster.admin() as admin:
         before = admin.topics.describe(topic)
     hidden = _hidden(before, changes.get("read_queues", changes.get("queues")), brokers)
     if hidden:
-        tell(
-            f"Nobody could read {count(sum(each.messages for each in hidden), 'message')} of {count(len(hidden), 'queue')}."
+        show_text(
+            f"Consumers could no longer read {count(sum(each.messages for each in hidden), 'message')} in {count(len(hidden), 'queue')}."
         )
         confirm(f"Change topic {topic}?", yes=yes)
     with cluster.admin() as admin:
         admin.topics.alter(topic, attributes=attributes, brokers=brokers or None, **changes)
-    tell(f"Changed topic {topic} on {', '.join(brokers or before.configs)}.")
+    show_text(f"Changed topic {topic} on {', '.join(brokers or before.configs)}.")
 
 
 @topic_commands.command("rm")
-@on_a_cluster
+@cluster_options
 @topic_argument
 @yes_option
 def rm(cluster: Cluster, topic: str, yes: bool) -> None:
     """Delete a topic with all its messages, on all brokers and name servers."""
     with cluster.admin() as admin:
-        state, readers = admin.topics.describe(topic), admin.topics.readers(topic)
-    tell(
+        state, groups = admin.topics.describe(topic), admin.topics.readers(topic)
+    show_text(
         f"Topic {topic} on {', '.join(state.configs)}: {count(state.messages, 'message')} of "
-        f"{count(len(state.queues), 'queue')} go, and where its readers are: {', '.join(readers) or 'nobody reads it'}."
+        f"{count(len(state.queues), 'queue')} will be deleted, with the offsets of its consumer groups: {', '.join(groups) or 'none'}."
     )
     confirm(f"Delete topic {topic}?", yes=yes)
     with cluster.admin() as admin:
         admin.topics.delete(topic)
-    tell(f"Deleted topic {topic}.")
+    show_text(f"Deleted topic {topic}.")
 
 
 topic_commands.add_command(stats)
@@ -259,7 +281,7 @@ def _names(cluster: Cluster, admin: "Admin", *, everything: bool) -> list[str]:
 
 
 def _long_row(admin: "Admin", topic: str) -> dict[str, Any]:
-    """A topic that cannot be asked about, or is gone meanwhile, does not keep back the others."""
+    """A row with the error if the request for this topic fails, so that the others are still listed."""
     try:
         return {**_row(admin.topics.describe(topic)), "problem": ""}
     except PocketMQError as error:
@@ -294,13 +316,13 @@ def _queue_row(state: "QueueState") -> dict[str, Any]:
         "min_offset": state.min_offset,
         "max_offset": state.max_offset,
         "messages": state.messages,
-        "last_stored": "nothing yet" if state.last_store_ms is None else local_time(state.last_store_ms),
+        "last_stored": "never" if state.last_store_ms is None else local_time(state.last_store_ms),
         "last_store_ms": state.last_store_ms,
     }
 
 
 def _hidden(state: "TopicState", read_queues: int | None, brokers: tuple[str, ...]) -> "list[QueueState]":
-    """Queues with messages that nobody could read any more."""
+    """Queues with messages that consumers could no longer read."""
     if read_queues is None:
         return []
     return [

@@ -1,12 +1,20 @@
-"""`pocketmq tx`: transactions that nobody has decided yet: list them, decide them, have them asked about once more."""
+"""`pocketmq tx`: list undecided transactions, commit or roll them back, and restart their checks."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketmq.cli.asking import Cluster, confirm, dry_run_option, limit_option, on_a_cluster, show_some, yes_option
-from pocketmq.cli.commands import ErrorTellingGroup
-from pocketmq.cli.screen import Column, json_option, show_json, show_rows, tell
+from pocketmq.cli.cluster_options import (
+    Cluster,
+    cluster_options,
+    confirm,
+    dry_run_option,
+    limit_option,
+    show_some,
+    yes_option,
+)
+from pocketmq.cli.commands import CommandGroup
+from pocketmq.cli.output import Column, json_option, show_json, show_rows, show_text
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError
 from pocketmq.model.human import duration, number
@@ -18,52 +26,52 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 10_000
 _COLUMNS = (
-    Column("age_ms", "age", told=duration),
+    Column("age_ms", "age", shown_as=duration),
     Column("topic"),
-    Column("producer_group", "producers"),
+    Column("producer_group", "producer group"),
     Column("transaction_id", "transaction"),
-    Column("checks", "asked", told=number),
+    Column("checks", shown_as=number),
     Column("broker"),
 )
 
 
-half_limit = limit_option(DEFAULT_LIMIT, "Read at most so many half messages of each broker.")
+half_limit = limit_option(DEFAULT_LIMIT, "Read at most N half messages per broker.")
 
 
-@click.group("tx", cls=ErrorTellingGroup)
+@click.group("tx", cls=CommandGroup)
 def tx_commands() -> None:
     """Transactions of a running cluster."""
 
 
 @tx_commands.command("ls")
-@on_a_cluster
+@cluster_options
 @half_limit
-@click.option("--given-up", is_flag=True, help="Instead those that brokers have asked about in vain, and ask no more.")
+@click.option("--given-up", is_flag=True, help="List transactions whose checks have ended without a result instead.")
 @json_option
 def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
-    """List transactions that wait for their producer's word, oldest first.
+    """List undecided transactions, oldest first.
 
-    One that was just decided may still be listed: brokers write down decisions every few seconds.
+    A transaction that was just decided may still be listed: brokers store decisions every few seconds.
     """
     if given_up:
         with cluster.admin() as admin:
-            lost = admin.transactions.given_up(limit=limit)
+            ended = admin.transactions.given_up(limit=limit)
         now_ms = SystemClock().now_ms()
-        rows = [{**_row(one, one.broker, now_ms), "offset_id": one.offset_id} for one in lost]
-        show_rows(rows, _COLUMNS, as_json=as_json, empty="No transaction was given up.")
+        rows = [{**_row(one, one.broker, now_ms), "offset_id": one.offset_id} for one in ended]
+        show_rows(rows, _COLUMNS, as_json=as_json, empty="No transactions whose checks have ended.")
         return
     with cluster.admin() as admin:
         found = admin.transactions.undecided(limit=limit)
     now_ms = SystemClock().now_ms()
     rows = [_row(one, one.broker, now_ms) for one in found.found]
-    more = "" if found.is_complete else "not all half messages could be read. --limit says how many are."
-    show_some(rows, _COLUMNS, as_json=as_json, empty="No transaction was found that is undecided.", more=more)
+    more = "" if found.is_complete else "not all half messages were read; raise --limit."
+    show_some(rows, _COLUMNS, as_json=as_json, empty="No undecided transactions.", more=more)
 
 
 @tx_commands.command("resolve")
-@on_a_cluster
+@cluster_options
 @click.argument("transaction_id", metavar="TRANSACTION")
-@click.option("--commit/--rollback", "is_commit", required=True, help="Let its message be read, or by nobody ever.")
+@click.option("--commit/--rollback", "is_commit", required=True, help="Commit or roll back an undecided transaction.")
 @half_limit
 @dry_run_option
 @yes_option
@@ -71,9 +79,9 @@ def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
 def resolve(
     cluster: Cluster, transaction_id: str, is_commit: bool, limit: int, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Decide a transaction in its producer's place.
+    """Commit or roll back an undecided transaction in place of its producer.
 
-    Its producer may know better: ask it first, if it still runs. What was decided stays decided.
+    The producer knows the right decision: check it first if it is still running. A decision is final.
     """
     with cluster.admin() as admin:
         one = _open(admin, transaction_id, limit)
@@ -90,51 +98,53 @@ def resolve(
     if as_json:
         show_json([{**row, "is_done": not dry_run}])
     elif not dry_run:
-        tell("It can be read now." if is_commit else "Nobody will see it.")
+        show_text("Committed." if is_commit else "Rolled back.")
 
 
 @tx_commands.command("check")
-@on_a_cluster
+@cluster_options
 @click.argument("transaction_id", metavar="TRANSACTION")
 @half_limit
 @yes_option
 @json_option
 def check(cluster: Cluster, transaction_id: str, limit: int, yes: bool, as_json: bool) -> None:
-    """Have a transaction asked about once more that its broker has given up.
+    """Let a broker check a transaction again after its checks have ended without a result.
 
-    The broker asks a producer of its group with its next round. One that is not given up needs no help: its broker asks by
-    itself, and RocketMQ has no call that hurries it. RocketMQ's brokers do not look whether it was resumed before.
+    The broker asks a producer of the group with its next check. A broker still checks other transactions by itself, and
+    RocketMQ has no request to do so earlier. Apache's brokers accept this command more than once for one transaction.
     """
     with cluster.admin() as admin:
-        waiting = {one.transaction_id: one for one in admin.transactions.undecided(limit=limit).found}
-        lost = {one.transaction_id: one for one in admin.transactions.given_up(limit=limit)}
-    if transaction_id in waiting:
-        checks = waiting[transaction_id].checks
+        open_checks = {one.transaction_id: one for one in admin.transactions.undecided(limit=limit).found}
+        ended = {one.transaction_id: one for one in admin.transactions.given_up(limit=limit)}
+    if transaction_id in open_checks:
+        checks = open_checks[transaction_id].checks
         raise ImpossibleRequest(
-            f"transaction {transaction_id} is not given up: its broker has asked {checks} times and goes on by itself; "
+            f"the broker is still checking transaction {transaction_id} ({checks} checks so far); "
             "`pocketmq tx resolve` decides it"
         )
-    if transaction_id not in lost:
-        raise PocketMQError(f"no transaction {transaction_id} was given up; `pocketmq tx ls --given-up` shows them")
-    one = lost[transaction_id]
+    if transaction_id not in ended:
+        raise PocketMQError(
+            f"no transaction {transaction_id} whose checks have ended; `pocketmq tx ls --given-up` lists them"
+        )
+    one = ended[transaction_id]
     row = _row(one, one.broker, SystemClock().now_ms())
     if not as_json:
         show_rows([row], _COLUMNS, as_json=False, empty="")
-    confirm(f"Have {one.broker} ask {one.producer_group} about it again?", yes=yes)
+    confirm(f"Let {one.broker} check this transaction with group {one.producer_group} again?", yes=yes)
     with cluster.admin() as admin:
         admin.transactions.check_again(one.broker, one.offset_id)
     if as_json:
         show_json([{**row, "is_done": True}])
     else:
-        tell(f"{one.broker} asks about it with its next round.")
+        show_text(f"{one.broker} checks the transaction again with its next round.")
 
 
 def _open(admin: "Admin", transaction_id: str, limit: int) -> "OpenTransaction":
     found = admin.transactions.undecided(limit=limit)
     chosen = next((one for one in found.found if one.transaction_id == transaction_id), None)
     if chosen is None:
-        more = "" if found.is_complete else ", but not all could be read: see --limit"
-        raise PocketMQError(f"no transaction {transaction_id} waits{more}; `pocketmq tx ls` shows those that do")
+        more = "" if found.is_complete else " among those that were read; raise --limit"
+        raise PocketMQError(f"no undecided transaction {transaction_id}{more}; `pocketmq tx ls` lists them")
     return chosen
 
 

@@ -1,8 +1,6 @@
-"""The screen: where tables and progress go, and how wide they may be.
+"""Output of commands: tables, JSON lines and progress bars.
 
-What `store dump` shows: messages as rows of a table, or as JSON lines.
-
-What commands show that ask a cluster: rows as a table, or as JSON lines. In JSON, what nobody knows is null.
+Results go to stdout, progress to stderr. An unknown value is `unknown` in a table and null in JSON.
 """
 
 import difflib
@@ -29,19 +27,18 @@ from pocketmq.store.tools.dump import Skipped
 from pocketmq.store.tools.message_fields import BodyForm, fields_of
 
 PATIENCE_S = 2.0
-"""Work that takes no longer needs no progress bar."""
+"""A command that takes longer shows its progress."""
 FILE_COLUMNS = 200
-"""How wide a table is that goes into a file or a pipe, where nothing tells."""
+"""The width of a table in a file or a pipe, which have no width of their own."""
 
 
 def screen() -> Console:
-    """Where results go."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=FILE_COLUMNS, soft_wrap=True)
 
 
 class LateBar:
-    """A progress bar that appears when the work turns out to take its time. On the error stream, and only on a terminal."""
+    """A progress bar that appears after PATIENCE_S. On stderr, and only on a terminal."""
 
     def __init__(self, clock: Clock, label: str, *, in_bytes: bool = True) -> None:
         self._clock = clock
@@ -84,7 +81,7 @@ def late_bar(clock: Clock, label: str, *, in_bytes: bool = True) -> Iterator[Lat
 
 @contextmanager
 def late_line(text: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """A line that tells what is being waited for, when it takes its time. On the error stream, and only on a terminal."""
+    """A line that names what the command waits for, shown after `patience_s`. On stderr, and only on a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -106,7 +103,7 @@ FIELD_NAMES: Final = (
     *("born_ms", "born_host", "tags", "keys", "message_id", "offset_id", "size", "reconsume_times"),
     *("transaction", "prepared_offset", "flag", "sys_flag", "body_crc", "properties", "body"),
 )
-"""All fields of a message, as the command line and JSON name them."""
+"""All fields of a message, by their names in options and JSON."""
 
 _TABLE_FIELDS: Final = ("log_offset", "topic", "queue", "queue_offset", "stored", "tags", "keys", "size", "body")
 _NUMBERS: Final = frozenset(
@@ -116,25 +113,25 @@ _NUMBERS: Final = frozenset(
     )
 )
 MAX_CELL_CHARS: Final = 200
-"""Of longer values a table shows the beginning; JSON lines have them whole."""
+"""A table shows the beginning of longer values. JSON has them whole."""
 CELL_BODY_BYTES: Final = 4 * MAX_CELL_CHARS
-"""What is decompressed of a body for a table."""
+"""The part of a body that is decompressed for a table."""
 _ROWS: Final = 50
-"""Rows that make a table; after them a new one begins, so that a long dump needs no memory."""
+"""After so many rows a new table begins, so that a long dump needs little memory."""
 
 
 def choose_fields(text: str | None, *, as_json: bool) -> tuple[str, ...]:
-    """The fields that were asked for; InvalidSetting names the nearest one for a name that is unknown."""
+    """The fields of --fields. InvalidSetting suggests the nearest name for an unknown one."""
     if text is None:
         return FIELD_NAMES if as_json else _TABLE_FIELDS
     chosen = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in chosen:
         if name not in FIELD_NAMES:
             near = difflib.get_close_matches(name, FIELD_NAMES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(FIELD_NAMES)}"
+            hint = f"did you mean {near[0]}?" if near else f"the fields are {', '.join(FIELD_NAMES)}"
             raise InvalidSetting(f"messages have no field {name!r}; {hint}")
     if not chosen:
-        raise InvalidSetting("--fields names no field")
+        raise InvalidSetting("--fields is empty")
     return chosen
 
 
@@ -146,7 +143,7 @@ def show_messages(
     limit: int | None,
     as_json: bool,
 ) -> ExitCode:
-    """Show up to `limit` messages; the exit code says whether all could be read."""
+    """Show up to `limit` messages; the exit code is DAMAGE if some are not readable."""
     if "body" not in fields:
         body = BodyForm.NONE
     show = _JsonLines(fields, body) if as_json else _Rows(fields, body)
@@ -206,7 +203,7 @@ class _Rows:
 
 
 def body_cell(fields: Mapping[str, Any]) -> str:
-    """The body of a message in a table, of the fields that `fields_of` made with CELL_BODY_BYTES."""
+    """The body of a message for a table, from the result of `fields_of` with CELL_BODY_BYTES."""
     if fields.get("body_error") and fields.get("body") is None:
         return cell(f"({fields['body_error']})")
     body = fields.get("body")
@@ -216,7 +213,7 @@ def body_cell(fields: Mapping[str, Any]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value in a table: short, on one line, and harmless for a terminal."""
+    """A value for a table: short, on one line, and without control characters."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -230,30 +227,31 @@ def cell(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """All of a text, on one line, and harmless for a terminal."""
+    """A whole text on one line, without control characters."""
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 Row = Mapping[str, Any]
 
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON, one object per line, instead of a table.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, one object per line, instead of a table."
+)
 
 
 def known(value: Any) -> str:
-    """A value in a table."""
     return UNKNOWN if value is None else cell(value)
 
 
 class Column(NamedTuple):
-    """A field of the rows, and the words for it."""
+    """A field of the rows, with its header and format."""
 
     field: str
     header: str = ""
-    told: Callable[[Any], str] = known
+    shown_as: Callable[[Any], str] = known
 
     @property
     def is_number(self) -> bool:
-        return self.told in (number, offset, duration, percent)
+        return self.shown_as in (number, offset, duration, percent)
 
 
 def texts(*fields: str) -> list[Column]:
@@ -261,11 +259,11 @@ def texts(*fields: str) -> list[Column]:
 
 
 def numbers(*fields: str) -> list[Column]:
-    return [Column(field, told=number) for field in fields]
+    return [Column(field, shown_as=number) for field in fields]
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool, empty: str) -> None:
-    """All fields of the rows as JSON, or these columns of them; `empty` is told when there is none."""
+    """Show all fields as JSON, or these columns as a table. `empty` is the text if there are no rows."""
     if as_json:
         show_json(rows)
         return
@@ -282,7 +280,7 @@ def show_rows(rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool, 
             overflow="fold",
         )
     for row in kept:
-        table.add_row(*(Text(column.told(row.get(column.field))) for column in columns))
+        table.add_row(*(Text(column.shown_as(row.get(column.field))) for column in columns))
     screen().print(table)
 
 
@@ -293,7 +291,7 @@ def show_json(rows: Iterable[Row]) -> None:
 
 
 def show_facts(facts: Mapping[str, str]) -> None:
-    """Names and values, one below the other."""
+    """Show names and values, one pair per line."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -302,6 +300,5 @@ def show_facts(facts: Mapping[str, str]) -> None:
     screen().print(table)
 
 
-def tell(text: str) -> None:
-    """A sentence, where results go."""
+def show_text(text: str) -> None:
     screen().print(Text(text))

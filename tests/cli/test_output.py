@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 from rich.status import Status
 
-from pocketmq.cli import screen as screen_module
-from pocketmq.cli.screen import LateBar, late_bar, late_line, screen
+from pocketmq.cli import output as screen_module
+from pocketmq.cli.output import LateBar, late_bar, late_line, screen
 from pocketmq.testing import FakeClock
 
 

@@ -1,4 +1,4 @@
-"""Where a cluster is, who asks, and what is told when it does not answer."""
+"""Options of the commands for running clusters, and errors if a cluster does not answer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.net.certificates import make_authority, make_certificate
 
 import pocketmq
 from pocketmq.cli import main
-from pocketmq.cli.asking import advised
+from pocketmq.cli.cluster_options import with_advice
 from pocketmq.errors import ConnectFailed, NoPermission, PocketMQError, UsageError
 from pocketmq.net.tls import ServerTlsFiles
 
@@ -22,7 +22,7 @@ def test_a_cluster_that_does_not_answer_is_told_in_one_sentence_with_what_to_do(
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 1
     assert "127.0.0.1:1" in result.stderr
-    assert result.stderr.endswith("that --namesrv or NAMESRV_ADDR is right\n")
+    assert result.stderr.endswith("that --namesrv or NAMESRV_ADDR is correct\n")
 
 
 @pytest.mark.parametrize(
@@ -126,15 +126,15 @@ def test_an_account_without_its_secret_is_wrong_usage() -> None:
 
 
 def test_advice_follows_what_went_wrong() -> None:
-    with pytest.raises(PocketMQError, match=r"^no line; see that name server and brokers run"), advised():
-        raise ConnectFailed("no line.")
-    with pytest.raises(PocketMQError, match=r"^not you; give an account"), advised():
+    with pytest.raises(PocketMQError, match=r"^no connection; check that name server and brokers are running"), with_advice():
+        raise ConnectFailed("no connection.")
+    with pytest.raises(PocketMQError, match=r"^not you; use an account"), with_advice():
         raise NoPermission("not you\nand so on")
-    with pytest.raises(UsageError, match=r"^as it was$"), advised():
+    with pytest.raises(UsageError, match=r"^as it was$"), with_advice():
         raise UsageError("as it was")
 
 
-def test_tls_is_talked_with_servers_that_an_authority_vouches_for(tmp_path: Path) -> None:
+def test_tls_verifies_servers_with_the_certificate_authority(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     certificate = make_certificate(tmp_path, authority)
     mine = make_certificate(tmp_path, authority, "client")
@@ -153,7 +153,7 @@ def test_tls_is_talked_with_servers_that_an_authority_vouches_for(tmp_path: Path
     assert (untrusted.exit_code, "certificate" in untrusted.stderr) == (3, True), untrusted.stderr
     assert (trusted.exit_code, "broker-a" in trusted.stdout) == (0, True), trusted.stderr
     assert anybody.exit_code == 0
-    assert "TLS, and certificates are checked" in examined.stdout
+    assert "TLS with verified certificates" in examined.stdout
 
 
 def test_a_certificate_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:

@@ -1,18 +1,14 @@
-"""What all commands share that ask a running cluster: where it is, how it is asked, and what to do when it does not answer.
+"""Options and connections of the commands for running clusters, and shell completion.
 
---namesrv ──► Cluster ── admin(), producer() ──► the client
-                          │ slow: a line on the error stream says what is being waited for
-                          └ failed: one sentence, with what to do
+    --namesrv ──► Cluster ── admin(), producer() ──► the client
+                              │ slow: a line on stderr names what the command waits for
+                              └ failed: one line with the error and how to fix it
 
-The client itself is imported by the first question, so that help and the other commands need not wait for it.
+The client is imported with the first request, so that --help and other commands start fast.
 
-What commands list: things that a cluster knows by name, alone or with what is known about each; or as many as --limit says.
-
-Completion in shells: the script that a shell needs, and the names of topics and groups of the cluster that is named on the line.
+Shell completion requests names of topics and groups from the cluster, with a short timeout:
 
     eval "$(pocketmq completion bash)"        pocketmq topic show or<Tab> ──► orders
-
-Names are asked of the cluster only while that is quick: a shell that waits is worse than one that does not know.
 """
 
 import difflib
@@ -30,7 +26,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 import pocketmq
 from pocketmq.cli.commands import ExitCode, options
-from pocketmq.cli.screen import Column, Row, late_bar, late_line, show_rows
+from pocketmq.cli.output import Column, Row, late_bar, late_line, show_rows
 from pocketmq.clock import SystemClock
 from pocketmq.errors import (
     GroupNotFound,
@@ -56,19 +52,19 @@ CLUSTER_PARAMETERS: Final = (
     *("namesrv", "access_key"),
     *("tls", "tls_ca", "tls_cert", "tls_key", "tls_no_verify"),
 )
-"""What `on_a_cluster` takes, so that commands get a `Cluster` instead."""
+"""Parameters of `cluster_options`, which commands get as one `Cluster`."""
 _FILE: Final = click.Path(path_type=Path)
 _ADVICE: Final[dict[type[PocketMQError], str]] = {
-    TopicNotFound: "`pocketmq topic ls` shows which topics there are",
-    GroupNotFound: "`pocketmq group ls` shows which groups there are",
-    NoPermission: f"give an account that may do it by --access-key and the variable {SECRET_VARIABLE}",
-    RequestNotSupported: "the server is too old for this, or --namesrv names a broker: give a name server, whose usual port is 9876",
-    NetworkError: "see that name server and brokers run, and that --namesrv or NAMESRV_ADDR is right",
+    TopicNotFound: "`pocketmq topic ls` lists the topics",
+    GroupNotFound: "`pocketmq group ls` lists the groups",
+    NoPermission: f"use an account with this permission: --access-key and the variable {SECRET_VARIABLE}",
+    RequestNotSupported: "the server is too old for this request, or --namesrv is the address of a broker: give a name server (default port 9876)",
+    NetworkError: "check that name server and brokers are running, and that --namesrv or NAMESRV_ADDR is correct",
 }
 
 
 class Cluster:
-    """Where a cluster is, and who asks."""
+    """The name servers of a cluster, with the options of clients."""
 
     def __init__(self, name_servers: str, options: "ClientOptions") -> None:
         self.name_servers = name_servers
@@ -76,38 +72,38 @@ class Cluster:
 
     @contextmanager
     def admin(self) -> Iterator["pocketmq.Admin"]:
-        """An administrator's client for one question. When it takes its time, that is told: show nothing meanwhile."""
-        with late_line(f"asking {self.name_servers}"), self.long_admin() as admin:
+        """An admin client for one request. It prints what it waits for if that takes long, so print nothing meanwhile."""
+        with late_line(f"waiting for {self.name_servers}"), self.long_admin() as admin:
             yield admin
 
     @contextmanager
     def long_admin(self) -> Iterator["pocketmq.Admin"]:
-        """One for many questions, by somebody who shows how far they are."""
+        """An admin client for many requests, for commands that show their own progress."""
         with (
-            advised(),
+            with_advice(),
             pocketmq.Admin(self.name_servers, decompress=False, **self._options) as admin,
-            nearest_named(admin),
+            suggest_names(admin),
         ):
             yield admin
 
     @property
     def options(self) -> "ClientOptions":
-        """For clients that a command makes itself."""
+        """For clients that a command creates itself."""
         return self._options
 
     @contextmanager
     def producer(self) -> Iterator["pocketmq.Producer"]:
-        with advised(), pocketmq.Producer(self.name_servers, **self._options) as producer:
+        with with_advice(), pocketmq.Producer(self.name_servers, **self._options) as producer:
             yield producer
 
 
-def on_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--namesrv` and its relatives; the command gets a `Cluster` for them, as its first argument."""
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--namesrv`, accounts and TLS. The command gets a `Cluster` as its first argument."""
 
     @wraps(command)
-    def with_cluster(*args: Any, **given: Any) -> Any:
-        cluster = cluster_of(given)
-        rest = {name: value for name, value in given.items() if name not in CLUSTER_PARAMETERS}
+    def with_cluster(*args: Any, **params: Any) -> Any:
+        cluster = cluster_of(params)
+        rest = {name: value for name, value in params.items() if name not in CLUSTER_PARAMETERS}
         return command(cluster, *args, **rest)
 
     return _CLUSTER_OPTIONS(with_cluster)
@@ -133,47 +129,52 @@ _CLUSTER_OPTIONS: Final = options(
         envvar="ROCKETMQ_ACCESS_KEY",
         show_envvar=True,
         metavar="NAME",
-        help=f"Sign requests as this account; its secret is in the variable {SECRET_VARIABLE}.",
+        help=f"Sign requests as this account; its secret is in {SECRET_VARIABLE}.",
     ),
-    click.option("--tls", is_flag=True, help="Talk TLS, with servers whose certificates this system trusts."),
-    click.option("--tls-ca", type=_FILE, metavar="FILE", help="TLS; this authority must have signed (PEM)."),
-    click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS; show this certificate (PEM) to the servers."),
-    click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file."),
-    click.option("--tls-no-verify", is_flag=True, help="TLS; whoever answers is believed to be the server."),
+    click.option("--tls", is_flag=True, help="Use TLS, and verify servers with the certificates of this system."),
+    click.option(
+        "--tls-ca",
+        type=_FILE,
+        metavar="FILE",
+        help="Use TLS, and verify servers with this certificate authority (PEM).",
+    ),
+    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Use TLS with this client certificate (PEM)."),
+    click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key, if it is not in the same file."),
+    click.option("--tls-no-verify", is_flag=True, help="Use TLS, but do not verify the server's certificate."),
 )
 
 
-def cluster_of(given: Mapping[str, Any], **more: Any) -> Cluster:
-    """The cluster that the options of `on_a_cluster` mean; `more` are options of the client."""
-    if "://" in given["namesrv"]:
+def cluster_of(params: Mapping[str, Any], **more: Any) -> Cluster:
+    """The cluster that these options describe; `more` are options of the client."""
+    if "://" in params["namesrv"]:
         raise UsageError(
-            f"--namesrv {given['namesrv']}: write HOST:PORT without a scheme, such as {DEFAULT_NAME_SERVER}"
+            f"--namesrv {params['namesrv']}: write HOST:PORT without a scheme, such as {DEFAULT_NAME_SERVER}"
         )
     return Cluster(
-        given["namesrv"],
-        {"tls": _tls(given), "credentials": credentials_of(given.get("access_key"), os.environ), **more},  # type: ignore[typeddict-item]
+        params["namesrv"],
+        {"tls": _tls(params), "credentials": credentials_of(params.get("access_key"), os.environ), **more},  # type: ignore[typeddict-item]
     )
 
 
 @contextmanager
-def advised() -> Iterator[None]:
-    """What a failure says, followed by what to do about it."""
+def with_advice() -> Iterator[None]:
+    """Add to an error how to fix it."""
     try:
         yield
     except PocketMQError as error:
-        advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+        advice = next((each for kind, each in _ADVICE.items() if isinstance(error, kind)), None)
         if advice is None:
             raise
-        told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
-        first_line = told.partition("\n")[0]  # RocketMQ's own advice stands below
+        text = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
+        first_line = text.partition("\n")[0]  # the next lines are RocketMQ's own advice
         if HTTP_ANSWER in first_line:
             advice = "give the address of a name server"
         raise PocketMQError(f"{first_line.rstrip('.')}; {advice}") from error
 
 
 @contextmanager
-def nearest_named(admin: "pocketmq.Admin") -> Iterator[None]:
-    """Name the nearest existing topic or group in the error for one that does not exist."""
+def suggest_names(admin: "pocketmq.Admin") -> Iterator[None]:
+    """Suggest the nearest existing topic or group for one that does not exist."""
     try:
         yield
     except (TopicNotFound, GroupNotFound) as error:
@@ -188,15 +189,15 @@ def nearest_named(admin: "pocketmq.Admin") -> Iterator[None]:
         raise PocketMQError(f"there is no {kind} {name!r}; did you mean {near[0]!r}?") from error
 
 
-def _names(ask: Callable[[], list[str]]) -> list[str]:
+def _names(request: Callable[[], list[str]]) -> list[str]:
     try:
-        return ask()
+        return request()
     except PocketMQError:
         return []
 
 
 def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerPlace]":
-    """All brokers; NetworkError when there is none, so that nobody takes a cluster without brokers for an empty one."""
+    """All brokers. NetworkError if there are none, so that a cluster without brokers does not look empty."""
     places = admin.cluster.brokers()
     if not places:
         raise NetworkError(f"no broker is registered at {cluster.name_servers}")
@@ -204,42 +205,42 @@ def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerPl
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask, unless the answer was given by `--yes`, and end the command if it is no. Where nobody can answer, it is."""
+    """Ask for confirmation unless `--yes` is set, and exit if the answer is no or there is no terminal."""
     try:
         if yes or click.confirm(question):
             return
     except click.Abort:
         click.echo(err=True)
-    click.echo("Nothing was changed. With --yes it does not ask.", err=True)
+    click.echo("Nothing changed. Use --yes to skip this question.", err=True)
     raise Exit(ExitCode.REPAIRABLE)
 
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and exit.")
 
 
-def _tls(given: Mapping[str, Any]) -> bool | ssl.SSLContext:
-    """False, True for what this system trusts, or a context of the files that were named."""
+def _tls(params: Mapping[str, Any]) -> bool | ssl.SSLContext:
+    """False, True for the certificates of this system, or a context with the files of the options."""
     names = ("tls_ca", "tls_cert", "tls_key", "tls_no_verify")
-    if not any(given.get(name) for name in names):
-        return bool(given.get("tls"))
+    if not any(params.get(name) for name in names):
+        return bool(params.get("tls"))
     files = ClientTlsFiles(
         enabled=True,
-        ca=given.get("tls_ca"),
-        cert=given.get("tls_cert"),
-        key=given.get("tls_key"),
-        verify=not given.get("tls_no_verify"),
+        ca=params.get("tls_ca"),
+        cert=params.get("tls_cert"),
+        key=params.get("tls_key"),
+        verify=not params.get("tls_no_verify"),
     )
     return files.load() or False
 
 
 def limit_option(default: int, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`--limit` of a command that reads no more than so many; `text` says so many of what."""
+    """`--limit`; `text` says what it limits."""
     return click.option("--limit", type=click.IntRange(1), default=default, show_default=True, metavar="N", help=text)
 
 
 def show_some(rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool, empty: str, more: str) -> None:
-    """Rows that may not be all; `more` says why, and is empty when they are."""
+    """Show rows; `more` says why there may be others, or is empty if these are all."""
     show_rows(rows, columns, as_json=as_json, empty=empty)
     if more:
         click.echo(f"There may be more: {more}", err=True)
@@ -255,25 +256,25 @@ def show_named(
     as_json: bool,
     empty: str,
 ) -> None:
-    """List things, the first of the `columns` being their name; all of them when it is a long list, by a question for each."""
+    """List names, or with `is_long` all `columns`, by one request for each name. The first column is the name."""
     kind = columns[0].field
     if is_long:
-        rows: Iterable[Row] = _described(cluster, names, row_of, f"{kind}s")
+        rows: Iterable[Row] = _long_rows(cluster, names, row_of, f"{kind}s")
     else:
         with cluster.admin() as admin:
             rows, columns = [{kind: name} for name in names(admin)], columns[:1]
     show_rows(rows, columns, as_json=as_json, empty=empty)
 
 
-def _described(
+def _long_rows(
     cluster: Cluster,
     names: Callable[["Admin"], Sequence[str]],
     row_of: Callable[["Admin", str], Row],
-    what: str,
+    label: str,
 ) -> list[Row]:
-    """That many questions may take their time."""
+    """One row for each name, with a progress bar."""
     rows: list[Row] = []
-    with cluster.long_admin() as admin, late_bar(SystemClock(), what, in_bytes=False) as bar:
+    with cluster.long_admin() as admin, late_bar(SystemClock(), label, in_bytes=False) as bar:
         found = names(admin)
         for at, name in enumerate(found, 1):
             rows.append(row_of(admin, name))
@@ -281,33 +282,37 @@ def _described(
     return rows
 
 
-PATIENCE_MS: Final = 700
-"""For one question, and for a connection."""
+COMPLETION_TIMEOUT_MS: Final = 700
+"""The timeout of requests and connections: a shell must not wait for a slow cluster."""
 SHELLS: Final = ("bash", "zsh", "fish")
 PROGRAM: Final = "pocketmq"
 VARIABLE: Final = "_POCKETMQ_COMPLETE"
 
 _CHANGES: Final = {
-    # A shell that has not begun to complete yet does not know compdef.
+    # A shell without completion does not know compdef yet.
     "zsh": (
         "#compdef pocketmq\n",
         "#compdef pocketmq\n\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }\n",
     ),
-    # A description may have commas in it.
+    # A description may contain commas.
     "fish": ('string split ","', 'string split --max 1 ","'),
 }
-"""What click's scripts lack."""
+"""Corrections of click's scripts."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _completed_names(ask: "Callable[[Admin], list[str]]") -> Complete:
+def _completed_names(names: "Callable[[Admin], list[str]]") -> Complete:
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        given = {**ctx.params, "namesrv": ctx.params.get("namesrv") or DEFAULT_NAME_SERVER}
-        quick = {"call_timeout_ms": PATIENCE_MS, "connect_timeout_ms": PATIENCE_MS, "stop_timeout_ms": PATIENCE_MS}
+        params = {**ctx.params, "namesrv": ctx.params.get("namesrv") or DEFAULT_NAME_SERVER}
+        quick = {
+            "call_timeout_ms": COMPLETION_TIMEOUT_MS,
+            "connect_timeout_ms": COMPLETION_TIMEOUT_MS,
+            "stop_timeout_ms": COMPLETION_TIMEOUT_MS,
+        }
         try:
-            with cluster_of(given, **quick).long_admin() as admin:
-                return [CompletionItem(name) for name in ask(admin) if name.startswith(incomplete)]
+            with cluster_of(params, **quick).long_admin() as admin:
+                return [CompletionItem(name) for name in names(admin) if name.startswith(incomplete)]
         except (PocketMQError, OSError):
             return []
 
@@ -326,7 +331,7 @@ group_argument: Final = click.argument("group", shell_complete=complete_group)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what a shell needs to complete commands, options, and names of topics and groups.
+    """Print a script for the completion of commands, options, and names of topics and groups.
 
     \b
     bash  echo 'eval "$(pocketmq completion bash)"' >> ~/.bashrc
