@@ -24,7 +24,7 @@ from bench.broker.servers import Target
 from bench.console.large_cluster import GROUP, TOPIC, Size, fill
 from bench.console.send_rates import SendRates, send_rates
 from bench.console.watchers import watchers
-from pocketmq.console.snapshot import LOOKED_AT_S
+from pocketmq.console.snapshot import PAGE_WATCHED_S
 
 PAGES: Final = (
     "/",
@@ -135,7 +135,7 @@ async def _pages_and_idle(running: Running) -> float:
     for page, (took, of_cpu) in times.items():
         middle = statistics.median(took)
         print(f"  {max(took):6.0f} ms at most, {middle:4.0f} ms in the middle, {of_cpu:4.0f} ms of CPU   {page}")
-    await asyncio.sleep(LOOKED_AT_S)  # until then somebody is taken to look
+    await asyncio.sleep(PAGE_WATCHED_S)  # until then somebody is taken to look
     alone, alone_own = await shares(running, IDLE_S * 2)
     async with watchers(running.url, WATCHED) as watched:
         await asyncio.sleep(5)

@@ -98,7 +98,7 @@ def test_the_banner_says_who_it_is_and_what_may_be_relied_on(start: Start) -> No
     assert banner[5].startswith("  flush         async: ")
     assert banner[6] == "  topics        not created automatically"
     assert banner[7] == "  open to       this machine only"
-    assert banner[8] == "Ready. Ctrl-C stops it."
+    assert banner[8] == "Ready. Press Ctrl-C to stop."
 
 
 def test_topics_are_not_created_by_sending_unless_the_file_says_so(start: Start, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
         (["--set", "aclEnable=true"], "accounts are named by accountsFile=FILE or --accounts FILE"),
         (["--accounts", "none.toml"], "accounts in none.toml: the file cannot be read: No such file"),
         (["--register-as", "me"], "--register-as needs the file of the account"),
-        (["--tls-key", "k.pem"], "no certificate of the server"),
+        (["--tls-key", "k.pem"], "without a server certificate"),
         (["--tls-cert", "none.pem"], "TLS: cannot use certificate none.pem"),
         (["--set", "brokerRole=SYNC_MASTER"], "there is no replication"),
         (["--set", "flushDiskTyp=SYNC_FLUSH"], "did you mean flushDiskType?"),

@@ -68,7 +68,7 @@ def test_one_that_does_not_stop_is_killed(
     monkeypatch.setattr(broker_processes, "STOP_S", 0.05)
     with pytest.raises(ProgramFailed, match="a exited with code -9"):
         asyncio.run(main())
-    assert "a did not stop within 0.05 s and is killed" in caplog.text
+    assert "a did not stop within 0.05 s; killing it" in caplog.text
 
 
 def test_when_one_is_never_ready_the_others_are_stopped(folder: Path) -> None:

@@ -126,7 +126,10 @@ def test_an_account_without_its_secret_is_wrong_usage() -> None:
 
 
 def test_advice_follows_what_went_wrong() -> None:
-    with pytest.raises(PocketMQError, match=r"^no connection; check that name server and brokers are running"), with_advice():
+    with (
+        pytest.raises(PocketMQError, match=r"^no connection; check that name server and brokers are running"),
+        with_advice(),
+    ):
         raise ConnectFailed("no connection.")
     with pytest.raises(PocketMQError, match=r"^not you; use an account"), with_advice():
         raise NoPermission("not you\nand so on")

@@ -18,7 +18,7 @@ def waiting(cluster: RunningCluster, topic: str) -> list[str]:
     return [row["id"] for row in cluster.ask("delay", "ls", "--topic", topic)]
 
 
-def test_messages_that_wait_are_listed_and_taken_back(cluster: RunningCluster) -> None:
+def test_delayed_messages_are_listed_and_recalled(cluster: RunningCluster) -> None:
     cluster.create("delayed-orders")
     [timed] = cluster.send("delayed-orders", b"1", delay_ms=HOUR_MS)
     [by_level] = cluster.send("delayed-orders", b"2", delay_level=18)
@@ -36,7 +36,7 @@ def test_messages_that_wait_are_listed_and_taken_back(cluster: RunningCluster) -
     assert (unanswered.exit_code, "Nothing changed" in unanswered.stderr) == (1, True)
     assert plan[0]["is_done"] is False
     assert timed.message_id in still
-    assert done.stdout.endswith("Took back 1 message.\n")
+    assert done.stdout.endswith("Recalled 1 message.\n")
     assert waiting(cluster, "delayed-orders") == [by_level.message_id]
 
 
@@ -50,8 +50,8 @@ def test_a_message_is_taken_back_by_its_handle(cluster: RunningCluster) -> None:
     assert waiting(cluster, "handled-orders") == []
 
 
-@pytest.mark.parametrize("wrong", ["its id", "its time", "its topic", "nothing, but it was taken back before"])
-def test_nothing_is_taken_back_by_a_handle_of_no_message_that_waits(cluster: RunningCluster, wrong: str) -> None:
+@pytest.mark.parametrize("wrong", ["its id", "its time", "its topic", "nothing, but it was recalled before"])
+def test_a_handle_of_no_delayed_message_recalls_nothing(cluster: RunningCluster, wrong: str) -> None:
     topic = f"no-such-handle-{len(wrong)}"
     cluster.create(topic)
     cluster.create(f"{topic}-other")
@@ -75,7 +75,7 @@ def test_nothing_is_taken_back_by_a_handle_of_no_message_that_waits(cluster: Run
     assert waiting(cluster, topic) == before
 
 
-def test_what_cannot_be_taken_back_is_told(cluster: RunningCluster) -> None:
+def test_messages_that_cannot_be_recalled(cluster: RunningCluster) -> None:
     nothing = cluster.run("delay", "cancel")
     missing = cluster.run("delay", "cancel", "X", "--yes")
     damaged = cluster.run("delay", "cancel", "--handle", "?", "--yes")

@@ -149,7 +149,7 @@ def test_letters_are_dropped_all_at_once(buried: RunningCluster) -> None:
     assert (refused.exit_code, before) == (1, [{"group": "billing", "letters": 2}])
     assert done == {"group": "billing", "letters": 2, "is_done": True}
     assert buried.ask("dlq", "ls") == []
-    assert buried.run("dlq", "drop", "billing", "--yes").stdout.endswith("Nothing was changed.\n")
+    assert buried.run("dlq", "drop", "billing", "--yes").stdout.endswith("Nothing changed.\n")
 
 
 def test_letters_with_compressed_bodies_are_shown_without_decompressing_all_of_them(cluster: RunningCluster) -> None:

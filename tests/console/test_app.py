@@ -10,17 +10,17 @@ from pocketmq.console.app import PAGES
 from pocketmq.console.settings import ConsoleSettings
 
 SAID = {
-    "/": "Messages a second",
+    "/": "Messages per second",
     "/topics": "orders",
     "/topics/orders": "broker-a:0",
     "/topics/orders/messages": "newest first",
     "/groups": "search-index",
     "/groups/billing": "orders",
-    "/groups/billing/reset?topic=orders&to=earliest": "Nothing is changed yet",
+    "/groups/billing/reset?topic=orders&to=earliest": "Nothing has changed yet",
     "/letters": "payments-worker",
     "/letters/payments-worker": "could not convert string to float",
-    "/letters/payments-worker/broker-a:0:0": "Why it died",
-    "/delayed": "its own time",
+    "/letters/payments-worker/broker-a:0:0": "Reason",
+    "/delayed": "timer",
     "/transactions": "till",
     "/clients": "Clients",
     "/brokers": "DefaultCluster",
@@ -54,7 +54,7 @@ def test_what_is_not_there_is_a_sentence(console: Visitor, path: str) -> None:
 
 
 def test_an_address_that_is_none_is_a_sentence(console: Visitor) -> None:
-    assert console.get("/topcis", 404) == "The console has no page /topcis. It begins at /"
+    assert console.get("/topcis", 404) == "The console has no page /topcis. Start at /"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from pocketmq.console.bodies import ShownBody, editable_text, first_line, holds, is_text, whole_body
+from pocketmq.console.bodies import ShownBody, body_contains, editable_text, is_text, preview, whole_body
 from pocketmq.console.bodies import shown_body as shown_of
 from pocketmq.model.flags import Compression, with_compression
 from pocketmq.model.message import StoredMessage
@@ -80,7 +80,7 @@ def test_of_a_compressed_body_only_what_is_shown_is_decompressed(kind: Compressi
     tracemalloc.start()
     try:
         shown = shown_of(message, "", 1_000)
-        line = first_line(message)
+        line = preview(message)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -100,8 +100,8 @@ def test_a_short_compressed_body_is_shown_like_any_other() -> None:
     assert (shown.form, shown.text, shown.total_bytes, shown.is_cut) == ("json", '{\n  "a": 1\n}', 8, False)
     assert whole_body(message) == b'{"a": 1}'
     assert editable_text(message, 1_000) == '{"a": 1}'
-    assert holds(message, b'"a"')
-    assert not holds(message, b'"b"')
+    assert body_contains(message, b'"a"')
+    assert not body_contains(message, b'"b"')
 
 
 def test_a_compressed_body_that_is_damaged_is_shown_as_it_is_stored() -> None:
@@ -110,7 +110,7 @@ def test_a_compressed_body_that_is_damaged_is_shown_as_it_is_stored() -> None:
     shown = shown_of(message, "", 1_000)
 
     assert shown.text == "no zlib"
-    assert "it cannot be decompressed" in shown.problem
+    assert "the body cannot be decompressed" in shown.problem
     assert whole_body(message) == b"no zlib"
     assert editable_text(message, 1_000) is None
 

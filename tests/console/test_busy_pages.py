@@ -20,7 +20,7 @@ from pocketmq.console.settings import ConsoleSettings
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.signing import Credentials
 
-QUICK = ConsoleSettings(watched_s=0.2, rest_factor=1, answer_s=0.01, page_timeout_s=2)
+QUICK = ConsoleSettings(watched_s=0.2, rest_factor=1, cache_s=0.01, page_timeout_s=2)
 PATHS = (
     "/",
     "/topics",
@@ -142,7 +142,7 @@ def test_internal_groups_are_hidden_unless_they_are_asked_for(busy: Visitor) -> 
     assert SINK not in busy.get("/")
     assert f"{SINK} internal" in text_of(busy.get("/groups?all=1"))
     assert SINK not in busy.get("/topics/orders")
-    assert "Also 1 internal" in text_of(busy.get("/topics/orders"))
+    assert "Show 1 internal groups" in text_of(busy.get("/topics/orders"))
     assert f"{SINK} internal" in text_of(busy.get("/topics/orders?all=1"))
 
 
@@ -159,7 +159,7 @@ def test_internal_producers_are_hidden_unless_they_are_asked_for(busy: Visitor, 
 def test_a_page_of_a_cluster_in_use_answers(busy: Visitor, path: str) -> None:
     page = text_of(busy.get(path))
 
-    assert "Not known yet" not in page or path.startswith("/doctor")
+    assert "Loading …" not in page or path.startswith("/doctor")
 
 
 def test_a_group_shows_its_members_with_what_they_subscribed_to(busy: Visitor) -> None:
@@ -171,7 +171,7 @@ def test_a_group_shows_its_members_with_what_they_subscribed_to(busy: Visitor) -
     }.items():
         page = text_of(busy.get(f"/groups/{group}"))
         assert words in page
-        assert "Nobody is in the group now" not in page
+        assert "No members online" not in page
 
 
 FAILING = [path for path in PATHS if not path.startswith("/doctor")]
@@ -221,7 +221,7 @@ def test_pages_say_that_the_account_of_the_console_may_not_see_something(tmp_pat
         pocketmq.Server(accounts=accounts) as server,
         visitor(QUICK, server.name_server, allowed) as console,  # type: ignore[arg-type]
     ):
-        console.wait_for("/", "The cluster does not allow it to this console. User:console has no permission")
+        console.wait_for("/", "The console has no permission to read the cluster. User:console has no permission")
 
         for path in FAILING:
             answer = console.client.get(path)
@@ -240,5 +240,5 @@ def test_a_fault_of_the_console_is_a_sentence_and_is_logged(
         answer = client.get("/topics")
 
     assert answer.status_code == 500
-    assert "The console failed to make /topics" in answer.text
+    assert "Unexpected error while rendering /topics" in answer.text
     assert "ZeroDivisionError" in caplog.text

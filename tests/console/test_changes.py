@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from pocketmq.client.admin.cluster import BrokerState
 from pocketmq.client.admin.reach import BrokerPlace
-from pocketmq.console.snapshot import counted
+from pocketmq.console.snapshot import change_counts
 from pocketmq.net.address import Address
 
 
@@ -18,12 +18,16 @@ def state_of(name: str, changes: dict[str, int], *, broker_id: int = 0) -> Broke
 def test_changes_are_known_only_when_all_masters_count_them(masters: list[dict[str, int]]) -> None:
     brokers = [state_of(f"broker-{at}", changes) for at, changes in enumerate(masters)]
 
-    assert counted(brokers, "member") is None
-    assert counted([state_of("broker-a", {"member": 0}), state_of("broker-a", {}, broker_id=1)], "member"), "a slave"
+    assert change_counts(brokers, "member") is None
+    assert change_counts([state_of("broker-a", {"member": 0}), state_of("broker-a", {}, broker_id=1)], "member"), (
+        "a slave"
+    )
 
 
 def test_a_broker_that_began_anew_is_another_though_it_counts_the_same() -> None:
     before = state_of("broker-a", {"member": 3})
 
-    assert counted([before], "member") == counted([state_of("broker-a", {"member": 3, "topic": 1})], "member")
-    assert counted([before], "member") != counted([replace(before, booted_ms=8)], "member")
+    assert change_counts([before], "member") == change_counts(
+        [state_of("broker-a", {"member": 3, "topic": 1})], "member"
+    )
+    assert change_counts([before], "member") != change_counts([replace(before, booted_ms=8)], "member")

@@ -36,7 +36,7 @@ def test_many_samples_are_thinned_to_the_largest() -> None:
 
 
 def test_a_chart_without_samples_says_so() -> None:
-    assert "nothing is known yet" in drawn([])
+    assert "no data yet" in drawn([])
     assert "in unknown" in drawn([None])
 
 

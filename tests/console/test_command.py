@@ -71,7 +71,7 @@ def test_a_cluster_that_wants_certificates_is_asked_with_them(tmp_path: Path) ->
             with running_console(server.name_server, *trusted, *shown) as url:
                 assert b"brokerClusterName" in _page(f"{url}brokers/broker-a")
                 examined = _page(f"{url}doctor?run=1")
-                assert b"Nothing is broken" in examined
+                assert b"No problem found" in examined
                 assert b"TLS" in examined
         with running_console(server.name_server, "--tls", *shown) as url:
             page = _page(f"{url}topics")
@@ -80,7 +80,7 @@ def test_a_cluster_that_wants_certificates_is_asked_with_them(tmp_path: Path) ->
     assert b"--tls-ca" in page
 
 
-def test_its_log_is_json_if_wished_and_nobody_writes_lines_of_their_own_into_it() -> None:
+def test_its_log_is_json_on_request_and_a_url_cannot_add_lines_to_it() -> None:
     command = [sys.executable, "-m", "pocketmq.console", "--json", "--port", "0", "--log-format", "json"]
     process = subprocess.Popen(
         [*command, "--namesrv", "127.0.0.1:1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -93,7 +93,7 @@ def test_its_log_is_json_if_wished_and_nobody_writes_lines_of_their_own_into_it(
     _, log = process.communicate(timeout=20)
 
     lines = [json.loads(line) for line in log.splitlines()]
-    assert any("cannot be asked" in line["message"] for line in lines)
+    assert any("cannot query" in line["message"] for line in lines)
     assert {"time", "level", "logger", "message"} <= set(lines[0])
 
 
@@ -166,4 +166,4 @@ def test_users_are_added_listed_and_removed(tmp_path: Path) -> None:
     assert user("ls").stdout == "tim  viewer\n"
     wrong = user("rm", "ada").exception
     assert isinstance(wrong, InvalidSetting)
-    assert "names no user 'ada'" in str(wrong)
+    assert "has no user 'ada'" in str(wrong)

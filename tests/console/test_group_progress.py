@@ -13,8 +13,8 @@ def standing_at(place: int) -> dict[str, GroupLag]:
 def test_a_group_that_stands_still_is_no_pipeline() -> None:
     group_progress = ProgressTracker()
 
-    group_progress.note(standing_at(5), 0, 0)
-    group_progress.note(standing_at(5), 10, 10_000)
+    group_progress.record(standing_at(5), 0, 0)
+    group_progress.record(standing_at(5), 10, 10_000)
 
     assert group_progress.all() == {}
 
@@ -23,7 +23,7 @@ def test_rate_and_batch_time_are_those_of_the_moves_that_were_seen() -> None:
     group_progress = ProgressTracker()
 
     for now, place in ((0, 0), (5, 100), (7, 100), (10, 200), (15, 300)):
-        group_progress.note(standing_at(place), now, now * 1000)
+        group_progress.record(standing_at(place), now, now * 1000)
 
     progress = group_progress.all()["spark"]
     assert progress.per_s == 20
@@ -35,10 +35,10 @@ def test_batches_that_come_faster_than_somebody_looks_take_that_long_at_most() -
     group_progress = ProgressTracker()
 
     for look in range(5):
-        group_progress.note(standing_at(look * 100), look * 5, 0)
+        group_progress.record(standing_at(look * 100), look * 5, 0)
     assert (group_progress.all()["spark"].batch_s, group_progress.all()["spark"].is_at_most) == (5, True)
     for look in range(1, 31):  # now closely: a batch every 1.5 s
-        group_progress.note_some(standing_at(400 + look // 3 * 30), 20 + look * 0.5, 0)
+        group_progress.record_some(standing_at(400 + look // 3 * 30), 20 + look * 0.5, 0)
 
     progress = group_progress.all()["spark"]
     assert (progress.batch_s, progress.is_at_most) == (1.5, False)
@@ -46,23 +46,23 @@ def test_batches_that_come_faster_than_somebody_looks_take_that_long_at_most() -
 
 def test_an_older_picture_that_comes_late_is_no_step_back() -> None:
     group_progress = ProgressTracker()
-    group_progress.note(standing_at(100), 0, 0)
-    group_progress.note(standing_at(200), 5, 0)
-    group_progress.note_some(standing_at(300), 10.2, 0)
+    group_progress.record(standing_at(100), 0, 0)
+    group_progress.record(standing_at(200), 5, 0)
+    group_progress.record_some(standing_at(300), 10.2, 0)
 
-    group_progress.note(standing_at(200), 10, 0)
+    group_progress.record(standing_at(200), 10, 0)
 
     assert group_progress.all()["spark"].moves == 2
 
 
 def test_a_broker_that_does_not_answer_and_retries_are_no_moves() -> None:
     group_progress = ProgressTracker()
-    group_progress.note(standing_at(100), 0, 0)
-    silent = QueueLag(queue=MessageQueue("orders", "broker-a", 0), problem="nobody is there")
+    group_progress.record(standing_at(100), 0, 0)
+    silent = QueueLag(queue=MessageQueue("orders", "broker-a", 0), problem="no answer")
     retries = QueueLag(queue=MessageQueue("%RETRY%spark", "broker-a", 0), committed=7)
 
-    group_progress.note({"spark": GroupLag(group="spark", at_ms=0, queues=(silent,))}, 5, 0)
-    group_progress.note(
+    group_progress.record({"spark": GroupLag(group="spark", at_ms=0, queues=(silent,))}, 5, 0)
+    group_progress.record(
         {"spark": GroupLag(group="spark", at_ms=0, queues=(*standing_at(100)["spark"].queues, retries))}, 10, 0
     )
 
@@ -72,13 +72,13 @@ def test_a_broker_that_does_not_answer_and_retries_are_no_moves() -> None:
 def test_one_move_makes_no_pipeline_and_neither_does_a_reset() -> None:
     group_progress = ProgressTracker()
 
-    group_progress.note(standing_at(0), 0, 0)
-    group_progress.note(standing_at(9), 5, 5_000)
+    group_progress.record(standing_at(0), 0, 0)
+    group_progress.record(standing_at(9), 5, 5_000)
     assert group_progress.all() == {}
-    group_progress.note(standing_at(3), 10, 10_000)
-    group_progress.note(standing_at(9), 15, 15_000)
+    group_progress.record(standing_at(3), 10, 10_000)
+    group_progress.record(standing_at(9), 15, 15_000)
     assert group_progress.all() == {}
-    group_progress.note(standing_at(15), 20, 20_000)
+    group_progress.record(standing_at(15), 20, 20_000)
 
     assert group_progress.all()["spark"].moves == 2
 
@@ -86,13 +86,13 @@ def test_one_move_makes_no_pipeline_and_neither_does_a_reset() -> None:
 def test_a_group_that_is_gone_or_still_for_long_is_forgotten() -> None:
     group_progress = ProgressTracker()
     for now, place in ((0, 0), (5, 100), (10, 200)):
-        group_progress.note(standing_at(place), now, 0)
+        group_progress.record(standing_at(place), now, 0)
     assert group_progress.all() != {}
 
-    group_progress.note(standing_at(200), FORGOTTEN_S + 20, 0)
+    group_progress.record(standing_at(200), FORGOTTEN_S + 20, 0)
     assert group_progress.all() == {}
 
-    group_progress.note({}, FORGOTTEN_S + 30, 0)
+    group_progress.record({}, FORGOTTEN_S + 30, 0)
     assert group_progress.all() == {}
 
 

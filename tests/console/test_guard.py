@@ -15,20 +15,20 @@ def test_a_name_that_is_not_ours_is_turned_away(console: Visitor, host: str) -> 
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9878", "127.0.0.1:9878", "[::1]:9878"])
-def test_this_machine_is_ours(console: Visitor, host: str) -> None:
+def test_this_machine_is_allowed(console: Visitor, host: str) -> None:
     assert console.client.get("/login", headers={"host": host}, follow_redirects=False).status_code == 303
 
 
-def test_an_address_is_ours_where_others_may_come() -> None:
+def test_an_address_is_allowed_where_others_may_come() -> None:
     guard = Guard(Starlette(), is_loopback=False, allowed_hosts=["Console.example"])
 
-    assert guard.is_ours("10.1.2.3:9878")
-    assert guard.is_ours("console.example")
-    assert not guard.is_ours("other.example")
+    assert guard.is_allowed("10.1.2.3:9878")
+    assert guard.is_allowed("console.example")
+    assert not guard.is_allowed("other.example")
 
 
 def test_an_address_of_others_is_not_ours_on_loopback() -> None:
-    assert not Guard(Starlette(), is_loopback=True, allowed_hosts=()).is_ours("10.1.2.3:9878")
+    assert not Guard(Starlette(), is_loopback=True, allowed_hosts=()).is_allowed("10.1.2.3:9878")
 
 
 @pytest.mark.parametrize("path", ["/", "/static/console.css", "/nowhere", "/login"])

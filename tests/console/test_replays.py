@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.console.site import AT_ONCE, Replays, ReplayState
+from pocketmq.console.site import BATCH, Replays, ReplayState
 from pocketmq.errors import ImpossibleRequest, NetworkError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import FakeClock
@@ -60,7 +60,7 @@ def test_only_one_of_a_group_runs_and_it_can_be_stopped() -> None:
         letters.may_go_on.clear()
         replays = replays_of(letters)
         replay = await replays.begin("g", "elsewhere")
-        with pytest.raises(ImpossibleRequest, match="being sent already"):
+        with pytest.raises(ImpossibleRequest, match="a replay of g is already running"):
             await replays.begin("g", None)
         await asyncio.sleep(0)
         replays.end(replay.number)
@@ -68,7 +68,7 @@ def test_only_one_of_a_group_runs_and_it_can_be_stopped() -> None:
         assert replay.task is not None
         await replay.task
         assert replay.state is ReplayState.STOPPED
-        assert replay.handled <= AT_ONCE
+        assert replay.processed <= BATCH
 
     asyncio.run(story())
 
@@ -81,7 +81,7 @@ def test_one_that_fails_says_why() -> None:
         replay = await replays.begin("g", None)
         assert replay.task is not None
         await replay.task
-        assert (replay.state, replay.problem) == (ReplayState.FAILED, "away. See that name server and brokers run.")
+        assert (replay.state, replay.problem) == (ReplayState.FAILED, "away. Check that name server and brokers are running.")
         await replays.stop()
 
     asyncio.run(story())

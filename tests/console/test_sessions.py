@@ -19,7 +19,7 @@ def test_a_session_ends_by_itself() -> None:
 
 def test_a_session_ends_when_its_user_may_not_stay() -> None:
     known = {ADA}
-    sessions = Sessions(FakeClock(), 60, 10, may_stay=known.__contains__)
+    sessions = Sessions(FakeClock(), 60, 10, is_valid=known.__contains__)
     session, nobodys = sessions.begin(ADA), sessions.begin(None)
 
     assert sessions.find(session.session_id) == session
@@ -61,7 +61,7 @@ def test_a_note_is_told_once() -> None:
     sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
     session = sessions.begin(None)
 
-    sessions.leave_note(session, "done")
+    sessions.set_message(session, "done")
 
-    assert sessions.take_note(session) == "done"
-    assert sessions.take_note(session) == ""
+    assert sessions.pop_message(session) == "done"
+    assert sessions.pop_message(session) == ""

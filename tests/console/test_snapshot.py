@@ -20,7 +20,7 @@ from pocketmq.testing import run as run_virtual
 
 
 class ToldAdmin:
-    """Answers at once, or takes its time, or fails; counts what it was asked. `changes` are what its broker counts."""
+    """QueryCache at once, or takes its time, or fails; counts what it was asked. `changes` are what its broker counts."""
 
     def __init__(self, **changes: int) -> None:
         self.asked: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class ToldAdmin:
         self.asked[what] += 1
         await asyncio.sleep(self.takes_s.get(what, 0))
         if self.fails:
-            raise NetworkError("nobody is there")
+            raise NetworkError("no answer")
 
     async def describe(self) -> list[BrokerState]:
         await self._asked("brokers")
@@ -120,7 +120,7 @@ def test_a_page_that_is_loaded_by_somebody_who_is_not_kept_up_to_date_is_new_soo
         async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
             await asyncio.sleep(300)
             assert admin.asked["letters"] == 1
-            collector.looked_at()
+            collector.page_loaded()
             await asyncio.sleep(0.1)
             assert admin.asked["letters"] == 2
             await asyncio.sleep(300)
@@ -140,7 +140,7 @@ def test_who_comes_while_others_watch_makes_nobody_ask_more() -> None:
         async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
             collector.watched = 1
             for _ in range(199):
-                collector.looked_at()
+                collector.page_loaded()
                 await asyncio.sleep(0.5)
 
     run_virtual(story())
@@ -202,7 +202,7 @@ def test_who_changed_something_sees_it_before_brokers_were_heard_to_count_it() -
         async with Collector(made, FakeClock(asyncio.get_running_loop()), ConsoleSettings()) as collector:
             await asyncio.sleep(1)
             admin.names.append("new")
-            await collector.ask_now("tables")
+            await collector.refresh_now("tables")
             assert "new" in collector.snapshot.topics
 
     run_virtual(story())
@@ -230,12 +230,12 @@ def test_what_is_known_stays_when_nobody_answers_and_the_problem_is_told() -> No
 
     collector = run_virtual(story())
 
-    assert collector.snapshot.problem == "nobody is there. See that name server and brokers run."
+    assert collector.snapshot.problem == "no answer. Check that name server and brokers are running."
     assert collector.snapshot.letters == {"billing": 3}
     assert collector.ring.samples()[-1].put_per_s is None, "a gap, and not 0"
 
 
-def test_refusals_are_counted_by_cause_and_a_second() -> None:
+def test_rejections_are_counted_by_cause_and_a_second() -> None:
     admin = ToldAdmin()
 
     async def story() -> Collector:
@@ -249,8 +249,8 @@ def test_refusals_are_counted_by_cause_and_a_second() -> None:
 
     collector = run_virtual(story())
 
-    assert collector.snapshot.refusals == {"NoRight": 10}
-    assert collector.ring.samples()[-1].refused_per_s == 5
+    assert collector.snapshot.rejections == {"NoRight": 10}
+    assert collector.ring.samples()[-1].rejected_per_s == 5
 
 
 def test_before_anything_is_known_lag_is_unknown() -> None:
@@ -260,4 +260,4 @@ def test_before_anything_is_known_lag_is_unknown() -> None:
 
 def test_a_cluster_without_brokers_does_not_answer() -> None:
     assert Snapshot().problem == "", "nobody has asked yet"
-    assert Snapshot(seen_ms={"brokers": 1}).problem == "No broker is registered at the name servers."
+    assert Snapshot(updated_ms={"brokers": 1}).problem == "No broker is registered at the name servers."

@@ -1,11 +1,11 @@
-"""The application: which path leads to which page, and what lives as long as it does.
+"""The ASGI application: routes, security headers, start and stop.
 
-What stands before every page: the name that the browser called us by, and the headers that keep others out.
+The guard in front of every page checks the Host header against DNS rebinding:
 
-    Host is an address, localhost or a name we were told ──► the page
-            anything else: a name of somebody who points it at us (DNS rebinding) ──► 421
+    Host is an IP address, localhost or an allowed name ──► the page
+    any other name                                      ──► 421
 
-The content policy allows our own files and nothing else: no inline script or style, no frame, no other host.
+The content security policy allows only files of the console: no inline script or style, no frame, no other host.
 """
 
 import logging
@@ -29,12 +29,12 @@ from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.client.settings import ClientOptions
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.console.endpoints import Endpoints, Login
-from pocketmq.console.pages import cluster, groups, letters, messages, overview, topics, waiting
+from pocketmq.console.pages import cluster, dead_letters, groups, messages, overview, pending, topics
 from pocketmq.console.rendering import Templates
 from pocketmq.console.settings import ConsoleSettings
-from pocketmq.console.site import Action, Answers, Page, Replays, Site
+from pocketmq.console.site import Action, Page, QueryCache, Replays, Site
 from pocketmq.console.snapshot import Collector
-from pocketmq.console.users import KnownUsers, LoginAttempts, Sessions
+from pocketmq.console.users import LoginAttempts, Sessions, UsersFile
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.net.address import Address
@@ -54,7 +54,7 @@ HEADERS: Final = {
 
 
 class Guard:
-    """Wraps the whole application."""
+    """Middleware that checks the Host header and adds security headers."""
 
     def __init__(self, app: ASGIApp, *, is_loopback: bool, allowed_hosts: Iterable[str]) -> None:
         self._app = app
@@ -75,17 +75,17 @@ class Guard:
             await send(message)
 
         host = Headers(scope=scope).get("host", "")
-        if self.is_ours(host):
+        if self.is_allowed(host):
             await self._app(scope, receive, send_guarded)
             return
         answer = PlainTextResponse(
-            f"The console does not answer to the name {host!r}. Call it by its address, or start it with --allowed-host NAME.",
+            f"The host name {host!r} is not allowed. Use the address of the console, or start it with --allowed-host NAME.",
             421,
         )
         await answer(scope, receive, send_guarded)
 
-    def is_ours(self, host: str) -> bool:
-        """Whether a browser that sends this `Host` meant us. An address cannot be somebody else's name."""
+    def is_allowed(self, host: str) -> bool:
+        """Whether this Host header is allowed. An IP address is not a name, so it cannot be rebound."""
         try:
             name = Address.parse(host, default_port=0).host.lower()
         except InvalidSetting:
@@ -101,52 +101,52 @@ class Guard:
 
 log = logging.getLogger("pocketmq.console")
 
-BROKERS_GOOD_MS: Final = 1_000
-"""How long the console believes a name server's list of brokers: one page may ask brokers a hundred questions."""
+BROKERS_CACHE_MS: Final = 1_000
+"""How long the list of brokers is cached: one page may send a hundred requests to brokers."""
 STATIC: Final = Path(__file__).parent / "static"
-SECTIONS: Final = (overview, topics, messages, groups, letters, waiting, cluster)
+SECTIONS: Final = (overview, topics, messages, groups, dead_letters, pending, cluster)
 PAGES: Final[list[Page]] = [page for section in SECTIONS for page in section.PAGES]
 ACTIONS: Final[list[Action]] = [
-    action for section in (topics, groups, letters, waiting, cluster) for action in section.ACTIONS
+    action for section in (topics, groups, dead_letters, pending, cluster) for action in section.ACTIONS
 ]
-DOWNLOADS: Final = {**messages.DOWNLOADS, **letters.DOWNLOADS}
+DOWNLOADS: Final = {**messages.DOWNLOADS, **dead_letters.DOWNLOADS}
 
 
 def make_app(
     settings: ConsoleSettings, name_servers: str, options: ClientOptions, clock: Clock | None = None
 ) -> Starlette:
-    """An ASGI application that asks this cluster; it begins to when it is started."""
+    """The ASGI application for a cluster; its start connects to the cluster."""
     site = _site(settings, name_servers, options, clock or SystemClock())
     return Starlette(
         routes=_routes(site),
         middleware=[Middleware(Guard, is_loopback=settings.address.is_loopback, allowed_hosts=settings.allowed_hosts)],
         exception_handlers={404: _no_such_page, 405: _no_such_page, 500: _failed},
-        lifespan=lambda _: _alive(site),
+        lifespan=lambda _: _lifespan(site),
     )
 
 
 async def _no_such_page(request: Request, _: Exception) -> Response:
-    """For addresses that somebody typed: what is not there of the cluster has a page that says so."""
-    return PlainTextResponse(f"The console has no page {request.url.path}. It begins at /", 404)
+    """For unknown URLs. A topic or group that does not exist has a page of its own."""
+    return PlainTextResponse(f"The console has no page {request.url.path}. Start at /", 404)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """For faults of the console itself. Starlette raises the error again, and uvicorn logs it."""
-    log.error("the console failed to make %s: %s: %s", request.url.path, type(error).__name__, error)
-    text = f"The console failed to make {request.url.path}. Its log says why; other pages still work: /"
+    """For errors of the console itself. Starlette raises the error again, and uvicorn logs it."""
+    log.error("unexpected error while rendering %s: %s: %s", request.url.path, type(error).__name__, error)
+    text = f"Unexpected error while rendering {request.url.path}. See the log of the console; other pages still work: /"
     return PlainTextResponse(text, 500, headers=HEADERS)
 
 
 def _site(settings: ConsoleSettings, name_servers: str, options: ClientOptions, clock: Clock) -> Site:
-    admin = AsyncAdmin(name_servers, brokers_good_ms=BROKERS_GOOD_MS, decompress=False, **options)
-    users = KnownUsers(DiskFiles(), settings.users, clock)
+    admin = AsyncAdmin(name_servers, brokers_good_ms=BROKERS_CACHE_MS, decompress=False, **options)
+    users = UsersFile(DiskFiles(), settings.users, clock)
     return Site(
         settings=settings,
         clock=clock,
         admin=admin,
         producer=AsyncProducer(name_servers, **options),
         collector=Collector(admin, clock, settings),
-        answers=Answers(clock, settings.answer_s, settings.page_timeout_s),
+        cache=QueryCache(clock, settings.cache_s, settings.page_timeout_s),
         templates=Templates(),
         sessions=Sessions(clock, settings.session_s, settings.max_sessions, users.has),
         attempts=LoginAttempts(clock, settings.max_login_failures),
@@ -158,7 +158,7 @@ def _site(settings: ConsoleSettings, name_servers: str, options: ClientOptions, 
 
 
 @asynccontextmanager
-async def _alive(site: Site) -> AsyncIterator[None]:
+async def _lifespan(site: Site) -> AsyncIterator[None]:
     async with AsyncExitStack() as parts:
         await parts.enter_async_context(site.admin)
         await parts.enter_async_context(site.producer)
@@ -173,8 +173,8 @@ def _routes(site: Site) -> list[Route | Mount]:
     return [
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/login", login.show, methods=["GET"]),
-        Route("/login", login.enter, methods=["POST"]),
-        Route("/logout", login.leave, methods=["POST"]),
+        Route("/login", login.log_in, methods=["POST"]),
+        Route("/logout", login.log_out, methods=["POST"]),
         Route("/live", endpoints.live, methods=["GET"]),
         *(Route(path, endpoints.download(find), methods=["GET"]) for path, find in DOWNLOADS.items()),
         *(Route(path, endpoints.picture(find), methods=["GET"]) for path, find in overview.PICTURES.items()),

@@ -1,6 +1,6 @@
-"""Bodies of messages for a page: as text, JSON or hex, cut when they are long; the whole of them can be downloaded.
+"""Message bodies as text, JSON or hex. Long bodies are truncated; a download has the whole body.
 
-No more of a body is decompressed, and no more of it indented, than is shown: a small message may hold a large one.
+Only the part that is shown is decompressed and indented, since a small compressed message may contain a large body.
 """
 
 import json
@@ -15,20 +15,20 @@ from pocketmq.store.tools.message_fields import BodyStart, body_start
 
 FORMS: Final = ("text", "json", "hex")
 HEX_BYTES: Final = 16
-"""Of one line."""
+"""Per line."""
 SEARCHED_BYTES: Final = 1024 * 1024
-"""What is decompressed of a body to look for a text in it."""
+"""The part of a body that is decompressed for a search."""
 INDENTED_TIMES: Final = 4
-"""JSON that is indented may be so many times as long as the bytes that are shown; else it stays as it was sent."""
+"""Indented JSON may be longer than the body by this factor; otherwise the body is shown as text."""
 
 
 class ShownBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of a body."""
+    """A body as a page shows it."""
 
     form: str
     text: str
     total_bytes: int | None
-    """None where the rest is compressed: its length is unknown."""
+    """None if the rest is compressed, since its length is unknown."""
     shown_bytes: int
     problem: str = ""
 
@@ -37,11 +37,11 @@ class ShownBody(msgspec.Struct, frozen=True, kw_only=True):
         return self.total_bytes is None or self.shown_bytes < self.total_bytes
 
 
-def shown_body(message: StoredMessage, wanted: str, most_bytes: int) -> ShownBody:
-    """In the form that is wanted. If none is asked for: JSON when it is, text when it can be read, else hex."""
+def shown_body(message: StoredMessage, form: str, most_bytes: int) -> ShownBody:
+    """The body in this form. Without a form: JSON if it is valid, text if it is readable, otherwise hex."""
     start = body_start(message, most_bytes)
-    problem = f"it cannot be decompressed: {start.problem}" if start.problem else ""
-    form = wanted if wanted in FORMS else _guess(start)
+    problem = f"the body cannot be decompressed: {start.problem}" if start.problem else ""
+    form = form if form in FORMS else _guess(start)
     text = _hex(start.plain) if form == "hex" else ""
     if form == "json":
         text, why = _indented(start, most_bytes * INDENTED_TIMES)
@@ -55,28 +55,28 @@ def shown_body(message: StoredMessage, wanted: str, most_bytes: int) -> ShownBod
     )
 
 
-def first_line(message: StoredMessage, most_chars: int = 120) -> str:
-    """A glimpse, for a table."""
+def preview(message: StoredMessage, most_chars: int = 120) -> str:
+    """The beginning of a body, for a table."""
     text = body_start(message, most_chars * 4).plain.decode("utf-8", "replace")
     line = "".join(char if char.isprintable() else " " for char in text)
     return line[:most_chars] + ("…" if len(line) > most_chars else "")
 
 
-def holds(message: StoredMessage, needle: bytes) -> bool:
-    """Whether a body holds some bytes: one that is compressed, in the first MiB."""
+def body_contains(message: StoredMessage, needle: bytes) -> bool:
+    """Whether a body contains some bytes; of a compressed body, only the first MiB is searched."""
     if not message.sys_flag & SysFlag.COMPRESSED:
         return needle in message.body
     return needle in body_start(message, SEARCHED_BYTES).plain
 
 
 def whole_body(message: StoredMessage) -> bytes:
-    """All of it; as it is stored when it cannot be decompressed."""
+    """The whole body, or the stored bytes if they cannot be decompressed."""
     start = body_start(message, MAX_INFLATED_BYTES)
     return start.plain if start.is_whole else message.body
 
 
 def editable_text(message: StoredMessage, most_bytes: int) -> str | None:
-    """A body that can be put into a field of a form and comes back as it was; None when it cannot, or is too long."""
+    """A body that a form can edit without other changes; None if it is not text or too long."""
     start = body_start(message, most_bytes)
     if start.problem or not start.is_whole or not is_text(start.plain):
         return None
@@ -84,7 +84,7 @@ def editable_text(message: StoredMessage, most_bytes: int) -> str | None:
 
 
 def is_text(body: bytes) -> bool:
-    """Whether it can be put into a field of a form and comes back as it was."""
+    """Whether a form returns this body unchanged."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -93,18 +93,18 @@ def is_text(body: bytes) -> bool:
 
 
 def _indented(start: BodyStart, most_chars: int) -> tuple[str, str]:
-    """The JSON over lines, or nothing and why not. What is nested deeply becomes far longer than it was, so it is made bit by bit."""
+    """Indented JSON, or an empty text and the reason. Deep nesting makes it far longer, so it is built in parts up to a limit."""
     if not start.is_whole:
-        return "", "it is too long to be shown as JSON"
+        return "", "the body is too long to be shown as JSON"
     try:
         parts, total = [], 0
         for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(json.loads(start.plain)):
             parts.append(part)
             total += len(part)
             if total > most_chars:
-                return "", "its JSON is nested too deeply to be indented"
+                return "", "the JSON is nested too deeply to be indented"
     except (ValueError, RecursionError) as error:
-        return "", f"it is no JSON: {error}"
+        return "", f"the body is not JSON: {error}"
     return "".join(parts), ""
 
 
@@ -123,7 +123,7 @@ def _guess(start: BodyStart) -> str:
 
 
 def _hex(body: bytes) -> str:
-    """Offset, bytes, and those of them that can be printed."""
+    """Lines with offset, bytes, and printable characters."""
     lines = []
     for at in range(0, len(body), HEX_BYTES):
         part = body[at : at + HEX_BYTES]

@@ -1,6 +1,6 @@
-"""Charts as inline SVG, drawn here: no script, no library, no style attribute that a strict policy would forbid.
+"""Charts as inline SVG, without scripts, libraries or style attributes, which the content security policy forbids.
 
-1,200 ┤        ╭─╮            one path for each stretch without a gap,
+1,200 ┤        ╭─╮            one path for each range without a gap,
       ┤   ╭────╯ ╰──╮         one scale for all lines of a chart,
     0 ┼───────────────         the last hour from left to right
 """
@@ -18,11 +18,11 @@ WIDTH: Final = 600
 HEIGHT: Final = 120
 TOP: Final = 8
 MAX_POINTS: Final = 240
-"""Of one line: a point for every few pixels. More samples are thinned to the largest of their neighbours."""
+"""Per line: one point for every few pixels. With more samples, a point is the maximum of its neighbours."""
 SPANS_S: Final = (300.0, 900.0, SPAN_S)
-"""A chart that has just begun shows the last minutes only."""
+"""A chart with little data shows only the last minutes."""
 GAP_S: Final = 60.0
-"""Two samples further apart are not joined."""
+"""Samples further apart are not connected."""
 
 
 class Line(NamedTuple):
@@ -32,8 +32,8 @@ class Line(NamedTuple):
     value: Callable[[Sample], float | None]
 
 
-def chart(title: str, samples: Sequence[Sample], lines: Sequence[Line], told: Callable[[float], str]) -> Markup:
-    """The last hour. `told` says numbers in words, for the scale and for who cannot see the picture."""
+def chart(title: str, samples: Sequence[Sample], lines: Sequence[Line], format_value: Callable[[float], str]) -> Markup:
+    """A chart of the last hour. `format_value` formats numbers for the scale and for screen readers."""
     now = samples[-1].at if samples else 0.0
     values = [value for line in lines for sample in samples if (value := line.value(sample)) is not None]
     top = _round_up(max(values, default=0.0))
@@ -46,32 +46,32 @@ def chart(title: str, samples: Sequence[Sample], lines: Sequence[Line], told: Ca
     )
     picture = Markup(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
-    ).format(WIDTH, HEIGHT + 2, _spoken(title, samples, lines, told), grid, drawn)
+    ).format(WIDTH, HEIGHT + 2, _description(title, samples, lines, format_value), grid, drawn)
     return Markup(
         '<div class="chart" data-points="{}"><span class="scale">{}</span>{}'
         '<span class="axis" aria-hidden="true"><span>{} ago</span><span>now</span></span></div>'
-    ).format(len(values), escape(told(top)), picture, duration(span_s * 1000))
+    ).format(len(values), escape(format_value(top)), picture, duration(span_s * 1000))
 
 
 def _line(number: int, line: Line, samples: Sequence[Sample], now: float, top: float, span_s: float) -> Markup:
-    stretches: list[list[tuple[float, float]]] = []
+    ranges: list[list[tuple[float, float]]] = []
     before: float | None = None
     for at, value in _thinned([(sample.at, line.value(sample)) for sample in samples]):
         if value is None:
             before = None
             continue
         if before is None or at - before > GAP_S:
-            stretches.append([])
+            ranges.append([])
         before = at
         x = WIDTH * (1 - (now - at) / span_s)
         y = HEIGHT - (HEIGHT - TOP) * (value / top if top else 0)
-        stretches[-1].append((x, y))
-    paths = [_path(points) for points in stretches]
+        ranges[-1].append((x, y))
+    paths = [_path(points) for points in ranges]
     return Markup('<path class="line line-{}" d="{}"/>').format(number, " ".join(paths))
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """A stretch of one point is a short dash: it was known then."""
+    """The path of a range. A single point becomes a short dash."""
     if len(points) == 1:
         x, y = points[0]
         points = [(x - 1, y), (x, y)]
@@ -94,11 +94,17 @@ def _round_up(value: float) -> float:
     return next(power * step for step in (1, 2, 5, 10) if value <= power * step * 1.000_001)
 
 
-def _spoken(title: str, samples: Sequence[Sample], lines: Sequence[Line], told: Callable[[float], str]) -> str:
+def _description(
+    title: str, samples: Sequence[Sample], lines: Sequence[Line], format_value: Callable[[float], str]
+) -> str:
     if not samples:
-        return f"{title}: nothing is known yet"
+        return f"{title}: no data yet"
     words = []
     for line in lines:
         known = [value for sample in samples if (value := line.value(sample)) is not None]
-        words.append(f"{line.name} {told(known[-1])}, at most {told(max(known))}" if known else f"{line.name} unknown")
+        words.append(
+            f"{line.name} {format_value(known[-1])}, at most {format_value(max(known))}"
+            if known
+            else f"{line.name} unknown"
+        )
     return f"{title}, the last hour: {'; '.join(words)}"

@@ -1,8 +1,8 @@
-"""`python -m pocketmq.console`, which `pocketmq console` starts: the console itself, and its file of users.
+"""The command line of the console.
 
-console [--namesrv A]                 runs until ctrl-C
-console user add NAME --users FILE    asks for a password
-console user ls | rm
+console [--namesrv A]                 run until ctrl-C
+console user add NAME --users FILE    add a user; asks for a password
+console user ls | rm                  list and remove users
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from pocketmq.protocol.signing import SECRET_VARIABLE, credentials_of
 
 PASSWORD_VARIABLE: Final = "POCKETMQ_CONSOLE_PASSWORD"  # noqa: S105 the name of it
 STOP_S: Final = 1
-"""How long open streams of browsers may keep it from ending."""
+"""The time limit for closing open browser streams."""
 _FILE = click.Path(path_type=Path)
-_users_option = click.option("--users", type=_FILE, required=True, metavar="FILE", help="The file of users.")
+_users_option = click.option("--users", type=_FILE, required=True, metavar="FILE", help="The users file.")
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,56 +49,68 @@ _users_option = click.option("--users", type=_FILE, required=True, metavar="FILE
     metavar="HOST:PORT[;…]",
     help="The name servers of the cluster.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, LARGEST_PORT),
     default=DEFAULT_PORT,
     show_default=True,
     metavar="PORT",
-    help="Where to listen; 0 is any free port.",
+    help="The port to listen on; 0 is any free port.",
 )
-@click.option("--users", type=_FILE, metavar="FILE", help="Who may log in. Needed where other machines reach it.")
-@click.option("--read-only", is_flag=True, help="Nobody can change anything.")
+@click.option("--users", type=_FILE, metavar="FILE", help="The users file. Required if other machines can connect.")
+@click.option("--read-only", is_flag=True, help="Do not allow any changes.")
 @click.option(
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="A name by which browsers may call it, beside addresses and localhost. May be given several times.",
+    help="Allow this host name in URLs, besides IP addresses and localhost; may be repeated.",
 )
 @click.option(
     "--trusted-proxy",
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Believe the X-Forwarded-For of this proxy (10.1.2.3 or 10.1.0.0/16). May be given several times.",
+    help="Trust the X-Forwarded-For header of this proxy (10.1.2.3 or 10.1.0.0/16); may be repeated.",
 )
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file.")
-@click.option("--picture", type=_FILE, metavar="FILE", help="A picture (SVG) for the overview, once it is there.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key, if it is not in the same file.")
+@click.option("--picture", type=_FILE, metavar="FILE", help="Show this SVG on the overview as soon as the file exists.")
 @click.option(
     "--access-key",
     envvar="ROCKETMQ_ACCESS_KEY",
     show_envvar=True,
     metavar="NAME",
-    help=f"Sign requests to the cluster as this account; its secret is in the variable {SECRET_VARIABLE}.",
+    help=f"Sign requests to the cluster as this account; its secret is in {SECRET_VARIABLE}.",
 )
-@click.option("--tls", is_flag=True, help="Talk TLS with the cluster, whose certificates this system trusts.")
-@click.option("--tls-ca", type=_FILE, metavar="FILE", help="… which this authority must have signed (PEM).")
-@click.option("--pinned-cert", type=_FILE, metavar="FILE", help="… which must be exactly this one (PEM).")
-@click.option("--tls-no-verify", is_flag=True, help="… whoever answers is believed to be the cluster.")
-@click.option("--client-cert", type=_FILE, metavar="FILE", help="… and wants to see this certificate of ours (PEM).")
-@click.option("--client-key", type=_FILE, metavar="FILE", help="Its key, if it is not in the same file.")
+@click.option("--tls", is_flag=True, help="Use TLS to the cluster, and verify it with the certificates of this system.")
+@click.option(
+    "--tls-ca",
+    type=_FILE,
+    metavar="FILE",
+    help="Use TLS to the cluster, and verify it with this certificate authority (PEM).",
+)
+@click.option(
+    "--pinned-cert",
+    type=_FILE,
+    metavar="FILE",
+    help="Use TLS to the cluster, which must have exactly this certificate (PEM).",
+)
+@click.option("--tls-no-verify", is_flag=True, help="Use TLS to the cluster, but do not verify its certificates.")
+@click.option(
+    "--client-cert", type=_FILE, metavar="FILE", help="Use TLS to the cluster with this client certificate (PEM)."
+)
+@click.option("--client-key", type=_FILE, metavar="FILE", help="The private key, if it is not in the same file.")
 @click.option(
     "--log-format",
     type=click.Choice(FORMS),
     default="text",
     show_default=True,
-    help="How the log on the error stream is written, a line for each event.",
+    help="The format of the log on stderr, one line per event.",
 )
-@click.option("--json", "as_json", is_flag=True, help="When ready, one line of JSON instead of a banner.")
-@click.option("--until-end-of-input", is_flag=True, help="Stop also when the input stream ends.")
+@click.option("--json", "as_json", is_flag=True, help="When ready, print one line of JSON instead of the banner.")
+@click.option("--until-end-of-input", is_flag=True, help="Also stop when stdin ends.")
 @click.pass_context
 def console(
     context: click.Context,
@@ -123,9 +135,9 @@ def console(
     as_json: bool,
     until_end_of_input: bool,
 ) -> None:
-    """A web console for a running cluster, of PocketMQ or of Apache RocketMQ.
+    """Run a web console for a cluster of PocketMQ or Apache RocketMQ.
 
-    It listens on this machine only, and asks nobody who they are. Elsewhere it needs --users.
+    By default the console listens on loopback, without login. Other addresses require --users.
     """
     if context.invoked_subcommand is not None:
         return
@@ -140,7 +152,7 @@ def console(
         tls_key=tls_key,
         picture=picture,
     )
-    towards = ClientTlsFiles(
+    cluster_tls = ClientTlsFiles(
         enabled=any((tls, tls_ca, pinned_cert, tls_no_verify, client_cert, client_key)),
         ca=tls_ca,
         cert=client_cert,
@@ -148,7 +160,7 @@ def console(
         verify=not tls_no_verify,
         pinned=pinned_cert,
     )
-    options: ClientOptions = {"tls": towards.load() or False, "credentials": credentials_of(access_key, os.environ)}
+    options: ClientOptions = {"tls": cluster_tls.load() or False, "credentials": credentials_of(access_key, os.environ)}
     handler = logging.StreamHandler()
     handler.setFormatter(log_formatter(log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -156,7 +168,7 @@ def console(
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and ends well when a signal asks for it; a second one ends it at once."""
+    """Calls `on_ready`, and stops in order on the first signal; a second one ends it at once."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -176,7 +188,7 @@ async def _run(
     settings: ConsoleSettings, namesrv: str, options: ClientOptions, *, as_json: bool, until_end_of_input: bool
 ) -> None:
     if settings.tls_cert is not None:
-        server_context(settings.tls_cert, settings.tls_key)  # says which file is wrong, which uvicorn does not
+        server_context(settings.tls_cert, settings.tls_key)  # names the wrong file, which uvicorn does not
     config = uvicorn.Config(
         make_app(settings, namesrv, options),
         host=settings.host,
@@ -197,7 +209,7 @@ async def _run(
     except SystemExit:
         raise ListenFailed(f"cannot listen on {settings.address}; choose another port with --port") from None
     address = Address(settings.host, listening.getsockname()[1])
-    server = _Server(config, lambda: _tell_ready(settings, address, namesrv, as_json=as_json))
+    server = _Server(config, lambda: _print_ready(settings, address, namesrv, as_json=as_json))
     watching = asyncio.create_task(_stop_at_end_of_input(server)) if until_end_of_input else None
     try:
         await server.serve([listening])
@@ -211,39 +223,39 @@ async def _stop_at_end_of_input(server: _Server) -> None:
     server.should_exit = True
 
 
-def _tell_ready(settings: ConsoleSettings, address: Address, namesrv: str, *, as_json: bool) -> None:
+def _print_ready(settings: ConsoleSettings, address: Address, namesrv: str, *, as_json: bool) -> None:
     url = f"{'https' if settings.tls_cert else 'http'}://{reachable(address)}/"
     if as_json:
         facts = {"event": "ready", "program": "console", "version": __version__, "url": url, "name_server": namesrv}
         click.echo(msgspec.json.encode(facts).decode())
         return
-    who = "whoever logs in" if settings.users else "this machine only"
+    clients = "users who log in" if settings.users else "this machine only"
     click.echo(f"PocketMQ console {__version__}")
-    click.echo(f"  open        {url}")
+    click.echo(f"  URL         {url}")
     click.echo(f"  cluster     {namesrv}")
-    click.echo(f"  open to     {who}{', to look only' if settings.read_only else ''}")
-    click.echo("Ready. Ctrl-C stops it.")
+    click.echo(f"  open to     {clients}{', read-only' if settings.read_only else ''}")
+    click.echo("Ready. Press Ctrl-C to stop.")
 
 
 @console.group()
 def user() -> None:
-    """Who may log in."""
+    """Manage the users file."""
 
 
 @user.command("add")
 @click.argument("name")
 @_users_option
-@click.option("--viewer", is_flag=True, help="May look, and not change anything.")
+@click.option("--viewer", is_flag=True, help="Allow only reading.")
 def add_user(name: str, users: Path, viewer: bool) -> None:
-    """Add a user, or give one a new password.
+    """Add a user, or change the password of one.
 
-    The password is asked for, or taken from the variable POCKETMQ_CONSOLE_PASSWORD. Only its scrypt hash is kept.
+    The command asks for the password, or reads it from POCKETMQ_CONSOLE_PASSWORD. The file contains only its scrypt hash.
     """
     password = os.environ.get(PASSWORD_VARIABLE) or click.prompt("Password", hide_input=True, confirmation_prompt=True)
     known = _known_users(users)
     known[name] = new_user(name, Role.VIEWER if viewer else Role.OPERATOR, password)
     write_users(DiskFiles(), users, known.values())
-    click.echo(f"{name} may log in with it as {known[name].role.value}; a console that runs knows within a second.")
+    click.echo(f"{name} can log in as {known[name].role.value}. A running console applies the change within a second.")
 
 
 @user.command("ls")
@@ -261,14 +273,14 @@ def remove_user(name: str, users: Path) -> None:
     """Remove a user."""
     known = read_users(DiskFiles(), users)
     if name not in known:
-        raise InvalidSetting(f"{users} names no user {name!r}; there are: {', '.join(known)}")
+        raise InvalidSetting(f"{users} has no user {name!r}; its users are: {', '.join(known)}")
     del known[name]
     write_users(DiskFiles(), users, known.values())
-    click.echo(f"{name} cannot log in any more; in a console that runs it is out within a second.")
+    click.echo(f"{name} can no longer log in. A running console applies the change within a second.")
 
 
 def _known_users(users: Path) -> dict[str, User]:
-    """Those that are there already; a file that does not exist has none."""
+    """The users in the file; none if it does not exist."""
     files = DiskFiles()
     if files.status(users) is None:
         return {}

@@ -1,10 +1,10 @@
-"""From requests to pages and back: who asks, what was sent, what could not be done.
+"""HTTP requests to pages and actions, and login.
 
-GET  page     session ── view ── template ──► 200;  PocketMQError ──► the page in grey, with a sentence
-GET  /live    the page's live part, again whenever there is a new picture; made once for all who look at it
-POST action   session ── token ── may change? ── do ──► 303 to where it goes on;  UsageError ──► the form again, with why
+    GET  page     session ── view ── template ──► 200;  PocketMQError ──► the page in grey, with the error
+    GET  /live    the live part of a page after every new snapshot; rendered once for all browsers
+    POST action   session ── token ── permission ── run ──► 303 to the next page;  UsageError ──► the form again, with the error
 
-Logging in and out. Checking a password takes a tenth of a second of a processor, so it is done beside the loop.
+A password check takes 0.1 s of CPU time, so it runs in a thread.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from starlette.routing import compile_path
 
 from pocketmq.console.rendering import sentence
 from pocketmq.console.site import Action, Page, Site, Visit
-from pocketmq.console.users import COOKIE, Role, Session, hashed, matches
+from pocketmq.console.users import COOKIE, Role, Session, hash_password, matches
 from pocketmq.errors import GroupNotFound, NoPermission, NotFound, PocketMQError, RemoteError, TopicNotFound, UsageError
 
 log = logging.getLogger("pocketmq.console")
@@ -32,20 +32,20 @@ MAX_FIELDS = 1_000
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class Door:
-    """Who comes in: finds the session behind the cookie, or begins one where nobody is asked to log in."""
+class SessionCookies:
+    """Finds the session of a request, or starts one if no login is required."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    def enter(self, request: Request) -> Session | None:
+    def session(self, request: Request) -> Session | None:
         found = self._site.sessions.find(request.cookies.get(COOKIE))
         if found is None and not self._site.users.is_login_needed:
             return self._site.sessions.begin(None)
         return found
 
-    def keep(self, response: Response, session: Session, request: Request) -> None:
-        """Let the browser remember a session that it does not have yet."""
+    def set(self, response: Response, session: Session, request: Request) -> None:
+        """Set the cookie of a session that the browser does not have yet."""
         if request.cookies.get(COOKIE) != session.session_id:
             is_tls = self._site.settings.tls_cert is not None
             response.set_cookie(COOKIE, session.session_id, httponly=True, samesite="strict", secure=is_tls)
@@ -55,11 +55,11 @@ class Door:
 
 
 class Endpoints:
-    """Makes the functions that the routes call."""
+    """Creates the functions for the routes."""
 
     def __init__(self, site: Site, pages: Sequence[Page]) -> None:
         self._site = site
-        self._door = Door(site)
+        self._cookies = SessionCookies(site)
         self._pages = [(compile_path(page.path)[0], page) for page in pages]
         self._streams = 0
 
@@ -67,10 +67,10 @@ class Endpoints:
 
     def page(self, page: Page) -> Endpoint:
         async def show(request: Request) -> Response:
-            session = self._door.enter(request)
+            session = self._cookies.session(request)
             if session is None:
                 return RedirectResponse(f"/login?next={quote(_local_url(request))}", 303)
-            self._site.collector.looked_at()
+            self._site.collector.page_loaded()
             visit = Visit(path=request.url.path, parts=request.path_params, query=dict(request.query_params))
             return await self._shown(page, visit, session, request)
 
@@ -83,19 +83,19 @@ class Endpoints:
         status = status if status != 200 else data["status"]
         data |= {
             "error": error,
-            "note": self._site.sessions.take_note(session) if not error else "",
+            "note": self._site.sessions.pop_message(session) if not error else "",
             "token": self._site.sessions.token(session),
             "user": session.name,
             "live_at": _local_url(request) if page.is_live and request.method == "GET" else "",
         }
-        # A page of which nothing could be found out has no data for its own template.
+        # If the view failed, there is no data for the template of the page.
         name = page.name if data["is_known"] else "unknown"
         response = HTMLResponse(self._site.templates.page(name, data), status)
-        self._door.keep(response, session, request)
+        self._cookies.set(response, session, request)
         return response
 
     async def _data(self, page: Page, visit: Visit, session: Session) -> dict[str, Any]:
-        """What every template gets, and what the view finds; when it finds nothing, why."""
+        """The data of all templates and of the view, or the error of the view."""
         snapshot = self._site.collector.snapshot
         data: dict[str, Any] = {
             "visit": visit,
@@ -104,7 +104,7 @@ class Endpoints:
             "page_name": page.name,
             "cluster": self._site.name_servers,
             "snapshot": snapshot,
-            "may_change": self._door.may_change(session),
+            "may_change": self._cookies.may_change(session),
             "read_only": self._site.settings.read_only,
             "now_ms": self._site.clock.now_ms(),
             "is_known": True,
@@ -115,24 +115,24 @@ class Endpoints:
             return data | dict(await page.view(self._site, visit))
         except PocketMQError as error:
             status = _status_of(error)
-            # Without a broker nothing can be found, which says nothing about what was looked for.
+            # Without a broker every query fails, which does not mean that the topic or group does not exist.
             if snapshot.problem and status in (400, 404):
                 return data | {"is_known": False, "problem": snapshot.problem, "status": 503}
             return data | {"is_known": False, "problem": sentence(error), "status": status}
 
     def download(self, find: Callable[[Site, Visit], Awaitable[bytes]]) -> Endpoint:
-        """A body whole, as bytes that no browser takes for a page."""
-        return self._given(find, "application/octet-stream", {"content-disposition": 'attachment; filename="body.bin"'})
+        """A whole body, with a content type that no browser renders."""
+        return self._file(find, "application/octet-stream", {"content-disposition": 'attachment; filename="body.bin"'})
 
     def picture(self, find: Callable[[Site, Visit], Awaitable[bytes]]) -> Endpoint:
-        """A picture, which is asked for again each time: it may be drawn anew. Our content security policy runs no script in it."""
-        return self._given(find, "image/svg+xml", {"cache-control": "no-cache"})
+        """An SVG, which browsers must not cache. The content security policy prevents scripts in it."""
+        return self._file(find, "image/svg+xml", {"cache-control": "no-cache"})
 
-    def _given(
+    def _file(
         self, find: Callable[[Site, Visit], Awaitable[bytes]], media_type: str, headers: Mapping[str, str]
     ) -> Endpoint:
-        async def give(request: Request) -> Response:
-            if self._door.enter(request) is None:
+        async def send(request: Request) -> Response:
+            if self._cookies.session(request) is None:
                 return PlainTextResponse("no session", 401)
             visit = Visit(path=request.url.path, parts=request.path_params, query={})
             try:
@@ -141,19 +141,19 @@ class Endpoints:
                 return PlainTextResponse(sentence(error), 404)
             return Response(body, media_type=media_type, headers=headers)
 
-        return give
+        return send
 
-    # what changes by itself
+    # live updates
 
     async def live(self, request: Request) -> Response:
-        session = self._door.enter(request)
+        session = self._cookies.session(request)
         url = urlsplit(request.query_params.get("at", ""))
         path = unquote(url.path)
         found = self._find(path)
         if session is None or found is None or not found[0].is_live:
             return PlainTextResponse("no such page, or no session", 404 if session else 401)
         if self._streams >= self._site.settings.max_streams:
-            return PlainTextResponse("too many browsers are being kept up to date", 503)
+            return PlainTextResponse("too many open live pages; try again later", 503)
         page, parts = found
         visit = Visit(path=path, parts=parts, query=dict(parse_qsl(url.query)))
         return StreamingResponse(self._stream(page, visit, session), media_type="text/event-stream")
@@ -166,7 +166,7 @@ class Endpoints:
 
     async def _stream(self, page: Page, visit: Visit, session: Session) -> AsyncIterator[str]:
         collector = self._site.collector
-        collector.looked_at()
+        collector.page_loaded()
         collector.watched += 1
         self._streams += 1
         shown, number = "", collector.snapshot.number
@@ -193,22 +193,22 @@ class Endpoints:
             return number
 
     async def _live_part(self, page: Page, visit: Visit, session: Session) -> str:
-        """The same text for all who look at the same page at the same picture."""
+        """The live part of a page, rendered once per snapshot for all browsers."""
 
-        async def make() -> str:
+        async def render() -> str:
             data = await self._data(page, visit, session)
             if data["is_known"]:
                 return self._site.templates.live(page.name, data)
             return self._site.templates.live("unknown", data)
 
-        key = ("live", visit.url(), self._door.may_change(session), self._site.collector.snapshot.number)
-        return await self._site.answers.ask(key, make)
+        key = ("live", visit.url(), self._cookies.may_change(session), self._site.collector.snapshot.number)
+        return await self._site.cache.get(key, render)
 
-    # what is done
+    # actions
 
     def action(self, action: Action) -> Endpoint:
-        async def do(request: Request) -> Response:
-            session = self._door.enter(request)
+        async def post(request: Request) -> Response:
+            session = self._cookies.session(request)
             if session is None:
                 return RedirectResponse("/login", 303)
             form = await read_form(request, self._site.settings.form_bytes)
@@ -216,27 +216,22 @@ class Endpoints:
                 return PlainTextResponse(refusal, 403)
             visit = Visit(path=request.url.path, parts=request.path_params, query={}, form=form)
             try:
-                done = await action.do(self._site, visit, session)
+                done = await action.run(self._site, visit, session)
             except PocketMQError as error:
                 return await self._shown_again(action, visit, session, request, error)
-            log.info("%s: %s %s", session.name or "somebody on this machine", visit.path, done.words)
-            self._site.answers.forget()
-            self._site.sessions.leave_note(session, done.words)
+            log.info("%s: %s %s", session.name or "local user", visit.path, done.text)
+            self._site.cache.clear()
+            self._site.sessions.set_message(session, done.text)
             return RedirectResponse(done.url, 303)
 
-        return do
+        return post
 
     def _refusal(self, request: Request, session: Session, form: dict[str, str]) -> str:
-        """Why somebody may not do what they want; empty when they may."""
+        """Why the action is not allowed; empty if it is."""
         if not is_same_origin(request) or not self._site.sessions.is_token(session, form.get("token", "")):
-            return "This form did not come from a page of this console, or its session is over. Load the page anew."
-        if not self._door.may_change(session):
-            who = (
-                "This console is read-only"
-                if self._site.settings.read_only
-                else "You may look, and not change anything"
-            )
-            return f"{who}."
+            return "The form is not from this console, or the session has expired. Reload the page."
+        if not self._cookies.may_change(session):
+            return "This console is read-only." if self._site.settings.read_only else "Viewers cannot change anything."
         return ""
 
     async def _shown_again(
@@ -274,7 +269,7 @@ async def read_form(request: Request, most_bytes: int) -> dict[str, str]:
 
 
 def is_same_origin(request: Request) -> bool:
-    """Whether the browser says that the form stands on a page of ours. One that says nothing is believed: the token decides."""
+    """Whether the form is from a page of this console. Without an Origin header, the token decides."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         return False
@@ -290,45 +285,45 @@ LOGIN_FORM_BYTES = 16 * 1024
 
 
 class Login:
-    """The page and what it sends. Where nobody is asked, it leads to the overview."""
+    """The login page. Without a users file, it redirects to the overview."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._door = Door(site)
-        self._nobody = hashed("nobody has this password") if site.users.is_login_needed else ""
-        """Checked for users that do not exist, so that a wrong name takes as long as a wrong password."""
+        self._cookies = SessionCookies(site)
+        self._unknown_user = hash_password("no user has this password") if site.users.is_login_needed else ""
+        """Checked for unknown users, so that a wrong name takes as long as a wrong password."""
 
     async def show(self, request: Request) -> Response:
         if not self._site.users.is_login_needed:
             return RedirectResponse("/", 303)
         return self._page(request.query_params.get("next", "/"))
 
-    async def enter(self, request: Request) -> Response:
+    async def log_in(self, request: Request) -> Response:
         if not self._site.users.is_login_needed:
             return RedirectResponse("/", 303)
         form = await read_form(request, LOGIN_FORM_BYTES)
         host = request.client.host if request.client else ""
-        name, goal = form.get("name", ""), form.get("next", "/")
+        name, target = form.get("name", ""), form.get("next", "/")
         if not is_same_origin(request):
-            return PlainTextResponse("This form did not come from a page of this console.", 403)
+            return PlainTextResponse("The form is not from this console.", 403)
         attempt = self._site.attempts.begin(host, name)
         if attempt is None:
-            return self._page(goal, "Too many attempts that failed. Wait a minute.", 429)
+            return self._page(target, "Too many failed logins. Wait a minute.", 429)
         async with self._site.attempts.turn(attempt):
             user = self._site.users.find(name)
-            secret = user.secret if user is not None else self._nobody
+            secret = user.secret if user is not None else self._unknown_user
             is_right = await asyncio.to_thread(matches, secret, form.get("password", ""))
             attempt.is_right = is_right and user is not None
         if user is None or not is_right:
-            log.warning("a login from %s failed", host)
-            return self._page(goal, "No user has this name and password.", 403)
+            log.warning("login from %s failed", host)
+            return self._page(target, "Wrong name or password.", 403)
         session = self._site.sessions.begin(user)
         log.info("%s logged in from %s", user.name, host)
-        response = RedirectResponse(safe_goal(goal), 303)
-        self._door.keep(response, session, request)
+        response = RedirectResponse(local_target(target), 303)
+        self._cookies.set(response, session, request)
         return response
 
-    async def leave(self, request: Request) -> Response:
+    async def log_out(self, request: Request) -> Response:
         session = self._site.sessions.find(request.cookies.get(COOKIE))
         form = await read_form(request, LOGIN_FORM_BYTES)
         if session is not None and self._site.sessions.is_token(session, form.get("token", "")):
@@ -337,11 +332,11 @@ class Login:
         response.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return response
 
-    def _page(self, goal: str, error: str = "", status: int = 200) -> Response:
-        data = {"error": error, "next": safe_goal(goal), "cluster": self._site.name_servers}
+    def _page(self, target: str, error: str = "", status: int = 200) -> Response:
+        data = {"error": error, "next": local_target(target), "cluster": self._site.name_servers}
         return HTMLResponse(self._site.templates.page("login", data), status)
 
 
-def safe_goal(goal: str) -> str:
-    """A page of ours, and nobody else's: `//host` would lead away."""
-    return goal if goal.startswith("/") and not goal.startswith(("//", "/\\")) else "/"
+def local_target(target: str) -> str:
+    """A path of this console: `//host` would redirect to another host."""
+    return target if target.startswith("/") and not target.startswith(("//", "/\\")) else "/"

@@ -1,9 +1,4 @@
-"""Templates: everything that is shown goes through them, and everything in them is escaped unless we drew it ourselves.
-
-Which topics people made, and which belong to brokers and groups.
-
-Tables, one page at a time, made on the server: no browser gets five thousand rows.
-"""
+"""Templates, their filters, and tables that are paged on the server. Templates escape all values except our own SVG."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -21,7 +16,7 @@ from pocketmq.model.names import group_of, is_internal_group, is_system_topic, r
 
 
 def environment() -> Environment:
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("pocketmq.console"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -29,7 +24,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {
+    templates.filters |= {
         "number": human.number,
         "short": human.short_number,
         "duration": human.duration,
@@ -40,13 +35,13 @@ def environment() -> Environment:
         "compression": _compression_name,
         "part": lambda text: quote(str(text), safe=""),
     }
-    made.tests["internal_group"] = is_internal_group
-    made.globals |= {"version": __version__, "count": human.count}
-    return made
+    templates.tests["internal_group"] = is_internal_group
+    templates.globals |= {"version": __version__, "count": human.count}
+    return templates
 
 
 def _compression_name(sys_flag: int) -> str:
-    """`zlib`; empty for a body that is not compressed."""
+    """The compression, such as `zlib`; empty if the body is not compressed."""
     try:
         kind = compression_of(sys_flag)
     except ProtocolError:
@@ -55,8 +50,6 @@ def _compression_name(sys_flag: int) -> str:
 
 
 class Templates:
-    """Pages, and the live parts of them."""
-
     def __init__(self) -> None:
         self._environment = environment()
 
@@ -64,33 +57,33 @@ class Templates:
         return self._environment.get_template(f"{name}.html").render(data)
 
     def live(self, name: str, data: Mapping[str, Any]) -> str:
-        """The part of a page that changes by itself; it stands in a file of its own, which the page includes."""
+        """The live part of a page, which has a template of its own."""
         return self._environment.get_template(f"live/{name}.html").render(data)
 
 
-def is_ordinary(topic: str) -> bool:
+def is_user_topic(topic: str) -> bool:
     return not (is_system_topic(topic) or group_of(topic))
 
 
-def ordinary_topics(topics: Iterable[str], places: Collection[BrokerPlace]) -> tuple[str, ...]:
-    """Sorted; without retries, dead letters, and those that brokers have under their own names."""
+def user_topics(topics: Iterable[str], places: Collection[BrokerPlace]) -> tuple[str, ...]:
+    """The sorted topics of users: without retry, dead letter and system topics, and the brokers' own topics."""
     clusters = {place.cluster for place in places}
     own = {place.name for place in places} | clusters | {reply_topic(cluster) for cluster in clusters}
-    return tuple(sorted(topic for topic in topics if topic not in own and is_ordinary(topic)))
+    return tuple(sorted(topic for topic in topics if topic not in own and is_user_topic(topic)))
 
 
 def sentence(error: PocketMQError) -> str:
-    """What a page says of an error: the first line of it, with what to do when no server answers."""
-    told = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
-    text = told.partition("\n")[0].rstrip(".")
-    return f"{text}. See that name server and brokers run." if isinstance(error, NetworkError) else f"{text}."
+    """The first line of an error, with advice if no server answers."""
+    remark = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
+    text = remark.partition("\n")[0].rstrip(".")
+    return f"{text}. Check that name server and brokers are running." if isinstance(error, NetworkError) else f"{text}."
 
 
 T = TypeVar("T")
 
 
 def read_field(name: str, text: str, parse: Callable[[str], T]) -> T:
-    """What a person wrote into a field of a form; UsageError names the field."""
+    """Parse a field of a form; UsageError names the field."""
     try:
         return parse(text)
     except UsageError as error:
@@ -116,14 +109,14 @@ class Rows(msgspec.Struct, Generic[T], frozen=True):
 
 
 def rows(everything: Sequence[T], page: str, per_page: int) -> Rows[T]:
-    """The page that was asked for, or the nearest that there is: a link may be older than the table."""
+    """The requested page, or the nearest one: a link may be older than the table."""
     pages = max(1, -(-len(everything) // per_page))
     number = min(pages, max(1, int(page))) if page.isascii() and page.isdigit() and len(page) < 10 else 1
     begin = (number - 1) * per_page
     return Rows(everything[begin : begin + per_page], number, pages, len(everything))
 
 
-def matching(names: Sequence[str], wanted: str) -> list[str]:
-    """Those that hold the text, whatever its case."""
-    needle = wanted.strip().lower()
+def matching(names: Sequence[str], text: str) -> list[str]:
+    """The names that contain the text, ignoring case."""
+    needle = text.strip().lower()
     return [name for name in names if needle in name.lower()] if needle else list(names)

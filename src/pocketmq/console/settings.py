@@ -1,4 +1,4 @@
-"""Settings of the console, and what it refuses to be: open to others without a login."""
+"""Settings of the console. It refuses to listen outside loopback without a login."""
 
 from ipaddress import ip_network
 from pathlib import Path
@@ -10,68 +10,67 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.net.address import LARGEST_PORT, Address
 
 DEFAULT_PORT: Final = 9878
-"""Beside the name server's 9876."""
+"""Near the name server's port 9876."""
 
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the console listens, for whom, and how much it asks, keeps and shows."""
+    """Address, access, load and limits of the console."""
 
-    # for whom
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     users: Path | None = None
-    """The file of those who may log in; None: nobody is asked, which is only possible on loopback."""
+    """The users file; None: no login, which is only allowed on loopback."""
     read_only: bool = False
-    """Nobody can change anything, whoever they are."""
+    """No user can change anything."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names, beside addresses and localhost, by which browsers may call it. Others are taken for DNS rebinding."""
+    """Allowed host names besides IP addresses and localhost; protects against DNS rebinding."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks of proxies whose `X-Forwarded-For` is believed. Of all others the address of the socket counts."""
+    """Addresses and networks of proxies whose `X-Forwarded-For` header is trusted."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     picture: Path | None = None
-    """An SVG that the overview shows, as soon as it is there."""
+    """An SVG that the overview shows as soon as the file exists."""
 
-    # how much it asks
     watched_s: float = 2.0
-    """Between two looks at the brokers, while somebody watches."""
+    """The interval of queries to brokers while a page is open."""
     unwatched_s: float = 15.0
-    """… and while nobody does: the charts go on."""
+    """The interval while no page is open, for the charts."""
     rest_factor: float = 40.0
-    """What a question of many parts took, times this, is how long it rests at least: large clusters are asked less often."""
-    answer_s: float = 2.0
-    """How long an answer that a page needed is good for others who look at the same."""
+    """A query is not repeated for its duration times this factor, so that large clusters get fewer queries."""
+    cache_s: float = 2.0
+    """How long the result of a query is cached for all pages."""
     page_timeout_s: float = 5.0
-    """How long a page waits for brokers before it says that they do not answer."""
+    """How long a page waits for brokers before it shows an error."""
 
-    # how much it keeps and shows
     rows_per_page: int = 50
     body_preview_bytes: int = 64 * 1024
-    """What is shown of a body; the rest can be downloaded."""
+    """The part of a body that a page shows; the whole body can be downloaded."""
     form_bytes: int = 8 * 1024 * 1024
-    """The largest form that is read: an edited dead letter is in one."""
+    """The largest form; it must fit an edited dead letter."""
     session_s: float = 8 * 3600.0
     max_sessions: int = 1_000
     max_streams: int = 200
-    """Browsers that are kept up to date at the same time."""
+    """The limit on open live pages."""
     max_login_failures: int = 10
-    """Of one address in a minute; a user who logged in from there before has as many of its own."""
+    """The limit per address and minute. A user who has logged in from an address before has a separate limit there."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= LARGEST_PORT:
-            raise InvalidSetting(f"port {self.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}")
+            raise InvalidSetting(f"port {self.port} is invalid; it must be from 0 (any free port) to {LARGEST_PORT}")
         if self.tls_key is not None and self.tls_cert is None:
-            raise InvalidSetting("--tls-key without --tls-cert: name the certificate, too")
+            raise InvalidSetting("--tls-key needs --tls-cert")
         for proxy in self.trusted_proxies:
             try:
                 ip_network(proxy)
             except ValueError as error:
-                raise InvalidSetting(f"--trusted-proxy {proxy}: {error}; write 10.1.2.3 or 10.1.0.0/16") from None
+                raise InvalidSetting(
+                    f"--trusted-proxy {proxy}: {error}; expected for example 10.1.2.3 or 10.1.0.0/16"
+                ) from None
         if not self.address.is_loopback and self.users is None:
             raise InvalidSetting(
-                f"{self.host} can be reached by other machines, and there is no login: whoever reaches the console could read "
-                "and change everything. Make a file of users by `pocketmq console user add NAME --users FILE`, and give it by "
-                "--users FILE; or listen on 127.0.0.1"
+                f"other machines can connect to {self.host}, and there is no login: every client could read and change everything. "
+                "Create a users file with `pocketmq console user add NAME --users FILE` and start with --users FILE, or listen "
+                "on 127.0.0.1"
             )
 
     @property

@@ -1,21 +1,19 @@
-"""What all pages share, and what a page and an action are.
+"""The parts that all pages use: pages and actions, the query cache, and replays of dead letters.
 
-    Page      a path, its template, and the coroutine that finds what the template shows
-    Action    a path to POST to, and the coroutine that does it and says where to go on
+    Page      a path, its template, and the coroutine that returns the data of the template
+    Action    a path for POST, and the coroutine that runs the action and returns the next page
 
-Views get a `Visit`: the path's parts, the query, and who asks. They never see a cookie or a header.
+Views get a `Visit` with the parts of the path and the query. They get no cookies or headers.
 
-Answers that are shared: what one page asked is good for a moment for everybody, and is asked once however many want it now.
+The query cache lets ten browsers on a page cost the brokers as much as one:
 
-    ask(key) ─┬─ known and fresh ──────────────► the same answer
-              ├─ somebody is asking already ───► wait for that
-              └─ otherwise ── the question ────► remembered for `good_s`
+    get(key) ─┬─ cached and fresh ────► the cached result
+              ├─ already running ─────► wait for its result
+              └─ otherwise: query ────► cached for `cache_s`
 
-So ten browsers on a page cost the brokers what one does.
+A replay sends all dead letters of a group again, in the background. Every user can see its progress and stop it:
 
-Replays: all dead letters of a group sent once more, in the background, page by page; anybody can see how far it is, and stop it.
-
-running ──► done · stopped · failed        one of a group at a time; the last few are remembered
+    running ──► done · stopped · failed        one per group at a time; the last few are kept
 """
 
 import asyncio
@@ -34,85 +32,85 @@ from pocketmq.clock import Clock
 from pocketmq.console.rendering import Templates, sentence
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.snapshot import Collector
-from pocketmq.console.users import KnownUsers, LoginAttempts, Session, Sessions
+from pocketmq.console.users import LoginAttempts, Session, Sessions, UsersFile
 from pocketmq.errors import CallTimedOut, ImpossibleRequest, PocketMQError
 
 T = TypeVar("T")
 
-MAX_ANSWERS: Final = 1_000
+MAX_CACHED: Final = 1_000
 
 
-class Answers:
-    """By key. A failure is told to all who wait, and not remembered."""
+class QueryCache:
+    """Results of queries by key. An error is raised to all waiting callers and not cached."""
 
-    def __init__(self, clock: Clock, good_s: float, timeout_s: float) -> None:
+    def __init__(self, clock: Clock, cache_s: float, timeout_s: float) -> None:
         self._clock = clock
-        self._good_s = good_s
+        self._cache_s = cache_s
         self._timeout_s = timeout_s
-        self._known: dict[Hashable, tuple[float, Any]] = {}
-        self._asked: dict[Hashable, asyncio.Task[Any]] = {}
+        self._cached: dict[Hashable, tuple[float, Any]] = {}
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._cached)
 
-    async def ask(
+    async def get(
         self,
         key: Hashable,
-        question: Callable[[], Awaitable[T]],
+        query: Callable[[], Awaitable[T]],
         *,
-        good_s: float | None = None,
+        cache_s: float | None = None,
         timeout_s: float | None = None,
     ) -> T:
-        """CallTimedOut when the answer takes longer than a page waits."""
-        known = self._known.get(key)
-        if known is not None and known[0] > self._clock.monotonic():
-            answer: T = known[1]
-            return answer
-        task = self._asked.get(key)
+        """The result of `query`, maybe cached. CallTimedOut if it takes longer than `timeout_s`."""
+        cached = self._cached.get(key)
+        if cached is not None and cached[0] > self._clock.monotonic():
+            result: T = cached[1]
+            return result
+        task = self._running.get(key)
         if task is None:
-            asking = self._ask(key, question, good_s or self._good_s, timeout_s or self._timeout_s)
-            task = self._asked[key] = asyncio.create_task(asking)
-            task.add_done_callback(lambda done: self._over(key, done))
+            running = self._run(key, query, cache_s or self._cache_s, timeout_s or self._timeout_s)
+            task = self._running[key] = asyncio.create_task(running)
+            task.add_done_callback(lambda done: self._finished(key, done))
         found: T = await asyncio.shield(task)
         return found
 
-    def forget(self) -> None:
-        """Somebody changed something: what was known may be wrong now."""
-        self._known.clear()
+    def clear(self) -> None:
+        """Drop everything, after a change that may make cached results wrong."""
+        self._cached.clear()
 
-    async def _ask(self, key: Hashable, question: Callable[[], Awaitable[T]], good_s: float, timeout_s: float) -> T:
+    async def _run(self, key: Hashable, query: Callable[[], Awaitable[T]], cache_s: float, timeout_s: float) -> T:
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await question()
+                answer = await query()
         except TimeoutError as error:
             if isinstance(error, CallTimedOut):
                 raise
             raise CallTimedOut(f"brokers did not answer within {timeout_s:g} s") from None
-        self._known.pop(key, None)
-        self._make_room()
-        self._known[key] = self._clock.monotonic() + good_s, answer
+        self._cached.pop(key, None)
+        self._evict()
+        self._cached[key] = self._clock.monotonic() + cache_s, answer
         return answer
 
-    def _make_room(self) -> None:
-        """The oldest go first: those that are not good any more, and one more if there are too many."""
+    def _evict(self) -> None:
+        """Drop expired results, and the oldest one if there are too many."""
         now = self._clock.monotonic()
-        while self._known:
-            first = next(iter(self._known))
-            if self._known[first][0] > now and len(self._known) < MAX_ANSWERS:
+        while self._cached:
+            first = next(iter(self._cached))
+            if self._cached[first][0] > now and len(self._cached) < MAX_CACHED:
                 return
-            del self._known[first]
+            del self._cached[first]
 
-    def _over(self, key: Hashable, task: asyncio.Task[Any]) -> None:
-        self._asked.pop(key, None)
+    def _finished(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        self._running.pop(key, None)
         if not task.cancelled():
-            task.exception()  # whoever waited was told; if all of them left, nobody needs to be
+            task.exception()  # retrieved, so that asyncio does not log it if no caller waits any more
 
 
 log = logging.getLogger("pocketmq.console")
 
-AT_ONCE: Final = 64
-"""Letters that are read and sent before it is looked whether to go on."""
-MAX_REMEMBERED: Final = 50
+BATCH: Final = 64
+"""Dead letters that are read and sent before the next check for a stop."""
+MAX_KEPT: Final = 50
 MAX_REASONS: Final = 5
 
 
@@ -124,7 +122,7 @@ class ReplayState(StrEnum):
 
 
 class Replay:
-    """One of them. `total` is what was there when it began: what dies later is not sent."""
+    """One replay. `total` counts the dead letters at its start; later ones are not sent."""
 
     def __init__(self, number: int, group: str, topic: str | None, total: int, started_ms: int) -> None:
         self.number = number
@@ -135,18 +133,18 @@ class Replay:
         self.sent = 0
         self.failed = 0
         self.reasons: list[str] = []
-        """Why some could not be sent; the first few."""
+        """The first errors of messages that were not sent."""
         self.state = ReplayState.RUNNING
         self.problem = ""
         self.task: asyncio.Task[None] | None = None
 
     @property
-    def handled(self) -> int:
+    def processed(self) -> int:
         return self.sent + self.failed
 
 
 class Replays:
-    """Those that run, and the last that ran."""
+    """Running replays, and the last finished ones."""
 
     def __init__(self, admin: AsyncAdmin, clock: Clock) -> None:
         self._admin = admin
@@ -165,21 +163,21 @@ class Replays:
         return [replay for replay in reversed(self._all.values()) if replay.group == group]
 
     async def begin(self, group: str, topic: str | None) -> Replay:
-        """ImpossibleRequest while one of this group runs: letters would be sent twice."""
+        """Start a replay. ImpossibleRequest while one of this group is running, since it would send dead letters twice."""
         if any(replay.state is ReplayState.RUNNING for replay in self.of_group(group)):
-            raise ImpossibleRequest(f"dead letters of {group} are being sent already; wait, or stop that first")
+            raise ImpossibleRequest(f"a replay of {group} is already running; wait for it, or stop it first")
         ranges = await self._admin.dead_letters.ranges(group)
         replay = Replay(self._next, group, topic, sum(end - begin for _, begin, end in ranges), self._clock.now_ms())
         self._next += 1
         self._all[replay.number] = replay
         for number in [number for number, one in self._all.items() if one.state is not ReplayState.RUNNING]:
-            if len(self._all) > MAX_REMEMBERED:
+            if len(self._all) > MAX_KEPT:
                 del self._all[number]
         replay.task = asyncio.create_task(self._run(replay), name=f"replay {replay.number}")
         return replay
 
     def end(self, number: int) -> None:
-        """Stop after the letters that are under way."""
+        """Stop after the current batch."""
         replay = self._all.get(number)
         if replay is not None and replay.state is ReplayState.RUNNING:
             replay.state = ReplayState.STOPPED
@@ -189,15 +187,15 @@ class Replays:
             await self._send_all(replay)
         except PocketMQError as error:
             replay.state, replay.problem = ReplayState.FAILED, sentence(error)
-            log.warning("the replay of dead letters of %s failed: %s", replay.group, error)
+            log.warning("replay of dead letters of %s failed: %s", replay.group, error)
 
     async def _send_all(self, replay: Replay) -> None:
         for queue, begin, end in await self._admin.dead_letters.ranges(replay.group):
             offset = begin
-            while offset < end and replay.handled < replay.total:
+            while offset < end and replay.processed < replay.total:
                 if replay.state is not ReplayState.RUNNING:
                     return
-                until = min(end, offset + AT_ONCE)
+                until = min(end, offset + BATCH)
                 letters = await self._admin.dead_letters.in_queue(replay.group, queue, offset, until)
                 outcome = await self._admin.dead_letters.resend(letters, topic=replay.topic)
                 replay.sent += len(outcome.sent)
@@ -215,29 +213,29 @@ class Site(NamedTuple):
     admin: AsyncAdmin
     producer: AsyncProducer
     collector: Collector
-    answers: Answers
+    cache: QueryCache
     templates: Templates
     sessions: Sessions
     attempts: LoginAttempts
-    users: KnownUsers
+    users: UsersFile
     replays: Replays
     name_servers: str
     options: ClientOptions
-    """How the cluster is talked to."""
+    """Options of clients for this cluster."""
 
 
 class Visit(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody looks at a page, or wants something done."""
+    """A request for a page or an action."""
 
     path: str
     parts: Mapping[str, str]
     """The variable parts of the path."""
     query: Mapping[str, str]
     form: Mapping[str, str] = {}
-    """What was sent, when it could not be done: to be shown once more."""
+    """The submitted form; a page shows it again after an error."""
 
     def url(self, **changes: object) -> str:
-        """This page with another query; an empty value leaves it out."""
+        """The URL of this page with changes in its query; an empty value removes a parameter."""
         query = {**self.query, **{name: str(value) for name, value in changes.items()}}
         kept = {name: value for name, value in query.items() if value}
         path = quote(self.path)
@@ -245,31 +243,31 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 View = Callable[[Site, Visit], Awaitable[Mapping[str, Any]]]
-Deed = Callable[[Site, Visit, Session], Awaitable["Done"]]
+ActionFunction = Callable[[Site, Visit, Session], Awaitable["ActionResult"]]
 
 
 class Page(NamedTuple):
-    """`name` is that of its template. A page that is not live has no part in `templates/live`."""
+    """A page. `name` is that of its template; a page that is not live has no template in `templates/live`."""
 
     path: str
     name: str
     view: View
     section: str
-    """The entry of the menu that it belongs to."""
+    """Its entry in the menu."""
     is_live: bool = True
 
 
-class Done(NamedTuple):
-    """Where to go on, and what to say there."""
+class ActionResult(NamedTuple):
+    """The next page, and a message that it shows."""
 
     url: str
-    words: str = ""
+    text: str = ""
 
 
 class Action(NamedTuple):
-    """Something to be done by POST. When it fails, `back` is the page that is shown again, with what was wrong."""
+    """An action by POST. If it fails, the page `back` shows the form again, with the error."""
 
     path: str
-    do: Deed
+    run: ActionFunction
     back: str
-    """A path, with parts in braces as in `path`."""
+    """A path with the same parts in braces as `path`."""

@@ -1,30 +1,21 @@
-"""What the console knows of the cluster: one picture, asked by one collector, looked at by all pages and browsers.
+"""The state of the cluster: one snapshot, refreshed by one collector, used by all pages and browsers.
 
-    part       asked when watched   how                                        when it is large
-    brokers    every 2 s            one question to each broker                –
-    lags       every 5 s            two to each broker, for all groups         rests 40 times as long as it took,
-    tables     every 10 s           two to each broker: topics, groups           as do all of these
-    times      every 10 s           one for each of the groups furthest behind   30 of them
-    letters    every 10 s           some for each group with dead letters
-    members    every 10 s           one for each group and broker
+    part       interval   requests
+    brokers    2 s        one to each broker
+    lags       5 s        two to each broker, for all groups
+    tables     10 s       two to each broker: topics, groups
+    times      10 s       one for each of the 30 groups with the largest lag
+    letters    10 s       some for each group with dead letters
+    members    10 s       one for each group and broker
 
-Brokers of PocketMQ count how often topics, groups and members changed: tables and members are not asked for again without a change.
-While nobody watches, only the brokers are asked, and the lags, every 15 s, so that the charts go on. A part that cannot be asked keeps what was
-known, and says why in `problems`; `brokers` cannot be asked means that the cluster does not answer: pages turn grey.
+A query is not repeated for 40 times its duration, so that a large cluster gets fewer queries. While no page is open, only
+brokers and lags are refreshed, every 15 s, for the charts. If a query fails, its part keeps the last values, and the error is in
+`problems`. If `brokers` fails, the cluster does not answer, and pages turn grey.
 
-What need not be asked again: brokers of PocketMQ count how often topics, groups and members of groups changed.
+PocketMQ's brokers count changes of topics, groups and members in their runtime information. Tables and members are not queried
+again while these counts stay the same. Apache's brokers do not count, so they are always queried.
 
-    the same numbers as before the last question ──► what is known is true still
-    another number, another broker, a new start  ──► ask
-    a broker that does not count: Apache's       ──► ask
-
-The numbers come with what brokers say about themselves, which is asked all the time and costs nearly nothing.
-
-The last hour in memory: a sample every few seconds, the oldest forgotten. Charts are drawn from it.
-
-    append ──► │ s │ s │ s │ … │ s │ ──► older than an hour: gone
-
-What was unknown at a moment is None there, and a gap in the chart: never 0.
+The charts show samples of the last hour. An unknown value is None, which is a gap in the chart and never 0.
 """
 
 import asyncio
@@ -45,7 +36,7 @@ from pocketmq.client.admin.lag import GroupLag
 from pocketmq.client.admin.reach import BrokerPlace
 from pocketmq.clock import Clock
 from pocketmq.console.group_progress import GroupProgress, ProgressSampler, ProgressTracker
-from pocketmq.console.rendering import ordinary_topics, sentence
+from pocketmq.console.rendering import sentence, user_topics
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.errors import NoPermission, PocketMQError, RequestNotSupported
 from pocketmq.model.names import is_internal_group, is_system_group
@@ -54,34 +45,34 @@ from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 
 Changes = Mapping[BrokerPlace, tuple[int | None, ...]]
-"""When each master booted, and how often it has counted a change of something since."""
+"""The boot time of each master, with its counts of changes since."""
 
 
-def counted(brokers: Iterable[BrokerState], *what: str) -> Changes | None:
-    """How often each of `what`, words of `COUNTED`, changed at all masters; None where one of them does not count."""
+def change_counts(brokers: Iterable[BrokerState], *kinds: str) -> Changes | None:
+    """The counts of these kinds of changes at all masters; None if one of them does not count."""
     masters = [state for state in brokers if state.place.is_master]
-    if not masters or not all(state.changes.keys() >= set(what) for state in masters):
+    if not masters or not all(state.changes.keys() >= set(kinds) for state in masters):
         return None
-    return {state.place: (state.booted_ms, *(state.changes[one] for one in what)) for state in masters}
+    return {state.place: (state.booted_ms, *(state.changes[one] for one in kinds)) for state in masters}
 
 
 SPAN_S: Final = 3_600.0
 MAX_SAMPLES: Final = 3_600
-"""Whatever the interval is."""
+"""With any interval."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster at one moment."""
+    """Values of the cluster at one time."""
 
     at: float
     """By the monotonic clock, in seconds."""
     put_per_s: float | None = None
     got_per_s: float | None = None
     lag: int | None = None
-    """Of all groups whose lag is known, in messages."""
+    """The lag of all groups in messages, as far as it is known."""
     disk_used: float | None = None
-    """Of the fullest disk, from 0 to 1."""
-    refused_per_s: float | None = None
+    """The fullest disk, from 0 to 1."""
+    rejected_per_s: float | None = None
 
 
 class Ring:
@@ -105,49 +96,49 @@ class Ring:
 log = logging.getLogger("pocketmq.console")
 
 TIMED_GROUPS: Final = 30
-"""Groups whose lag in time is looked up in advance, the furthest behind first."""
-LOOKED_AT_S: Final = 15.0
-"""So long after a page was loaded somebody is taken to watch, without a stream of changes, too."""
+"""Groups whose lag time is queried in advance, those with the largest lag first."""
+PAGE_WATCHED_S: Final = 15.0
+"""A loaded page counts as open for this time, even without a live connection."""
 _WATCHED_ONLY: Final = frozenset({"tables", "times", "letters", "members"})
 _NO_TOPICS: Final[Mapping[str, Mapping[str, TopicConfig]]] = {}
 _NO_GROUPS: Final[Mapping[str, Mapping[str, SubscriptionGroupConfig]]] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster as it was last seen. Parts that were never seen are empty, and not in `seen_ms`."""
+    """The last known state of the cluster. Parts that are not loaded yet are empty and not in `updated_ms`."""
 
     number: int = 0
-    """Of this picture: it grows."""
-    seen_ms: Mapping[str, int] = {}
-    """When each part was last seen."""
+    """Increases with every update."""
+    updated_ms: Mapping[str, int] = {}
+    """When each part was last updated."""
     problems: Mapping[str, str] = {}
-    """Why a part cannot be asked now."""
+    """The error of each part whose last query failed."""
     refused: frozenset[str] = frozenset()
-    """Those of them that servers answer with NO_PERMISSION."""
+    """Parts whose last query failed with NO_PERMISSION."""
     brokers: tuple[BrokerState, ...] = ()
     topics: Mapping[str, Mapping[str, TopicConfig]] = _NO_TOPICS
-    ordinary: tuple[str, ...] = ()
-    """Those of the topics that people made, sorted."""
+    user_topics: tuple[str, ...] = ()
+    """Sorted, without internal topics."""
     groups: Mapping[str, Mapping[str, SubscriptionGroupConfig]] = _NO_GROUPS
     lags: Mapping[str, GroupLag] = {}
-    """In messages."""
-    behind: Mapping[str, int] = {}
-    """The same as one number for each group that is behind, most first. Internal groups, and those whose lag is unknown, are not here."""
+    """In messages, without times."""
+    lagging: Mapping[str, int] = {}
+    """The lag in messages of each group that has one, the largest first, without internal groups."""
     times: Mapping[str, GroupLag] = {}
-    """The same in time too, of those that are furthest behind."""
+    """Lags with times, of the groups with the largest lag."""
     group_progress: Mapping[str, GroupProgress] = {}
     letters: Mapping[str, int] = {}
     members: Mapping[str, tuple[Member, ...]] = {}
     producers: Mapping[str, list[ProducerInfo]] | None = None
-    """None where brokers cannot tell: RocketMQ 4.9."""
+    """None if brokers cannot list producers: RocketMQ 4.9."""
 
     @property
     def problem(self) -> str:
-        """Why the cluster does not answer at all; empty when it does."""
+        """Why the cluster does not answer; empty if it does."""
         silent = [state for state in self.brokers if state.problem]
         if "brokers" in self.problems:
             return self.problems["brokers"]
-        if "brokers" in self.seen_ms and not self.brokers:
+        if "brokers" in self.updated_ms and not self.brokers:
             return "No broker is registered at the name servers."
         if silent and len(silent) == len(self.brokers):
             return silent[0].problem
@@ -155,19 +146,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """The servers answer, and the account of this console may not ask for the brokers."""
+        """The account of the console has no permission to list brokers."""
         return "brokers" in self.refused
 
     @property
     def lag_messages(self) -> int | None:
-        """Of all groups whose lag is known; None before anything is."""
-        if "lags" not in self.seen_ms:
+        """The lag of all groups, as far as it is known; None before the first query."""
+        if "lags" not in self.updated_ms:
             return None
-        return sum(self.behind.values())
+        return sum(self.lagging.values())
 
     @property
-    def refusals(self) -> dict[str, int]:
-        """How many requests brokers refused since they started, by cause; causes that never happened are left out."""
+    def rejections(self) -> dict[str, int]:
+        """Rejected requests since the brokers started, by cause, without zeros."""
         found: dict[str, int] = {}
         for state in self.brokers:
             for name, text in state.runtime.items():
@@ -179,29 +170,29 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class _Part(NamedTuple):
     name: str
     every_s: float
-    ask: Callable[[], Awaitable[Mapping[str, Any]]]
+    query: Callable[[], Awaitable[Mapping[str, Any]]]
     needs: str = ""
-    """The part that it looks at: there is nothing to ask before that is seen."""
+    """The part that must be loaded before this one."""
 
 
 class Collector:
-    """Asks in the background. `watched` counts who looks; `changed` wakes whoever waits for the next picture."""
+    """Queries the cluster in the background. `watched` counts live pages; `changed` is notified after every update."""
 
     def __init__(self, admin: AsyncAdmin, clock: Clock, settings: ConsoleSettings) -> None:
         self._admin = admin
         self._clock = clock
         self._settings = settings
         self._progress = ProgressTracker()
-        self.pace = ProgressSampler(admin, clock, settings.rest_factor)
+        self.sampler = ProgressSampler(admin, clock, settings.rest_factor)
         self._tasks: list[asyncio.Task[None]] = []
-        self._hurry: dict[str, asyncio.Event] = {}
+        self._refresh_events: dict[str, asyncio.Event] = {}
         self.changed = asyncio.Condition()
         self.ring = Ring()
         self.snapshot = Snapshot()
         self.watched = 0
-        self._looked_at = -LOOKED_AT_S
+        self._page_loaded_at = -PAGE_WATCHED_S
         self._changes: dict[str, Changes | None] = {}
-        """By part, as brokers counted before it was asked for."""
+        """The brokers' counts before the last query of each part."""
         watched_s = settings.watched_s
         self._parts = (
             _Part("brokers", watched_s, self._brokers),
@@ -213,9 +204,9 @@ class Collector:
         )
 
     async def __aenter__(self) -> Self:
-        self._hurry = {part.name: asyncio.Event() for part in self._parts}
+        self._refresh_events = {part.name: asyncio.Event() for part in self._parts}
         self._tasks = [asyncio.create_task(self._repeat(part), name=f"console {part.name}") for part in self._parts]
-        self._tasks.append(asyncio.create_task(self.pace.run(self._see_closely), name="console pace"))
+        self._tasks.append(asyncio.create_task(self.sampler.run(self._update_groups), name="console sampler"))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -223,70 +214,70 @@ class Collector:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def hurry(self) -> None:
-        """Somebody changed something, or came to look: ask again soon."""
-        for event in self._hurry.values():
+    def refresh_soon(self) -> None:
+        """Query again soon, after a change or when a page is opened."""
+        for event in self._refresh_events.values():
             event.set()
 
-    def looked_at(self) -> None:
-        """Somebody looks at a page, maybe with a browser that is not kept up to date: let what it shows next be new."""
+    def page_loaded(self) -> None:
+        """A page was loaded, maybe without a live connection: refresh the snapshot for the next one."""
         if not self._is_watched:
-            self.hurry()
-        self._looked_at = self._clock.monotonic()
+            self.refresh_soon()
+        self._page_loaded_at = self._clock.monotonic()
 
     @property
     def _is_watched(self) -> bool:
-        return self.watched > 0 or self._clock.monotonic() - self._looked_at < LOOKED_AT_S
+        return self.watched > 0 or self._clock.monotonic() - self._page_loaded_at < PAGE_WATCHED_S
 
-    async def ask_now(self, *names: str) -> None:
-        """These parts, at once: for who changed something and must see it."""
+    async def refresh_now(self, *names: str) -> None:
+        """Query these parts now, so that the next page shows a change."""
         for part in self._parts:
             if part.name in names:
-                self._changes.pop(part.name, None)  # what brokers counted is from before
-                await self._ask(part)
+                self._changes.pop(part.name, None)  # the counts are older than the change
+                await self._update(part)
 
     async def next_after(self, number: int) -> Snapshot:
-        """The first picture that is newer than this one."""
+        """The next snapshot after this one."""
         async with self.changed:
             await self.changed.wait_for(lambda: self.snapshot.number > number)
         return self.snapshot
 
     async def _repeat(self, part: _Part) -> None:
         async with self.changed:
-            await self.changed.wait_for(lambda: not part.needs or part.needs in self.snapshot.seen_ms)
+            await self.changed.wait_for(lambda: not part.needs or part.needs in self.snapshot.updated_ms)
         while True:
-            if self._is_watched or part.name not in _WATCHED_ONLY or part.name not in self.snapshot.seen_ms:
+            if self._is_watched or part.name not in _WATCHED_ONLY or part.name not in self.snapshot.updated_ms:
                 started = self._clock.monotonic()
-                await self._ask(part)
+                await self._update(part)
                 took_s = self._clock.monotonic() - started
             else:
                 took_s = 0.0
             every_s = part.every_s if self._is_watched else max(part.every_s, self._settings.unwatched_s)
-            await self._rest(part, max(every_s, took_s * self._settings.rest_factor), took_s)
+            await self._wait(part, max(every_s, took_s * self._settings.rest_factor), took_s)
 
-    async def _rest(self, part: _Part, rest_s: float, took_s: float) -> None:
-        """As long as told; not as long when somebody is in a hurry, unless it is a question that took long."""
-        hurry = self._hurry[part.name]
+    async def _wait(self, part: _Part, rest_s: float, took_s: float) -> None:
+        """Wait for `rest_s`, or until `refresh_soon`, but not shorter than a slow query allows."""
+        refresh_soon = self._refresh_events[part.name]
         least_s = took_s * self._settings.rest_factor / 4
-        hurry.clear()
+        refresh_soon.clear()
         await asyncio.sleep(least_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(rest_s - least_s):
-                await hurry.wait()
+                await refresh_soon.wait()
 
-    async def _ask(self, part: _Part) -> None:
+    async def _update(self, part: _Part) -> None:
         known = self.snapshot
         try:
-            found = dict(await part.ask())
+            found = dict(await part.query())
         except PocketMQError as error:
             if part.name not in known.problems:
-                log.warning("%s cannot be asked: %s", part.name, error)
+                log.warning("cannot query %s: %s; showing the last known values", part.name, error)
             found = {"problems": {**self.snapshot.problems, part.name: sentence(error)}}
             is_refused = isinstance(error, NoPermission)
         else:
             is_refused = False
             found["problems"] = {name: why for name, why in self.snapshot.problems.items() if name != part.name}
-            found["seen_ms"] = {**self.snapshot.seen_ms, part.name: self._clock.now_ms()}
+            found["updated_ms"] = {**self.snapshot.updated_ms, part.name: self._clock.now_ms()}
         others = self.snapshot.refused - {part.name}
         found["refused"] = others | {part.name} if is_refused else others
         before, self.snapshot = self.snapshot, replace(self.snapshot, number=self.snapshot.number + 1, **found)
@@ -295,23 +286,23 @@ class Collector:
         async with self.changed:
             self.changed.notify_all()
 
-    def _see_closely(self, found: Mapping[str, GroupLag], asked_at: float) -> None:
-        """Some groups between two looks at all: no new picture, which would wake everybody, but truer."""
+    def _update_groups(self, found: Mapping[str, GroupLag], sampled_at: float) -> None:
+        """Update some groups between two queries of all, without a new number, so that no live page renders again."""
         known = self.snapshot
-        self._progress.note_some(found, asked_at, self._clock.now_ms())
+        self._progress.record_some(found, sampled_at, self._clock.now_ms())
         self.snapshot = replace(
             known, lags={**known.lags, **found}, times={**known.times, **found}, group_progress=self._progress.all()
         )
 
     def _sample(self, before: Snapshot) -> None:
-        """A point of the charts. What nobody could be asked about is a gap."""
+        """Add a sample for the charts. Without brokers it is empty, which shows as a gap."""
         now, at = self.snapshot, self._clock.monotonic()
         if "brokers" in now.problems:
             self.ring.append(Sample(at=at))
             return
         earlier = self.ring.samples()
         since_s = at - earlier[-1].at if earlier else 0
-        refused = sum(now.refusals.values()) - sum(before.refusals.values())
+        rejected = sum(now.rejections.values()) - sum(before.rejections.values())
         self.ring.append(
             Sample(
                 at=at,
@@ -319,7 +310,7 @@ class Collector:
                 got_per_s=_sum([state.got_per_s for state in now.brokers]),
                 lag=now.lag_messages,
                 disk_used=max((state.disk_used for state in now.brokers if state.disk_used is not None), default=None),
-                refused_per_s=max(0, refused) / since_s if since_s > 0 else None,
+                rejected_per_s=max(0, rejected) / since_s if since_s > 0 else None,
             )
         )
 
@@ -329,34 +320,34 @@ class Collector:
         return {"brokers": tuple(await self._admin.cluster.describe())}
 
     async def _tables(self) -> Mapping[str, Any]:
-        changes = counted(self.snapshot.brokers, "topic", "group")
+        changes = change_counts(self.snapshot.brokers, "topic", "group")
         if changes is not None and changes == self._changes.get("tables"):
             return {}
         topics, groups = await self._admin.topics.configs(), await self._admin.groups.configs()
-        ordinary = ordinary_topics(topics, await self._admin.cluster.brokers())
+        shown = user_topics(topics, await self._admin.cluster.brokers())
         self._changes["tables"] = changes
-        return {"topics": topics, "ordinary": ordinary, "groups": groups}
+        return {"topics": topics, "user_topics": shown, "groups": groups}
 
     async def _lags(self) -> Mapping[str, Any]:
-        asked_at = self._clock.monotonic()
+        sampled_at = self._clock.monotonic()
         lags = {lag.group: lag for lag in await self._admin.offsets.all_lags() if not is_system_group(lag.group)}
-        self._progress.note(lags, asked_at, self._clock.now_ms())
+        self._progress.record(lags, sampled_at, self._clock.now_ms())
         shown = ((group, lag) for group, lag in lags.items() if not is_internal_group(group))
-        behind = {group: many for group, lag in shown if (many := lag.messages)}
-        sorted_behind = dict(sorted(behind.items(), key=lambda pair: -pair[1]))
-        return {"lags": lags, "behind": sorted_behind, "group_progress": self._progress.all()}
+        lagging = {group: many for group, lag in shown if (many := lag.messages)}
+        sorted_lags = dict(sorted(lagging.items(), key=lambda pair: -pair[1]))
+        return {"lags": lags, "lagging": sorted_lags, "group_progress": self._progress.all()}
 
     async def _times(self) -> Mapping[str, Any]:
-        furthest = islice(self.snapshot.behind, TIMED_GROUPS)
-        return {"times": {group: await self._admin.offsets.lag(group) for group in furthest}}
+        largest = islice(self.snapshot.lagging, TIMED_GROUPS)
+        return {"times": {group: await self._admin.offsets.lag(group) for group in largest}}
 
     async def _letters(self) -> Mapping[str, Any]:
         return {"letters": await self._admin.dead_letters.counts()}
 
     async def _members(self) -> Mapping[str, Any]:
-        """Of groups that are new, where brokers count changes and there was none; else of all."""
+        """Members of new groups if no member has changed elsewhere; otherwise of all groups."""
         names = [group for group in self.snapshot.groups if not is_system_group(group)]
-        changes = counted(self.snapshot.brokers, "member")
+        changes = change_counts(self.snapshot.brokers, "member")
         known = self.snapshot.members if changes is not None and changes == self._changes.get("members") else {}
         found = await self._admin.groups.members_of_many([group for group in names if group not in known])
         members = {group: known[group] if group in known else tuple(found[group]) for group in names}
@@ -369,6 +360,6 @@ class Collector:
 
 
 def _sum(values: list[float | None]) -> float | None:
-    """Of those that are known."""
+    """The sum of known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

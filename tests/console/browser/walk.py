@@ -59,7 +59,7 @@ class Walk:
         self.page.locator("input[name=topic]").fill(topic)
         self.page.locator("select[name=to]").select_option("earliest")
         self.page.get_by_role("button", name="Show what would happen").click()
-        expect(self.page.locator("main")).to_contain_text("Nothing is changed yet")
+        expect(self.page.locator("main")).to_contain_text("Nothing has changed yet")
         self.page.get_by_role("button", name="Reset the group").click()
         expect(self.page.get_by_role("status")).to_contain_text("come again")
 
@@ -70,7 +70,7 @@ class Walk:
         if body.count():
             body.fill('{"payment": "fixed in a browser"}')
         self.page.get_by_role("button", name="Send it again").click()
-        expect(self.page.get_by_role("status")).to_contain_text("The letter was sent again")
+        expect(self.page.get_by_role("status")).to_contain_text("Sent the dead letter again")
 
     def see_a_chart_move(self) -> None:
         """By itself: nothing is loaded anew."""

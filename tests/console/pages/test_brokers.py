@@ -18,7 +18,7 @@ def test_settings_are_searched(console: Visitor) -> None:
 
 def test_a_setting_is_changed_while_it_runs(console: Visitor) -> None:
     page = console.done("/brokers/broker-a", {"key": "traceOn", "value": "false"})
-    assert "traceOn of broker-a is false now" in page
+    assert "Changed traceOn of broker-a to false" in page
 
     console.done("/brokers/broker-a", {"key": "traceOn", "value": "true"})
 

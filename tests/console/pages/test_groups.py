@@ -6,9 +6,9 @@ from tests.console.visitor import Visitor, text_of
 def test_a_group_shows_lag_in_messages_and_time(console: Visitor) -> None:
     page = text_of(console.get("/groups/billing"))
 
-    assert "Behind 32 messages" in page
+    assert "Lag 32 messages" in page
     assert "the oldest it has not read" in page
-    assert "Nobody is in the group now" in page
+    assert "No members online" in page
 
 
 def test_the_list_shows_lag_and_dead_letters(console: Visitor) -> None:
@@ -19,7 +19,7 @@ def test_the_list_shows_lag_and_dead_letters(console: Visitor) -> None:
 
 def test_a_reset_shows_what_would_happen_and_does_it_when_told(console: Visitor) -> None:
     preview = text_of(console.get("/groups/search-index/reset?topic=orders&to=latest"))
-    assert "0 messages would come again, 92 messages would be skipped. Nothing is changed yet." in preview
+    assert "0 messages would be consumed again, 92 messages would be skipped. Nothing has changed yet." in preview
     assert "Behind 92 messages" in text_of(console.get("/groups/search-index"))
 
     page = console.done("/groups/search-index/reset", {"topic": "orders", "to": "latest"})
@@ -37,7 +37,7 @@ def test_a_reset_that_makes_no_sense_is_told(console: Visitor) -> None:
 
 
 def test_a_group_is_created_and_deleted(console: Visitor) -> None:
-    assert "Group short-lived was created." in console.done("/groups", {"name": "short-lived"})
+    assert "Created group short-lived." in console.done("/groups", {"name": "short-lived"})
 
     assert "write its name" in text_of(console.post("/groups/short-lived/delete", {"confirm": ""}).text)
     assert "was deleted" in console.done("/groups/short-lived/delete", {"confirm": "short-lived"})

@@ -36,7 +36,7 @@ def test_a_message_is_found_by_both_of_its_ids(console: Visitor) -> None:
 
 def test_messages_are_found_by_time(console: Visitor) -> None:
     assert "newest first" in text_of(console.get("/topics/orders/messages?since=2020-01-01T00:00"))
-    assert "No message is here" in text_of(console.get("/topics/orders/messages?until=2020-01-01T00:00"))
+    assert "No messages." in text_of(console.get("/topics/orders/messages?until=2020-01-01T00:00"))
     assert "is not a time" in text_of(console.get("/topics/orders/messages?since=yesterday", 400))
 
 
@@ -44,7 +44,7 @@ def test_a_queue_is_browsed_page_by_page(console: Visitor) -> None:
     page = text_of(console.get("/topics/orders/messages?queue=broker-a:0&offset=0"))
 
     assert "Offsets 0 to 30 of broker-a:0" in page
-    assert "there is no queue 'broker-a:99'" in text_of(console.get("/topics/orders/messages?queue=broker-a:99", 400))
+    assert "the topic has no queue 'broker-a:99'" in text_of(console.get("/topics/orders/messages?queue=broker-a:99", 400))
 
 
 def test_messages_are_filtered_by_tag_and_body(console: Visitor) -> None:
@@ -58,7 +58,7 @@ def test_a_body_is_shown_in_the_form_that_is_wanted(console: Visitor) -> None:
     link = link_to(console, "/topics/payments/messages?key=binary")
 
     assert "00000000 00 01 02 03" in text_of(console.get(link))
-    assert "it is no JSON" in text_of(console.get(f"{link}?form=json"))
+    assert "the body is not JSON" in text_of(console.get(f"{link}?form=json"))
 
 
 def test_a_huge_body_is_cut_and_can_be_downloaded(console: Visitor) -> None:
@@ -67,7 +67,7 @@ def test_a_huge_body_is_cut_and_can_be_downloaded(console: Visitor) -> None:
     body = console.client.get(f"{link}/body")
 
     assert len(page) < 100_000
-    assert "Cut: the first 64 KiB; the rest stays compressed." in text_of(page)
+    assert "Truncated: the first 64 KiB; the rest is compressed." in text_of(page)
     assert body.content == b"x" * 300_000
     assert body.headers["content-type"] == "application/octet-stream"
     assert body.headers["content-disposition"].startswith("attachment")
@@ -87,7 +87,7 @@ def test_a_timeline_is_in_the_order_of_time() -> None:
     told = timeline(MessageTrace(message_id="m", attempts=(late, early)))
 
     assert told == [
-        (10, "consumed: still being handled", "g", True),
+        (10, "consumed: still processing", "g", True),
         (20, "consumed: raised in 5 ms, attempt 2", "g", False),
     ]
 

@@ -12,7 +12,7 @@ def test_a_picture_is_on_the_overview_as_soon_as_it_is_drawn(name_server: str, t
     path = tmp_path / "revenue.svg"
     with visitor(ConsoleSettings(picture=path), name_server) as console:
         assert 'src="/picture"' not in console.get("/")
-        assert "there is no picture" in console.get("/picture", 404)
+        assert "no picture is configured" in console.get("/picture", 404)
 
         path.write_bytes(SVG + b"/>")
 

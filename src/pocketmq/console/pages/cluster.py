@@ -1,4 +1,4 @@
-"""Who takes part in the cluster: brokers with their settings, clients, pipelines on Spark; and the doctor, who looks at all of them."""
+"""Brokers with their settings, clients, pipelines on Spark, and the doctor."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP
 from pocketmq.codes import Version
 from pocketmq.console.group_progress import GroupProgress
 from pocketmq.console.rendering import matching, rows
-from pocketmq.console.site import Action, Done, Page, Site, Visit
+from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
 from pocketmq.console.snapshot import Snapshot
 from pocketmq.console.users import Session
 from pocketmq.doctor import async_examine
@@ -19,8 +19,8 @@ from pocketmq.errors import UsageError
 from pocketmq.model.names import is_internal_group
 
 EXAMINATION_S: Final = 60.0
-"""Steps that nobody answers take seconds each."""
-GOOD_S: Final = 5.0
+"""Steps without an answer take seconds each."""
+CACHE_S: Final = 5.0
 
 
 async def brokers(site: Site, visit: Visit) -> Mapping[str, Any]:
@@ -29,33 +29,33 @@ async def brokers(site: Site, visit: Visit) -> Mapping[str, Any]:
 
 async def broker(site: Site, visit: Visit) -> Mapping[str, Any]:
     name = visit.parts["broker"]
-    settings = await site.answers.ask(("settings", name), lambda: site.admin.cluster.settings(name))
+    settings = await site.cache.get(("settings", name), lambda: site.admin.cluster.settings(name))
     states = [state for state in site.collector.snapshot.brokers if state.place.name == name]
-    wanted = matching(sorted(settings), visit.query.get("q", ""))
+    names = matching(sorted(settings), visit.query.get("q", ""))
     return {
         "broker": name,
         "states": states,
-        "settings": {key: settings[key] for key in wanted},
+        "settings": {key: settings[key] for key in names},
         "runtime": dict(sorted(states[0].runtime.items())) if states else {},
     }
 
 
-async def change(site: Site, visit: Visit, session: Session) -> Done:
+async def change(site: Site, visit: Visit, session: Session) -> ActionResult:
     name, key, value = visit.parts["broker"], visit.form.get("key", "").strip(), visit.form.get("value", "").strip()
     if not key:
-        raise UsageError("which setting? Write its name as it stands in the table")
+        raise UsageError("enter the name of a setting, as in the table")
     before = (await site.admin.cluster.settings(name)).get(key)
     if before is None:
         raise UsageError(f"broker {name} has no setting {key!r}")
     await site.admin.cluster.change_settings(name, {key: value})
-    now = (await site.admin.cluster.settings(name)).get(key)  # one of RocketMQ passes over what it cannot take
+    now = (await site.admin.cluster.settings(name)).get(key)  # Apache's brokers ignore unknown values silently
     if now == before != value:
-        raise UsageError(f"broker {name} did not take it: {key} is still {now}")
-    return Done(f"/brokers/{quote(name, safe='')}", f"{key} of {name} is {now} now.")
+        raise UsageError(f"broker {name} did not accept the change: {key} is still {now}")
+    return ActionResult(f"/brokers/{quote(name, safe='')}", f"Changed {key} of {name} to {now}.")
 
 
 class ShownClient(msgspec.Struct, frozen=True, kw_only=True):
-    """One client in one group."""
+    """A row of the clients page: one client in one group."""
 
     client_id: str
     address: str
@@ -66,7 +66,7 @@ class ShownClient(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_internal(self) -> bool:
-        """Programs use it beside their own clients. Producers of the default group are somebody's own."""
+        """Whether it is a client of a tool. Producers of the default group belong to applications."""
         return self.group != DEFAULT_PRODUCER_GROUP and is_internal_group(self.group)
 
 
@@ -75,17 +75,17 @@ async def clients(site: Site, visit: Visit) -> Mapping[str, Any]:
     needle = visit.query.get("q", "").strip().lower()
     show_all = visit.query.get("all") == "1"
     shown = [one for one in connected(snapshot) if show_all or not one.is_internal]
-    wanted = [one for one in shown if needle in f"{one.client_id} {one.group} {one.address}".lower()]
+    found = [one for one in shown if needle in f"{one.client_id} {one.group} {one.address}".lower()]
     return {
-        "rows": rows(wanted, visit.query.get("page", ""), site.settings.rows_per_page),
+        "rows": rows(found, visit.query.get("page", ""), site.settings.rows_per_page),
         "show_all": show_all,
         "knows_producers": snapshot.producers is not None,
-        "is_seen": "members" in snapshot.seen_ms,
+        "is_loaded": "members" in snapshot.updated_ms,
     }
 
 
 def connected(snapshot: Snapshot) -> list[ShownClient]:
-    """Consumers first, then producers, each by group."""
+    """Consumers, then producers, each sorted by group."""
     consumers = [
         _shown("consumer", group, member.client_id, member.address, member.language, member.version)
         for group, members in sorted(snapshot.members.items())
@@ -113,7 +113,7 @@ def _shown(
 
 
 def version_name(number: int) -> str:
-    """As RocketMQ's releases are called; a number that we do not know stays one."""
+    """The name of RocketMQ's release, or the number if it is unknown."""
     try:
         return Version(number).name.removeprefix("V").replace("_", ".")
     except ValueError:
@@ -121,14 +121,14 @@ def version_name(number: int) -> str:
 
 
 async def pipelines(site: Site, visit: Visit) -> Mapping[str, Any]:
-    """Spark queries that publish their progress as a consumer group.
+    """Spark queries that commit their offsets to a consumer group.
 
-    Such a group has no members, for the query never joins it, and its offsets move batch by batch. That is how it is recognised. One
-    that is behind and has not moved for half a minute and five batches has stopped.
+    Such a group has no members, and its offsets change with every batch. A query with a lag and without a commit for half a
+    minute and five batches has stopped.
     """
     snapshot = site.collector.snapshot
     now_ms = site.clock.now_ms()
-    moving = [
+    found = [
         (
             group,
             progress,
@@ -139,8 +139,8 @@ async def pipelines(site: Site, visit: Visit) -> Mapping[str, Any]:
         for group, progress in sorted(snapshot.group_progress.items())
         if not snapshot.members.get(group) and not is_internal_group(group)
     ]
-    shown = rows(moving, visit.query.get("page", ""), site.settings.rows_per_page)
-    site.collector.pace.want(group for group, *_ in shown.shown)
+    shown = rows(found, visit.query.get("page", ""), site.settings.rows_per_page)
+    site.collector.sampler.watch(group for group, *_ in shown.shown)
     return {"rows": shown}
 
 
@@ -149,15 +149,15 @@ def _activity(progress: GroupProgress, now_ms: int, lag: GroupLag | None) -> str
 
 
 async def doctor(site: Site, visit: Visit) -> Mapping[str, Any]:
-    """Nothing is asked before somebody wants it."""
+    """The form, and with `run=1` the report of an examination."""
     topic, group = visit.query.get("topic", "").strip() or None, visit.query.get("group", "").strip() or None
     report = None
     if visit.query.get("run") == "1":
         key = ("examination", topic, group)
-        report = await site.answers.ask(
+        report = await site.cache.get(
             key,
             lambda: async_examine(site.name_servers, topic=topic, group=group, **site.options),
-            good_s=GOOD_S,
+            cache_s=CACHE_S,
             timeout_s=EXAMINATION_S,
         )
     snapshot = site.collector.snapshot

@@ -1,6 +1,6 @@
-"""Messages of a topic: browsing queue by queue, searching by id, key and time, and one of them whole, with its trace.
+"""Messages of a topic: browse by queue, search by id, key and time, and show one message with its trace.
 
-Places are offsets, so that a page of a queue of millions costs what its rows cost, and a link to it stays right.
+Pages of a queue start at an offset, so that a link stays valid and a page of a long queue costs only its own rows.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pocketmq.client.admin.messages import MessageTrace
 from pocketmq.client.admin.topics import QueueState
-from pocketmq.console.bodies import first_line, holds, shown_body, whole_body
+from pocketmq.console.bodies import body_contains, preview, shown_body, whole_body
 from pocketmq.console.rendering import read_field
 from pocketmq.console.site import Page, Site, Visit
 from pocketmq.errors import NotFound, PocketMQError, UsageError
@@ -19,31 +19,31 @@ from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
 
 MAX_FOUND: Final = 200
-"""By key or time."""
+"""The limit of a search by key or time."""
 DAY_MS: Final = 86_400_000
 
 
 async def messages(site: Site, visit: Visit) -> Mapping[str, Any]:
-    """The newest of all queues; or one queue from an offset on; or what was searched for."""
+    """The newest messages of all queues, one queue from an offset, or the result of a search."""
     topic, query = visit.parts["topic"], visit.query
-    queues = await site.answers.ask(("queues", topic), lambda: site.admin.topics.queues(topic))
+    queues = await site.cache.get(("queues", topic), lambda: site.admin.topics.queues(topic))
     key = ("messages", visit.url())
-    found, place = await site.answers.ask(key, lambda: _found(site, visit, queues))
-    wanted, tag = query.get("contains", "").encode(), query.get("tag", "")
+    found, position = await site.cache.get(key, lambda: _found(site, visit, queues))
+    text, tag = query.get("contains", "").encode(), query.get("tag", "")
     tagged = [message for message in found if not tag or message.tags == tag]
-    shown = tagged if not wanted else await asyncio.to_thread(_holding, tagged, wanted)
+    shown = tagged if not text else await asyncio.to_thread(_containing, tagged, text)
     return {
         "topic": topic,
         "queues": queues,
-        "messages": [(message, first_line(message)) for message in shown],
-        "looked_at": len(found),
-        "place": place,
+        "messages": [(message, preview(message)) for message in shown],
+        "searched": len(found),
+        "position": position,
         "max_found": MAX_FOUND,
     }
 
 
-def _holding(found: list[StoredMessage], wanted: bytes) -> list[StoredMessage]:
-    return [message for message in found if holds(message, wanted)]
+def _containing(found: list[StoredMessage], text: bytes) -> list[StoredMessage]:
+    return [message for message in found if body_contains(message, text)]
 
 
 async def _found(
@@ -72,7 +72,7 @@ async def _found(
 
 
 async def by_any_id(site: Site, topic: str, message_id: str) -> list[StoredMessage]:
-    """The id that a producer got, or the broker's own, which says where it lies."""
+    """Messages with this message id or offset id."""
     found = await site.admin.messages.by_id(topic, message_id)
     if found:
         return found
@@ -85,25 +85,25 @@ async def by_any_id(site: Site, topic: str, message_id: str) -> list[StoredMessa
 
 
 async def _one_queue(site: Site, visit: Visit, queues: list[QueueState]) -> tuple[list[StoredMessage], dict[str, Any]]:
-    """A page of one queue, newest first, and where the pages beside it begin."""
+    """A page of one queue, newest first, with the offsets of the next pages."""
     state = queue_named(visit.query["queue"], queues)
     many = site.settings.rows_per_page
     last = max(state.min_offset, state.max_offset - many)
     begin = read_field("offset", visit.query["offset"], parse_whole) if visit.query.get("offset") else last
     begin = min(max(begin, state.min_offset), state.max_offset)
     found = await site.admin.messages.in_queue(state.queue, begin, begin + many, limit=many)
-    place = {
+    position = {
         "queue": state,
         "begin": begin,
         "end": min(begin + many, state.max_offset),
         "older": max(state.min_offset, begin - many) if begin > state.min_offset else None,
         "newer": begin + many if begin + many < state.max_offset else None,
     }
-    return list(reversed(found)), place
+    return list(reversed(found)), position
 
 
 async def _newest(site: Site, queues: list[QueueState]) -> list[StoredMessage]:
-    """The last few of the queues that were written to last, as many as a page holds."""
+    """The newest messages of the queues with the latest writes, one page in total."""
     many = site.settings.rows_per_page
     filled = sorted((queue for queue in queues if queue.messages), key=lambda queue: -(queue.last_store_ms or 0))[:16]
     found: list[StoredMessage] = []
@@ -119,7 +119,7 @@ def queue_named(text: str, queues: list[QueueState]) -> QueueState:
     for state in queues:
         if f"{state.queue.broker_name}:{state.queue.queue_id}" == text:
             return state
-    raise UsageError(f"there is no queue {text!r} in this topic; queues are named as broker-a:0")
+    raise UsageError(f"the topic has no queue {text!r}; queues have names such as broker-a:0")
 
 
 async def message(site: Site, visit: Visit) -> Mapping[str, Any]:
@@ -127,54 +127,52 @@ async def message(site: Site, visit: Visit) -> Mapping[str, Any]:
     one = await _message(site, visit)
     trace, trace_problem = await _trace(site, one.message_id)
     queue = MessageQueue(topic, visit.query.get("broker", ""), one.queue_id)
-    readers, readers_problem = await _readers(site, queue, one) if queue.broker_name else ({}, "")
+    consumers, consumers_problem = await _consumers(site, queue, one) if queue.broker_name else ({}, "")
     return {
         "topic": topic,
         "message": one,
         "body": shown_body(one, visit.query.get("form", ""), site.settings.body_preview_bytes),
         "trace": timeline(trace) if trace else [],
         "trace_problem": trace_problem,
-        "readers": readers,
-        "readers_problem": readers_problem,
+        "consumers": consumers,
+        "consumers_problem": consumers_problem,
     }
 
 
 async def _message(site: Site, visit: Visit) -> StoredMessage:
     topic, message_id = visit.parts["topic"], visit.parts["message_id"]
-    found = await site.answers.ask(("message", topic, message_id), lambda: by_any_id(site, topic, message_id))
+    found = await site.cache.get(("message", topic, message_id), lambda: by_any_id(site, topic, message_id))
     if not found:
-        raise NotFound(f"there is no message {message_id} in topic {topic}, or not any more")
+        raise NotFound(f"topic {topic} has no message {message_id}, or no longer")
     return found[-1]
 
 
 async def _trace(site: Site, message_id: str) -> tuple[MessageTrace | None, str]:
-    """Nobody may have traced at all: then there is no trace topic."""
+    """The trace of a message; NotFound means that no client has traced anything yet."""
     try:
-        return await site.answers.ask(("trace", message_id), lambda: site.admin.messages.trace(message_id)), ""
+        return await site.cache.get(("trace", message_id), lambda: site.admin.messages.trace(message_id)), ""
     except NotFound:
         return None, ""
     except PocketMQError as error:
-        return None, f"its trace could not be read: {error}"
+        return None, f"cannot read the trace: {error}"
 
 
-async def _readers(site: Site, queue: MessageQueue, one: StoredMessage) -> tuple[dict[str, bool], str]:
+async def _consumers(site: Site, queue: MessageQueue, one: StoredMessage) -> tuple[dict[str, bool], str]:
     try:
         offset = one.queue_offset
-        return await site.answers.ask(
-            ("passed", queue, offset), lambda: site.admin.messages.passed_by(queue, offset)
-        ), ""
+        return await site.cache.get(("passed", queue, offset), lambda: site.admin.messages.passed_by(queue, offset)), ""
     except PocketMQError as error:
-        return {}, f"who has read it is unknown: {error}"
+        return {}, f"cannot read the offsets of its consumer groups: {error}"
 
 
 def timeline(trace: MessageTrace) -> list[tuple[int | None, str, str, bool]]:
-    """What happened to a message, in the order of time: when, what, by whom, and whether it went well."""
+    """Events of a message by time: time, text, group, and whether it succeeded."""
     events: list[tuple[int | None, str, str, bool]] = []
     for pub in trace.sent:
-        words = f"sent in {pub.cost_ms} ms" if pub.success else f"send failed after {pub.cost_ms} ms"
-        events.append((pub.time_ms, words, pub.group, pub.success))
+        text = f"sent in {pub.cost_ms} ms" if pub.success else f"send failed after {pub.cost_ms} ms"
+        events.append((pub.time_ms, text, pub.group, pub.success))
     for attempt in trace.attempts:
-        outcome = "still being handled" if attempt.outcome is None else attempt.outcome.name.lower().replace("_", " ")
+        outcome = "still processing" if attempt.outcome is None else attempt.outcome.name.lower().replace("_", " ")
         took = "" if attempt.cost_ms is None else f" in {attempt.cost_ms} ms"
         again = f", attempt {attempt.retry_times + 1}" if attempt.retry_times else ""
         is_healthy = attempt.outcome is None or attempt.outcome == 0

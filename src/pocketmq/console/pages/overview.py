@@ -1,7 +1,4 @@
-"""Overview: is the cluster well? Rates, lag, disk, refusals with their cause, and the last hour as charts.
-
-A picture beside the charts: what somebody drew about the cluster, such as the demo its revenue, shown once the file is there.
-"""
+"""The overview: rates, lag, disk, rejected requests by cause, charts of the last hour, and an optional picture."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -22,7 +19,7 @@ SVG: Final = b"<svg "
 
 
 def picture_name(settings: ConsoleSettings) -> str | None:
-    """How the picture is called; None while there is none, or where it is too large to be shown."""
+    """The title of the picture; None if the file does not exist or is too large."""
     if settings.picture is None:
         return None
     status = DiskFiles().status(settings.picture)
@@ -30,10 +27,10 @@ def picture_name(settings: ConsoleSettings) -> str | None:
 
 
 async def picture(site: Site, visit: Visit) -> bytes:
-    """Its bytes; NotFound for a file that is not an SVG."""
+    """The SVG; NotFound if the file is not an SVG."""
     path = site.settings.picture
     if path is None or picture_name(site.settings) is None:
-        raise NotFound("there is no picture")
+        raise NotFound("no picture is configured, or the file does not exist yet")
     body = DiskFiles().read(path)
     if not body.startswith(SVG):
         raise NotFound(f"{path.name} is not an SVG")
@@ -43,19 +40,19 @@ async def picture(site: Site, visit: Visit) -> bytes:
 PICTURES: Final = {"/picture": picture}
 
 
-FURTHEST_BEHIND: Final = 5
-REFUSALS: Final = {
-    "Unsigned": "not signed by any account",
-    "UnknownAccessKey": "signed with an access key that nobody has",
-    "WrongSource": "from an address that the account may not come from",
-    "WrongSignature": "signed with a wrong secret",
-    "NoRight": "no right to the topic or group",
-    "SendTimeout": "sends that waited too long: the broker is busy",
-    "SendLogBusy": "sends while the disk could not take more",
-    "SendRejected": "sends turned away at once: the disk could not take more for a while",
-    "SendOverload": "sends beyond what may wait",
+LARGEST_LAGS: Final = 5
+REJECTIONS: Final = {
+    "Unsigned": "unsigned request",
+    "UnknownAccessKey": "unknown access key",
+    "WrongSource": "address not allowed for this account",
+    "WrongSignature": "wrong signature",
+    "NoRight": "no permission for the topic or group",
+    "SendTimeout": "sends that waited too long (broker busy)",
+    "SendLogBusy": "sends during a slow disk write (page cache busy)",
+    "SendRejected": "sends during a long disk stall (rejected at once)",
+    "SendOverload": "sends beyond the queue capacity",
     "PullTimeout": "pulls that waited too long",
-    "PullOverload": "pulls beyond what may wait",
+    "PullOverload": "pulls beyond the queue capacity",
 }
 
 
@@ -66,23 +63,23 @@ async def overview(site: Site, visit: Visit) -> Mapping[str, Any]:
         "newest": newest,
         "picture": picture_name(site.settings),
         "charts": [
-            ("Messages a second", ["in", "out"], _rates_chart(samples)),
+            ("Messages per second", ["in", "out"], _rates_chart(samples)),
             ("Lag of all groups", ["messages"], _lag_chart(samples)),
             ("Disk", ["used"], _disk_chart(samples)),
-            ("Refused a second", ["requests"], _refusals_chart(samples)),
+            ("Rejected requests per second", ["requests"], _rejections_chart(samples)),
         ],
-        "behind": [
-            (group, many, snapshot.times.get(group)) for group, many in islice(snapshot.behind.items(), FURTHEST_BEHIND)
+        "lagging": [
+            (group, many, snapshot.times.get(group)) for group, many in islice(snapshot.lagging.items(), LARGEST_LAGS)
         ],
-        "refusals": [(name, REFUSALS.get(name, name), many) for name, many in snapshot.refusals.items()],
-        "letters": sum(snapshot.letters.values()) if "letters" in snapshot.seen_ms else None,
-        "topic_count": len(snapshot.ordinary) if "tables" in snapshot.seen_ms else None,
+        "rejections": [(name, REJECTIONS.get(name, name), many) for name, many in snapshot.rejections.items()],
+        "letters": sum(snapshot.letters.values()) if "letters" in snapshot.updated_ms else None,
+        "topic_count": len(snapshot.user_topics) if "tables" in snapshot.updated_ms else None,
     }
 
 
 def _rates_chart(samples: Sequence[Sample]) -> Markup:
     lines = [Line("in", lambda sample: sample.put_per_s), Line("out", lambda sample: sample.got_per_s)]
-    return chart("Messages a second", samples, lines, short_number)
+    return chart("Messages per second", samples, lines, short_number)
 
 
 def _lag_chart(samples: Sequence[Sample]) -> Markup:
@@ -93,8 +90,10 @@ def _disk_chart(samples: Sequence[Sample]) -> Markup:
     return chart("Disk used", samples, [Line("used", lambda sample: sample.disk_used)], percent)
 
 
-def _refusals_chart(samples: Sequence[Sample]) -> Markup:
-    return chart("Refused a second", samples, [Line("refused", lambda sample: sample.refused_per_s)], short_number)
+def _rejections_chart(samples: Sequence[Sample]) -> Markup:
+    return chart(
+        "Rejected requests per second", samples, [Line("rejected", lambda sample: sample.rejected_per_s)], short_number
+    )
 
 
 PAGES: Final = [Page("/", "overview", overview, "overview")]

@@ -1,26 +1,26 @@
-// The few lines that a page needs: the colours, and its live part. Everything works without them, only it stands still.
+// Theme and live updates. Every page also works without scripts.
 "use strict";
 
 const root = document.documentElement;
-const remembered = (() => { try { return localStorage.getItem("theme"); } catch { return null; } })();
-if (remembered === "light" || remembered === "dark") root.dataset.theme = remembered;
+const savedTheme = (() => { try { return localStorage.getItem("theme"); } catch { return null; } })();
+if (savedTheme === "light" || savedTheme === "dark") root.dataset.theme = savedTheme;
 
 const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 
-function offerTheme() {
+function setUpTheme() {
   const button = document.getElementById("theme");
   if (!button) return;
-  const say = () => { button.textContent = isDark() ? "Light" : "Dark"; button.setAttribute("aria-label", `Use ${isDark() ? "light" : "dark"} colours`); };
+  const showLabel = () => { button.textContent = isDark() ? "Light" : "Dark"; button.setAttribute("aria-label", `Use ${isDark() ? "light" : "dark"} colours`); };
   button.hidden = false;
-  say();
+  showLabel();
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
-    try { localStorage.setItem("theme", root.dataset.theme); } catch { /* a private window forgets it */ }
-    say();
+    try { localStorage.setItem("theme", root.dataset.theme); } catch { /* not available in private windows */ }
+    showLabel();
   });
 }
 
-// Puts in what changed and leaves the rest alone, so that focus, selection and scrolling stay where they are.
+// Updates only what changed, so that focus, selection and scroll position stay.
 function update(live, html) {
   const next = document.createElement("template");
   next.innerHTML = html;
@@ -46,7 +46,7 @@ function morph(old, fresh) {
 function watch() {
   const at = document.body.dataset.liveAt, live = document.getElementById("live"), pulse = document.getElementById("pulse");
   if (!at || !live || !pulse) return;
-  const words = document.getElementById("pulse-words"), main = document.getElementById("main");
+  const status = document.getElementById("pulse-text"), main = document.getElementById("main");
   let source = null;
   const open = () => {
     if (source) return;
@@ -55,18 +55,18 @@ function watch() {
       if (String(getSelection()).length === 0) update(live, JSON.parse(event.data));
       main.classList.toggle("is-grey", document.getElementById("problem") !== null);
     });
-    source.onopen = () => { pulse.hidden = false; pulse.classList.remove("is-lost"); words.textContent = "live"; };
-    source.onerror = () => { pulse.hidden = false; pulse.classList.add("is-lost"); words.textContent = "the console does not answer"; };
+    source.onopen = () => { pulse.hidden = false; pulse.classList.remove("is-lost"); status.textContent = "live"; };
+    source.onerror = () => { pulse.hidden = false; pulse.classList.add("is-lost"); status.textContent = "connection to the console lost"; };
   };
   const close = () => { if (source) source.close(); source = null; };
-  // A page that nobody sees asks for nothing.
+  // A hidden page requests nothing.
   document.addEventListener("visibilitychange", () => document.hidden ? close() : open());
   addEventListener("pagehide", close);
   if (!document.hidden) open();
 }
 
 document.addEventListener("DOMContentLoaded", () => {
-  offerTheme();
+  setUpTheme();
   document.querySelector(".menu [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   watch();
 });

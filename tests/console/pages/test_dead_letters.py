@@ -3,7 +3,7 @@
 import pytest
 from tests.console.visitor import Visitor, text_of
 
-from pocketmq.console.pages.letters import parse_properties_text
+from pocketmq.console.pages.dead_letters import parse_properties_text
 from pocketmq.errors import InvalidMessage
 
 GROUP = "/letters/payments-worker"
@@ -23,7 +23,7 @@ def test_a_letter_says_why_it_died(console: Visitor) -> None:
 
     assert "could not convert string to float" in page
     assert "payments.py" in page
-    assert "Tried 1 time" in page
+    assert "Attempts 1" in page
 
 
 def test_a_letter_is_edited_and_sent_again(console: Visitor) -> None:
@@ -36,7 +36,7 @@ def test_a_letter_is_edited_and_sent_again(console: Visitor) -> None:
 
     page = console.done(path, form, page=path)
 
-    assert "The letter was sent again" in page
+    assert "Sent the dead letter again" in page
     found = text_of(console.get("/topics/emails/messages?key=again"))
     assert '"amount": "12.5"' in found
     assert "fixed" in found
@@ -44,7 +44,7 @@ def test_a_letter_is_edited_and_sent_again(console: Visitor) -> None:
 
 def test_a_letter_with_a_binary_body_is_sent_as_it_is(console: Visitor) -> None:
     path = place_of(console, "00000000 00 01 02 03")
-    assert "sent as it is" in text_of(console.get(path))
+    assert "sent unchanged" in text_of(console.get(path))
 
     console.done(path, {"topic": "emails", "properties": "KEYS=binary-again"}, page=path)
 
@@ -68,12 +68,12 @@ def test_all_letters_are_replayed_with_their_progress(console: Visitor) -> None:
 
     page = console.done(f"{GROUP}/replay", {"topic": "replayed"}, page=GROUP)
 
-    assert "10 dead letters are being sent again." in page
+    assert "Sending 10 dead letters again." in page
     console.wait_for(GROUP, "done: 10 sent of 10")
     assert "Messages 10" in text_of(console.get("/topics/replayed"))
 
 
 def test_properties_are_lines_of_name_and_value() -> None:
     assert parse_properties_text("a=1\n\n b =x=y\n") == {"a": "1", "b": "x=y"}
-    with pytest.raises(InvalidMessage, match="not of the form name=value"):
+    with pytest.raises(InvalidMessage, match="expected name=value"):
         parse_properties_text("alone")

@@ -22,4 +22,4 @@ def test_an_undecided_transaction_is_rolled_back_by_hand(console: Visitor, name_
     assert console.post("/transactions", {"id": found, "broker": "broker-a", "decision": "x"}).status_code == 400
     done = console.done("/transactions", {"id": found, "broker": "broker-a", "decision": "roll back"})
 
-    assert "was rolled back" in done
+    assert "Rolled back transaction" in done

@@ -1,34 +1,34 @@
-"""What waits: delayed messages that are not due yet, and transactions that wait for their producer's word."""
+"""Delayed messages that are not due yet, and undecided transactions."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from pocketmq.client.admin.transactions import OpenTransaction
-from pocketmq.console.bodies import first_line
+from pocketmq.console.bodies import preview
 from pocketmq.console.rendering import rows
-from pocketmq.console.site import Action, Done, Page, Site, Visit
+from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
 from pocketmq.console.users import Session
 from pocketmq.errors import NotFound, UsageError
 
 READ_AT_MOST: Final = 1_000
-"""Of each delay level, and half messages of each broker: reading costs the broker."""
-GOOD_S: Final = 10.0
+"""The limit per delay level, and on half messages per broker, since reading them costs the broker."""
+CACHE_S: Final = 10.0
 
 
 async def delayed(site: Site, visit: Visit) -> Mapping[str, Any]:
-    found = await site.answers.ask("delayed", lambda: site.admin.delays.waiting(limit=READ_AT_MOST), good_s=GOOD_S)
+    found = await site.cache.get("delayed", lambda: site.admin.delays.waiting(limit=READ_AT_MOST), cache_s=CACHE_S)
     page = rows(found.found, visit.query.get("page", ""), site.settings.rows_per_page)
     return {
         "rows": page,
-        "shown": [(one, first_line(one.message)) for one in page.shown],
+        "shown": [(one, preview(one.message)) for one in page.shown],
         "is_complete": found.is_complete,
         "read_at_most": READ_AT_MOST,
     }
 
 
 async def transactions(site: Site, visit: Visit) -> Mapping[str, Any]:
-    found = await site.answers.ask(
-        "undecided", lambda: site.admin.transactions.undecided(limit=READ_AT_MOST), good_s=GOOD_S
+    found = await site.cache.get(
+        "undecided", lambda: site.admin.transactions.undecided(limit=READ_AT_MOST), cache_s=CACHE_S
     )
     return {
         "rows": rows(found.found, visit.query.get("page", ""), site.settings.rows_per_page),
@@ -37,25 +37,25 @@ async def transactions(site: Site, visit: Visit) -> Mapping[str, Any]:
     }
 
 
-async def decide(site: Site, visit: Visit, session: Session) -> Done:
-    """In the place of its producer, who does not say."""
+async def decide(site: Site, visit: Visit, session: Session) -> ActionResult:
+    """Commit or roll back a transaction in place of its producer."""
     one = await _transaction(site, visit.form.get("id", ""), visit.form.get("broker", ""))
     if visit.form.get("decision") == "commit":
         await site.admin.transactions.commit(one)
-        words = f"Transaction {one.transaction_id} was committed: its message can be read now."
+        text = f"Committed transaction {one.transaction_id}."
     elif visit.form.get("decision") == "roll back":
         await site.admin.transactions.roll_back(one)
-        words = f"Transaction {one.transaction_id} was rolled back: nobody will see its message."
+        text = f"Rolled back transaction {one.transaction_id}."
     else:
-        raise UsageError("choose to commit or to roll back")
-    return Done("/transactions", words)
+        raise UsageError("choose commit or roll back")
+    return ActionResult("/transactions", text)
 
 
 async def _transaction(site: Site, transaction_id: str, broker: str) -> OpenTransaction:
     for one in (await site.admin.transactions.undecided(limit=READ_AT_MOST)).found:
         if one.transaction_id == transaction_id and one.broker == broker:
             return one
-    raise NotFound(f"no transaction {transaction_id} waits at {broker} any more")
+    raise NotFound(f"broker {broker} has no undecided transaction {transaction_id} any more")
 
 
 PAGES: Final = [

@@ -1,46 +1,46 @@
-"""Answers that are shared."""
+"""QueryCache that are shared."""
 
 import asyncio
 
 import pytest
 
-from pocketmq.console.site import MAX_ANSWERS, Answers
+from pocketmq.console.site import MAX_CACHED, QueryCache
 from pocketmq.errors import CallTimedOut, NetworkError
 from pocketmq.testing import FakeClock
 
 
-def test_ten_who_ask_at_once_cost_one_question() -> None:
+def test_ten_who_ask_at_once_cost_one_query() -> None:
     asked = 0
 
-    async def question() -> int:
+    async def query() -> int:
         nonlocal asked
         asked += 1
         await asyncio.sleep(0)
         return asked
 
     async def all_at_once() -> list[int]:
-        answers = Answers(FakeClock(), good_s=2, timeout_s=5)
-        return await asyncio.gather(*(answers.ask("key", question) for _ in range(10)))
+        cache = QueryCache(FakeClock(), cache_s=2, timeout_s=5)
+        return await asyncio.gather(*(cache.get("key", query) for _ in range(10)))
 
     assert asyncio.run(all_at_once()) == [1] * 10
 
 
 def test_an_answer_is_good_for_a_while_and_until_something_changed() -> None:
     clock = FakeClock()
-    answers = Answers(clock, good_s=2, timeout_s=5)
+    cache = QueryCache(clock, cache_s=2, timeout_s=5)
     asked: list[int] = []
 
-    async def question() -> int:
+    async def query() -> int:
         asked.append(1)
         return len(asked)
 
     async def story() -> None:
-        assert await answers.ask("key", question) == 1
-        assert await answers.ask("key", question) == 1
+        assert await cache.get("key", query) == 1
+        assert await cache.get("key", query) == 1
         clock.advance_ms(3_000)
-        assert await answers.ask("key", question) == 2
-        answers.forget()
-        assert await answers.ask("key", question) == 3
+        assert await cache.get("key", query) == 2
+        cache.clear()
+        assert await cache.get("key", query) == 3
 
     asyncio.run(story())
 
@@ -48,26 +48,26 @@ def test_an_answer_is_good_for_a_while_and_until_something_changed() -> None:
 def test_a_failure_is_told_to_all_and_not_remembered() -> None:
     outcomes: list[object] = [NetworkError("away"), 7]
 
-    async def question() -> object:
+    async def query() -> object:
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     async def story() -> None:
-        answers = Answers(FakeClock(), good_s=2, timeout_s=5)
-        both = await asyncio.gather(*(answers.ask("key", question) for _ in range(2)), return_exceptions=True)
+        cache = QueryCache(FakeClock(), cache_s=2, timeout_s=5)
+        both = await asyncio.gather(*(cache.get("key", query) for _ in range(2)), return_exceptions=True)
         assert [type(one) for one in both] == [NetworkError, NetworkError]
-        assert await answers.ask("key", question) == 7
+        assert await cache.get("key", query) == 7
 
     asyncio.run(story())
 
 
 def test_who_waits_too_long_is_told() -> None:
     async def story() -> None:
-        answers = Answers(FakeClock(), good_s=2, timeout_s=0.01)
+        cache = QueryCache(FakeClock(), cache_s=2, timeout_s=0.01)
         with pytest.raises(CallTimedOut, match=r"did not answer within 0.01 s"):
-            await answers.ask("key", asyncio.Event().wait)
+            await cache.get("key", asyncio.Event().wait)
 
     asyncio.run(story())
 
@@ -77,9 +77,9 @@ def test_it_never_remembers_more_than_it_may() -> None:
         return None
 
     async def story() -> int:
-        answers = Answers(FakeClock(), good_s=2, timeout_s=5)
-        for number in range(MAX_ANSWERS + 5):
-            await answers.ask(number, nothing)
-        return len(answers)
+        cache = QueryCache(FakeClock(), cache_s=2, timeout_s=5)
+        for number in range(MAX_CACHED + 5):
+            await cache.get(number, nothing)
+        return len(cache)
 
-    assert asyncio.run(story()) == MAX_ANSWERS
+    assert asyncio.run(story()) == MAX_CACHED

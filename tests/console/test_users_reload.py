@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.console.conftest import WEAK
 
-from pocketmq.console.users import KnownUsers, User
+from pocketmq.console.users import User, UsersFile
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles, FileStatus
 from pocketmq.testing import FakeClock
@@ -32,7 +32,7 @@ def changed(path: Path, text: str) -> None:
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
-def found(users: KnownUsers, name: str) -> User:
+def found(users: UsersFile, name: str) -> User:
     user = users.find(name)
     assert user is not None
     return user
@@ -41,13 +41,13 @@ def found(users: KnownUsers, name: str) -> User:
 def test_a_file_that_others_may_read_is_reported_once(users: Path, caplog: pytest.LogCaptureFixture) -> None:
     users.chmod(0o644)
 
-    KnownUsers(DiskFiles(), users, FakeClock())
+    UsersFile(DiskFiles(), users, FakeClock())
 
     assert caplog.text.count("chmod") == 1
 
 
 def test_without_a_file_nobody_is_asked() -> None:
-    assert not KnownUsers(DiskFiles(), None, FakeClock()).is_login_needed
+    assert not UsersFile(DiskFiles(), None, FakeClock()).is_login_needed
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_without_a_file_nobody_is_asked() -> None:
 )
 def test_who_is_not_in_the_file_as_before_is_out(users: Path, text: str) -> None:
     clock = FakeClock()
-    known = KnownUsers(DiskFiles(), users, clock)
+    known = UsersFile(DiskFiles(), users, clock)
     ada, tim = found(known, "ada"), found(known, "tim")
 
     changed(users, text)
@@ -72,7 +72,7 @@ def test_who_is_not_in_the_file_as_before_is_out(users: Path, text: str) -> None
 
 
 def test_a_login_sees_the_file_as_it_is(users: Path) -> None:
-    known = KnownUsers(DiskFiles(), users, FakeClock())
+    known = UsersFile(DiskFiles(), users, FakeClock())
 
     changed(users, f"eve:operator:{WEAK}\n")
 
@@ -82,7 +82,7 @@ def test_a_login_sees_the_file_as_it_is(users: Path) -> None:
 
 def test_pages_look_at_the_file_once_a_second(users: Path) -> None:
     clock, files = FakeClock(), CountingFiles()
-    known = KnownUsers(files, users, clock)
+    known = UsersFile(files, users, clock)
     ada = found(known, "ada")
 
     before = files.looks
@@ -97,7 +97,7 @@ def test_while_the_file_cannot_be_used_nobody_is_in_and_it_is_told_once(
     users: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    known = KnownUsers(DiskFiles(), users, clock)
+    known = UsersFile(DiskFiles(), users, clock)
     ada, good = found(known, "ada"), users.read_text()
 
     with caplog.at_level(logging.ERROR):
@@ -111,8 +111,8 @@ def test_while_the_file_cannot_be_used_nobody_is_in_and_it_is_told_once(
 
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
-    assert "line 1: it must be NAME:operator|viewer" in told[0]
-    assert "cannot be read" in told[1]
+    assert "line 1: expected NAME:operator|viewer" in told[0]
+    assert "cannot read the users file" in told[1]
     users.write_text(good)
     assert known.find("ada") == ada
     assert known.is_login_needed
@@ -122,4 +122,4 @@ def test_a_file_that_is_wrong_at_the_start_is_refused(users: Path) -> None:
     users.write_text("")
 
     with pytest.raises(InvalidSetting, match="names no user"):
-        KnownUsers(DiskFiles(), users, FakeClock())
+        UsersFile(DiskFiles(), users, FakeClock())

@@ -11,7 +11,7 @@ from tests.console.visitor import visitor
 
 import pocketmq
 from pocketmq.client.admin.lag import GroupLag
-from pocketmq.console.group_progress import PACED_GROUPS, ProgressSampler
+from pocketmq.console.group_progress import SAMPLED_GROUPS, ProgressSampler
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.errors import NetworkError
 from pocketmq.model.queue import MessageQueue
@@ -36,7 +36,7 @@ class ToldOffsets:
         self.asked[group] += 1
         await asyncio.sleep(self.takes_s)
         if group == "silent":
-            raise NetworkError("nobody is there")
+            raise NetworkError("no answer")
         return GroupLag(group=group, at_ms=0, queues=())
 
 
@@ -50,9 +50,9 @@ def asked_in(seconds: float, *groups: str, takes_s: float = 0.0) -> tuple[Counte
         def tell(found: Mapping[str, GroupLag], _: float) -> None:
             told.extend(found)
 
-        pace = ProgressSampler(admin, FakeClock(asyncio.get_running_loop()), rest_factor=100)
-        running = asyncio.create_task(pace.run(tell))
-        pace.want(groups)
+        sampler = ProgressSampler(admin, FakeClock(asyncio.get_running_loop()), rest_factor=100)
+        running = asyncio.create_task(sampler.run(tell))
+        sampler.watch(groups)
         await asyncio.sleep(seconds)
         running.cancel()
         return admin.asked, told
@@ -68,7 +68,7 @@ def test_who_is_looked_at_is_asked_twice_a_second_and_for_ten_seconds() -> None:
 def test_few_are_asked_and_seldom_where_it_takes_long() -> None:
     many = [f"spark-{number}" for number in range(100)]
 
-    assert len(asked_in(5, *many)[0]) == PACED_GROUPS
+    assert len(asked_in(5, *many)[0]) == SAMPLED_GROUPS
     assert asked_in(9, "spark", takes_s=0.05)[0] == {"spark": 2}
 
 
