@@ -81,7 +81,10 @@ def test_one_that_fails_says_why() -> None:
         replay = await replays.begin("g", None)
         assert replay.task is not None
         await replay.task
-        assert (replay.state, replay.problem) == (ReplayState.FAILED, "away. Check that name server and brokers are running.")
+        assert (replay.state, replay.problem) == (
+            ReplayState.FAILED,
+            "away. Check that name server and brokers are running.",
+        )
         await replays.stop()
 
     asyncio.run(story())

@@ -44,7 +44,9 @@ def test_a_queue_is_browsed_page_by_page(console: Visitor) -> None:
     page = text_of(console.get("/topics/orders/messages?queue=broker-a:0&offset=0"))
 
     assert "Offsets 0 to 30 of broker-a:0" in page
-    assert "the topic has no queue 'broker-a:99'" in text_of(console.get("/topics/orders/messages?queue=broker-a:99", 400))
+    assert "the topic has no queue 'broker-a:99'" in text_of(
+        console.get("/topics/orders/messages?queue=broker-a:99", 400)
+    )
 
 
 def test_messages_are_filtered_by_tag_and_body(console: Visitor) -> None:
